@@ -145,12 +145,6 @@ class Busy(Refused):
     code = "BUSY"
 
 
-class OlderNodes(Refused):
-    """A node of the cluster is of an older release, which could not read what this would put into the log."""
-
-    code = "OLDER_NODES"
-
-
 class CommandSetAside(Refused):
     """The broker crashed on this command three times, and goes on without it."""
 
@@ -205,7 +199,7 @@ class DirectoryInUse(StorageError):
 
 
 class WrongVersion(StorageError):
-    """The data directory was written by a release that this one does not read, or may not upgrade."""
+    """The data directory is of a release that this one does not read, or of version 1 with `--no-upgrade`."""
 
     code = "VERSION"
     exit_status = 66
@@ -296,7 +290,7 @@ BY_CODE: dict[str, type[Refused]] = {
     for error in (
         Refused, BadJson, BadCommand, BadField, BadName, TooLarge, QueueNotFound, QueueExists, QueueFull, KeyRange,
         TooManyQueues, StaleLease, EpochExpired, StashExpired, EpochOld, MessageNotFound, NotLeader, NoQuorum,
-        OutcomeUnknown, Busy, OlderNodes, CommandSetAside, DiskFull, Unauthorized, Forbidden,
+        OutcomeUnknown, Busy, CommandSetAside, DiskFull, Unauthorized, Forbidden,
     )
 }  # fmt: skip
 

@@ -3,7 +3,7 @@
     time, FromPeer, syncs --> core --> what to write, to send, to commit --> log, peers, queues
     leadership won and lost --> who may be served, what becomes of proposals
 
-The fourth layer of RaftLog.  The core makes the decisions; this only decides when to ask it.
+The third layer of RaftLog.  The core makes the decisions; this only decides when to ask it.
 """
 
 import logging
@@ -13,10 +13,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from wakeq.actors.log.entries import TAKEN_BACK, answer
+from wakeq.actors.log.entries import TAKEN_BACK, LogEntries, answer
 from wakeq.actors.log.files import LogServices, Saved
 from wakeq.actors.log.leader_watch import LeaderWatch
-from wakeq.actors.log.levels import LogLevels
 from wakeq.actors.log.neighbourhood import Introduced, Neighbourhood, Neighbours
 from wakeq.actors.log.peer import FromPeer, PeerLost, Refuse
 from wakeq.actors.log.transfer import (
@@ -56,11 +55,11 @@ class GiveUp(msgspec.Struct, frozen=True, gc=False):
     term: int
 
 
-class LogDriver(LogLevels):
+class LogDriver(LogEntries):
     """See the head of this file."""
 
     def __init__(self, core: Core, services: LogServices, neighbours: Neighbours | None = None) -> None:
-        super().__init__(core, services, is_alone=neighbours is None)
+        super().__init__(core, services)
         self._neighbours = neighbours
         self._may_block = neighbours is None
         self._around = Neighbourhood(core.me.node_id, neighbours)
@@ -385,7 +384,6 @@ class LogDriver(LogLevels):
             if doubt := self.core.doubt(said):  # type: ignore[arg-type]
                 self._peers[message.node_id].tell(Refuse(doubt))
                 break
-            self._look_at_level(said)  # type: ignore[arg-type]
             wanted = self.core.step(said, now_ms)  # type: ignore[arg-type]
             if type(wanted) is Write:
                 assert type(said) is Append, "nothing else brings entries"

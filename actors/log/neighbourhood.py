@@ -110,11 +110,6 @@ class Neighbourhood:
                 self._doors.pop(node_id, None)
                 self.peers.pop(node_id).stop()
 
-    def level_of(self, node_id: int) -> int | None:
-        """Return the highest level that a node knows; None while it is not connected, for it may come back another."""
-        introduced = self.connected.get(node_id)
-        return None if introduced is None else introduced.hello.level_max
-
     def address(self, node_id: int, door: str) -> str:
         """Return where a node has that door for clients; empty if it has not said so."""
         return self._doors.get(node_id, {}).get(door, "")

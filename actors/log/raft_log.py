@@ -7,9 +7,8 @@
 It owns the order of changes and nothing else.  It does not look inside an entry (except to refuse those that need room
 when the disk is full), and answers an asker itself only if the entry cannot be committed, or nobody can know.
 
-Built in layers, from the bottom: LogFiles (when something is written), LogEntries (who asked for it), LogLevels (what
-older nodes cannot read), LogDriver (what the consensus core wants), LogStanding (this node among the others); here is
-what an operator asks for.
+Built in layers, from the bottom: LogFiles (when something is written), LogEntries (who asked for it), LogDriver
+(what the consensus core wants), LogStanding (this node among the others); here is what an operator asks for.
 """
 
 from collections.abc import Callable
@@ -41,7 +40,6 @@ from wakeq.actors.mail import (
 )
 from wakeq.actors.sessions.operator_mail import Administer
 from wakeq.protocol.errors import BadField, NotLeader, Refused
-from wakeq.protocol.log.level import LEVEL
 from wakeq.protocol.raft.membership import Config, Member
 from wakeq.protocol.wire.peer.frames import split_address
 
@@ -110,7 +108,6 @@ class RaftLog(LogStanding):
             "serves": self.refusal() is None,
             "last_index": core.log.last_index,
             "committed": core.committed,
-            "level": self.level,
             "members": [self._describe(member) for member in core.members.config.members],
         }
 
@@ -130,10 +127,9 @@ class RaftLog(LogStanding):
             "votes": member.voter,
             "is_connected": member.node_id in self._around.connected or member.node_id == core.me.node_id,
             "behind_bytes": None,
-            "level": self._around.level_of(member.node_id),
         }
         if member.node_id == core.me.node_id:
-            facts |= {"behind_bytes": 0, "level": LEVEL}
+            facts["behind_bytes"] = 0
         elif core.leads:
             match = core.leader().peers[member.node_id].counted_match
             facts["behind_bytes"] = core.log.size_between(match, core.log.last_index)

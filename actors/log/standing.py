@@ -1,10 +1,10 @@
-"""LogStanding: this node among the others: who leads next, at which level all work, and what if it cannot do its part.
+"""LogStanding: this node among the others: who leads next, and what if it cannot do its part.
 
-    HandOver, beats --> leadership handed over, learners that vote, a higher level
+    HandOver, beats --> leadership handed over, learners that vote
     Inquire --> to the queues, once it is certain that this node leads
     Halted, Spoilt, StepAside --> an entry that it cannot apply, must not have applied, or has no room for
 
-The fifth layer of RaftLog.  What an operator asks for is in RaftLog itself.
+The fourth layer of RaftLog.  What an operator asks for is in RaftLog itself.
 """
 
 import logging
@@ -21,7 +21,6 @@ from wakeq.actors.log.neighbourhood import Neighbours
 from wakeq.actors.log.peer import FromPeer
 from wakeq.actors.mail import Asker, Halted, HandOver, Inquire, Peek, Propose, Refusal, Spoilt, Stats, StepAside
 from wakeq.protocol.errors import BadField, NoQuorum, Refused
-from wakeq.protocol.log.level import LEVEL, PASSING_ON
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.membership import Config
 from wakeq.protocol.raft.messages import HeartbeatAnswer, Ready, SnapshotOffer, Transfer
@@ -82,7 +81,7 @@ class LogStanding(LogDriver):
         The operator is answered when this node follows another leader.
         """
         leader, core = self.other_leader, self.core
-        if leader is None or self.level < PASSING_ON:
+        if leader is None:
             return False
         if heir is not None and (heir == leader or heir not in core.members.voters):
             raise BadField(f"node {heir} cannot take over: it leads already, or does not vote")
@@ -178,8 +177,6 @@ class LogStanding(LogDriver):
             self._close_first(self._resign)
         if self._led_term:
             self._promote()
-        if self._led_term:  # still
-            self._raise_level()
         if self._wishes:
             self._answer_wishes()
 
@@ -195,26 +192,6 @@ class LogStanding(LogDriver):
                 self._change(None, msgspec.structs.replace(config, members=members))
                 self._attend()
                 return
-
-    def _note_standing(self) -> None:
-        super()._note_standing()
-        config = self.core.members.config
-        if self._led_term and config.level < LEVEL:
-            others = [member.node_id for member in config.members if member.node_id != self.core.me.node_id]
-            self.core.leader().level = min([LEVEL, *[self._around.level_of(node_id) or 0 for node_id in others]])
-
-    def _raise_level(self) -> None:
-        """Raise the cluster's level to the highest that all members know, once all are connected and have said so.
-
-        A new cluster has it from its beginning: there the core records it with the members.
-        """
-        core = self.core
-        config, leader = core.members.config, core.leader()
-        level = leader.level
-        if level > config.level and config.founded and leader.may_change:
-            logger.info("all nodes know level %d: the cluster works at it from now on", level)
-            self._change(None, msgspec.structs.replace(config, level=level))
-            self._attend()
 
     # --- looks ------------------------------------------------------------------------------------------------------
 

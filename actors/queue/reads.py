@@ -41,7 +41,6 @@ class Services(NamedTuple):
     chance: Callable[[], float]
     refusal: Callable[[], Refusal | None]  # why nothing may be handed out at this moment
     waits_since_ms: Callable[[], int]  # since when the log has waited for the oldest of what is not committed
-    held_back: Callable[[int], Refusal | None]  # why entries of a level (protocol/log/level.py) may not be proposed yet
     free_bytes: Callable[[], int]  # of the disk
 
 

@@ -27,7 +27,6 @@ from wakeq.protocol.log.entries import (
     Unstash,
     UnstashAction,
 )
-from wakeq.protocol.log.level import STAGING
 from wakeq.protocol.log.outcomes import WHOLE
 from wakeq.protocol.queue.bodies import Found
 from wakeq.protocol.queue.leases.staged_ends import End, StagedEnds
@@ -58,8 +57,6 @@ class QueueStaging(QueueEndings):
     def on_stage(self, message: Stage) -> None:
         """Take messages out of the line for an epoch that is not there yet."""
         asker = message.asker
-        if self._is_refused(asker, self._services.held_back(STAGING)):
-            return
         found = self._open_epoch(message.source, message.epoch)
         if found is not None:
             asker.tell(Outcome(self.name, self.ledger.id, found.sizes))

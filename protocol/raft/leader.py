@@ -52,7 +52,6 @@ class Leader:
         self._barriers: deque[tuple[int, int]] = deque()  # (round, index): reads that wait for a majority
         self.heir: int | None = None  # to whom leadership is being handed over, until `_hand_over_by_ms`
         self._hand_over_by_ms = 0
-        self.level = core.members.config.level  # that all members know, as far as they have told the driver
         self._removed: set[int] = set()  # nodes that the last change removes, to be told when it is committed
         self._has_abdicated = False  # the heir was told to stand: no lease of this term holds any more
         self._follow_members()
@@ -369,8 +368,7 @@ class Leader:
             if config != members.config:
                 self._put_config(config)
             elif not config.founded and self._all_have(members.index):
-                level = max(config.level, self.level)
-                self._put_config(msgspec.structs.replace(config, founded=True, level=level))
+                self._put_config(msgspec.structs.replace(config, founded=True))
 
     def _all_have(self, index: int) -> bool:
         return all(

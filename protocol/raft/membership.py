@@ -11,10 +11,15 @@ on a node that comes back with an empty disk is known for what it is, by anybody
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
-from wakeq.protocol.errors import BadField
+from wakeq.protocol.errors import BadField, WrongVersion
+
+# One number for all that nodes must agree on: the kinds of entries, what peers say, images of the state.  It stands in
+# the log with the members and in every Hello, so that a release can tell what it would not understand.
+LEVEL: Final = 3
 
 
 class Member(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -31,7 +36,7 @@ class Config(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     members: tuple[Member, ...]
     founded: bool = False  # the disk of every voter is known to every voter
-    level: int = 1  # at which all of them work (`protocol/log/level.py`); nothing here depends on it
+    level: int = LEVEL
 
     def member(self, node_id: int) -> Member | None:
         return next((member for member in self.members if member.node_id == node_id), None)
@@ -59,8 +64,6 @@ def check_change(old: Config, new: Config) -> None:
     voters = [member for member in new.members if member.voter]
     if not voters:
         raise BadField("nobody would vote; at least one member must be a voter")
-    if new.level < old.level:
-        raise BadField(f"the cluster works at level {old.level}, and may not go back to {new.level}")
     before = {member.node_id for member in old.members if member.voter}
     changed = before.symmetric_difference(member.node_id for member in voters)
     if len(changed) > 1:
@@ -73,6 +76,15 @@ def check_change(old: Config, new: Config) -> None:
             raise BadField(f"node {member.node_id} has another disk; make it a learner first")
         if not member.disk_id:
             raise BadField(f"node {member.node_id} has not been heard from; start it, and try again")
+
+
+def check_level(config: Config, where: object) -> None:
+    """Refuse the members of a cluster whose log may hold entries that this release cannot read."""
+    if config.level > LEVEL:
+        raise WrongVersion(
+            f"{where}: the cluster works at level {config.level}, this release knows levels up to {LEVEL}; "
+            "start the release that wrote it, or a later one"
+        )
 
 
 class Membership:

@@ -131,7 +131,7 @@ class Disowned(Message, frozen=True, gc=False, array_like=True, tag=10):
 
 
 class Transfer(Message, frozen=True, gc=False, array_like=True, tag=11):
-    """To the leader: an operator has asked the sender for another leader; from level 3 on (`PASSING_ON`)."""
+    """To the leader: an operator has asked the sender for another leader."""
 
     heir: int | None  # None: whoever is furthest
 

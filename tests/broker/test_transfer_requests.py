@@ -5,7 +5,6 @@ import pytest
 from tests.helpers.by_hand import Json
 from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, successor
 from wakeq.actors.log.standing import WISH_ELECTIONS
-from wakeq.protocol.log.level import PASSING_ON
 from wakeq.protocol.raft.messages import Transfer
 
 
@@ -65,17 +64,6 @@ def test_follower_without_a_leader_refuses_as_ever(cluster: HandCluster, leader:
     leader.kill()
 
     assert [reply["err"] for reply in transfer(cluster.others(leader)[0])[:1]] == ["NOT_LEADER"]
-
-
-def test_follower_of_an_older_cluster_says_who_leads(
-    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = cluster.others(leader)[0]
-    monkeypatch.setattr(type(asked.raft_log), "level", PASSING_ON - 1)
-
-    replies = transfer(asked)
-
-    assert [(reply["err"], reply["leader"]) for reply in replies] == [("NOT_LEADER", f"node-{leader.number}:2601")]
 
 
 def test_wish_of_a_former_term_moves_nobody(cluster: HandCluster, leader: HandNode) -> None:

@@ -13,8 +13,8 @@ from tests.helpers.cluster import Cluster
 from tests.helpers.line_client import LineClient
 from tests.helpers.started import eventually
 from wakeq.protocol.errors import PeerRefused
-from wakeq.protocol.log.level import LEVEL
 from wakeq.protocol.raft.core import TERM_JUMP_MAX
+from wakeq.protocol.raft.membership import LEVEL
 from wakeq.protocol.raft.messages import AnyMessage, Heartbeat, RequestVote
 from wakeq.protocol.wire.peer.frames import (
     BODY_BYTES_MAX,
@@ -79,7 +79,7 @@ def test_stranger_deposes_nobody_and_no_term_of_his_is_taken(cluster: Cluster) -
     for node in cluster.nodes:
         known = hello_of(place_of(cluster, node))
         as_peer = (known.node_id + 1) % 3
-        hello = Hello(MARK, 1, LEVEL, known.cluster_id, as_peer, 5, 1, {"worker": "127.0.0.1:1"})
+        hello = Hello(MARK, LEVEL, LEVEL, known.cluster_id, as_peer, 5, 1, {"worker": "127.0.0.1:1"})
         header = (as_peer, known.node_id, 5, 1, before[1] + TERM)
         words: list[AnyMessage] = [RequestVote(*header, TERM, TERM, False, True), Heartbeat(*header, 1, 0)]
         for word in words:
@@ -101,7 +101,7 @@ def test_flood_of_refusals_and_half_open_handshakes_costs_a_few_lines_and_keeps_
 
     for number in range(REFUSALS):
         with socket.create_connection(place, timeout=5) as connection:
-            other = encode_body(Hello(MARK, 1, LEVEL, number.to_bytes(16, "big"), 1 + number % 2, 5, 1, {}))
+            other = encode_body(Hello(MARK, LEVEL, LEVEL, number.to_bytes(16, "big"), 1 + number % 2, 5, 1, {}))
             unreadable = other.replace(MARK.encode(), b"\xff" * len(MARK))
             connection.sendall(framed(unreadable if number % 2 else other))
     crowd = [socket.create_connection(place, timeout=5) for _ in range(HALF_OPEN)]
@@ -140,7 +140,7 @@ def test_node_with_another_secret_is_refused_and_told_so(cluster: Cluster, tmp_p
 def test_proof_is_needed_to_learn_or_say_anything_more(cluster: Cluster) -> None:
     place = place_of(cluster, cluster.nodes[0])
     known = hello_of(place)
-    own = Hello(MARK, 1, LEVEL, known.cluster_id, 1, 5, 1, {})
+    own = Hello(MARK, LEVEL, LEVEL, known.cluster_id, 1, 5, 1, {})
     session = PeerSession(own, b"x" * 32, b"n" * 32, dials=True, seals=True)
 
     with socket.create_connection(place, timeout=5) as connection:
@@ -180,7 +180,7 @@ def test_terms_of_a_stranger_without_a_secret_cut_no_node_off(tmp_path: Path) ->
             for jumps in range(1, 5)
         ]
 
-        say(place, Hello(MARK, 1, LEVEL, known.cluster_id, 1, 5, 1, {}), *words)
+        say(place, Hello(MARK, LEVEL, LEVEL, known.cluster_id, 1, 5, 1, {}), *words)
 
         assert standing(cluster.nodes[0])[1] > term
         eventually(lambda: len({standing(node)[1] for node in cluster.nodes}) == 1, "all are in one term")

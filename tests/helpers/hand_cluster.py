@@ -31,8 +31,7 @@ from wakeq.node.assembly import Assembly, Cluster, Files, Surroundings
 from wakeq.node.clock import NodeClock
 from wakeq.node.places import Places
 from wakeq.protocol.log.format import Identity
-from wakeq.protocol.log.level import LEVEL
-from wakeq.protocol.raft.membership import Config, Member
+from wakeq.protocol.raft.membership import LEVEL, Config, Member
 from wakeq.protocol.raft.settings import Settings as RaftSettings
 from wakeq.protocol.wire.peer.frames import (
     BODY_BYTES_MAX,
@@ -104,7 +103,6 @@ class HandNode:
         self.is_frozen = False
         self._held: list[Callable[[], object]] = []  # what fell due while it was
         self.workers = 0
-        self.level_max = LEVEL  # that it says it knows
         self.places = Places(number)
         ports = {"worker": "0.0.0.0:2601", "taskflux": "0.0.0.0:2602"}
         self.places.open(ports, f"node-{number}", None)
@@ -223,7 +221,7 @@ class HandNode:
     def hello(self) -> Hello:
         metadata = self.opened.metadata
         me = CLUSTER_ID, self.number, metadata.disk_id, metadata.incarnation
-        return Hello(MARK, self.raft_log.level, self.level_max, *me, self.places.own)
+        return Hello(MARK, LEVEL, LEVEL, *me, self.places.own)
 
     def connect(self, door: Door) -> Subscriber:
         self.workers += 1

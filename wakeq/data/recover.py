@@ -10,7 +10,6 @@ from pathlib import Path
 from wakeq.config.settings import Log
 from wakeq.data.opening import Opened, open_all
 from wakeq.protocol.log.entries import Members
-from wakeq.protocol.log.level import LEVEL
 from wakeq.protocol.log.records import encode_entry
 from wakeq.protocol.raft.membership import Config, Member
 from wakeq.storage.state.cut import load_members
@@ -23,7 +22,7 @@ def recover_alone(data_dir: Path) -> str:
         log, metadata = opened.log, opened.metadata
         node, term = opened.directory.identity.node_id, max(metadata.term, log.last_term) + 1
         metadata.save(term=term)
-        alone = Config((Member(node, metadata.disk_id, address=_address_of(node, opened)),), founded=True, level=LEVEL)
+        alone = Config((Member(node, metadata.disk_id, address=_address_of(node, opened)),), founded=True)
         log.append(log.last_index + 1, term, encode_entry(Members(alone), opened.store.applied().clock_ms))
         batch = log.take_buffer()
         assert batch is not None, "an entry was put in"

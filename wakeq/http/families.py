@@ -58,10 +58,8 @@ NODE = (
     Family("wakeq_raft_applied_index", GAUGE, "The last entry that the queues have applied"),
     Family("wakeq_raft_is_leader", GAUGE, "1 if this node leads"),
     Family("wakeq_raft_serves", GAUGE, "1 if this node may answer from its memory now"),
-    Family("wakeq_raft_level", GAUGE, "The level at which the cluster works, which all of its nodes know"),
     Family("wakeq_raft_members", GAUGE, "Nodes that belong to the cluster"),
     Family("wakeq_raft_peer_connected", GAUGE, "1 if there is a connection to that node", ("node",)),
-    Family("wakeq_raft_peer_level", GAUGE, "The highest level that that node knows, while it is connected", ("node",)),
     Family("wakeq_raft_peer_behind_bytes", GAUGE, "What that node lacks; only the leader knows", ("node",)),
     Family("wakeq_clock_step_seconds", GAUGE, "How far the wall clock is ahead of the cluster clock"),
 )

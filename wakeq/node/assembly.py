@@ -30,11 +30,10 @@ from wakeq.protocol.clock import Mark, span_on
 from wakeq.protocol.errors import DamagedFile
 from wakeq.protocol.log.entries import Kind, Members, SetAside
 from wakeq.protocol.log.format import Identity
-from wakeq.protocol.log.level import check_level
 from wakeq.protocol.log.reader import decode_entry
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.log_view import LogView
-from wakeq.protocol.raft.membership import Config, config_of
+from wakeq.protocol.raft.membership import Config, check_level, config_of
 from wakeq.protocol.raft.messages import Append, HardState
 from wakeq.protocol.raft.settings import Me
 from wakeq.protocol.raft.settings import Settings as RaftSettings
@@ -219,7 +218,7 @@ class Assembly:
                 entry, _at_ms = decode_entry(payload)
                 assert isinstance(entry, Members), "its kind says so"
                 configs.append((index, entry.config))
-        check_level(configs[-1][1].level, files.log.directory)
+        check_level(configs[-1][1], files.log.directory)
         return configs
 
     def _spawn_peer(self, node_id: int) -> Peer:
@@ -256,7 +255,6 @@ class Assembly:
             chance=around.chance,
             refusal=self.raft_log.refusal,
             waits_since_ms=self.raft_log.waits_since_ms,
-            held_back=self.raft_log.held_back,
             free_bytes=around.free_bytes,
         )
         applied = files.store.applied()

@@ -17,8 +17,7 @@ from wakeq.config.settings import Settings
 from wakeq.net.tls import PeerTls
 from wakeq.protocol.errors import BadField, BadSettings, BrokerUnreachable, PeerRefused, StorageError
 from wakeq.protocol.log.format import Identity
-from wakeq.protocol.log.level import LEVEL, LEVEL_MIN
-from wakeq.protocol.raft.membership import Config, Member, Membership
+from wakeq.protocol.raft.membership import LEVEL, Config, Member, Membership
 from wakeq.protocol.wire.peer.frames import CLUSTER_ID_BYTES, MARK, NO_CLUSTER, Hello, split_address
 from wakeq.protocol.wire.peer.session import NONCE_BYTES, PeerSession
 
@@ -119,7 +118,7 @@ def check_alone(path: Path, members: Membership) -> None:
 def _cluster_at(address: str, node_id: int, secret: bytes | None, tls: PeerTls | None) -> bytes:
     """Ask the node at an address which cluster it belongs to; with a secret, believe only one that knows it."""
     host, port = split_address(address)
-    nobody = Hello(MARK, LEVEL_MIN, LEVEL, NO_CLUSTER, node_id, 0, 0, {})
+    nobody = Hello(MARK, LEVEL, LEVEL, NO_CLUSTER, node_id, 0, 0, {})
     session = PeerSession(nobody, secret, secrets.token_bytes(NONCE_BYTES), dials=True, seals=tls is None)
     with ExitStack() as stack:
         connection = stack.enter_context(socket.create_connection((host, port), ASK_S_MAX))

@@ -161,7 +161,6 @@ class NodeFigures:
     def _raft(self, facts: Mapping[str, Any]) -> list[Sample]:
         refusal: Refusal | None = self._assembly.raft_log.refusal()
         others = [member for member in facts["members"] if member["node"] != facts["node"]]
-        levels = [member for member in others if member["level"] is not None]
         behind = [member for member in others if member["behind_bytes"] is not None]
         return [
             Sample("wakeq_raft_term", facts["term"]),
@@ -169,10 +168,8 @@ class NodeFigures:
             Sample("wakeq_raft_applied_index", self._assembly.queues.applied[0]),
             Sample("wakeq_raft_is_leader", int(facts["role"] == "leader")),
             Sample("wakeq_raft_serves", int(refusal is None)),
-            Sample("wakeq_raft_level", facts["level"]),
             Sample("wakeq_raft_members", len(facts["members"])),
             *(Sample("wakeq_raft_peer_connected", int(m["is_connected"]), (str(m["node"]),)) for m in others),
-            *(Sample("wakeq_raft_peer_level", m["level"], (str(m["node"]),)) for m in levels),
             *(Sample("wakeq_raft_peer_behind_bytes", m["behind_bytes"], (str(m["node"]),)) for m in behind),
         ]
 

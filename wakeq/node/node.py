@@ -30,8 +30,8 @@ from wakeq.node.ports import Ports, Services, bracketed
 from wakeq.node.security import Security
 from wakeq.protocol.clock import HEARTBEAT_MS
 from wakeq.protocol.errors import StorageError
-from wakeq.protocol.log.level import LEVEL
 from wakeq.protocol.queue.publishers import Limits
+from wakeq.protocol.raft.membership import LEVEL
 from wakeq.protocol.raft.settings import Settings as RaftSettings
 from wakeq.protocol.wire.peer.frames import MARK, Hello, split_address
 from wakeq.storage.log.journal import Keep
@@ -163,7 +163,7 @@ class Node:
 
         def hello() -> Hello:
             me = identity.cluster_id, identity.node_id, metadata.disk_id, metadata.incarnation
-            return Hello(MARK, self.raft_log.level, LEVEL, *me, self._places.own)
+            return Hello(MARK, LEVEL, LEVEL, *me, self._places.own)
 
         self._peers = PeerTcp(
             PeerIdentity(hello, plan.secret, plan.tls, plan.address_of),

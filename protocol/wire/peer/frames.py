@@ -4,9 +4,9 @@
 
     frame   4 bytes length of the body | 4 bytes CRC-32 of the body | body | MAC, if the session seals its frames
 
-The first frame of each side is its Hello, which must be small; it says at which levels its node can work
-(`protocol/log/level.py`), and whoever cannot work at any of them is refused.  In which order frames may come, and how a
-node proves who it is, is the matter of `peer_session.py`.  Never believes a body whose checksum does not fit, nor a
+The first frame of each side is its Hello, which must be small; it says at which levels its node can work, and a node
+that does not know LEVEL is refused.  In which order frames may come, and how a node proves who it is, is the matter of
+`session.py`.  Never believes a body whose checksum does not fit, nor a
 number that no cluster reaches.
 """
 
@@ -21,6 +21,7 @@ from msgspec import Meta
 
 from wakeq.protocol.errors import BadField, PeerRefused
 from wakeq.protocol.log.format import PAYLOAD_BYTES_MAX
+from wakeq.protocol.raft.membership import LEVEL
 from wakeq.protocol.raft.messages import DISK_MAX, AnyMessage, Append, Number
 
 MARK: Final = "wakeq-peer"
@@ -42,8 +43,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=100):
     """Who speaks.  Later versions add fields at the end, which earlier ones do not look at."""
 
     mark: str
-    level_min: int  # at which its cluster works, as far as it knows
-    level_max: int  # the highest that it knows
+    level_min: int  # LEVEL; a range, so that a later release can also speak to nodes of this one
+    level_max: int
     cluster_id: Annotated[bytes, Meta(min_length=CLUSTER_ID_BYTES, max_length=CLUSTER_ID_BYTES)]
     node_id: NodeId
     disk_id: Annotated[int, Meta(ge=0, le=DISK_MAX)]  # 0: it asks which cluster it is to join, and has none yet
@@ -117,10 +118,10 @@ def check_hello(hello: Frame, own: Hello) -> Hello:
         )
     if hello.node_id == own.node_id:
         raise PeerRefused(f"it says that it is node {own.node_id}, as this one; give each its own --node")
-    if hello.level_min > own.level_max or hello.level_max < own.level_min:
+    if not hello.level_min <= LEVEL <= hello.level_max:
         raise PeerRefused(
-            f"node {hello.node_id} works at levels {hello.level_min} to {hello.level_max}, this one at "
-            f"{own.level_min} to {own.level_max}; upgrade the older one, one release at a time"
+            f"node {hello.node_id} works at levels {hello.level_min} to {hello.level_max}, this one at level {LEVEL}; "
+            "run the same release on both"
         )
     _check_doors(hello)
     return hello

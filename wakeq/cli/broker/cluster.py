@@ -12,7 +12,7 @@ from wakeq.cli.output import print_facts, print_json, print_table, say
 from wakeq.protocol.errors import BrokerUnreachable, Disconnected, NoQuorum
 from wakeq.storage.cluster_secret import make_secret, write_secret
 
-MEMBER_COLUMNS = ("node", "address", "votes", "is_connected", "behind_bytes", "level")
+MEMBER_COLUMNS = ("node", "address", "votes", "is_connected", "behind_bytes")
 NODE = click.IntRange(min=0)
 TRANSFER_S_MAX = 5.0
 LOOK_AGAIN_S = 0.05

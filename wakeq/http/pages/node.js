@@ -42,14 +42,13 @@ export function cluster(main) {
     if (!facts.members) return put(content, h("p", { class: "bad" }, error || HIDDEN));
     put(content,
       cards([["This node", `${facts.node}`, facts.role], ["Leader", facts.leader ?? "nobody"], ["Term", count(facts.term)],
-        ["Committed", count(facts.committed)], ["Level", count(facts.level)], ["Serves", facts.serves ? h("span", { class: "good" }, "yes") : h("span", { class: "bad" }, "no")]]),
+        ["Committed", count(facts.committed)], ["Serves", facts.serves ? h("span", { class: "good" }, "yes") : h("span", { class: "bad" }, "no")]]),
       table("Members; how far the others are, only the leader knows", [
         { name: "Node", kind: "number narrow", cell: (row) => row.node },
         { name: "Address", kind: "text", cell: (row) => row.address || "–" },
         { name: "Votes", cell: (row) => (row.votes ? "yes" : "not yet") },
         { name: "Connected", cell: (row) => h("span", { class: row.is_connected ? "good" : "bad" }, row.is_connected ? "yes" : "no") },
         { name: "Behind", kind: "number", cell: (row) => (row.behind_bytes === null ? "?" : bytes(row.behind_bytes)) },
-        { name: "Level", kind: "number", cell: (row) => h("span", { class: row.level < facts.level ? "bad" : "" }, row.level ?? "?") },
       ], facts.members));
     return undefined;
   });

@@ -6,6 +6,7 @@ from tests.helpers.hand_cluster import CLUSTER_ID, HandCluster, HandNode, HandPe
 from wakeq.actors.log.neighbourhood import Introduced
 from wakeq.actors.log.peer import Heard
 from wakeq.protocol.raft.core import TERM_JUMP_MAX
+from wakeq.protocol.raft.membership import LEVEL
 from wakeq.protocol.raft.messages import Heartbeat, HeartbeatAnswer, RequestVote
 from wakeq.protocol.wire.peer.frames import MARK, Hello
 
@@ -30,7 +31,7 @@ class Door(HandPeerDoor):
 
 def come_in(cluster: HandCluster, node: HandNode, number: int, disk: int = 5) -> Door:
     door = Door(cluster, node)
-    hello = Hello(MARK, 1, 2, CLUSTER_ID, number, disk, 9, {"worker": "evil:1"})
+    hello = Hello(MARK, LEVEL, LEVEL, CLUSTER_ID, number, disk, 9, {"worker": "evil:1"})
     node.raft_log.tell(Introduced(door, hello))
     node.runtime.run_until_idle()
     return door

@@ -202,12 +202,6 @@ def test_an_entry_is_what_its_page_says(entry: Entry, spelled: str) -> None:
     assert decode_entry(payload) == (entry, AT)
 
 
-def test_members_without_a_level_are_those_of_a_cluster_at_level_1() -> None:
-    written = bytes.fromhex("010e0000 00000000" + HEAD_TAIL + "00" * 12 + "00" + "92 91 94 01 07 c3 a3 613a31 c3")
-
-    assert decode_entry(written) == (Members(Config((Member(1, 7, True, "a:1"),), founded=True, level=1)), AT)
-
-
 BODIES = (b"a", b"", b"bcd")
 
 

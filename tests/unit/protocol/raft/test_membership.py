@@ -2,8 +2,16 @@
 
 import pytest
 
-from wakeq.protocol.errors import BadField
-from wakeq.protocol.raft.membership import Config, Member, Membership, check_change, config_of
+from wakeq.protocol.errors import BadField, WrongVersion
+from wakeq.protocol.raft.membership import (
+    LEVEL,
+    Config,
+    Member,
+    Membership,
+    check_change,
+    check_level,
+    config_of,
+)
 
 A, B, C = (Member(node, node * 10) for node in (1, 2, 3))
 THREE = Config((A, B, C), founded=True)
@@ -45,6 +53,13 @@ def test_a_learner_that_nobody_has_heard_of_does_not_become_a_voter() -> None:
 
     with pytest.raises(BadField, match="start it"):
         check_change(old, Config((A, B, Member(3))))
+
+
+def test_members_of_a_later_level_are_refused() -> None:
+    check_level(Config((A,)), "data")
+
+    with pytest.raises(WrongVersion, match=f"data: the cluster works at level {LEVEL + 1}, this release knows levels"):
+        check_level(Config((A,), level=LEVEL + 1), "data")
 
 
 def test_disks_are_bound_once() -> None:

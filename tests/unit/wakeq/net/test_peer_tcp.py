@@ -17,6 +17,7 @@ from wakeq.net import peer_tcp
 from wakeq.net.handshakes import Handshakes
 from wakeq.net.peer_tcp import NEWCOMERS_MAX, Identity, PeerTcp, PeerTcpDoor
 from wakeq.net.tls import PeerTls
+from wakeq.protocol.raft.membership import LEVEL
 from wakeq.protocol.wire.peer.frames import MARK, NO_CLUSTER, ChunkTaken, Hello, encode_body, framed
 from wakeq.protocol.wire.peer.session import MAC_BYTES, NONCE_BYTES, PeerSession
 
@@ -26,7 +27,7 @@ HOST = "127.0.0.1"
 
 
 def hello_of(node_id: int, cluster_id: bytes = CLUSTER) -> Hello:
-    return Hello(MARK, 1, 2, cluster_id, node_id, 1, 1, {})
+    return Hello(MARK, LEVEL, LEVEL, cluster_id, node_id, 1, 1, {})
 
 
 def tcp_of(

@@ -7,13 +7,17 @@ from typing import Any
 import pytest
 
 from tests.helpers.broker import Broker
+from tests.helpers.hand_cluster import HandCluster
 from wakeq.actors.log.files import LogServices
 from wakeq.actors.mail import Committed, Refusal, Tick
 from wakeq.actors.queues.supervisor import _HANDLERS, Queues
 from wakeq.actors.runtime.clock import elapsed_ms
 from wakeq.node.assembly import Surroundings
+from wakeq.protocol.errors import WrongVersion
 from wakeq.protocol.log.entries import Publish, SetAside
 from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.raft import membership
+from wakeq.protocol.raft.membership import LEVEL
 from wakeq.storage.state.cut import load_asides
 
 Q = "q"
@@ -160,3 +164,18 @@ def test_a_node_that_has_begun_to_lead_answers_wherever_the_turns_of_its_process
 
     assert len(seen) == 2
     assert seen[1] is None
+
+
+def test_start_on_the_log_of_a_later_level_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = HandCluster(tmp_path)
+    cluster.start()
+    node = cluster.nodes[2]
+    node.kill()
+    monkeypatch.setattr(membership, "LEVEL", LEVEL - 1)
+
+    with pytest.raises(WrongVersion, match=f"works at level {LEVEL}, this release knows levels up to {LEVEL - 1}"):
+        node.start()
+
+    node.is_up = False
+    node.opened.close()
+    cluster.close()

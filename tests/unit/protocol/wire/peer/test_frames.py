@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeq.protocol.errors import PeerRefused
-from wakeq.protocol.raft.membership import Config, Member
+from wakeq.protocol.raft.membership import LEVEL, Config, Member
 from wakeq.protocol.raft.messages import (
     Append,
     AppendAnswer,
@@ -55,7 +55,7 @@ def encode(frame: Frame) -> bytes:
 
 CLUSTER = b"0123456789abcdef"
 HELLO = Hello(MARK, 1, 2, CLUSTER, 2, 77, 5, {"worker": "b:2601"})
-OWN = Hello(MARK, 2, 3, CLUSTER, 0, 7, 1, {})  # a node whose cluster works at 2, of a release that knows 3
+OWN = Hello(MARK, LEVEL, LEVEL, CLUSTER, 0, 7, 1, {})
 HEADER = (1, 2, 77, 5, 9)
 CONFIG = Config((Member(0, 7, True, "a:2603"), Member(1, 8, False, "b:2603")), founded=True)
 APPEND = Append(*HEADER, 4, 8, 6, ((5, 8), (6, 9)), 4, 30, ((6, CONFIG),))
@@ -156,8 +156,8 @@ def test_an_append_brings_exactly_the_entries_that_it_names(payloads: list[bytes
         (Hello("other", 1, 1, CLUSTER, 2, 77, 5, {}), "does not begin with a hello"),
         (Hello(MARK, 1, 1, b"another cluster!", 2, 77, 5, {}), "is of cluster"),
         (Hello(MARK, 1, 1, CLUSTER, 0, 77, 5, {}), "says that it is node 0"),
-        (Hello(MARK, 4, 5, CLUSTER, 2, 77, 5, {}), "works at levels 4 to 5, this one at 2 to 3; upgrade the older one"),
-        (Hello(MARK, 1, 1, CLUSTER, 2, 77, 5, {}), "works at levels 1 to 1, this one at 2 to 3; upgrade the older one"),
+        (Hello(MARK, 4, 5, CLUSTER, 2, 77, 5, {}), "works at levels 4 to 5, this one at level 3; run the same release"),
+        (Hello(MARK, 1, 2, CLUSTER, 2, 77, 5, {}), "works at levels 1 to 2, this one at level 3; run the same release"),
     ],
 )
 def test_who_cannot_be_talked_to_is_told_why(hello: Frame, match: str) -> None:
@@ -165,8 +165,8 @@ def test_who_cannot_be_talked_to_is_told_why(hello: Frame, match: str) -> None:
         check_hello(hello, OWN)
 
 
-@pytest.mark.parametrize(("lowest", "highest"), [(1, 2), (2, 2), (3, 4), (1, 9)])
-def test_who_knows_a_level_at_which_this_node_works_is_welcome(lowest: int, highest: int) -> None:
+@pytest.mark.parametrize(("lowest", "highest"), [(3, 3), (3, 4), (1, 3), (1, 9)])
+def test_hello_of_a_node_that_knows_our_level_is_taken(lowest: int, highest: int) -> None:
     other = Hello(MARK, lowest, highest, CLUSTER, 2, 77, 5, {"worker": "b:2601"})
 
     assert check_hello(other, OWN) is other
@@ -176,14 +176,14 @@ def test_who_knows_a_level_at_which_this_node_works_is_welcome(lowest: int, high
     "address", ["b", "b:0", "b:99999", ":2601", "b c:2601", "u@b:2601", "b/x:2601", "b\n:26", "b" * 256 + ":1"]
 )
 def test_hello_with_an_address_that_is_none_is_refused(address: str) -> None:
-    other = Hello(MARK, 1, 2, CLUSTER, 2, 77, 5, {"worker": address})
+    other = Hello(MARK, LEVEL, LEVEL, CLUSTER, 2, 77, 5, {"worker": address})
 
     with pytest.raises(PeerRefused, match="names an address for clients that is no HOST:PORT"):
         check_hello(other, OWN)
 
 
 def test_hello_with_too_many_addresses_is_refused() -> None:
-    other = Hello(MARK, 1, 2, CLUSTER, 2, 77, 5, {f"door-{number}": "b:2601" for number in range(17)})
+    other = Hello(MARK, LEVEL, LEVEL, CLUSTER, 2, 77, 5, {f"door-{number}": "b:2601" for number in range(17)})
 
     with pytest.raises(PeerRefused, match="names 17 addresses"):
         check_hello(other, OWN)
@@ -191,7 +191,7 @@ def test_hello_with_too_many_addresses_is_refused() -> None:
 
 @pytest.mark.parametrize("address", ["b:2601", "b.example:2601", "10.0.0.1:2601", "[::1]:2601", "[fe80::1%eth0]:2601"])
 def test_hello_with_any_real_address_is_taken(address: str) -> None:
-    other = Hello(MARK, 1, 2, CLUSTER, 2, 77, 5, {"worker": address})
+    other = Hello(MARK, LEVEL, LEVEL, CLUSTER, 2, 77, 5, {"worker": address})
 
     assert check_hello(other, OWN) is other
 

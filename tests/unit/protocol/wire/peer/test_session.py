@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeq.protocol.errors import PeerRefused
+from wakeq.protocol.raft.membership import LEVEL
 from wakeq.protocol.raft.messages import Heartbeat
 from wakeq.protocol.wire.peer.frames import (
     FRONT,
@@ -26,8 +27,8 @@ from wakeq.protocol.wire.peer.session import MAC_BYTES, NONCE_BYTES, PeerSession
 
 CLUSTER = b"0123456789abcdef"
 SECRET = b"a secret of thirty-two bytes, or more"
-DIALER = Hello(MARK, 1, 2, CLUSTER, 2, 77, 5, {"worker": "b:2601"})
-ACCEPTOR = Hello(MARK, 1, 2, CLUSTER, 0, 66, 4, {"worker": "a:2601"})
+DIALER = Hello(MARK, LEVEL, LEVEL, CLUSTER, 2, 77, 5, {"worker": "b:2601"})
+ACCEPTOR = Hello(MARK, LEVEL, LEVEL, CLUSTER, 0, 66, 4, {"worker": "a:2601"})
 BEAT = Heartbeat(2, 0, 77, 5, 9, 12, 4)
 LONG = Chunk(1, 0, bytes(HELLO_BYTES_MAX + 1))
 
@@ -237,7 +238,7 @@ def test_proof_and_sealed_frames_arrive_in_any_pieces(step: int) -> None:
 
 @pytest.mark.parametrize("secret", [None, SECRET])
 def test_node_that_joins_is_told_which_cluster_it_is(secret: bytes | None) -> None:
-    one = dialer(secret, Hello(MARK, 1, 2, NO_CLUSTER, 3, 0, 0, {}))
+    one = dialer(secret, Hello(MARK, LEVEL, LEVEL, NO_CLUSTER, 3, 0, 0, {}))
     two = acceptor(secret)
 
     get_acquainted(one, two)
@@ -247,7 +248,7 @@ def test_node_that_joins_is_told_which_cluster_it_is(secret: bytes | None) -> No
 
 
 def test_node_that_joins_believes_nobody_without_the_secret() -> None:
-    one = dialer(SECRET, Hello(MARK, 1, 2, NO_CLUSTER, 3, 0, 0, {}))
+    one = dialer(SECRET, Hello(MARK, LEVEL, LEVEL, NO_CLUSTER, 3, 0, 0, {}))
 
     with pytest.raises(PeerRefused, match="node 0 has none"):
         one.receive(acceptor(None).take_unsent())
