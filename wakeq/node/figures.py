@@ -135,13 +135,10 @@ class NodeFigures:
         return [
             Sample("wakeq_log_sync_seconds", raft_log.sync_s),
             Sample("wakeq_log_group_entries", raft_log.group_entries),
-            Sample("wakeq_log_entries_total", raft_log.synced_entries),
             Sample("wakeq_log_written_bytes_total", log.written_bytes),
             Sample("wakeq_log_bytes", log.size_bytes),
-            Sample("wakeq_log_first_index", log.first_index),
             Sample("wakeq_log_last_index", log.last_index),
             Sample("wakeq_state_backlog_bytes", queues.unflushed_bytes),
-            Sample("wakeq_state_flushes_total", queues.flushes),
             Sample("wakeq_entries_set_aside", queues.set_aside_count),
             Sample("wakeq_snapshots_total", self._assembly.snapshots.taken),
             Sample("wakeq_disk_free_bytes", directory.free_bytes()),
@@ -154,7 +151,6 @@ class NodeFigures:
             Sample("wakeq_state_pages", stats.pages),
             Sample("wakeq_state_free_pages", stats.free_pages),
             Sample("wakeq_state_file_bytes", stats.file_bytes),
-            Sample("wakeq_state_readers", stats.readers),
             Sample("wakeq_state_oldest_reader_behind", stats.oldest_reader_behind),
         ]
 
