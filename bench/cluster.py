@@ -14,9 +14,9 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -28,6 +28,8 @@ import uvloop
 from bench import machine
 from bench.peers.peer import REPOSITORY
 from bench.report import table
+from tests.helpers.broker_process import THIS_RELEASE
+from tests.helpers.sized_broker import sized
 from wakeq import AsyncClient
 
 RESULTS = Path(__file__).parent / "results"
@@ -43,18 +45,18 @@ KEPT_UP_BYTES = 256 << 10  # so little is under way at any moment
 PUBLISH = json.dumps({"cmd": "PUB", "qname": QUEUE, "message": BODY}).encode() + b"\n"
 STATUS = b'{"cmd":"CLUSTER"}\n'
 # Every 64 MiB each node seals a segment and writes an image, whoever catches up: that is to fall into neither span.
-NO_IMAGES = ("--set", "log.segment_bytes_max=1GiB", "--set", "snapshot.bytes_min=1GiB")
+NO_IMAGES = sized(segment_bytes_max=1 << 30, snapshot_bytes_min=1 << 30)
 
 
 class Trio:
     """Three nodes that keep their ports and data through all their lives."""
 
-    def __init__(self, folder: Path, *settings: str) -> None:
+    def __init__(self, folder: Path, command: Sequence[str] = THIS_RELEASE) -> None:
         ports = free_ports(2 * NODES)
         self.worker_ports = ports[:NODES]
         self.peers = ",".join(f"127.0.0.1:{port}" for port in ports[NODES:])
         self._folder = folder
-        self._settings = settings
+        self._command = command
         self._processes: list[subprocess.Popen[bytes] | None] = [None] * NODES
 
     @property
@@ -65,9 +67,7 @@ class Trio:
         place = ["--node", str(node), "--peers", self.peers, "--worker-port", str(self.worker_ports[node])]
         others = ["--http-port", "0", "--taskflux-port", "0", "--data-dir", str(self._folder / f"node-{node}")]
         with open(self._folder / f"node-{node}.log", "ab") as log:
-            self._processes[node] = subprocess.Popen(
-                [sys.executable, "-m", "wakeq", "serve", *place, *others, *self._settings], stdout=log, stderr=log
-            )
+            self._processes[node] = subprocess.Popen([*self._command, *place, *others], stdout=log, stderr=log)
 
     def kill(self, node: int) -> None:
         process = self._processes[node]
@@ -278,7 +278,7 @@ async def _last_index(trio: Trio, leader: int) -> int:
 
 
 async def measure(what: str, chosen: argparse.Namespace, home: Path) -> str:
-    with Trio(home, *(NO_IMAGES if what == "away" else ())) as trio:
+    with Trio(home, NO_IMAGES if what == "away" else THIS_RELEASE) as trio:
         busy_s, began_s = machine.busy_cpu_s(), time.monotonic()
         figures = await (failover(trio, chosen.kills) if what == "failover" else away(trio, chosen.entries))
         busy = (machine.busy_cpu_s() - busy_s) / (time.monotonic() - began_s)

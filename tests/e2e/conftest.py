@@ -1,11 +1,11 @@
 """Brokers for the end-to-end tests: real processes on directories of their own, ended after each test."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.broker_process import THIS_RELEASE, BrokerProcess
 from tests.helpers.honest import Honest
 from tests.helpers.line_client import LineClient
 
@@ -18,8 +18,8 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
     """Return a function that starts a broker on a fresh directory, or on the one that it is given."""
     brokers: list[BrokerProcess] = []
 
-    def start(*extra_args: str, data_dir: Path | None = None) -> BrokerProcess:
-        broker = BrokerProcess(data_dir or tmp_path / f"data-{len(brokers)}", *extra_args)
+    def start(*extra_args: str, data_dir: Path | None = None, command: Sequence[str] = THIS_RELEASE) -> BrokerProcess:
+        broker = BrokerProcess(data_dir or tmp_path / f"data-{len(brokers)}", *extra_args, command=command)
         brokers.append(broker)
         return broker.start()
 

@@ -15,18 +15,19 @@ import pytest
 
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.cluster import Cluster
-from tests.helpers.crash_loop import CUTS_OFTEN, crash_loop
+from tests.helpers.crash_loop import CUTS_OFTEN_MS, crash_loop
 from tests.helpers.line_client import LineClient
+from tests.helpers.sized_broker import sized
 from tests.helpers.started import eventually
 from wakeq import Client
 
-SMALL_FILES = ("--set", "log.segment_bytes_max=1MiB", "--set", "snapshot.bytes_min=1MiB")
+SMALL_FILES = sized(segment_bytes_max=1 << 20, snapshot_bytes_min=1 << 20, flush_after_ms=CUTS_OFTEN_MS)
 OPS_PER_S_MIN = 100
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster(tmp_path, 3, *SMALL_FILES, *CUTS_OFTEN) as made:
+    with Cluster(tmp_path, command=SMALL_FILES) as made:
         yield made
 
 

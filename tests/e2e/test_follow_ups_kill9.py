@@ -13,6 +13,7 @@ import pytest
 from tests.e2e.conftest import StartBroker
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.line_client import LineClient, Message
+from tests.helpers.sized_broker import sized
 
 SOURCE = "source"
 JOBS = 3_000
@@ -70,7 +71,7 @@ def test_of_a_message_and_its_follow_ups_there_is_one_or_the_others_after_any_ki
     seed = int(os.environ.get("WAKEQ_SEED", random.SystemRandom().randrange(10**6)))
     print(f"seed {seed}")  # shown with a failure: WAKEQ_SEED repeats its moments
     draw, promised = random.Random(seed), dict[str, list[str]]()
-    broker = start_broker("--set", "store.flush_after_ms=50")  # cuts between the kills, too
+    broker = start_broker(command=sized(flush_after_ms=50))  # cuts between the kills, too
     with LineClient(broker.worker_address) as client:
         client.ask("CREATE", SOURCE, on_disconnect="release")
         client.ask("PUB", SOURCE, messages=[str(number) for number in range(JOBS)])

@@ -10,6 +10,7 @@ import pytest
 from tests.e2e.conftest import Connect, StartBroker
 from tests.helpers.journal_files import rows_of
 from tests.helpers.line_client import LineClient
+from tests.helpers.sized_broker import sized
 
 DEADLINE_S = 30.0
 MIB = 1024 * 1024
@@ -69,10 +70,8 @@ def test_what_happened_is_told_live_after_a_kill_and_from_a_copy(
 
 @pytest.mark.long
 def test_segments_that_the_log_has_given_up_are_still_told(start_broker: StartBroker, connect: Connect) -> None:
-    broker = start_broker(
-        "--set", f"log.segment_bytes_max={MIB}", "--set", f"snapshot.bytes_min={MIB}",
-        "--set", f"store.flush_bytes={MIB // 2}",
-    )  # fmt: skip
+    small = sized(segment_bytes_max=MIB, snapshot_bytes_min=MIB, flush_bytes=MIB // 2)
+    broker = start_broker(command=small)
     client = connect(broker)
     published: set[str] = set()
     until_s = time.monotonic() + DEADLINE_S

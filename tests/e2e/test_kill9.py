@@ -12,7 +12,8 @@ import pytest
 
 from tests.e2e.conftest import StartBroker
 from tests.helpers.broker_process import BrokerProcess
-from tests.helpers.crash_loop import CUTS_OFTEN, Outcome, crash_loop
+from tests.helpers.crash_loop import CUTS_OFTEN_MS, Outcome, crash_loop
+from tests.helpers.sized_broker import sized
 
 KILLS = int(os.environ.get("WAKEQ_KILLS", "100"))
 OPS_PER_S_MIN = 1_000
@@ -35,7 +36,7 @@ def test_three_kills_under_load_lose_nothing(start_broker: StartBroker, tmp_path
 
 @pytest.mark.long
 def test_a_hundred_kills_under_load_lose_nothing(start_broker: StartBroker, tmp_path: Path) -> None:
-    outcome = run(start_broker(*CUTS_OFTEN), tmp_path, KILLS, up_s=(0.05, 0.5))
+    outcome = run(start_broker(command=sized(flush_after_ms=CUTS_OFTEN_MS)), tmp_path, KILLS, up_s=(0.05, 0.5))
 
     outcome.demand_nothing_broken()
     outcome.demand_valid(ops_per_s_min=OPS_PER_S_MIN)

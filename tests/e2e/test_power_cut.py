@@ -16,9 +16,10 @@ import pytest
 
 from tests.helpers import power_cut
 from tests.helpers.broker_process import BrokerProcess
-from tests.helpers.crash_loop import CUTS_OFTEN, Outcome, crash_loop
+from tests.helpers.crash_loop import CUTS_OFTEN_MS, Outcome, crash_loop
 from tests.helpers.fake_broker import Fault
 from tests.helpers.power_cut import LoopDisk
+from tests.helpers.sized_broker import sized
 
 CUTS = int(os.environ.get("WAKEQ_CUTS", "30"))
 FAKE = (sys.executable, "-m", "tests.helpers.fake_broker")
@@ -87,7 +88,9 @@ def test_a_broker_that_does_not_sync_is_caught(disk: LoopDisk, tmp_path: Path, m
 
 @pytest.mark.long
 def test_power_cuts_under_load_lose_nothing(disk: LoopDisk, tmp_path: Path) -> None:
-    outcome = run(BrokerProcess(disk.path / "data", *CUTS_OFTEN), disk, CUTS, tmp_path / "ledger.jsonl")
+    broker = BrokerProcess(disk.path / "data", command=sized(flush_after_ms=CUTS_OFTEN_MS))
+
+    outcome = run(broker, disk, CUTS, tmp_path / "ledger.jsonl")
 
     outcome.demand_nothing_broken()
     outcome.demand_valid(ops_per_s_min=OPS_PER_S_MIN)

@@ -6,12 +6,12 @@ The client knows nothing of wakeq's own: it reads `NOT_LEADER` and `leader`, and
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.broker_process import THIS_RELEASE, BrokerProcess
 from tests.helpers.line_client import AsyncLineClient, LineClient, Message
 from tests.helpers.namespaces import Network
 from tests.helpers.ports import free_ports
@@ -65,8 +65,9 @@ class Cluster:
         *extra_args: str,
         network: Network | None = None,
         has_secret: bool = True,
+        command: Sequence[str] = THIS_RELEASE,
     ) -> None:
-        self._network = network
+        self._network, self._command = network, command
         self.secret_file = directory / "cluster.secret"
         if has_secret:
             if not self.secret_file.exists():
@@ -88,7 +89,7 @@ class Cluster:
         place += ("--host", self._host(node), "--insecure", "--taskflux-port", str(self._taskflux_ports[node]))
         arguments = (*place, *self._extra_args, *extra_args)
         prefix = () if self._network is None else self._network.prefix(node)
-        return BrokerProcess(self._directory / f"node-{node}", *arguments, prefix=prefix)
+        return BrokerProcess(self._directory / f"node-{node}", *arguments, command=self._command, prefix=prefix)
 
     def _host(self, node: int) -> str:
         return "127.0.0.1" if self._network is None else self._network.address(node)

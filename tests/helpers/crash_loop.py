@@ -21,7 +21,7 @@ from tests.helpers.history import History
 from tests.helpers.load import TIMEOUT_S, Load
 
 FIRST_OPS_TIMEOUT_S = 10.0
-CUTS_OFTEN = ("--set", "store.flush_after_ms=100")  # so that most crashes come while the state store is written
+CUTS_OFTEN_MS = 100  # so that most crashes come while the state store is written
 BUSY_CRASHES_MIN = 0.5  # of the kills; some come right after a start, before anybody is connected again
 
 

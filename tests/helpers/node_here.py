@@ -10,7 +10,7 @@ import aiohttp
 
 from wakeq.client.aio import AsyncClient
 from wakeq.config.settings import Settings
-from wakeq.node.node import Node
+from wakeq.node.node import Node, Sizes
 
 
 class NodeHere:
@@ -36,9 +36,9 @@ class NodeHere:
 
 
 @asynccontextmanager
-async def node_here(data_dir: Path, **settings: Any) -> AsyncIterator[NodeHere]:
+async def node_here(data_dir: Path, sizes: Sizes = Sizes(), **settings: Any) -> AsyncIterator[NodeHere]:  # noqa: B008
     """Run a node for the length of the block."""
-    node = Node(Settings(data_dir=data_dir, worker_port=0, http_port=0, taskflux_port=0, **settings))
+    node = Node(Settings(data_dir=data_dir, worker_port=0, http_port=0, taskflux_port=0, **settings), sizes=sizes)
     addresses = await node.start()
     try:
         async with aiohttp.ClientSession() as session:

@@ -18,6 +18,7 @@ from wakeq.protocol.errors import BadSettings
 
 USUAL_PATH = Path("config.json")  # where the original's programs look
 CONTROLLER_HOST = "127.0.0.1"
+ANSWERS_QUEUE = "monique.answers"  # on which workers put their answers to tasks with a route
 NO_ZEROMQ = "config.json names ports of ZeroMQ, and pyzmq is not installed; pip install 'wakeq[monique]'"
 NOT_GUARDED = "ZeroMQ knows neither tokens nor TLS, and WebSocket needs both; say --insecure if the network is guarded"
 NOT_BOTH = "config.json names one of scheduler-in and scheduler-out; components need both"

@@ -3,6 +3,7 @@
 Settings --> nothing, or BadSettings that names both and what to change
 """
 
+from wakeq.config.monique import ANSWERS_QUEUE
 from wakeq.config.settings import Settings
 from wakeq.protocol.addresses import is_this_machine
 from wakeq.protocol.errors import BadField, BadName, BadSettings
@@ -73,14 +74,14 @@ def _peers(settings: Settings) -> list[tuple[str, int]]:
 
 def _check_routes(settings: Settings) -> None:
     """Tasks and answers of MoniQue go to queues that there can be, and not to each other's."""
-    answers_queue, queues = settings.monique.answers_queue, (settings.monique.routes or {}).values()
-    for name in (answers_queue, *queues):
+    queues = (settings.monique.routes or {}).values()
+    for name in queues:
         try:
             check_name(name)
         except BadName as error:
-            raise BadSettings(f"monique.routes and monique.answers_queue name queues, and {error}") from None
-    if answers_queue in queues:
-        raise BadSettings(f"monique.routes puts tasks on {answers_queue}, which is for answers; name another queue")
+            raise BadSettings(f"monique.routes names queues, and {error}") from None
+    if ANSWERS_QUEUE in queues:
+        raise BadSettings(f"monique.routes puts tasks on {ANSWERS_QUEUE}, which is for answers; name another queue")
 
 
 def _check_worker_address(settings: Settings) -> None:

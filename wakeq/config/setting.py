@@ -54,7 +54,7 @@ def section(kind: type, about: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """See the head of this file.  `name` is the whole name: `log.segment_bytes_max`."""
+    """See the head of this file.  `name` is the whole name: `journal.keep_bytes`."""
 
     name: str
     kind: type

@@ -2,7 +2,7 @@
 
     declarations --> Settings, and KNOWN: each setting by its name
 
-`log.segment_bytes_max` is `[log] segment_bytes_max` in the file and `WAKEQ_LOG_SEGMENT_BYTES_MAX` in the environment;
+`journal.keep_bytes` is `[journal] keep_bytes` in the file and `WAKEQ_JOURNAL_KEEP_BYTES` in the environment;
 where values come from is the matter of `settings_layers.py`.
 """
 # ruff: noqa: RUF009 - the fields are declared by `setting`, which makes a dataclass field of each
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from wakeq.config.setting import KIB, MIB, declared, section, setting
+from wakeq.config.setting import MIB, declared, section, setting
 from wakeq.protocol.catalog import Policies
 
 TOKENS_NAME = "tokens.json"  # in the data directory
@@ -40,11 +40,6 @@ class Dedup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
-    segment_bytes_max: int = setting(64 * MIB, "Size at which the log begins a new segment", unit="bytes", least=MIB)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
     keep_s: int = setting(
         604_800,
@@ -59,16 +54,6 @@ class Journal:
         unit="bytes",
         least=0,
         reloadable=True,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    bytes_min: int = setting(
-        64 * MIB,
-        "A snapshot is written once the log has grown by this much (or by the live data, if that is more)",
-        unit="bytes",
-        least=MIB,
     )
 
 
@@ -90,14 +75,6 @@ class Logging:
     )
     level: str = setting(
         "info", "The lowest level that is logged", one_of=("debug", "info", "warning", "error"), reloadable=True
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Store:
-    flush_after_ms: int = setting(1000, "The longest time before changes are written to the store", unit="ms", least=1)
-    flush_bytes: int = setting(
-        16 * MIB, "The store is written earlier once this much of the log waits", unit="bytes", least=64 * KIB
     )
 
 
@@ -212,7 +189,6 @@ class Monique:
     routes: Mapping[str, str] | None = setting(
         None, "Specs whose tasks are stored on a queue, and the queue of each", kind=dict
     )
-    answers_queue: str = setting("monique.answers", "The queue on which workers put their answers to such tasks")
     creator: str = setting("wakeq", "The creator named in messages that are sent for such a worker")
 
 
@@ -284,20 +260,14 @@ class Settings:
         reloadable=True,
     )
     upgrade: bool = setting(True, "Import files of version 1 in the data directory at start, keeping them")
-    switch_interval_s: float = setting(
-        0.0005, "The interpreter's thread switch interval", unit="s", least=0.00001, most=0.1, reloadable=True
-    )
     auth: Auth = section(Auth, "Who may connect, and what they may do.")
     tls: Tls = section(Tls, "Certificates for all ports; their files are read again on SIGHUP.")
     cluster: Cluster = section(Cluster, "Several nodes that form one broker.")
     dedup: Dedup = section(Dedup, "Publishing the same thing twice.")
-    log: Log = section(Log, "The log, which is the truth.")
     journal: Journal = section(Journal, "The journal: what has happened, for `wakeq pipeline`.")
     monique: Monique = section(Monique, "The MoniQue protocol, over WebSocket at `/monique` of the HTTP port.")
-    snapshot: Snapshot = section(Snapshot, "Snapshots of the state, after which old parts of the log are removed.")
     metrics: Metrics = section(Metrics, "What `/metrics` shows.")
     logging: Logging = section(Logging, "What the broker logs to standard error.")
-    store: Store = section(Store, "The state store, which is written some time after the log.")
     queue: QueueDefaults = section(
         QueueDefaults, "Policies of queues that a publish creates, and of the default queue when it is created."
     )
@@ -312,7 +282,7 @@ KNOWN = {known.name: known for known in declared(Settings)}
 
 
 def value_of(settings: Settings, name: str) -> object:
-    """Return the value of `log.segment_bytes_max` and the like."""
+    """Return the value of `journal.keep_bytes` and the like."""
     value: object = settings
     for part in name.split("."):
         value = getattr(value, part)

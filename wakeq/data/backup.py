@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 
 from wakeq.actors.queue.state import QueueMeta
-from wakeq.config.settings import Log
 from wakeq.data.image_check import HINT, check_state
 from wakeq.data.opening import SNAPSHOT_NAME, open_all
 from wakeq.data.recover import recover_alone
@@ -86,7 +85,7 @@ def _build(part: Path, path: Path, header: SnapshotHeader, identity: Identity) -
     kept = (item for item in items if item[:2] != (QUEUES, MEMBERS_KEY))  # it is alone, whoever belonged to the other
     write_snapshot(part / "consensus" / SNAPSHOT_NAME, mine, kept)
     try:
-        opened = open_all(part, upgrade=False, segment_bytes_max=Log().segment_bytes_max)
+        opened = open_all(part, upgrade=False)
     except DamagedFile as error:  # of the copy that was just made of the backup, and goes again
         raise DamagedFile(path, error.offset, found=error.found, expected=error.expected, hint=HINT) from None
     try:

@@ -8,7 +8,6 @@ What that costs is told by whoever asks for it: nothing here asks.
 from pathlib import Path
 
 from wakeq.actors.runtime.clock import SystemClock
-from wakeq.config.settings import Log
 from wakeq.data.opening import METADATA_NAME, open_all
 from wakeq.protocol.errors import DirectoryInUse
 from wakeq.storage.directory import DataDirectory
@@ -32,7 +31,7 @@ def lag_ms(data_dir: Path) -> int | None:
 
 def forget_mark(data_dir: Path) -> None:
     """Have the next start begin with the wall clock, or with the last stamp of the log if that is later."""
-    opened = open_all(data_dir, upgrade=False, segment_bytes_max=Log().segment_bytes_max)
+    opened = open_all(data_dir, upgrade=False)
     try:
         opened.metadata.keep_clock(None)
     finally:

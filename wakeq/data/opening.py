@@ -20,7 +20,7 @@ from wakeq.storage.directory import FOLDER_MODE, DataDirectory, is_empty, write_
 from wakeq.storage.files import is_there, rename_durably, sync_directory, temporary
 from wakeq.storage.log.journal import Journal, Keep, OutcomeFiles
 from wakeq.storage.log.metadata import Metadata
-from wakeq.storage.log.segmented_log import SegmentedLog
+from wakeq.storage.log.segmented_log import SEGMENT_BYTES_MAX, SegmentedLog
 from wakeq.storage.log.segments import ACTIVE_NAME
 from wakeq.storage.state.environment import DATA_FILE
 from wakeq.storage.state.images import INSTALL_NAME, RECEIVED_NAME, SPOILT_NAME
@@ -69,7 +69,7 @@ def open_all(
     path: Path,
     *,
     upgrade: bool,
-    segment_bytes_max: int,
+    segment_bytes_max: int = SEGMENT_BYTES_MAX,
     keep: Keep = KEEP_NOTHING,
     node_id: int | None = None,
     new: NewIdentity | None = None,

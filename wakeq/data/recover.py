@@ -7,7 +7,6 @@ What only the lost nodes had is lost with them; nothing here can know what that 
 
 from pathlib import Path
 
-from wakeq.config.settings import Log
 from wakeq.data.opening import Opened, open_all
 from wakeq.protocol.log.entries import Members
 from wakeq.protocol.log.records import encode_entry
@@ -17,7 +16,7 @@ from wakeq.storage.state.cut import load_members
 
 def recover_alone(data_dir: Path) -> str:
     """Make the node of a data directory its cluster's only member; return what was done."""
-    opened = open_all(data_dir, upgrade=False, segment_bytes_max=Log().segment_bytes_max)
+    opened = open_all(data_dir, upgrade=False)
     try:
         log, metadata = opened.log, opened.metadata
         node, term = opened.directory.identity.node_id, max(metadata.term, log.last_term) + 1

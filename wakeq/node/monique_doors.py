@@ -24,7 +24,7 @@ from wakeq.actors.monique.tally import Tally
 from wakeq.actors.monique.tasks import Tasks
 from wakeq.actors.runtime import Child, Process, Runtime, Supervisor
 from wakeq.actors.sessions.monique import MoniqueSubscriber, PushingDoor
-from wakeq.config.monique import MoniqueConfig, check_config, read_config
+from wakeq.config.monique import ANSWERS_QUEUE, MoniqueConfig, check_config, read_config
 from wakeq.config.settings import Monique
 from wakeq.http.exposition import Sample
 from wakeq.http.server import WebServer
@@ -265,9 +265,7 @@ class MoniqueDoors:
         rules = Rules(self._config.allow_messages, routes, settings.check_messages)
         self._exchange = runtime.spawn(MoniqueExchange, rules, tasks, queues.now_ms, self._tally)
         if routes:
-            answers = runtime.spawn(
-                Answers, settings.answers_queue, settings.creator, self._exchange, queues, self._tally
-            )
+            answers = runtime.spawn(Answers, ANSWERS_QUEUE, settings.creator, self._exchange, queues, self._tally)
             runtime.monitor(self._exchange, answers, "the process of answers")
         if self._zmq is not None and self._zmq.layers is not None:
             self._components = runtime.spawn(

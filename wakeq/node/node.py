@@ -9,9 +9,10 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from wakeq.actors.mail import HandOver, Propose
+from wakeq.actors.queues.registry import FLUSH_AFTER_MS, FLUSH_BYTES
 from wakeq.actors.queues.registry import Settings as QueuesSettings
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.runtime.clock import Clock, SystemClock
@@ -35,6 +36,7 @@ from wakeq.protocol.raft.membership import LEVEL
 from wakeq.protocol.raft.settings import Settings as RaftSettings
 from wakeq.protocol.wire.peer.frames import MARK, Hello, split_address
 from wakeq.storage.log.journal import Keep
+from wakeq.storage.log.segmented_log import SEGMENT_BYTES_MAX
 from wakeq.storage.log.sync_watch import SyncWatch
 from wakeq.storage.state.resident import give_freed_back
 from wakeq.storage.thread import Disk, DiskThread
@@ -45,16 +47,27 @@ LOOK_AGAIN_S = 0.001
 READER_CHECK_S = 10.0
 HEARTBEATS_AN_ELECTION = 10
 TRIM_AFTER_BYTES = 32 << 20  # of the log
+SNAPSHOT_BYTES_MIN = 64 << 20  # by which the log must grow before one is written; more if there are more live data
 REST_AFTER_BYTES = 4 << 20  # of the log, all of it in the state store
 
 logger = logging.getLogger("wakeq.node")
 
 
+class Sizes(NamedTuple):
+    """How much a node gathers before it begins something new.  Only tests and measurements choose other sizes."""
+
+    segment_bytes_max: int = SEGMENT_BYTES_MAX  # of the log
+    snapshot_bytes_min: int = SNAPSHOT_BYTES_MIN
+    flush_after_ms: int = FLUSH_AFTER_MS
+    flush_bytes: int = FLUSH_BYTES
+
+
 class Node:
     """A broker on a running loop: `start`, then `stop`."""
 
-    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+    def __init__(self, settings: Settings, clock: Clock | None = None, sizes: Sizes = Sizes()) -> None:  # noqa: B008
         self.settings = settings
+        self._sizes = sizes
         self.clock = clock or SystemClock()
         self.runtime = Runtime()
         self.security = Security(settings, self.clock.wall_ms, self.runtime.rounds)
@@ -82,7 +95,7 @@ class Node:
         self.files = open_all(
             settings.data_dir,
             upgrade=settings.upgrade,
-            segment_bytes_max=settings.log.segment_bytes_max,
+            segment_bytes_max=self._sizes.segment_bytes_max,
             keep=Keep(settings.journal.keep_s, settings.journal.keep_bytes),
             node_id=None if plan is None else plan.node_id,
             new=None if plan is None else plan.identity,
@@ -142,11 +155,11 @@ class Node:
             ),
             QueuesSettings(
                 Limits(dedup.ids_max, dedup.window_s * 1000),
-                settings.store.flush_after_ms,
-                settings.store.flush_bytes,
+                self._sizes.flush_after_ms,
+                self._sizes.flush_bytes,
                 settings.queue.policies(),
             ),
-            snapshot_bytes_min=settings.snapshot.bytes_min,
+            snapshot_bytes_min=self._sizes.snapshot_bytes_min,
             cluster=self._make_peers(files),
         )
         self.raft_log, self.queues = self.assembly.raft_log, self.assembly.queues

@@ -26,6 +26,7 @@ from wakeq.node.systemd import Systemd
 from wakeq.protocol.errors import StorageError, WakeqError
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS
 
+SWITCH_INTERVAL_S = 0.0005  # after which a disk thread asks the loop for the interpreter's lock; by default 5 ms
 GC_THRESHOLDS = (100_000, 20, 100)  # hardly anything here forms cycles, and a full collection stalls the loop
 FILES_APART = 256  # open files that are not connections: log, state, snapshots, sockets that listen
 BUG_STATUS = 70
@@ -49,7 +50,7 @@ def run(settings: Settings, load: Callable[[], Settings]) -> int:
 
 def _set_up_process(settings: Settings) -> None:
     log_to_stderr(settings.logging.level, settings.logging.format)
-    sys.setswitchinterval(settings.switch_interval_s)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
 def _with_files(settings: Settings) -> Settings:

@@ -21,14 +21,14 @@ def test_without_any_layer_everything_is_at_its_default() -> None:
 
 def test_flags_win_over_the_environment_and_the_environment_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "wakeq.toml"
-    file.write_text('host = "localhost"\nworker_port = 1\nhttp_port = 1\n[log]\nsegment_bytes_max = "2MiB"\n')
+    file.write_text('host = "localhost"\nworker_port = 1\nhttp_port = 1\n[journal]\nkeep_bytes = "2MiB"\n')
     environment = {"WAKEQ_WORKER_PORT": "2", "WAKEQ_HTTP_PORT": "2"}
 
     loaded = load(config_file=file, environment=environment, flags={"http_port": 3})
 
     settings = loaded.settings
     assert (settings.host, settings.worker_port, settings.http_port) == ("localhost", 2, 3)
-    assert settings.log.segment_bytes_max == 2 * MIB
+    assert settings.journal.keep_bytes == 2 * MIB
     assert loaded.origins["host"] == f"file {file}"
     assert loaded.origins["worker_port"] == "environment WAKEQ_WORKER_PORT"
     assert loaded.origins["http_port"] == "flag"
@@ -72,7 +72,7 @@ def test_every_setting_can_come_from_the_environment() -> None:
         ({"WAKEQ_WORKER_PORT": "x"}, "it must be a whole number"),
         ({"WAKEQ_UPGRADE": "perhaps"}, "true or false"),
         ({"WAKEQ_QUEUE_WAKE": "some"}, "one of sleeper, ready, all"),
-        ({"WAKEQ_SWITCH_INTERVAL_S": "nan"}, "a number of s from"),
+        ({"WAKEQ_QUEUE_RETRY_BASE": "nan"}, "a number of s from"),
         ({"WAKEQ_MESSAGE_BYTES_MAX": "1MB"}, "also written as 64MiB"),
         ({"WAKEQ_DATA_DIR": ""}, "a path"),
         ({"WAKEQ_CONFIG": "/does/not/exist"}, "cannot read the settings file /does/not/exist"),
@@ -92,7 +92,7 @@ def test_what_does_not_fit_in_the_environment_is_said(environment: dict[str, str
         ("ids_max = 1", "did you mean dedup.ids_max?"),
         ("base = 1", "did you mean queue.retry.base?"),
         ("colour = 1", "`wakeq config show` lists all of them"),
-        ("[log]\nworker_port = 1", "did you mean worker_port?"),
+        ("[journal]\nworker_port = 1", "did you mean worker_port?"),
         ("worker_port = true", "it must be a whole number"),
         ("worker_port = 1.5", "it must be a whole number"),
         ("host = 5", "it must be text"),
@@ -102,7 +102,7 @@ def test_what_does_not_fit_in_the_environment_is_said(environment: dict[str, str
         ("queue = 3", "write [queue] and its settings below"),
         ("queue = true", "queue is true (file"),
         ("[loging]", "unknown setting loging"),
-        ("[log]\n[log.segment]", "unknown setting log.segment"),
+        ("[journal]\n[journal.segment]", "unknown setting journal.segment"),
         ("[queue]\npriority_min = 5\npriority_max = 4", "exchange them"),
         ('[queue]\nstructure = "QA"', "needs a range"),
         ("[queue.retry]\nbase = 9\nmax = 8", "queue.retry.base is above"),
@@ -121,7 +121,7 @@ def test_what_does_not_fit_in_the_file_is_said(tmp_path: Path, text: str, words:
 
 def test_a_section_in_which_nothing_is_set_is_no_mistake(tmp_path: Path) -> None:
     file = tmp_path / "wakeq.toml"
-    file.write_text("[log]\n[queue]\n[queue.retry]\n")
+    file.write_text("[journal]\n[queue]\n[queue.retry]\n")
 
     assert load(config_file=file, environment={}).settings == Settings()
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.node_here import NodeHere, client_of, node_here
-from wakeq.config.settings import Store
 from wakeq.node import node
+from wakeq.node.node import Sizes
 from wakeq.storage.log import segmented_log as raft_log
 from wakeq.storage.state.lmdb_store import StateStore
 
-SELDOM = Store(flush_after_ms=3_600_000)
+SELDOM = Sizes(flush_after_ms=3_600_000)
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_the_log_of_a_clean_stop_ends_with_a_word_and_the_next_start_has_nothing
     async def story() -> None:
         caplog.set_level("INFO", logger="wakeq.node")
         for number in range(2):
-            async with node_here(tmp_path / "data", store=SELDOM) as here, client_of(here) as client:
+            async with node_here(tmp_path / "data", sizes=SELDOM) as here, client_of(here) as client:
                 await client.publish("q", str(number))
                 shutil.copytree(tmp_path / "data", tmp_path / "crashed", dirs_exist_ok=True)
         assert caplog.messages[-1] == "stopped"
