@@ -6,8 +6,7 @@
 
 The first frame of each side is its Hello, which must be small; it says at which levels its node can work, and a node
 that does not know LEVEL is refused.  In which order frames may come, and how a node proves who it is, is the matter of
-`session.py`.  Never believes a body whose checksum does not fit, nor a
-number that no cluster reaches.
+`session.py`.  Never believes a body whose checksum does not fit, nor a number that no cluster reaches.
 """
 
 from collections.abc import Sequence
