@@ -11,7 +11,8 @@ from wakeq.testing.manual_time import ManualTime
 
 QUEUES = 200
 BYTES_MAX = 3_200  # 3,000 by Python 3.11, of them 250 for the body that is at hand
-NOT_COUNTED = "*/storage/*", "*/protocol/log/rows.py", "*/protocol/queue/columns/chunks.py"  # the state store is in memory here
+# The state store is in memory here.
+NOT_COUNTED = "*/storage/*", "*/protocol/log/rows.py", "*/protocol/queue/columns/chunks.py"
 
 
 def publish_to_each(machine: MemoryMachine, names: list[str]) -> None:
