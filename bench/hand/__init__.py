@@ -1,0 +1,8 @@
+"""Whole nodes driven by hand: on an event loop without sockets, if wanted with clocks that stand still.
+
+    clock.py   the clocks of this process, which move only when they are told to
+    loop.py    an event loop whose connections are in memory
+    node.py    a real `Node` on that loop: the one place that knows how the product is made and reached
+
+Begin with `node.py`.  The tour (`bench/tour`) and the figures without sockets (`bench/rounds.py`) are made with it.
+"""
