@@ -10,7 +10,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-
 SPARK_INSTALLED := $(VENV)/.installed-spark
 
 .DEFAULT_GOAL := help
-.PHONY: help browser serve cluster install lint fast check test bench docs reference dist simulation mutants soak clean
+.PHONY: help browser serve cluster install lint fast check test bench docs reference tour dist simulation mutants soak clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -88,6 +88,9 @@ docs: install ## check the documentation: links, snippets, generated pages; make
 
 reference: install ## make the generated pages of docs/reference again
 	$(BIN)/python -m wakeq.cli.reference docs/reference
+
+tour: install ## make the pages of docs/tour again: which functions a command passes through
+	$(BIN)/python -m bench.tour
 
 dist: install ## build wheel and sdist into dist/
 	@rm -rf build dist

@@ -5,6 +5,7 @@ What the README shows is run by tests/e2e/test_readme.py, not here.  Never asks 
 """
 
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ def main() -> int:
     """Check every page."""
     documents = [*ROOT.glob("*.md"), *ROOT.glob("[!.]*/README.md"), *(ROOT / "docs").rglob("*.md")]
     faults = [fault for page in documents for fault in (*broken_links(page), *broken_python(page))]
-    faults += [*lost_pages(documents), *stale_pages(ROOT / "docs" / "reference")]
+    faults += [*lost_pages(documents), *stale_pages(ROOT / "docs" / "reference"), *stale_tour()]
     for fault in faults:
         sys.stderr.write(f"{fault}\n")
     sys.stdout.write(f"{len(documents)} pages, {len(faults)} faults\n")
@@ -80,6 +81,16 @@ def stale_pages(folder: Path) -> Iterator[str]:
         page = folder / name
         if not page.exists() or page.read_text(encoding="utf-8") != text:
             yield f"docs/reference/{name} is out of date; run `make reference`"
+
+
+def stale_tour() -> Iterator[str]:
+    """Pages of the tour that are not the way that commands go now; in a process whose clocks stand still."""
+    command = [sys.executable, "-m", "bench.tour", "--check"]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode == 0:
+        sys.stdout.write(done.stdout)
+    else:
+        yield from done.stdout.splitlines() or [f"{' '.join(command[1:])} ended with status {done.returncode}"]
 
 
 if __name__ == "__main__":

@@ -93,6 +93,8 @@ def add_contents(app: Sphinx, page: str, source: list[str]) -> None:
         source[0] += "".join(toctree(caption, pages) for caption, pages in CONTENTS.items())
     if page == "docs/decisions/README":
         source[0] += toctree("Decisions", ["0*"])
+    if page == "docs/tour":
+        source[0] += toctree("Ways", ["tour/*"])
 
 
 def toctree(caption: str, pages: list[str]) -> str:

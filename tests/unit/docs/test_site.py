@@ -69,9 +69,9 @@ def listed_pages() -> list[Path]:
     return [(DOCS / f"{entry}.md").resolve().relative_to(ROOT) for entry in entries]
 
 
-def decision_pages() -> list[Path]:
-    """The pages that stand below the one of decisions."""
-    return [page.relative_to(ROOT) for page in DOCS.glob("decisions/0*.md")]
+def pages_below() -> list[Path]:
+    """The pages that stand below another one: decisions, and the ways of the tour."""
+    return [page.relative_to(ROOT) for pattern in ("decisions/0*.md", "tour/*.md") for page in DOCS.glob(pattern)]
 
 
 def is_outside(link: str) -> bool:
@@ -106,7 +106,7 @@ def test_every_page_stands_in_the_sidebar_once() -> None:
 
     listed = listed_pages()
 
-    assert sorted(listed) == sorted(pages - {Path("docs/index.md"), *decision_pages()})
+    assert sorted(listed) == sorted(pages - {Path("docs/index.md"), *pages_below()})
 
 
 def test_the_sidebar_has_the_four_kinds_of_documentation() -> None:
@@ -115,7 +115,7 @@ def test_the_sidebar_has_the_four_kinds_of_documentation() -> None:
 
 @pytest.mark.long
 def test_every_page_of_the_site_is_found_by_who_begins_at_its_index(site: Path) -> None:
-    pages = {site / page.with_suffix(".html") for page in (*listed_pages(), *decision_pages())}
+    pages = {site / page.with_suffix(".html") for page in (*listed_pages(), *pages_below())}
 
     found = reached_from(site / "docs" / "index.html")
 
