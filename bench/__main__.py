@@ -1,4 +1,4 @@
-"""The command line of the benchmark: `python -m bench`, and `python -m bench profile W1`, `... calls W1`.
+"""The command line of the benchmark: `python -m bench`, and `python -m bench profile W1`, `... calls W1`, `... rounds`.
 
 Arguments in, the report on standard output.  A missed bar is no failure of the command: a figure from a
 noisy machine is for a reader, not for a gate.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import uvloop
 
-from bench import runner
+from bench import rounds, runner
 from bench.calls import count_calls
 from bench.peers import PEERS
 from bench.peers.peer import REPOSITORY
@@ -25,7 +25,7 @@ from bench.workloads import WORKLOADS
 from bench.workloads.workload import Plan, Workload
 
 SECONDS = 4.0
-OR = "profile WORKLOAD, calls WORKLOAD, calls lone"
+OR = "profile WORKLOAD, calls WORKLOAD, calls lone, rounds"
 QUICK = Plan(seconds=0.5, scale=0.01)
 ALL = "W1,W2,W3,W4,W5,W6,W7,W8,W9,W10"
 
@@ -72,6 +72,7 @@ def measured(work: Coroutine[None, None, str]) -> str:
 
 def main() -> None:
     options = parser().parse_args()
+    command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
     parent = Path(os.environ.get("WAKEQ_BENCH_DIR") or REPOSITORY.parent)
     with runner.Home(parent) as home:
         match options.what:
@@ -85,7 +86,7 @@ def main() -> None:
                     rounds=options.rounds,
                     json_file=options.json,
                     keep_in=None if options.quick else REPOSITORY / "bench" / "results",
-                    command=shlex.join(["python", "-m", "bench", *sys.argv[1:]]),
+                    command=command,
                 )
                 notes = home.warnings + skipped
                 for note in notes:
@@ -96,6 +97,11 @@ def main() -> None:
                 print(measured(profile(workload, Plan(seconds=options.seconds), home.path)))
             case ["calls", "lone"]:  # in a process of its own, in which all clocks stand still
                 subprocess.run([sys.executable, "-m", "bench.tour", "--cycle"], cwd=REPOSITORY, check=True)
+            case ["rounds"]:
+                text = rounds.report(QUICK.seconds if options.quick else options.seconds, options.rounds, command)
+                print(text)
+                if not options.quick:
+                    rounds.keep(text)
             case ["calls", name]:
                 (workload, *_) = chosen_workloads(name)
                 print(measured(count_calls(workload, Plan(seconds=options.seconds), home.path)))
