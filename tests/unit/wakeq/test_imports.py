@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 ROOMS_AT_THE_TOP = {"actors", "storage", "protocol", "pipeline"}
 SUSPECT = re.compile(rf"^\s*(?:from|import)\s+(?:.*,\s*)?(?:{'|'.join(ROOMS_AT_THE_TOP)})\b", re.MULTILINE)
-NOT_FOR_CLIENTS = ("lmdb", "pykka", "aiohttp", "uvloop", "click", "rich", "asyncio", "msgpack")
+NOT_FOR_CLIENTS = ("lmdb", "pykka", "aiohttp", "uvloop", "click", "rich", "asyncio", "msgpack", "websockets")
 IMPORT_TIMES_ASYNCIO_MAX = 3  # which takes some 30 ms of a core that nobody else uses
 
 

@@ -5,7 +5,6 @@
 It opens no connection and waits for nothing; how to do that is all in which the clients differ.
 """
 
-import secrets
 import time
 from collections.abc import Mapping
 
@@ -27,7 +26,7 @@ class Line:
         self.context = context_of(True if tls is None and is_secure else tls)
         self.timeouts = timeouts
         self._route = Route(addresses, reconnect_for_s=timeouts.reconnect_for_s)
-        self.session = Session(path, random_bytes=secrets.token_bytes, cookies=cookies or {})
+        self.session = Session(path, cookies=cookies or {})
 
     @property
     def address(self) -> str:

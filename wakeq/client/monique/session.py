@@ -7,14 +7,13 @@ pushed by others meanwhile is lost, as the protocol has it.  It never waits.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import count
 
 from msgspec import Struct
 
 from wakeq.client.core.session import NotTheProtocol
 from wakeq.client.monique.posts import Post
-from wakeq.client.monique.websocket import WebSocket
 from wakeq.protocol.errors import BadField, BadSettings, OutcomeUnknown, Refused, TooLarge, WakeqError
 from wakeq.protocol.wire.monique.commands import (
     Command,
@@ -63,18 +62,20 @@ class Asked(Struct, gc=False):
 class Session:
     """One conversation, over as many connections as it takes."""
 
-    def __init__(self, path: str, *, random_bytes: Callable[[int], bytes], cookies: Mapping[str, str]) -> None:
+    def __init__(self, path: str, *, cookies: Mapping[str, str]) -> None:
+        """Begin without a connection.  Raises NotInstalled if the package for WebSocket is missing."""
+        from wakeq.client.monique.websocket import WebSocket  # only clients need it
+
         self.inbox: deque[Post] = deque()
         self.awaited: dict[str, Post | None] = {}  # the answer to each task that somebody waits for, by its id
         self._path = path
-        self._random_bytes = random_bytes
+        self._new_socket = WebSocket
         self._headers = {"Cookie": "; ".join(f"{name}={value}" for name, value in cookies.items())} if cookies else {}
         self._wanted: dict[Subscription, None] = {}  # by the program
         self._for_answers: dict[Subscription, None] = {}  # what comes by these alone is not for the inbox
         self._asked: deque[Asked] = deque()
         self._tickets = count(1)
         self._socket: WebSocket | None = None
-        self._unsent: list[bytes] = []
 
     @property
     def is_open(self) -> bool:
@@ -91,13 +92,11 @@ class Session:
     def connected(self, host: str, token: str | None = None) -> None:
         """There is a new connection: begin the handshake.  Once it is over, what is under way is said."""
         headers = self._headers if token is None else self._headers | {"Authorization": f"Bearer {token}"}
-        self._socket = WebSocket(host, self._path, random_bytes=self._random_bytes, headers=headers)
-        self._unsent = [self._socket.request()]
+        self._socket = self._new_socket(host, self._path, headers)
 
     def disconnected(self) -> list[Answer]:
         """The connection is gone: answer what must not be said twice, keep the rest for the next one."""
         self._socket = None
-        self._unsent = []
         asked, self._asked = self._asked, deque()
         answers: list[Answer] = []
         for one in asked:
@@ -156,10 +155,7 @@ class Session:
 
     def bytes_to_send(self) -> bytes:
         """Return what the socket is to carry now."""
-        unsent, self._unsent = self._unsent, []
-        if self._socket is not None:
-            unsent.append(self._socket.bytes_to_send())
-        return b"".join(unsent)
+        return b"" if self._socket is None else self._socket.bytes_to_send()
 
     def _want(self, wanted: tuple[Subscription, ...], noted: dict[Subscription, None]) -> int:
         """Ask for subscriptions, and note them."""
@@ -181,7 +177,8 @@ class Session:
         self._asked.append(asked)
         if self._socket is not None and self._socket.is_open:
             asked.is_said = True
-            self._unsent += map(self._socket.send, encode([asked.command]))
+            for message in encode([asked.command]):
+                self._socket.send(message)
 
     def _say_again(self) -> None:
         """The handshake is over: subscriptions first, then what is under way."""

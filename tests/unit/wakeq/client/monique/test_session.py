@@ -1,21 +1,22 @@
 """The MoniQue client without a socket: the WebSocket handshake and frames, answers in order, connections that end."""
 
 import json
-from base64 import b64encode
-from collections.abc import Iterator
+import subprocess
+import sys
 from contextlib import suppress
-from hashlib import sha1
 
 import msgpack
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from websockets.frames import Opcode
+from websockets.server import ServerProtocol
 
 from wakeq.client.core.session import NotTheProtocol
 from wakeq.client.monique.posts import Post, error_of, make, read_post, result_of
 from wakeq.client.monique.session import INBOX_MAX, Answer, Session, split_url
-from wakeq.client.monique.websocket import GUID, WebSocket, masked
+from wakeq.client.monique.websocket import WebSocket
 from wakeq.protocol.errors import (
     BadField,
     BadSettings,
@@ -45,12 +46,11 @@ from wakeq.protocol.wire.monique.commands import (
 )
 from wakeq.protocol.wire.monique.errors import BadEncoding, BadMessage, BadTransfer, ErrorCode
 from wakeq.protocol.wire.monique.exchange import Subscription
-from wakeq.protocol.wire.monique.frames import decode, encode
+from wakeq.protocol.wire.monique.frames import FRAME_BYTES_MAX, decode, encode
 from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX, ids_as_bytes
 from wakeq.protocol.wire.monique.tags import read_tag
 from wakeq.protocol.wire.websocket import BINARY, frame
 
-MASK = b"\x01\x02\x03\x04"
 PRINTED = (
     b"config:example_calculator:CunulYa0vipgCQ3KSTmXwt67Qn0=::0000-0000-0000-websocket-tester",
     bytes.fromhex(
@@ -63,25 +63,34 @@ PRINTED = (
 )  # as in the document: id and pid are bytes
 
 
-def random_bytes(count: int) -> bytes:
-    return (MASK * 4)[:count]
-
-
-ACCEPT = b64encode(sha1(b64encode(random_bytes(16)) + GUID).digest()).decode()
-AGREED = f"HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: {ACCEPT}\r\n\r\n".encode()
-
-
 # --- WebSocket ---
 
 
-def web_socket() -> WebSocket:
-    return WebSocket("host:1", "/monique", random_bytes=random_bytes)
+def agreeing(request: bytes) -> tuple[ServerProtocol, bytes]:
+    """Return a server that has agreed to this handshake, and what it answered."""
+    server = ServerProtocol()
+    server.receive_data(request)
+    (asked,) = server.events_received()
+    server.send_response(server.accept(asked))  # type: ignore[arg-type]
+    return server, b"".join(server.data_to_send())
+
+
+def opened() -> tuple[WebSocket, ServerProtocol, bytes]:
+    """Return a connection, its server, and the server's agreement, which the connection has not received yet."""
+    socket = WebSocket("host:1", "/monique", {})
+    return socket, *agreeing(socket.bytes_to_send())
+
+
+def said_to(server: ServerProtocol, data: bytes) -> list[tuple[Opcode, bytes]]:
+    """Return the frames that a server finds in these bytes."""
+    server.receive_data(data)
+    return [(event.opcode, bytes(event.data)) for event in server.events_received()]  # type: ignore[union-attr]
 
 
 @given(st.lists(st.binary(max_size=300) | st.just(b"x" * 70_000), max_size=5), st.integers(1, 40))
 def test_messages_survive_any_cut_of_the_stream(messages: list[bytes], step: int) -> None:
-    wire = AGREED + b"".join(frame(BINARY, message) for message in messages)
-    socket = web_socket()
+    socket, _, agreed = opened()
+    wire = agreed + b"".join(frame(BINARY, message) for message in messages)
 
     step = max(step, len(wire) // 500)
     got = [one for at in range(0, len(wire), step) for one in socket.receive(wire[at : at + step])]
@@ -89,45 +98,40 @@ def test_messages_survive_any_cut_of_the_stream(messages: list[bytes], step: int
     assert got == messages
 
 
-@given(st.binary(max_size=100), st.binary(min_size=4, max_size=4))
-def test_a_mask_that_is_put_on_twice_is_off(payload: bytes, mask: bytes) -> None:
-    once = masked(payload, mask)
-
-    assert once == bytes(byte ^ mask[place % 4] for place, byte in enumerate(payload))
-    assert masked(once, mask) == payload
-
-
 @given(st.binary(max_size=200))
 def test_garbage_is_an_error_of_ours_or_nothing(data: bytes) -> None:
-    for begun in (b"", AGREED):
-        socket = web_socket()
+    for is_begun in (False, True):
+        socket, _, agreed = opened()
         with suppress(Disconnected, BrokerUnreachable, Unauthorized):
-            socket.receive(begun + data)
+            socket.receive(agreed * is_begun + data)
 
 
 def test_fragments_are_one_message_also_around_a_ping() -> None:
-    socket = web_socket()
+    socket, server, agreed = opened()
 
-    got = socket.receive(AGREED + b"\x02\x02ab" + b"\x89\x01p" + b"\x00\x01c" + b"\x80\x01d")
+    got = socket.receive(agreed + b"\x02\x02ab" + b"\x89\x01p" + b"\x00\x01c" + b"\x80\x01d")
 
     assert got == [b"abcd"]
-    assert socket.bytes_to_send() == b"\x8a\x81" + MASK + masked(b"p", MASK)
+    assert said_to(server, socket.bytes_to_send()) == [(Opcode.PONG, b"p")]
 
 
 @pytest.mark.parametrize(
     ("wire", "words"),
     [
         (b"\xc2\x00", "no server sends"),  # an extension that nobody asked for
-        (b"\x82\x80" + MASK, "no server sends"),  # masked
-        (b"\x80\x00", "makes no sense"),  # goes on with nothing
-        (b"\x02\x00\x82\x00", "makes no sense"),  # begins anew in the middle
-        (b"\x82\x7f" + bytes([0, 0, 0, 1, 0, 0, 0, 0]), "the limit is"),
+        (b"\x82\x80mask", "no server sends"),
+        (b"\x80\x00", "unexpected continuation"),
+        (b"\x02\x00\x82\x00", "expected a continuation"),  # begins anew in the middle
+        (b"\x82\x7f" + bytes([0, 0, 0, 1, 0, 0, 0, 0]), f"limit .*{FRAME_BYTES_MAX}"),
+        (b"\x88\x00", r"no reason \(1005\)"),
         (b"\x88\x07" + (1008).to_bytes(2, "big") + b"slow!", r"slow! \(1008\)"),
     ],
 )
 def test_what_no_server_may_say_ends_it(wire: bytes, words: str) -> None:
+    socket, _, agreed = opened()
+
     with pytest.raises(Disconnected, match=words):
-        web_socket().receive(AGREED + wire)
+        socket.receive(agreed + wire)
 
 
 def refused(status: str, code: str) -> bytes:
@@ -144,21 +148,44 @@ def refused(status: str, code: str) -> bytes:
         (refused("401 Unauthorized", "UNAUTHORIZED"), Unauthorized, "^the token is not for this$"),
         (refused("403 Forbidden", "FORBIDDEN"), Forbidden, "^the token is not for this$"),
         (refused("503 Service Unavailable", "NOT_LEADER"), BrokerUnreachable, "the token is not for this"),
-        (b"HTTP/1.1 404 Not Found\r\n\r\n", BrokerUnreachable, "404 Not Found"),
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", BrokerUnreachable, "404 Not Found"),
         (b"HTTP/1.1 101 Yes\r\nSec-WebSocket-Accept: other\r\n\r\n", NotTheProtocol, "not to our handshake"),
+        (opened()[2], NotTheProtocol, "not to our handshake .*Sec-WebSocket-Accept"),  # it is of another one
         (b'{"cmd":"nok"}\r\n\r\n', NotTheProtocol, "as an HTTP server"),
         (b"x" * 100_000, NotTheProtocol, "as an HTTP server"),
     ],
 )
 def test_a_server_that_does_not_agree_is_said(answer: bytes, error: type[Exception], words: str) -> None:
     def receive(step: int) -> None:
-        socket = web_socket()
+        socket, _, _ = opened()
         for at in range(0, len(answer), step):
             socket.receive(answer[at : at + step])
 
     for step in (7, 100_000):  # whatever the cut, there is one error
         with pytest.raises(error, match=words):
             receive(step)
+
+
+def test_address_with_a_fragment_is_refused() -> None:
+    with pytest.raises(BadSettings, match="fragment"):
+        WebSocket("host:1", "/monique#here", {})
+
+
+def test_client_without_the_package_names_the_extra() -> None:
+    code = """
+import sys
+sys.modules["websockets"] = None
+import wakeq.monique
+wakeq.monique.make("a_b", 1)
+try:
+    wakeq.monique.MoniqueClient("127.0.0.1:1")
+except wakeq.errors.NotInstalled as error:
+    print(error)
+"""
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "a MoniQue client needs the package websockets; pip install 'wakeq[monique]'\n"
 
 
 # --- the session, and a server of it ---
@@ -168,31 +195,22 @@ class Line:
     """A session and its server, with the bytes between them in our hands."""
 
     def __init__(self) -> None:
-        self.session = Session("/monique", random_bytes=random_bytes, cookies={"id": "me"})
-        self._rest = b""
+        self.session = Session("/monique", cookies={"id": "me"})
+        self._server = ServerProtocol()
 
     def connect(self) -> list[Answer]:
         self.session.connected("host:1")
         request = self.session.bytes_to_send()
         assert b"GET /monique HTTP/1.1\r\n" in request
         assert b"Cookie: id=me\r\n" in request
-        self._rest = b""
-        return self.session.receive(AGREED)
+        self._server, agreed = agreeing(request)
+        return self.session.receive(agreed)
 
     def said(self) -> list[Command | Bad]:
         """What the client said since."""
-        return decode(list(self._payloads()))
-
-    def _payloads(self) -> Iterator[bytes]:
-        data = self.session.bytes_to_send()
-        while data:
-            size, start = data[1] & 0x7F, 2
-            if size == 126:
-                size, start = int.from_bytes(data[2:4], "big"), 4
-            assert data[0] == 0x82
-            assert data[1] & 0x80
-            yield masked(data[start + 4 : start + 4 + size], data[start : start + 4])
-            data = data[start + 4 + size :]
+        frames = said_to(self._server, self.session.bytes_to_send())
+        assert all(opcode is Opcode.BINARY for opcode, _ in frames)
+        return decode([payload for _, payload in frames])
 
     def answer(self, *replies: Reply) -> list[Answer]:
         return self.session.receive(b"".join(frame(BINARY, payload) for payload in encode(replies)))
