@@ -8,7 +8,7 @@ import logging
 import os
 
 from wakeq.client.core.patience import Patience
-from wakeq.client.core.session import Silent
+from wakeq.client.core.session import NotReady, Silent
 from wakeq.protocol.errors import BadSettings, BrokerUnreachable, NotLeader, WakeqError
 
 PORT = 2601
@@ -58,7 +58,8 @@ def elsewhere(address: str, leader: str | None) -> Elsewhere:
 class Route:
     """Where to go: to the leader if one was named, else to the next address of the list.
 
-    Nobody is waited for until the first connection was made; from then on for `reconnect_for_s`.
+    Nobody is waited for until a broker was found, which may have said that it is not ready; from then on for
+    `reconnect_for_s`.
     """
 
     def __init__(self, addresses: str, *, reconnect_for_s: float) -> None:
@@ -89,14 +90,17 @@ class Route:
 
     def found(self, now_s: float) -> None:
         """A broker greeted us."""
-        if not self._was_found:
-            self._was_found, self._patience = True, Patience(self._reconnect_for_s)
-        elif self._is_told:
+        self._begin_patience()
+        if self._is_told:
             logger.warning("connected to %s again", self.address)  # as loud as the outage that it ends
             self._is_told = False
         self._is_lost = False
         self._silent_until_s.pop(self.address, None)
         self._patience.found(now_s)
+
+    def _begin_patience(self) -> None:
+        if not self._was_found:
+            self._was_found, self._patience = True, Patience(self._reconnect_for_s)
 
     def renew(self) -> None:
         """It was of use, or somebody asks once more after the patience had ended: begin anew."""
@@ -118,6 +122,8 @@ class Route:
     def failed(self, error: WakeqError, now_s: float) -> float:
         """Nobody serves at this address, go to the next one: the seconds to wait before.  Raise as `lost` does."""
         self._tried[self.address] = error
+        if isinstance(error, NotReady):
+            self._begin_patience()
         if isinstance(error, Silent) or isinstance(error.__cause__, TimeoutError):
             self._silent_until_s[self.address] = now_s + SILENT_LAST_S
         leader = error.leader if isinstance(error, Elsewhere) else None

@@ -21,6 +21,7 @@ from wakeq.client.core.question import Question, question_of, renew, repeatable
 from wakeq.protocol.errors import (
     BY_CODE,
     BadField,
+    BrokerUnreachable,
     Busy,
     Disconnected,
     NoQuorum,
@@ -97,6 +98,10 @@ class NotTheProtocol(Disconnected):
     """The peer says what no broker says; the stream is of no use any more."""
 
     closes = True
+
+
+class NotReady(BrokerUnreachable):
+    """The broker is there, and asks to be tried again shortly."""
 
 
 class Silent(Disconnected):

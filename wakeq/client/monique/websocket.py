@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import msgspec
 
-from wakeq.client.core.session import NotTheProtocol
+from wakeq.client.core.session import NotReady, NotTheProtocol
 from wakeq.protocol.errors import BadSettings, BrokerUnreachable, Disconnected, Forbidden, NotInstalled, Unauthorized
 from wakeq.protocol.wire.monique.frames import FRAME_BYTES_MAX
 
@@ -117,4 +117,5 @@ def _told(response: Response) -> Exception:
     said = response.body[:SHOWN_CHARS_MAX].decode(errors="replace").strip() or status
     if response.status_code == 401:
         return Unauthorized(f"the server wants a token, or another one (token=, WAKEQ_TOKEN): {said}")
-    return BrokerUnreachable(f"it refuses WebSocket connections here: {said} ({status})")
+    kind = NotReady if "Retry-After" in response.headers else BrokerUnreachable
+    return kind(f"it refuses WebSocket connections here: {said} ({status})")

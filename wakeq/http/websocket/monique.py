@@ -22,6 +22,7 @@ from wakeq.http.authorization import as_response
 from wakeq.http.websocket.door import WebSocketDoor
 from wakeq.http.websocket.path import WebSocketPath
 from wakeq.protocol.access import Right
+from wakeq.protocol.errors import NotLeader
 from wakeq.protocol.wire.monique.commands import Bad, Command, PushedToMq, Reply
 from wakeq.protocol.wire.monique.frames import FRAME_BYTES_MAX, decode, encode
 from wakeq.protocol.wire.websocket import BINARY, frame
@@ -115,7 +116,9 @@ class MoniquePath(WebSocketPath[MoniqueDoor]):
         refusal = self._refusal()
         if refusal is not None:
             where = f" ({refusal.leader_http})" if refusal.leader_http else ""
-            raise web.HTTPServiceUnavailable(text=f"{refusal.detail}{where}\n")
+            # A node that leads, and has only not opened its ports yet or waits for others, is worth another try.
+            again = {} if refusal.code == NotLeader.code else {"Retry-After": "1"}
+            raise web.HTTPServiceUnavailable(text=f"{refusal.detail}{where}\n", headers=again)
         return await super().handle(request)
 
 

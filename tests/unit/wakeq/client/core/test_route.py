@@ -9,6 +9,7 @@ import pytest
 from wakeq import errors
 from wakeq.client.core.patience import ELECTION_S_MAX, PAUSE_S_MIN, Patience
 from wakeq.client.core.route import SILENT_LAST_S, Route, default_address, elsewhere, parse_address
+from wakeq.client.core.session import NotReady
 from wakeq.client.core.timeouts import silent
 from wakeq.client.transport import unreachable
 
@@ -88,6 +89,16 @@ def test_every_address_is_tried_for_the_first_connection_and_the_error_lists_the
     assert route.address == "b:2"
     with pytest.raises(errors.BrokerUnreachable, match="tried 2 addresses: no broker at a:1; no broker at b:2"):
         route.failed(gone("b:2"), NOW_S)
+
+
+def test_broker_that_will_serve_soon_is_waited_for_before_the_first_connection() -> None:
+    route = Route("a:1,b:2", reconnect_for_s=10)
+
+    assert route.failed(NotReady("a:1 is busy"), NOW_S) == 0.0
+    assert route.failed(gone("b:2"), NOW_S) == PAUSE_S_MIN
+    assert route.failed(NotReady("a:1 is busy"), NOW_S + 10) == 0.0
+    with pytest.raises(errors.BrokerUnreachable, match="tried 2 addresses: a:1 is busy; no broker at b:2"):
+        route.failed(gone("b:2"), NOW_S + 10)
 
 
 # Later ones -----------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from websockets.frames import Opcode
 from websockets.server import ServerProtocol
 
-from wakeq.client.core.session import NotTheProtocol
+from wakeq.client.core.session import NotReady, NotTheProtocol
 from wakeq.client.monique.posts import Post, error_of, make, read_post, result_of
 from wakeq.client.monique.session import INBOX_MAX, Answer, Session, split_url
 from wakeq.client.monique.websocket import WebSocket
@@ -144,6 +144,7 @@ def refused(status: str, code: str) -> bytes:
     ("answer", "error", "words"),
     [
         (b"HTTP/1.1 503 Away\r\nContent-Length: 12\r\n\r\nnode 2 leads", BrokerUnreachable, "node 2 leads"),
+        (b"HTTP/1.1 503 Soon\r\nRetry-After: 1\r\nContent-Length: 9\r\n\r\ntry again", NotReady, "try again"),
         (b'HTTP/1.1 401 Unauthorized\r\nContent-Length: 9\r\n\r\n{"err":1}', Unauthorized, "wants a token"),
         (refused("401 Unauthorized", "UNAUTHORIZED"), Unauthorized, "^the token is not for this$"),
         (refused("403 Forbidden", "FORBIDDEN"), Forbidden, "^the token is not for this$"),

@@ -11,9 +11,12 @@ from tests.helpers.both_loops import Run
 from tests.helpers.noting import Clock, Noting
 from wakeq.actors.mail import Refusal
 from wakeq.actors.sessions.door import FRAME_S_MAX, MIB, UNREAD_BYTES_MAX, Received
+from wakeq.client.core import patience
 from wakeq.http.server import WebServer
 from wakeq.http.websocket.monique import JOINED_BYTES_MAX, MoniqueDoor, MoniquePath, joined
+from wakeq.monique import AsyncMoniqueClient, MoniqueClient
 from wakeq.net.listening import bound_socket
+from wakeq.protocol.errors import BrokerUnreachable
 from wakeq.protocol.wire.monique.commands import Bad, Ping, Pong
 from wakeq.protocol.wire.monique.frames import encode
 from wakeq.protocol.wire.websocket import BINARY, frame
@@ -38,7 +41,11 @@ class Port:
         self.path = MoniquePath(self.make, clock=self.clock, refusal=refusal, wants_id_cookie=wants_id_cookie)
         self.server = WebServer(greeting=None)
         self.server.add("GET", "/", self.path.handle)
-        self.url = ""
+        self.address = ""
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}"
 
     def make(self, door: MoniqueDoor) -> Answering:
         self.subscribers.append(Answering(door))
@@ -59,7 +66,7 @@ async def serving(
     async with aiohttp.ClientSession() as session:
         port = Port(session, refusal, wants_id_cookie=wants_id_cookie)
         port.server.before_stop(port.path.close)
-        port.url = f"http://127.0.0.1:{await port.server.start(await bound_socket('127.0.0.1', 0))}"
+        port.address = f"127.0.0.1:{await port.server.start(await bound_socket('127.0.0.1', 0))}"
         try:
             yield port
         finally:
@@ -198,5 +205,34 @@ def test_a_node_that_does_not_lead_sends_its_clients_away(run: Run) -> None:
         refusal = Refusal("NOT_LEADER", "node 2 leads; connect to it")
         async with serving(lambda: refusal) as port, port.session.get(port.url) as answer:
             assert (answer.status, await answer.text()) == (503, "node 2 leads; connect to it\n")
+
+    run(test)
+
+
+@pytest.mark.parametrize("code", ["BUSY", "NO_QUORUM"])
+def test_clients_that_connect_while_a_leader_opens_its_ports_wait_for_them(
+    run: Run, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    monkeypatch.setattr(patience, "PAUSE_S_MIN", 0.001)
+    refusal = Refusal(code, "the ports of MoniQue cannot be opened now; try again")
+
+    async def test() -> None:
+        answers = iter([refusal, refusal, None] * 2)
+        async with serving(lambda: next(answers)) as port:
+            async with AsyncMoniqueClient(f"ws://{port.address}/") as client:
+                await client.close()
+            (await asyncio.to_thread(MoniqueClient, f"ws://{port.address}/")).close()
+
+            assert len(port.subscribers) == 2
+
+    run(test)
+
+
+def test_client_that_connects_to_a_follower_is_refused_at_once(run: Run) -> None:
+    async def test() -> None:
+        answers = iter([Refusal("NOT_LEADER", "node 2 leads; connect to it")])
+        async with serving(lambda: next(answers)) as port:
+            with pytest.raises(BrokerUnreachable, match="node 2 leads"):
+                await AsyncMoniqueClient(f"ws://{port.address}/").connect()
 
     run(test)
