@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from playwright.async_api import Page, expect
 
-from tests.helpers.browser import Page, browser_path, browsing
+from tests.helpers.browser import browser_path, browsing
 from tests.helpers.node_here import NodeHere, client_of, node_here, run
 from wakeq.client.aio import AsyncClient
 from wakeq.net.tcp_door import TcpDoor
@@ -62,7 +63,7 @@ async def other_site(headers: dict[str, str]) -> AsyncIterator[str]:
 async def posts_a_form(page: Page, url: str, text: str) -> None:
     """Post what a form of text/plain makes of a field: its name, `=`, its value."""
     name, _, value = text.partition("=")
-    await page.run(
+    await page.evaluate(
         f"""new Promise((done) => {{
             const frame = document.body.appendChild(document.createElement('iframe'));
             frame.name = 'frame' + Math.random();
@@ -81,15 +82,15 @@ async def posts_a_form(page: Page, url: str, text: str) -> None:
 
 async def fetches(page: Page, url: str, body: str) -> None:
     """Post it by fetch, which does not ask first, and by a beacon; nobody reads the answer."""
-    await page.run(f"navigator.sendBeacon({json.dumps(url)}, {body})")
+    await page.evaluate(f"navigator.sendBeacon({json.dumps(url)}, {body})")
     fetched = f"fetch({json.dumps(url)}, {{method: 'POST', mode: 'no-cors', body: {body}}})"
-    await page.run(f"{fetched}.then(() => true, () => false)")
+    await page.evaluate(f"{fetched}.then(() => true, () => false)")
 
 
 async def opens_a_socket(page: Page, url: str) -> str:
     """Send it by WebSocket; return how that ended."""
     return str(
-        await page.run(
+        await page.evaluate(
             f"""new Promise((done) => {{
                 const socket = new WebSocket({json.dumps(url)});
                 socket.onopen = () => {{ socket.send({json.dumps(FORGED.splitlines()[0])}); done('open'); }};
@@ -148,10 +149,10 @@ def test_page_of_another_site_changes_nothing_at_any_port(
             node_here(tmp_path / "data") as here,
             client_of(here) as client,
             other_site(headers) as site,
-            browsing(PATH) as page,
+            browsing(PATH) as (page, _),
         ):
-            await page.go(site)
-            await page.until("document.title === 'a page'")
+            await page.goto(site)
+            await expect(page).to_have_title("a page")
             await story(here, client, page)
 
     run(tell())
