@@ -4,13 +4,12 @@
     metrics, routes (reference_http.py)  -->  metrics.md, http.md
 
 `python -m wakeq.cli.reference docs/reference` writes them; a test and `make docs` compare them.  Prints
-nothing that depends on the machine, or on the release of click, that it runs with.
+nothing that depends on the machine that it runs on.
 """
 
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -22,12 +21,12 @@ from wakeq.cli.common import (
     EXIT_USAGE,
 )
 from wakeq.cli.entry import cli
-from wakeq.cli.output import cell
 from wakeq.cli.reference_http import http_page, metrics_page
 from wakeq.config.setting import Setting, shown
 from wakeq.config.settings import INT64_MIN, KNOWN
 from wakeq.protocol import errors
 
+HELP_CHARS = 100  # of a line, whatever the terminal
 MADE = "<!-- Made by `make reference` from the code; do not edit. -->"
 
 SETTINGS_INTRO = f"""\
@@ -51,7 +50,8 @@ Results go to standard output, remarks about them to standard error. An error is
 `wakeq: what happened; what to try`, and an [exit status](exit-codes.md). Every command that reads has `--json`,
 which prints one value a line; its fields may grow in number but are never renamed. Commands that destroy
 something ask first, unless you give `--yes`. There is no colour if the output is not a terminal or `NO_COLOR`
-is set. Completion in bash: `source <(wakeq completion bash)`, and likewise for zsh and fish.
+is set. Completion in bash: `source <(wakeq completion bash)`, and likewise for zsh and fish. What follows is
+what `--help` prints.
 """
 
 ERRORS_INTRO = f"""\
@@ -195,48 +195,16 @@ def _range(known: Setting) -> str:
 
 def cli_page() -> str:
     """docs/reference/cli.md."""
-    return CLI_INTRO + "".join(_command(path, command) for path, command in _commands(cli, "wakeq"))
+    return CLI_INTRO + "".join(f"\n## {path}\n\n```text\n{text}\n```\n" for path, text in _helps(cli, "wakeq"))
 
 
-def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
-    yield path, command
+def _helps(command: click.Command, name: str, above: click.Context | None = None) -> Iterator[tuple[str, str]]:
+    """The help of a command and of all below it, as click prints it."""
+    context = click.Context(command, above, name, terminal_width=HELP_CHARS, **command.context_settings)
+    yield context.command_path, command.get_help(context)
     if isinstance(command, click.Group):
-        for name in sorted(command.commands):
-            yield from _commands(command.commands[name], f"{path} {name}")
-
-
-def _command(path: str, command: click.Command) -> str:
-    """What it takes and what it does."""
-    arguments = [_argument(item) for item in command.params if isinstance(item, click.Argument)]
-    options = [item for item in command.params if isinstance(item, click.Option)]
-    usage = " ".join([path, *(["COMMAND ..."] if isinstance(command, click.Group) else arguments)])
-    paragraphs = "\n\n".join(" ".join(part.split()).replace("  ", " ") for part in (command.help or "").split("\n\n"))
-    text = f"\n## {path}\n\n`{usage}`\n\n{paragraphs}\n"
-    if options:
-        text += "\n| Option | |\n| --- | --- |\n" + "".join(map(_option, options))
-    return text
-
-
-def _argument(item: click.Argument) -> str:
-    name = item.metavar or (item.name or "").upper()
-    return name if item.required or name.startswith("[") else f"[{name}]"
-
-
-def _option(item: click.Option) -> str:
-    """One row of a table of options."""
-    value = "" if item.is_flag else f" {item.metavar or _value(item.type)}"
-    notes = [item.help or ""]
-    if item.envvar:
-        notes.append(f"Else `{item.envvar}`.")
-    if item.show_default:
-        notes.append(f"Default: {cell(item.default)}.")
-    return f"| `{', '.join(item.opts)}{value}` | {' '.join(filter(None, notes))} |\n"
-
-
-def _value(kind: Any) -> str:
-    if isinstance(kind, click.Choice):
-        return "/".join(kind.choices)
-    return {"integer": "N", "path": "PATH"}.get(kind.name, "TEXT")
+        for below in sorted(command.commands):
+            yield from _helps(command.commands[below], below, context)
 
 
 def errors_page() -> str:
