@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     help="Handlers at once; default: the worker's own setting.",
 )
 @click.option("--drain", is_flag=True, help="End when its queues have nothing due.")
-@click.option("--reload", is_flag=True, help="Start again when a Python file under the current directory changes.")
+@click.option(
+    "--reload", is_flag=True, help="Start again when a Python file under the current directory changes (wakeq[reload])."
+)
 @log_options
 @click.pass_obj
 def run(

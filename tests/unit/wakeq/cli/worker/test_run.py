@@ -3,18 +3,23 @@
 import json
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
+from watchfiles import Change
 
 from wakeq.cli import main
-from wakeq.cli.worker.reload import snapshot
+from wakeq.cli.worker import reload
+from wakeq.cli.worker.reload import changes_below, is_code
 from wakeq.cli.worker.run import find_worker
 from wakeq.config.logs import JsonLine
 from wakeq.worker import LogContext, Worker
 
+LOOKS_MAX = 50  # for a change: ten seconds
 SHOP = "from wakeq import Worker\nworker = Worker()\nnumber = 7\n"
 
 
@@ -81,28 +86,79 @@ def test_a_worker_without_tasks_is_a_wrong_use(here: Path, capsys: pytest.Captur
 # Changes ----------------------------------------------------------------------------------------------------------
 
 
+def changed(changes: Iterator[set[tuple[Change, str]]]) -> set[str]:
+    """Wait for the next changes; return the files."""
+    found = next(filter(None, islice(changes, LOOKS_MAX)), set())
+    return {path for _, path in found}
+
+
 def test_files_that_come_change_and_go_are_changes(tmp_path: Path) -> None:
-    package = tmp_path / "package"
-    package.mkdir()
-    module = package / "module.py"
-    seen = [snapshot(str(tmp_path))]
+    (tmp_path / "package").mkdir()
+    module = tmp_path / "package" / "module.py"
+    changes = changes_below(str(tmp_path))
+
+    assert next(changes) == set()  # and from now on nothing is missed
     module.touch()
-    seen.append(snapshot(str(tmp_path)))
+    assert changed(changes) == {str(module)}
     os.utime(module, (1, 1))
-    seen.append(snapshot(str(tmp_path)))
+    assert changed(changes) == {str(module)}
     module.unlink()
-    seen.append(snapshot(str(tmp_path)))
-
-    assert [bool(files) for files in seen] == [False, True, True, False]
-    assert seen[1] != seen[2]
+    assert changed(changes) == {str(module)}
 
 
-@pytest.mark.parametrize("name", ["notes.txt", ".venv/a.py", "node_modules/a.py", "lib/site-packages/a.py"])
-def test_what_is_no_code_of_ours_is_not_looked_at(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / name).touch()
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("shop.py", True),
+        ("shop/tasks.py", True),
+        ("notes.txt", False),
+        (".venv/a.py", False),
+        ("node_modules/a.py", False),
+        ("lib/site-packages/a.py", False),
+    ],
+)
+def test_what_is_no_code_of_ours_is_not_looked_at(name: str, expected: bool) -> None:
+    assert is_code(Path(name)) is expected
 
-    assert snapshot(str(tmp_path)) == {}
+
+def test_code_below_a_hidden_directory_is_looked_at_if_one_works_there(tmp_path: Path) -> None:
+    here = tmp_path / ".work" / "site-packages"
+    here.mkdir(parents=True)
+    changes = changes_below(str(here))
+    next(changes)
+
+    (here / ".cache").mkdir()
+    (here / ".cache" / "a.py").touch()
+    (here / "shop.py").touch()
+
+    assert changed(changes) == {str(here / "shop.py")}
+
+
+def test_directory_that_cannot_be_watched_says_what_to_do(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def changes(_: str) -> Iterator[set[tuple[Change, str]]]:
+        raise OSError("OS file watch limit reached")
+        yield
+
+    monkeypatch.setattr(reload, "changes_below", changes)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # the test's own
+
+    assert main(["run", "shop:worker", "--reload"]) == 78
+
+    assert "cannot be watched (OS file watch limit reached); raise fs.inotify" in capsys.readouterr().err
+
+
+def test_reload_without_the_package_names_the_extra(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "wakeq.cli.worker.reload")
+    monkeypatch.setitem(sys.modules, "watchfiles", None)
+
+    assert main(["run", "shop:worker", "--reload"]) == 69
+
+    expected = "wakeq: --reload needs the package watchfiles; pip install 'wakeq[reload]'\n"
+    assert capsys.readouterr().err == expected
 
 
 # Logs -------------------------------------------------------------------------------------------------------------
