@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from wakeq.protocol.log.format import HEADER_BYTES, Identity, SegmentHeader, Walk
-from wakeq.storage.log.active_segment import Active
+from wakeq.protocol.log.format import HEADER_BYTES, Identity, SegmentHeader
+from wakeq.storage.log.active_segment import ActiveSegment
 from wakeq.storage.log.metadata import Metadata, State
-from wakeq.storage.log.opening import Found, Recovery
+from wakeq.storage.log.opening import OpenedSegments, Recovery
 from wakeq.storage.log.segmented_log import SegmentedLog
-from wakeq.storage.log.segments import reader
+from wakeq.storage.log.term_runs import TermRuns
 from wakeq.storage.state.memory import MemoryStore
 
 FOLDER: Final = Path("memory:")  # stands in messages where a data directory has its path
@@ -52,14 +52,13 @@ class MemoryDirectory:
         path = FOLDER / "raft.log"
         header = SegmentHeader(self.identity, first_index=1, previous_term=0)
         size_bytes = max(HEADER_BYTES, os.fstat(self._descriptor).st_size)
-        active = Active(path, os.dup(self._descriptor), header, HEADER_BYTES, size_bytes, 1, 0)
-        walk = Walk(
-            reader(active.descriptor, path), offset=HEADER_BYTES, end=size_bytes, seed=active.seed, next_index=1
-        )
-        active.note_records(((index, term, len(payload)) for index, term, payload in walk))
+        active = ActiveSegment(path, os.dup(self._descriptor), header, size_bytes)
+        terms = TermRuns(0, 0)
+        for index, term in active.find_end()[0]:
+            terms.append(index, term)
         entries = active.next_index - 1
-        found = Found([], active, Recovery(entries, 0, f"{path}: {entries} entries"))
-        return SegmentedLog(FOLDER, found, NEVER_FULL_BYTES)
+        recovery = Recovery(entries, 0, f"{path}: {entries} entries")
+        return SegmentedLog(FOLDER, OpenedSegments([], active, terms, recovery), NEVER_FULL_BYTES)
 
     def close(self) -> None:
         """Give the memory back."""

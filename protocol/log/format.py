@@ -62,12 +62,11 @@ class SegmentHeader:
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
-    """What one write and one sync put on disk; made by RecordBuffer.take, never empty."""
+    """The records that one write and one sync put on disk; never empty."""
 
     data: bytes
     first_index: int
     last_index: int
-    last_term: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,53 +159,27 @@ def _too_short(path: object, size: int) -> DamagedFile:
 # Records: writing -------------------------------------------------------------------------------------------
 
 
-class RecordBuffer:
-    """Encode records until somebody takes them as one batch.  No system call, nothing but bytes."""
+def encode_records(
+    parts: list[bytes], payloads: Sequence[bytes], *, first_index: int, term: int, first_place: int, seed: int
+) -> int:
+    """Append the records of payloads to `parts`; return how many bytes that adds, or raise and add nothing.
 
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self._parts: list[bytes] = []
-        self._count = 0
-        self._first_index = self._last_index = self._last_term = 0
-        self.size_bytes = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def append(self, index: int, term: int, payload: bytes) -> None:
-        self.append_many(index, term, (payload,))
-
-    def append_many(self, first_index: int, term: int, payloads: Sequence[bytes]) -> None:
-        """Encode payloads under consecutive indexes.  This runs for every message: keep it flat."""
-        seed, parts = self._seed, self._parts
-        front, back, crc = _FRONT.pack, _BACK.pack, crc32
-        size, index, place = self.size_bytes, first_index, self._count
-        undo = len(parts)
-        for payload in payloads:
-            length = len(payload)
-            if length > PAYLOAD_BYTES_MAX:
-                del parts[undo:]
-                raise TooLarge(f"a log entry of {length} bytes, the limit is {PAYLOAD_BYTES_MAX}; split the batch")
-            tail = back(index, term, place)
-            parts += (front(length, crc(payload, crc(tail, seed))), tail, payload)
-            size += RECORD_BYTES + length
-            index += 1
-            place += 1
-        if index == first_index:
-            return
-        if not self._count:
-            self._first_index = first_index
-        self._count, self.size_bytes = place, size
-        self._last_index, self._last_term = index - 1, term
-
-    def take(self) -> Batch | None:
-        """Return all that was appended since the last call, as one batch."""
-        if not self._count:
-            return None
-        batch = Batch(b"".join(self._parts), self._first_index, self._last_index, self._last_term)
-        self._parts = []
-        self._count = self.size_bytes = 0
-        return batch
+    This runs for every message: keep it flat.
+    """
+    front, back, crc = _FRONT.pack, _BACK.pack, crc32
+    size, index, place = 0, first_index, first_place
+    undo = len(parts)
+    for payload in payloads:
+        length = len(payload)
+        if length > PAYLOAD_BYTES_MAX:
+            del parts[undo:]
+            raise TooLarge(f"a log entry of {length} bytes, the limit is {PAYLOAD_BYTES_MAX}; split the batch")
+        tail = back(index, term, place)
+        parts += (front(length, crc(payload, crc(tail, seed))), tail, payload)
+        size += RECORD_BYTES + length
+        index += 1
+        place += 1
+    return size
 
 
 # Records: reading -------------------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ def test_whoever_only_looks_whether_a_directory_is_in_use_keeps_no_broker_from_i
         (fcntl, errno.EOPNOTSUPP, "the file system may not know locks"),
         (os, errno.ENOSPC, "No space left on device; the disk is full: free some space"),
         (os, errno.EDQUOT, "the disk is full: free some space"),
-        (os, errno.EROFS, "Read-only file system; the kernel makes it so when its disk fails"),
+        (os, errno.EROFS, "Read-only file system; the kernel may have made it read-only because the disk fails"),
     ],
 )
 def test_why_a_directory_cannot_be_held_is_said(
@@ -145,7 +145,7 @@ def test_why_a_directory_cannot_be_held_is_said(
     ("number", "said"),
     [
         (errno.ENOSPC, "No space left on device; the disk is full: free some space"),
-        (errno.EROFS, "Read-only file system; the kernel makes it so when its disk fails: look into the kernel's log"),
+        (errno.EROFS, "Read-only file system; the kernel may have made it read-only because the disk fails"),
         (errno.EACCES, "Permission denied; the node must own its data directory"),
     ],
 )

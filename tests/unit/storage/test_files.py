@@ -14,9 +14,9 @@ from wakeq.storage.files import sync_failed
     [
         (errno.ENOSPC, "the disk is full: free some space, then start the node again"),
         (errno.EDQUOT, "the disk is full: free some space, then start the node again"),
-        (errno.EACCES, "the node must own its data directory, with all that is in it: see owner and mode"),
-        (errno.EPERM, "the node must own its data directory, with all that is in it: see owner and mode"),
-        (errno.EROFS, "the kernel makes it so when its disk fails: look into the kernel's log"),
+        (errno.EACCES, "the node must own its data directory and everything in it: see owner and mode"),
+        (errno.EPERM, "the node must own its data directory and everything in it: see owner and mode"),
+        (errno.EROFS, "the kernel may have made it read-only because the disk fails"),
         (errno.EIO, "the disk may be failing: look into the kernel's log before starting the node again"),
     ],
 )

@@ -11,9 +11,8 @@ from tests.helpers.written_log import IDENTITY, indexes, offset_of, open_log, pa
 from wakeq.protocol.errors import SyncFailed
 from wakeq.protocol.log.format import TRAILER_BYTES, decode_footer, footer_offset, record_seed
 from wakeq.storage import files
-from wakeq.storage.log import active_segment, segments
+from wakeq.storage.log import active_segment, segmented_log, segments
 from wakeq.storage.log import opening as log_opening
-from wakeq.storage.log import segmented_log as raft_log
 from wakeq.storage.log.segmented_log import EntriesGone, SegmentedLog
 
 # Sealing --------------------------------------------------------------------------------------------------------------
@@ -64,7 +63,7 @@ def test_a_stop_seals_what_a_start_would_walk_through_for_long_if_it_is_committe
     log.seal_for_start(10)
     assert log.active_first_index == 1  # that is soon done
 
-    monkeypatch.setattr(raft_log, "WALKED_BYTES_MAX", log.size_bytes - 1)
+    monkeypatch.setattr(segmented_log, "WALKED_BYTES_MAX", log.size_bytes - 1)
     log.seal_for_start(committed)
     log.close()
 
@@ -94,8 +93,8 @@ class Crash(BaseException):
 
 SEALING_STEPS = [
     ("footer written", active_segment, "sync_data"),
-    ("footer synced", raft_log, "rename_durably"),
-    ("renamed", raft_log, "create_active"),
+    ("footer synced", segmented_log, "rename_durably"),
+    ("renamed", segmented_log, "create_active"),
     ("new header written", files, "rename_durably"),
 ]
 
@@ -135,7 +134,7 @@ def test_a_crash_while_a_start_finishes_the_sealing_loses_nothing(
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr(raft_log, "rename_durably", crash)
+        patch.setattr(segmented_log, "rename_durably", crash)
         patch.setattr(log_opening, name, crash)
         with pytest.raises(Crash):
             log.roll(10)
@@ -252,7 +251,7 @@ def test_a_crash_in_a_reset_leaves_a_log_that_opens(tmp_path: Path, monkeypatch:
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr(raft_log, "sync_directory", crash)
+        patch.setattr(segmented_log, "sync_directory", crash)
         with pytest.raises(Crash):
             log.reset(101, 6)
 
