@@ -91,7 +91,7 @@ class ActiveSegment:
         self.next_index = batch.last_index + 1
 
     def find_end(self) -> tuple[list[tuple[int, int]], str]:
-        """Move `end` behind the last whole record; return the terms as runs, and the problem there as `Walk` says it."""
+        """Move `end` behind the last whole record; return the terms found as runs, and the problem of the `Walk`."""
         read = reader(self.descriptor, self.path)
         walk = Walk(read, offset=self.end, end=self.zeroed, seed=self.seed, next_index=self.next_index)
         runs: list[tuple[int, int]] = []
