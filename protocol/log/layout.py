@@ -63,7 +63,7 @@ def pack_alike(sizes: Sequence[int], draft: Draft, ordinal: int) -> bytes:
 
 
 def unpack_alike(items: bytes) -> tuple["array[int]", Draft, int] | None:
-    """Return sizes, the shared fields and the ordinal of one or more items if they differ only in the size of a body."""
+    """Return sizes, shared fields and ordinal of items, at least one; None unless only the sizes of bodies differ."""
     _, headers_size, _, ordinal, delay_ms, priority, expires_ms, timeout_ms, alias_size = ITEM.unpack_from(items)
     last = ITEM.unpack_from(items, len(items) - ITEM.size)
     if headers_size or alias_size or last[3:] != (ordinal, delay_ms, priority, expires_ms, timeout_ms, alias_size):

@@ -80,7 +80,7 @@ def an_emptied_disk_counts() -> list[Patch]:
 
     return [
         (Membership, "knows", lambda self, node_id, disk_id: True),
-        (Leader, "_learns_disk", settle),
+        (Leader, "_learn_disk", settle),
     ]
 
 

@@ -48,7 +48,7 @@ def the_log_is_reset_before_the_state_is_there() -> list[Patch]:
 
 @mutant
 def old_images_replace_newer_state() -> list[Patch]:
-    return [(Follower, "_has", lambda self, offer: False)]
+    return [(Follower, "_has_entries_of", lambda self, offer: False)]
 
 
 @mutant

@@ -49,7 +49,7 @@ def truncated_members_stay() -> list[Patch]:
 
 @mutant
 def a_removed_leader_leads_on() -> list[Patch]:
-    return [(Leader, "_leave", lambda self: None)]
+    return [(Leader, "_resign", lambda self: None)]
 
 
 @mutant

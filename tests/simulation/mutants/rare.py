@@ -14,14 +14,14 @@ from wakeq.protocol.raft.messages import (
 
 @rare
 def answers_of_earlier_terms_count() -> list[Patch]:
-    original = Core._settle_term
+    original = Core._check_term
 
     def settle_term(self: Core, message: Any) -> bool:
         if isinstance(message, AppendAnswer) and message.term < self.term:
             return True
         return original(self, message)
 
-    return [(Core, "_settle_term", settle_term)]
+    return [(Core, "_check_term", settle_term)]
 
 
 @rare
@@ -37,7 +37,7 @@ def images_replace_what_the_log_has() -> list[Patch]:
             return True
         return False
 
-    return [(Follower, "_has", has)]
+    return [(Follower, "_has_entries_of", has)]
 
 
 @rare

@@ -36,13 +36,13 @@ def commits_without_a_majority() -> list[Patch]:
 
 @mutant
 def learners_count() -> list[Patch]:
-    original = Membership._note
+    original = Membership._derive
 
     def note(self: Membership) -> None:
         original(self)
         self.voters = [member.node_id for member in self.config.members]
 
-    return [(Membership, "_note", note)]
+    return [(Membership, "_derive", note)]
 
 
 def _from_the_start(self: Leader, message: Any) -> int:
@@ -105,7 +105,7 @@ def takes_entries_without_comparing_what_is_before() -> list[Patch]:
         if message.prev_index > self.core.log.last_index:
             self._reject(message.prev_index)
             return None
-        write = self._take_entries(message)
+        write = self._append_entries(message)
         self._acknowledge(message.last_index)
         self.core.commit_to(min(message.commit, message.last_index))
         return write
@@ -120,7 +120,7 @@ def keeps_entries_that_conflict() -> list[Patch]:
 
 @mutant
 def truncates_on_every_append() -> list[Patch]:
-    original = Follower._take_entries
+    original = Follower._append_entries
 
     def take_entries(self: Follower, message: Any) -> Write | None:
         log = self.core.log
@@ -135,7 +135,7 @@ def truncates_on_every_append() -> list[Patch]:
                 return Write(start, found.first_index, found.last_index)
         return original(self, message)
 
-    return [(Follower, "_take_entries", take_entries)]
+    return [(Follower, "_append_entries", take_entries)]
 
 
 @mutant
@@ -152,7 +152,7 @@ def what_was_sent_counts_as_there() -> list[Patch]:
 
 @mutant
 def lost_messages_are_not_missed() -> list[Patch]:
-    return [(Leader, "_ask_for_loss", lambda self, node_id, peer: None)]
+    return [(Leader, "_probe_for_loss", lambda self, node_id, peer: None)]
 
 
 @mutant
