@@ -23,13 +23,13 @@ from wakeq.protocol.raft.membership import Config
 from wakeq.protocol.uid import NUMBER_MAX, QUEUE_ID_MAX, UidMaker, prefix
 from wakeq.storage.state.pairs import Pairs
 from wakeq.storage.state.store import (
-    CUT_TABLES,
+    CHECKPOINT_TABLES,
     DEDUP,
     GRAVES,
     INDEX,
     MESSAGES,
     QUEUES,
-    Cut,
+    Checkpoint,
     Store,
     View,
     sealed,
@@ -91,10 +91,10 @@ def make_cut(
     graves: Sequence[Grave],
     asides: dict[int, bytes],
     members: Sequence[tuple[int, Config]] = (),
-) -> Cut:
+) -> Checkpoint:
     """Encode everything that changed; read what has to be written again."""
-    puts = {table: Pairs() for table in CUT_TABLES}
-    deletes: dict[int, list[bytes]] = {table: [] for table in CUT_TABLES}
+    puts = {table: Pairs() for table in CHECKPOINT_TABLES}
+    deletes: dict[int, list[bytes]] = {table: [] for table in CHECKPOINT_TABLES}
     for grave in graves:
         deletes[QUEUES].append(ID.pack(grave.queue_id))
         puts[GRAVES].append((ID.pack(grave.queue_id), key_of(grave.name, prefix(grave.queue_id))))
@@ -117,7 +117,7 @@ def make_cut(
         puts[QUEUES].append((ID.pack(index | ASIDE_BIT), sealed(what)))
     if members:
         puts[QUEUES].append((MEMBERS_KEY, sealed(msgspec.msgpack.encode(members))))
-    return Cut(*applied, list(puts.items()), list(deletes.items()))
+    return Checkpoint(*applied, list(puts.items()), list(deletes.items()))
 
 
 def _put_fresh(part: Part, puts: Pairs) -> None:

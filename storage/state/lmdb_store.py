@@ -1,6 +1,6 @@
 """StateStore: the state made from the log, in one LMDB environment.
 
-    Cut --> one transaction, one full sync --> tables;   keys, views <-- short read transactions
+    Checkpoint --> one transaction, one full sync --> tables;   keys, views <-- short read transactions
 
 It is written behind the log, so nobody waits for it; its applied index lies in the same transaction as
 what it counts.  It never trusts a disk twice: after the first write that failed nothing is accepted any
@@ -47,7 +47,7 @@ from wakeq.storage.state.store import (
     SWEEP_RECORDS,
     Applied,
     Arranged,
-    Cut,
+    Checkpoint,
     StoreStats,
     arrange,
     decode_applied,
@@ -157,12 +157,12 @@ class StateStore:
 
     # Writing --------------------------------------------------------------------------------------
 
-    def commit(self, cut: Cut) -> None:
+    def commit(self, checkpoint: Checkpoint) -> None:
         """Bring the state to the cut's index; what returns is on disk."""
-        assert cut.applied[:2] >= self._applied[:2], f"{cut.applied} is older than {self._applied}"
-        tables = arrange(cut)
-        self._transact(partial(self._write, tables, encode_applied(cut.applied)))
-        self._applied = cut.applied
+        assert checkpoint.applied[:2] >= self._applied[:2], f"{checkpoint.applied} is older than {self._applied}"
+        tables = arrange(checkpoint)
+        self._transact(partial(self._write, tables, encode_applied(checkpoint.applied)))
+        self._applied = checkpoint.applied
 
     def sweep(self, limit: int = SWEEP_RECORDS) -> bool:
         """Remove up to `limit` records of buried queues; return whether more are left."""

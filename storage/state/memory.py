@@ -22,7 +22,7 @@ from wakeq.storage.state.store import (
     SWEEP_RECORDS,
     TABLE_NAMES,
     Applied,
-    Cut,
+    Checkpoint,
     StoreStats,
     arrange,
     decode_applied,
@@ -82,10 +82,10 @@ class MemoryStore:
         self._applied = Applied(0, 0, 0)
         self._is_closed = False
 
-    def commit(self, cut: Cut) -> None:
+    def commit(self, checkpoint: Checkpoint) -> None:
         """Bring the state to the cut's index."""
-        assert cut.applied[:2] >= self._applied[:2], f"{cut.applied} is older than {self._applied}"
-        tables = arrange(cut)
+        assert checkpoint.applied[:2] >= self._applied[:2], f"{checkpoint.applied} is older than {self._applied}"
+        tables = arrange(checkpoint)
         with self._open():
             for table, puts, deletes in tables:
                 records = self._own(table)
@@ -93,8 +93,8 @@ class MemoryStore:
                     records.put(key, value)
                 for key in deletes:
                     records.delete(key)
-            self._own(META).put(APPLIED_KEY, encode_applied(cut.applied))
-            self._applied = cut.applied
+            self._own(META).put(APPLIED_KEY, encode_applied(checkpoint.applied))
+            self._applied = checkpoint.applied
 
     def sweep(self, limit: int = SWEEP_RECORDS) -> bool:
         """Remove up to `limit` records of buried queues; return whether more are left."""

@@ -1,6 +1,6 @@
 """The state store as everyone sees it: tables, cuts, views, and what must be true of every store.
 
-In goes one `Cut` after the other, each with the index of the log that it brings the state to; out come
+In goes one `Checkpoint` after the other, each with the index of the log that it brings the state to; out come
 records by key and views that stay as they were.  `StateStore` keeps them in LMDB, `MemoryStore` in memory.
 
 A store has no opinion on values and never looks inside one.  Of keys it knows only what it needs to bury a
@@ -23,7 +23,7 @@ QUEUES: Final = 3  # queue id -> value
 DEDUP: Final = 4  # queue id, kind, id -> value
 GRAVES: Final = 5  # queue id of a dead incarnation -> prefix of its keys in MESSAGES
 META: Final = 6  # what the store knows about itself; no cut may touch it
-CUT_TABLES: Final = (MESSAGES, INDEX, QUEUES, DEDUP, GRAVES)
+CHECKPOINT_TABLES: Final = (MESSAGES, INDEX, QUEUES, DEDUP, GRAVES)
 TABLE_NAMES: Final[Mapping[int, bytes]] = {
     MESSAGES: b"messages",
     INDEX: b"index",
@@ -57,7 +57,7 @@ class Applied(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Checkpoint:
     """Everything that changed between two indexes of the log; it lands whole or not at all.
 
     A key that is put and deleted in one cut is gone afterwards: a message that came and went meanwhile.
@@ -118,7 +118,7 @@ class View(Protocol):
 class Store(Protocol):
     """One node's state.  All of `commit`, `sweep` and `rest` on one thread; everything else from any."""
 
-    def commit(self, cut: Cut) -> None:
+    def commit(self, checkpoint: Checkpoint) -> None:
         """Bring the state to the cut's index; what returns is on disk."""
 
     def sweep(self, limit: int = SWEEP_RECORDS) -> bool:
@@ -154,13 +154,13 @@ class Arranged(NamedTuple):
     deletes: list[bytes]
 
 
-def arrange(cut: Cut) -> list[Arranged]:
+def arrange(checkpoint: Checkpoint) -> list[Arranged]:
     """Sort a cut by table and key, without the puts that it deletes itself."""
     puts: dict[int, Pairs] = {}
     deletes: dict[int, list[bytes]] = {}
-    for table, pairs in cut.puts:
+    for table, pairs in checkpoint.puts:
         puts.setdefault(table, Pairs()).extend(pairs)
-    for table, keys in cut.deletes:
+    for table, keys in checkpoint.deletes:
         deletes.setdefault(table, []).extend(keys)
     return [
         _arrange_table(table, puts.get(table, Pairs()), deletes.get(table, []))
@@ -169,7 +169,7 @@ def arrange(cut: Cut) -> list[Arranged]:
 
 
 def _arrange_table(table: int, puts: Pairs, deletes: list[bytes]) -> Arranged:
-    assert table in CUT_TABLES, f"a cut may not touch table {table}"
+    assert table in CHECKPOINT_TABLES, f"a cut may not touch table {table}"
     if deletes and puts:
         puts = puts.without(set(deletes))
     puts = puts.in_order()

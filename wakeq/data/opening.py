@@ -26,7 +26,7 @@ from wakeq.storage.state.environment import DATA_FILE
 from wakeq.storage.state.images import INSTALL_NAME, RECEIVED_NAME, SPOILT_NAME
 from wakeq.storage.state.lmdb_store import StateStore
 from wakeq.storage.state.snapshot import RESTORE, check_header, has_snapshot, read_snapshot, verify_snapshot
-from wakeq.storage.state.store import DEDUP, INDEX, KEY_BYTES_MAX, MESSAGES, QUEUES, Cut
+from wakeq.storage.state.store import DEDUP, INDEX, KEY_BYTES_MAX, MESSAGES, QUEUES, Checkpoint
 from wakeq.storage.version1 import files as version1
 from wakeq.storage.version1.commands import ImportedQueue
 
@@ -229,11 +229,11 @@ def _fill_state(directory: DataDirectory, image: Path) -> None:
                 raise DamagedFile(image, 0, found=found, expected="records of a state", hint=RESTORE)
             puts.setdefault(table, []).append((key, value))
             if count % LOAD_BATCH == 0:
-                store.commit(Cut(0, 0, 0, list(puts.items())))
+                store.commit(Checkpoint(0, 0, 0, list(puts.items())))
                 puts = {}
-        store.commit(Cut(0, 0, 0, list(puts.items())))
+        store.commit(Checkpoint(0, 0, 0, list(puts.items())))
         check_state(store, header, image, with_messages=False)
-        store.commit(Cut(header.last_index, header.last_term, header.clock_ms))  # until now it counts as empty
+        store.commit(Checkpoint(header.last_index, header.last_term, header.clock_ms))  # until now it counts as empty
     finally:
         store.close()
 

@@ -15,7 +15,7 @@ from wakeq.storage.state import lmdb_store as state
 from wakeq.storage.state.environment import DATA_FILE, lengthen
 from wakeq.storage.state.lmdb_store import SCAN_BYTES, SCAN_RECORDS, SCAN_RECORDS_FIRST, StateStore
 from wakeq.storage.state.memory import MemoryStore
-from wakeq.storage.state.store import DEDUP, GRAVES, INDEX, MESSAGES, META, QUEUES, Applied, Cut
+from wakeq.storage.state.store import DEDUP, GRAVES, INDEX, MESSAGES, META, QUEUES, Applied, Checkpoint
 
 
 def test_a_new_state_has_applied_nothing(store: StateStore, directory: Path) -> None:
@@ -24,8 +24,8 @@ def test_a_new_state_has_applied_nothing(store: StateStore, directory: Path) -> 
 
 
 def test_what_was_committed_is_there_after_reopening(store: StateStore, directory: Path) -> None:
-    store.commit(Cut(7, 3, 70, puts=[(MESSAGES, [(b"q-b", b""), (b"q-a", b"1")]), (QUEUES, [(b"k", b"v")])]))
-    store.commit(Cut(9, 3, 90, puts=[(MESSAGES, [(b"q-c", b"3")])], deletes=[(MESSAGES, [b"q-a", b"q-x"])]))
+    store.commit(Checkpoint(7, 3, 70, puts=[(MESSAGES, [(b"q-b", b""), (b"q-a", b"1")]), (QUEUES, [(b"k", b"v")])]))
+    store.commit(Checkpoint(9, 3, 90, puts=[(MESSAGES, [(b"q-c", b"3")])], deletes=[(MESSAGES, [b"q-a", b"q-x"])]))
     store.close()
 
     store = open_store(directory)
@@ -128,7 +128,7 @@ def test_a_view_stays_as_it_was_even_in_another_thread(store: StateStore) -> Non
     store.commit(put(1, numbered(0, 10)))
     seen: list[int] = []
     with store.read() as view:
-        store.commit(Cut(2, 1, 20, deletes=[(MESSAGES, [key for key, _ in numbered(0, 5)])]))
+        store.commit(Checkpoint(2, 1, 20, deletes=[(MESSAGES, [key for key, _ in numbered(0, 5)])]))
 
         reader = threading.Thread(target=lambda: seen.append(len(list(view.scan(MESSAGES)))))
         reader.start()
@@ -174,7 +174,7 @@ def test_churn_does_not_grow_the_file(store: StateStore) -> None:
     for turn in range(1, 40):
         gone = [key for key, _ in numbered(500 * turn - 500, 500 * turn)]
         store.commit(
-            Cut(
+            Checkpoint(
                 turn + 1,
                 1,
                 turn,
@@ -225,8 +225,8 @@ def test_a_grave_does_not_take_the_messages_of_a_queue_whose_name_begins_like_it
     for store in (open_store(tmp_path), MemoryStore()):
         other = b"a-0000005_x-0000009_00000001"
         dead = b"a-0000005_00000001"
-        store.commit(Cut(1, 1, 1, [(MESSAGES, [(other, b"living"), (dead, b"dead")])]))
-        store.commit(Cut(2, 1, 2, [(GRAVES, [((5).to_bytes(8, "big"), b"a-0000005_")])]))
+        store.commit(Checkpoint(1, 1, 1, [(MESSAGES, [(other, b"living"), (dead, b"dead")])]))
+        store.commit(Checkpoint(2, 1, 2, [(GRAVES, [((5).to_bytes(8, "big"), b"a-0000005_")])]))
 
         while store.sweep():
             pass

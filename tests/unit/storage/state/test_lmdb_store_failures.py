@@ -74,17 +74,17 @@ def test_a_file_size_limit_fails_the_commit_and_keeps_the_last_state(directory: 
 import pathlib, resource, signal
 from wakeq.protocol.errors import SyncFailed
 from wakeq.storage.state.lmdb_store import SCAN_RECORDS, StateStore
-from wakeq.storage.state.store import Cut
+from wakeq.storage.state.store import Checkpoint
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = StateStore.open(pathlib.Path({str(directory)!r}), cluster_id={CLUSTER!r}, node_id=1)
-store.commit(Cut(1, 1, 1, puts=[(1, [(b"a", b"1")])]))
+store.commit(Checkpoint(1, 1, 1, puts=[(1, [(b"a", b"1")])]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 try:
-    store.commit(Cut(2, 1, 2, puts=[(1, [(b"%08d" % n, b"v" * 1000) for n in range(5000)])]))
+    store.commit(Checkpoint(2, 1, 2, puts=[(1, [(b"%08d" % n, b"v" * 1000) for n in range(5000)])]))
 except SyncFailed as error:
     print("refused")
 try:
-    store.commit(Cut(2, 1, 2))
+    store.commit(Checkpoint(2, 1, 2))
 except SyncFailed as error:
     print("latched")
 """

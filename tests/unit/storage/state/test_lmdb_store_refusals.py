@@ -13,7 +13,7 @@ from wakeq.protocol.errors import DamagedFile, StorageError, WrongVersion
 from wakeq.protocol.log.layout import BadRecord
 from wakeq.storage.state.environment import DATA_FILE
 from wakeq.storage.state.lmdb_store import StateStore
-from wakeq.storage.state.store import APPLIED_KEY, FORMAT_KEY, MESSAGES, Cut, encode_number
+from wakeq.storage.state.store import APPLIED_KEY, FORMAT_KEY, MESSAGES, Checkpoint, encode_number
 
 
 def read_all_messages(directory: Path) -> list[tuple[bytes, bytes]]:
@@ -110,18 +110,18 @@ def test_a_reader_cannot_write(store: StateStore, directory: Path) -> None:
     store = open_store(directory, read_only=True)
 
     with pytest.raises(AssertionError):
-        store.commit(Cut(1, 1, 1))
+        store.commit(Checkpoint(1, 1, 1))
 
     store.close()
 
 
 def test_writing_belongs_to_the_thread_that_began_it(store: StateStore) -> None:
-    store.commit(Cut(1, 1, 1))
+    store.commit(Checkpoint(1, 1, 1))
     errors: list[BaseException] = []
 
     def write() -> None:
         try:
-            store.commit(Cut(2, 1, 1))
+            store.commit(Checkpoint(2, 1, 1))
         except AssertionError as error:
             errors.append(error)
 

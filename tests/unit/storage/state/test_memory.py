@@ -12,7 +12,7 @@ from wakeq.storage.state.store import (
     META,
     QUEUES,
     Applied,
-    Cut,
+    Checkpoint,
     arrange,
     decode_applied,
     decode_number,
@@ -23,16 +23,16 @@ from wakeq.storage.state.store import (
 )
 
 
-def puts(index: int, *pairs: tuple[bytes, bytes], table: int = MESSAGES) -> Cut:
-    return Cut(index, 1, 10 * index, puts=[(table, list(pairs))])
+def puts(index: int, *pairs: tuple[bytes, bytes], table: int = MESSAGES) -> Checkpoint:
+    return Checkpoint(index, 1, 10 * index, puts=[(table, list(pairs))])
 
 
-def deletes(index: int, *keys: bytes, table: int = MESSAGES) -> Cut:
-    return Cut(index, 1, 10 * index, deletes=[(table, list(keys))])
+def deletes(index: int, *keys: bytes, table: int = MESSAGES) -> Checkpoint:
+    return Checkpoint(index, 1, 10 * index, deletes=[(table, list(keys))])
 
 
 def test_a_cut_is_sorted_by_table_and_key() -> None:
-    cut = Cut(
+    checkpoint = Checkpoint(
         1,
         1,
         1,
@@ -40,7 +40,7 @@ def test_a_cut_is_sorted_by_table_and_key() -> None:
         deletes=[(DEDUP, [b"y", b"x"])],
     )
 
-    arranged = arrange(cut)
+    arranged = arrange(checkpoint)
 
     assert [(table, list(puts), deletes) for table, puts, deletes in arranged] == [
         (MESSAGES, [(b"z", b"3")], []),
@@ -50,9 +50,9 @@ def test_a_cut_is_sorted_by_table_and_key() -> None:
 
 
 def test_a_message_that_came_and_went_within_a_cut_is_never_put() -> None:
-    cut = Cut(1, 1, 1, puts=[(MESSAGES, [(b"a", b"1"), (b"b", b"2")])], deletes=[(MESSAGES, [b"a"])])
+    checkpoint = Checkpoint(1, 1, 1, puts=[(MESSAGES, [(b"a", b"1"), (b"b", b"2")])], deletes=[(MESSAGES, [b"a"])])
 
-    (messages,) = arrange(cut)
+    (messages,) = arrange(checkpoint)
 
     assert list(messages.puts) == [(b"b", b"2")]
     assert messages.deletes == [b"a"]  # an older one of that key may be there
@@ -73,10 +73,10 @@ def test_no_cut_touches_what_the_store_knows_about_itself() -> None:
 
 def test_the_applied_index_never_goes_back() -> None:
     store = MemoryStore()
-    store.commit(Cut(5, 2, 50))
+    store.commit(Checkpoint(5, 2, 50))
 
     with pytest.raises(AssertionError):
-        store.commit(Cut(4, 2, 60))
+        store.commit(Checkpoint(4, 2, 60))
 
     assert store.applied() == Applied(5, 2, 50)
 
@@ -164,7 +164,7 @@ def test_a_closed_store_refuses() -> None:
     with pytest.raises(Busy):
         store.get_many([b"a"])
     with pytest.raises(Busy):
-        store.commit(Cut(1, 1, 1))
+        store.commit(Checkpoint(1, 1, 1))
 
 
 def test_records_of_meta_come_back_and_damage_is_seen() -> None:

@@ -14,7 +14,7 @@ from wakeq.protocol.errors import DamagedFile, WrongVersion
 from wakeq.storage.log.metadata import Metadata
 from wakeq.storage.state.images import mark_spoilt
 from wakeq.storage.state.lmdb_store import StateStore
-from wakeq.storage.state.store import INDEX, MESSAGES, QUEUES, Cut
+from wakeq.storage.state.store import INDEX, MESSAGES, QUEUES, Checkpoint
 
 
 def used(path: Path) -> Path:
@@ -113,7 +113,7 @@ def test_a_state_that_is_gone_is_made_of_the_image_and_written_by_the_thread_of_
     opened = open_all(path, upgrade=True, segment_bytes_max=1 << 20)
     index, term, clock_ms = opened.store.applied()
     with ThreadPoolExecutor(1) as thread:
-        thread.submit(opened.store.commit, Cut(index + 1, term, clock_ms, [])).result()
+        thread.submit(opened.store.commit, Checkpoint(index + 1, term, clock_ms, [])).result()
 
     assert index > 0
     assert opened.store.applied().log_index == index + 1
