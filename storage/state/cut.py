@@ -32,8 +32,8 @@ from wakeq.storage.state.store import (
     Checkpoint,
     Store,
     View,
-    sealed,
-    unsealed,
+    with_checksum,
+    without_checksum,
 )
 
 KEY = struct.Struct(">QQ")
@@ -112,11 +112,11 @@ def make_cut(
             _put_index(part, puts[INDEX], deletes[INDEX])
             if delta.ids or delta.sessions or delta.staged or delta.aliases_gone or part.aliases:
                 _put_publishers(part, puts[DEDUP], deletes[DEDUP])
-            puts[QUEUES].append((ID.pack(part.queue_id), sealed(part.meta)))
+            puts[QUEUES].append((ID.pack(part.queue_id), with_checksum(part.meta)))
     for index, what in asides.items():
-        puts[QUEUES].append((ID.pack(index | ASIDE_BIT), sealed(what)))
+        puts[QUEUES].append((ID.pack(index | ASIDE_BIT), with_checksum(what)))
     if members:
-        puts[QUEUES].append((MEMBERS_KEY, sealed(msgspec.msgpack.encode(members))))
+        puts[QUEUES].append((MEMBERS_KEY, with_checksum(msgspec.msgpack.encode(members))))
     return Checkpoint(*applied, list(puts.items()), list(deletes.items()))
 
 
@@ -168,13 +168,13 @@ def _put_publishers(part: Part, puts: Pairs, deletes: list[bytes]) -> None:
         if value is None:
             deletes.append(key)
         else:
-            puts.append((key, sealed(encode(value))))
+            puts.append((key, with_checksum(encode(value))))
     for (kind, name), staged in part.delta.staged:
         key = start + (kind + name).encode()
         if staged is None:
             deletes.append(key)
         else:
-            puts.append((key, sealed(staged)))
+            puts.append((key, with_checksum(staged)))
 
 
 def _found(value: bytes | None, key: bytes) -> bytes:
@@ -278,7 +278,7 @@ def _number_in(key: bytes) -> int:
 
 
 def _whole(record: bytes, where: str) -> bytes:
-    value = unsealed(record)
+    value = without_checksum(record)
     if value is None:
         raise BadRecord(f"{where} with a wrong checksum")
     return value
@@ -319,7 +319,7 @@ def _load_publishers(
     aliases: dict[int, str] = {}
     for key, record in records:
         where = f"the record of publisher {key[ID.size :]!r}"
-        kind, value = key[ID.size : ID.size + 1], unsealed(record)
+        kind, value = key[ID.size : ID.size + 1], without_checksum(record)
         if value is None:
             raise BadRecord(f"{where} with a wrong checksum")
         try:

@@ -26,7 +26,7 @@ from wakeq.storage.state.store import (
     View,
     decode_number,
     new_meta,
-    unsealed,
+    without_checksum,
 )
 
 Tables = Mapping[int, "lmdb._Database"]
@@ -151,7 +151,7 @@ def check_identity(path: Path, view: View, cluster_id: bytes | None, node_id: in
             f"{path}: format {version}, this release reads {FORMAT}; "
             "use the release that wrote it, or restore a backup of this one"
         )
-    cluster = unsealed(view.get(META, CLUSTER_KEY) or b"")
+    cluster = without_checksum(view.get(META, CLUSTER_KEY) or b"")
     node = decode_number(view.get(META, NODE_KEY) or b"")
     if cluster is None or node is None:
         raise damaged(path, "a damaged identity", "cluster and node with their checksums")

@@ -179,25 +179,25 @@ def _arrange_table(table: int, puts: Pairs, deletes: list[bytes]) -> Arranged:
     return Arranged(table, puts, deletes)
 
 
-def sealed(value: bytes) -> bytes:
+def with_checksum(value: bytes) -> bytes:
     """Add the checksum that every record in META carries."""
     return value + _CHECKSUM.pack(crc32(value))
 
 
-def unsealed(record: bytes) -> bytes | None:
+def without_checksum(record: bytes) -> bytes | None:
     """Return the value of a record in META, or None if it is not what was written."""
     value = record[: -_CHECKSUM.size]
-    return value if len(record) >= _CHECKSUM.size and record == sealed(value) else None
+    return value if len(record) >= _CHECKSUM.size and record == with_checksum(value) else None
 
 
 def encode_number(number: int) -> bytes:
     """Give the value of `format` and `node` in META."""
-    return sealed(_NUMBER.pack(number))
+    return with_checksum(_NUMBER.pack(number))
 
 
 def decode_number(record: bytes) -> int | None:
     """Return the number, or None if the record is damaged."""
-    value = unsealed(record)
+    value = without_checksum(record)
     if value is None or len(value) != _NUMBER.size:
         return None
     number: int = _NUMBER.unpack(value)[0]
@@ -206,12 +206,12 @@ def decode_number(record: bytes) -> int | None:
 
 def encode_applied(applied: Applied) -> bytes:
     """Give the value of `applied` in META."""
-    return sealed(_APPLIED.pack(*applied))
+    return with_checksum(_APPLIED.pack(*applied))
 
 
 def decode_applied(record: bytes) -> Applied | None:
     """Return how far the log is contained, or None if the record is damaged."""
-    value = unsealed(record)
+    value = without_checksum(record)
     if value is None or len(value) != _APPLIED.size:
         return None
     return Applied(*_APPLIED.unpack(value))
@@ -221,7 +221,7 @@ def new_meta(cluster_id: bytes, node_id: int) -> dict[bytes, bytes]:
     """Give the records of META in a store that has seen nothing yet."""
     return {
         FORMAT_KEY: encode_number(FORMAT),
-        CLUSTER_KEY: sealed(cluster_id),
+        CLUSTER_KEY: with_checksum(cluster_id),
         NODE_KEY: encode_number(node_id),
         APPLIED_KEY: encode_applied(Applied(0, 0, 0)),
     }

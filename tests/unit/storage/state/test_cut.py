@@ -28,7 +28,7 @@ from wakeq.storage.state.cut import (
     make_cut,
 )
 from wakeq.storage.state.memory import MemoryStore
-from wakeq.storage.state.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Checkpoint, sealed, unsealed
+from wakeq.storage.state.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Checkpoint, with_checksum, without_checksum
 
 QUEUE_ID = 7
 UID = "0000007_0000000{}".format
@@ -105,7 +105,7 @@ def test_a_new_message_is_one_record_under_name_and_uid(stored: Stored) -> None:
     assert key == b"q-1-0000007_00000001"
     assert decode_row(value) == Row(b"body", b"\x80", 3, 7, 105, 150, 100)
     assert list(stored.records(INDEX)) == [KEY.pack(QUEUE_ID, 0)]
-    assert stored.records(QUEUES) == {ID.pack(QUEUE_ID): sealed(META)}
+    assert stored.records(QUEUES) == {ID.pack(QUEUE_ID): with_checksum(META)}
 
 
 def test_a_cut_carries_the_index_that_it_brings_the_state_to(stored: Stored) -> None:
@@ -156,7 +156,7 @@ def test_publishers_and_imported_uids_have_records_with_a_checksum(stored: Store
 
     stored.flush(stored.part())
 
-    values = {key: unsealed(value) for key, value in stored.records(DEDUP).items()}
+    values = {key: without_checksum(value) for key, value in stored.records(DEDUP).items()}
     start = ID.pack(QUEUE_ID)
     assert {key: msgspec.msgpack.decode(value or b"") for key, value in values.items()} == {
         start + BY_ID + b"I": [7, 1, 1, 100],
@@ -350,4 +350,4 @@ def test_nothing_changed_is_a_cut_without_messages(stored: Stored) -> None:
     checkpoint = stored.flush(Part("q-1", QUEUE_ID, {}, [], {}, {}, {}, {}, [], NOTHING, META, 1))
 
     assert list(dict(checkpoint.puts)[MESSAGES]) == []
-    assert list(dict(checkpoint.puts)[QUEUES]) == [(ID.pack(QUEUE_ID), sealed(META))]
+    assert list(dict(checkpoint.puts)[QUEUES]) == [(ID.pack(QUEUE_ID), with_checksum(META))]

@@ -18,8 +18,8 @@ from wakeq.storage.state.store import (
     decode_number,
     encode_applied,
     encode_number,
-    sealed,
-    unsealed,
+    with_checksum,
+    without_checksum,
 )
 
 
@@ -173,7 +173,7 @@ def test_records_of_meta_come_back_and_damage_is_seen() -> None:
 
     assert decode_applied(record) == applied
     assert decode_number(encode_number(12)) == 12
-    assert unsealed(sealed(b"")) == b""
+    assert without_checksum(with_checksum(b"")) == b""
     for position in range(len(record)):
         broken = bytearray(record)
         broken[position] ^= 1
