@@ -38,7 +38,7 @@ from wakeq.storage.state.store import (
 
 KEY = struct.Struct(">QQ")
 ID = struct.Struct(">Q")
-ASIDE_BIT = 1 << 63  # a QUEUES key with this bit names an entry that was set aside, not a queue
+SKIPPED_BIT = 1 << 63  # a QUEUES key with this bit names an entry that was set aside, not a queue
 MEMBERS_KEY = b"\xff" * 8  # in QUEUES: who belongs to the cluster, since which entries; no id is as high
 BY_ID, BY_SESSION, BY_ALIAS = b"i", b"s", b"a"
 STAGED_KINDS = frozenset(map(str.encode, STAGED_TYPES))
@@ -114,7 +114,7 @@ def make_cut(
                 _put_publishers(part, puts[DEDUP], deletes[DEDUP])
             puts[QUEUES].append((ID.pack(part.queue_id), with_checksum(part.meta)))
     for index, what in asides.items():
-        puts[QUEUES].append((ID.pack(index | ASIDE_BIT), with_checksum(what)))
+        puts[QUEUES].append((ID.pack(index | SKIPPED_BIT), with_checksum(what)))
     if members:
         puts[QUEUES].append((MEMBERS_KEY, with_checksum(msgspec.msgpack.encode(members))))
     return Checkpoint(*applied, list(puts.items()), list(deletes.items()))
@@ -239,17 +239,17 @@ def _living(view: View) -> Iterator[tuple[bytes, str, bytes]]:
     """Yield id, name and meta of each living queue."""
     for key, record in view.scan(QUEUES):
         queue_id = _number_in(key)
-        if not queue_id & ASIDE_BIT:
+        if not queue_id & SKIPPED_BIT:
             if queue_id > QUEUE_ID_MAX:
                 raise BadRecord(f"a queue with the number {queue_id}, at most {QUEUE_ID_MAX} is possible")
             meta = _whole(record, f"QUEUES record {queue_id}")
             yield key, decoded(meta, _Named, f"QUEUES record {queue_id}").name, meta
 
 
-def load_asides(view: View) -> dict[int, bytes]:
+def load_skipped(view: View) -> dict[int, bytes]:
     """Return the entries that were set aside, by index."""
     rows = ((_number_in(key), value) for key, value in view.scan(QUEUES) if key != MEMBERS_KEY)
-    return {i & ~ASIDE_BIT: _whole(value, f"QUEUES record {i}") for i, value in rows if i & ASIDE_BIT}
+    return {i & ~SKIPPED_BIT: _whole(value, f"QUEUES record {i}") for i, value in rows if i & SKIPPED_BIT}
 
 
 def load_members(view: View) -> list[tuple[int, Config]]:

@@ -28,7 +28,7 @@ from wakeq.protocol.log.rows import Row, decode_row
 from wakeq.protocol.wire.worker.codec import text_of
 from wakeq.storage.directory import FOLDER_MODE, NODE_ID_FIRST, begin_filling, finish_filling, is_empty, write_identity
 from wakeq.storage.files import sync_directory
-from wakeq.storage.state.cut import ASIDE_BIT, ID, MEMBERS_KEY
+from wakeq.storage.state.cut import SKIPPED_BIT, ID, MEMBERS_KEY
 from wakeq.storage.state.snapshot import SnapshotHeader, read_snapshot, verify_snapshot, write_snapshot
 from wakeq.storage.state.store import MESSAGES, QUEUES, without_checksum
 
@@ -129,7 +129,7 @@ def lines_of(path: Path, queues: frozenset[str]) -> Iterator[Line]:
 
 def _queue_lines(path: Path, queues: frozenset[str]) -> Iterator[Line]:
     for table, key, value in read_snapshot(path, None)[1]:
-        if table != QUEUES or key == MEMBERS_KEY or ID.unpack(key)[0] & ASIDE_BIT:
+        if table != QUEUES or key == MEMBERS_KEY or ID.unpack(key)[0] & SKIPPED_BIT:
             continue
         raw = without_checksum(value)
         if raw is None:

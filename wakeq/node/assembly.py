@@ -40,7 +40,7 @@ from wakeq.protocol.raft.settings import Settings as RaftSettings
 from wakeq.storage.log.metadata import Metadata
 from wakeq.storage.log.segmented_log import SegmentedLog
 from wakeq.storage.log.sync_watch import SyncWatch
-from wakeq.storage.state.cut import load_asides, load_members, load_queues
+from wakeq.storage.state.cut import load_skipped, load_members, load_queues
 from wakeq.storage.state.store import Store
 from wakeq.storage.thread import Disk
 
@@ -311,7 +311,7 @@ class Assembly:
         with files.store.read() as view:
             for stored in load_queues(view):
                 queues.restore(stored)
-            queues.restore_asides(load_asides(view))
+            queues.restore_asides(load_skipped(view))
             queues.restore_members(load_members(view))
         first_index = files.store.applied().log_index + 1
         queues.foresee(self._asides_from(first_index))

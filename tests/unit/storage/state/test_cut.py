@@ -22,7 +22,7 @@ from wakeq.storage.state.cut import (
     Part,
     StoredQueue,
     key_of,
-    load_asides,
+    load_skipped,
     load_queue,
     load_queues,
     make_cut,
@@ -282,7 +282,7 @@ def test_entries_that_were_set_aside_are_not_queues(stored: Stored) -> None:
 
     assert len(stored.load()) == 1
     with stored.store.read() as view:
-        assert load_asides(view) == {12: b"why"}
+        assert load_skipped(view) == {12: b"why"}
 
 
 def test_numbers_across_chunks_come_back(stored: Stored) -> None:
