@@ -46,9 +46,9 @@ from wakeq.storage.state.store import (
     META,
     SWEEP_RECORDS,
     Applied,
-    Arranged,
     Checkpoint,
     StoreStats,
+    TableChanges,
     arrange,
     decode_applied,
     encode_applied,
@@ -171,7 +171,7 @@ class StateStore:
                 return False
         return self._transact(partial(self._sweep, limit))
 
-    def rest(self) -> bool:
+    def release_memory(self) -> bool:
         """Give back the memory that was needed to write much: of each page of its largest cut LMDB keeps a copy.
 
         It does so until it is closed, so it is opened anew.  Not while anybody looks: he would find his view closed.
@@ -198,7 +198,7 @@ class StateStore:
             self._failure = error
             raise
 
-    def _write(self, tables: list[Arranged], applied: bytes, txn: "lmdb.Transaction[bytes]") -> None:
+    def _write(self, tables: list[TableChanges], applied: bytes, txn: "lmdb.Transaction[bytes]") -> None:
         for table, puts, deletes in tables:
             database = self._tables[table]
             if puts:

@@ -109,7 +109,7 @@ class MemoryStore:
                 self._own(GRAVES).delete(queue_id)
             return False
 
-    def rest(self) -> bool:
+    def release_memory(self) -> bool:
         """Give back what was needed for writing: here nothing was."""
         return True
 

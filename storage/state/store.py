@@ -124,7 +124,7 @@ class Store(Protocol):
     def sweep(self, limit: int = SWEEP_RECORDS) -> bool:
         """Remove up to `limit` records of buried queues; return whether more are left."""
 
-    def rest(self) -> bool:
+    def release_memory(self) -> bool:
         """Give back the memory that was only needed for writing; False if somebody looks, and it has to wait."""
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -146,7 +146,7 @@ class Store(Protocol):
         """End all use; closing twice does nothing."""
 
 
-class Arranged(NamedTuple):
+class TableChanges(NamedTuple):
     """What a cut does to one table, sorted by key: neighbours share pages, worth a factor of four."""
 
     table: int
@@ -154,7 +154,7 @@ class Arranged(NamedTuple):
     deletes: list[bytes]
 
 
-def arrange(checkpoint: Checkpoint) -> list[Arranged]:
+def arrange(checkpoint: Checkpoint) -> list[TableChanges]:
     """Sort a cut by table and key, without the puts that it deletes itself."""
     puts: dict[int, Pairs] = {}
     deletes: dict[int, list[bytes]] = {}
@@ -168,7 +168,7 @@ def arrange(checkpoint: Checkpoint) -> list[Arranged]:
     ]
 
 
-def _arrange_table(table: int, puts: Pairs, deletes: list[bytes]) -> Arranged:
+def _arrange_table(table: int, puts: Pairs, deletes: list[bytes]) -> TableChanges:
     assert table in CHECKPOINT_TABLES, f"a cut may not touch table {table}"
     if deletes and puts:
         puts = puts.without(set(deletes))
@@ -176,7 +176,7 @@ def _arrange_table(table: int, puts: Pairs, deletes: list[bytes]) -> Arranged:
     deletes.sort()
     sizes = set(map(len, deletes)).union(map(len, puts.keys))
     assert not sizes or 0 < min(sizes) <= max(sizes) <= KEY_BYTES_MAX, "a key has 1 to 511 bytes"
-    return Arranged(table, puts, deletes)
+    return TableChanges(table, puts, deletes)
 
 
 def with_checksum(value: bytes) -> bytes:

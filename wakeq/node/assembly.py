@@ -40,7 +40,7 @@ from wakeq.protocol.raft.settings import Settings as RaftSettings
 from wakeq.storage.log.metadata import Metadata
 from wakeq.storage.log.segmented_log import SegmentedLog
 from wakeq.storage.log.sync_watch import SyncWatch
-from wakeq.storage.state.cut import load_skipped, load_members, load_queues
+from wakeq.storage.state.cut import load_members, load_queues, load_skipped
 from wakeq.storage.state.store import Store
 from wakeq.storage.thread import Disk
 

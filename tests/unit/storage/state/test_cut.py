@@ -22,13 +22,22 @@ from wakeq.storage.state.cut import (
     Part,
     StoredQueue,
     key_of,
-    load_skipped,
     load_queue,
     load_queues,
+    load_skipped,
     make_cut,
 )
 from wakeq.storage.state.memory import MemoryStore
-from wakeq.storage.state.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Checkpoint, with_checksum, without_checksum
+from wakeq.storage.state.store import (
+    DEDUP,
+    GRAVES,
+    INDEX,
+    MESSAGES,
+    QUEUES,
+    Checkpoint,
+    with_checksum,
+    without_checksum,
+)
 
 QUEUE_ID = 7
 UID = "0000007_0000000{}".format

@@ -100,7 +100,7 @@ def test_a_store_that_rests_is_opened_anew_and_has_all(directory: Path, opened: 
 
     for index in (1, 2, 3):
         store.commit(put(index, numbered(index, index + 1)))
-        store.rest()
+        store.release_memory()
 
     assert len(opened) == 1 + 3
     assert store.stats().records[MESSAGES] == 3
@@ -120,7 +120,7 @@ store = open_store(pathlib.Path({str(directory)!r}))
 before = private_bytes()
 store.commit(put(1, numbered(0, 20_000, size=1_000)))
 kept = private_bytes() - before
-store.rest()
+store.release_memory()
 print(kept, private_bytes() - before)
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -135,7 +135,7 @@ def test_a_map_that_has_grown_stays_so_after_a_rest(directory: Path) -> None:
     store.commit(put(1, numbered(10, 5000, size=1000)))
     map_bytes = store.stats().map_bytes
 
-    store.rest()
+    store.release_memory()
 
     assert store.stats().map_bytes == map_bytes > MAP_BYTES
     store.close()
@@ -146,12 +146,12 @@ def test_a_view_keeps_the_file_from_being_opened_anew_and_sees_what_it_saw(direc
     store.commit(put(1, numbered(0, 1)))
     with store.read() as view:
         store.commit(put(2, numbered(1, 2)))
-        store.rest()
+        store.release_memory()
 
         assert view.count(MESSAGES) == 1
         assert len(opened) == 1
 
-    store.rest()
+    store.release_memory()
     assert len(opened) == 2
     store.close()
 
@@ -171,7 +171,7 @@ def test_who_reads_while_the_file_is_opened_anew_reads_behind_it(directory: Path
     for reader in readers:
         reader.start()
     for _ in range(50):
-        store.rest()
+        store.release_memory()
     done.set()
     for reader in readers:
         reader.join()
@@ -190,7 +190,7 @@ def test_a_file_that_cannot_be_opened_anew_is_not_used_any_more(
 
     monkeypatch.setattr(state, "open_environment", fail)
     with pytest.raises(StorageError, match="too many open files"):
-        store.rest()
+        store.release_memory()
 
     with pytest.raises(StorageError, match="not used since"):
         store.commit(put(1, numbered(0, 1)))
