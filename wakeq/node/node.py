@@ -315,9 +315,8 @@ class Node:
         if not self.queues.unflushed_bytes and written_bytes - self._rested_bytes > REST_AFTER_BYTES:
             before, self._rested_bytes = self._rested_bytes, written_bytes
             self._trimmed_bytes = written_bytes
-            self.assembly.state_disk.submit(
-                self.files.store.release_memory, lambda result: self._rested(result, before)
-            )
+            release_memory = self.files.store.release_memory
+            self.assembly.state_disk.submit(release_memory, lambda result: self._rested(result, before))
         elif written_bytes - self._trimmed_bytes > TRIM_AFTER_BYTES:
             self._trimmed_bytes = written_bytes
             self.assembly.reader_disk.submit(give_freed_back, lambda _: None)
