@@ -194,7 +194,7 @@ def test_a_lost_identity_is_never_invented(tmp_path: Path) -> None:
     (tmp_path / "identity").unlink()
 
     with pytest.raises(
-        DamagedFile, match=f"found no such file; .*the log is of cluster {identity.cluster_id.hex()} node 1"
+        DamagedFile, match=f"found no such file; .*the log belongs to cluster {identity.cluster_id.hex()} node 1"
     ):
         DataDirectory.open(tmp_path)
 
