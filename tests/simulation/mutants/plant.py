@@ -29,6 +29,7 @@ def rare(function: Maker) -> Maker:
 def planted(name: str) -> Iterator[None]:
     """Let everybody have this bug for a while."""
     patches = (MUTANTS | RARE)[name]()
+    assert all(hasattr(where, what) for where, what, _ in patches), f"{name} changes a method that does not exist"
     kept = [(where, what, vars(where).get(what)) for where, what, _ in patches]
     try:
         for where, what, instead in patches:
