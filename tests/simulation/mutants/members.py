@@ -1,4 +1,4 @@
-"""Bugs of members: who votes, and since when."""
+"""Bugs of members: the voters, and the moment of a change."""
 
 from typing import Any
 
@@ -53,5 +53,5 @@ def a_removed_leader_leads_on() -> list[Patch]:
 
 
 @mutant
-def nobody_stands_who_may_have_been_removed() -> list[Patch]:
+def a_node_that_may_have_been_removed_does_not_campaign() -> list[Patch]:
     return [(Membership, "may_stand", lambda self, disk_id, committed: self.votes)]
