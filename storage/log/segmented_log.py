@@ -3,10 +3,10 @@
     in   (index, term, opaque payload) in index order; the committed index; the index below which entries may go
     out  batches that are on disk when `write` returns; the entries read back, each checked
 
-The event loop calls `append`, `append_many` and `take_buffer`, which make no system call.  `write`, `roll`,
-`seal_for_start`, `truncate_from`, `cut_below` and `reset` belong to the one thread that writes the log.  Any thread may
-read.  The log never looks inside a payload, never goes on after a write or sync that failed, and never calls an entry
-written before it is synced.
+The event loop calls `append_many` and `take_buffer`, which make no system call.  `write`, `roll`, `seal_for_start`,
+`truncate_from`, `cut_below` and `reset` belong to the one thread that writes the log.  Any thread may read.  The log
+never looks inside a payload, never goes on after a write or sync that failed, and never calls an entry written before
+it is synced.
 """
 
 import os
@@ -23,7 +23,7 @@ from wakeq.storage.files import remove_file, rename_durably, sync_directory
 from wakeq.storage.log.active_segment import ActiveSegment, announce_active, block_with, create_active
 from wakeq.storage.log.journal import Journal, OutcomeFiles
 from wakeq.storage.log.opening import OpenedSegments, open_segments
-from wakeq.storage.log.segments import SealedSegment, damaged, open_file, reader, sealed_path, verify_blocks
+from wakeq.storage.log.segments import SealedSegment, damaged, open_file, reader, sealed_path
 from wakeq.storage.log.term_runs import TermRuns
 
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
@@ -100,12 +100,8 @@ class SegmentedLog:
 
     # The event loop's side --------------------------------------------------------------------------------------------
 
-    def append(self, index: int, term: int, payload: bytes) -> None:
-        """Put one entry behind the last one.  It is only in memory until its batch is written."""
-        self.append_many(index, term, (payload,))
-
     def append_many(self, first_index: int, term: int, payloads: Sequence[bytes]) -> None:
-        """Put entries of one term behind the last one."""
+        """Put entries of one term behind the last one.  They are only in memory until their batch is written."""
         assert first_index == self.last_index + 1, f"entry {first_index} after {self.last_index}"
         assert term >= self.last_term, f"term {term} after {self.last_term}"
         place = first_index - self._taken_index - 1
@@ -327,12 +323,3 @@ class SegmentedLog:
                 descriptor = open_file(path, os.O_RDONLY)
             first, start = block_with(blocks, index)
         return path, descriptor, Walk(reader(descriptor, path), offset=start, end=end, seed=seed, next_index=first)
-
-    def verify(self) -> None:
-        """Check every byte of the sealed segments (for a thread); DamagedFile names the first bad record."""
-        for segment in list(self._sealed):
-            descriptor = open_file(segment.path, os.O_RDONLY)
-            try:
-                verify_blocks(segment.path, reader(descriptor, segment.path), segment.header, segment.footer)
-            finally:
-                os.close(descriptor)

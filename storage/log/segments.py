@@ -93,7 +93,7 @@ def load_sealed(path: Path, identity: Identity | None, *, verify: bool) -> Seale
         if footer.first_index != header.first_index or footer.last_index - footer.first_index + 1 != footer.count:
             raise damaged(path, footer.offset, found="counts that contradict the header", expected="its own footer")
         if verify:
-            verify_blocks(path, read, header, footer)
+            _verify_blocks(path, read, header, footer)
         return SealedSegment(path, header, replace(footer, notes=b""), size)
     finally:
         os.close(descriptor)
@@ -110,7 +110,7 @@ def _read_footer(path: Path, read: Read, size: int, seed: int) -> Footer:
     return footer
 
 
-def verify_blocks(path: Path, read: Read, header: SegmentHeader, footer: Footer) -> None:
+def _verify_blocks(path: Path, read: Read, header: SegmentHeader, footer: Footer) -> None:
     """Check the CRC of every block; read a wrong block record by record to name the bad one."""
     ends = [block.offset for block in footer.blocks[1:]] + [footer.offset]
     for block, end in zip(footer.blocks, ends, strict=True):

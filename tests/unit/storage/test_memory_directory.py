@@ -37,7 +37,7 @@ def test_written_entries_are_read_by_the_next_open(directory: MemoryDirectory) -
 def test_appended_entry_is_lost_when_its_log_is_closed(directory: MemoryDirectory) -> None:
     first = directory.open_log()
     write(first, b"written")
-    first.append(2, 1, b"appended")
+    first.append_many(2, 1, [b"appended"])
     first.close()
 
     assert list(directory.open_log().entries(1)) == [(1, 1, b"written")]

@@ -31,7 +31,7 @@ def test_written_entries_are_read_after_reopening(tmp_path: Path) -> None:
 def test_appended_entry_is_not_on_disk_before_write(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     write(log, 2)
-    log.append(3, 1, payload(3))
+    log.append_many(3, 1, [payload(3)])
 
     assert (log.last_index, log.written_index) == (3, 2)
     assert indexes(log) == [1, 2]
@@ -41,9 +41,9 @@ def test_appended_entry_is_not_on_disk_before_write(tmp_path: Path) -> None:
 
 def test_append_is_allowed_while_a_batch_is_written(tmp_path: Path) -> None:
     log = open_log(tmp_path)
-    log.append(1, 1, payload(1))
+    log.append_many(1, 1, [payload(1)])
     first = log.take_buffer()
-    log.append(2, 1, payload(2))
+    log.append_many(2, 1, [payload(2)])
 
     assert first is not None
     log.write(first)
@@ -219,7 +219,7 @@ def test_read_only_log_changes_no_file_and_stops_at_a_torn_record(tmp_path: Path
 
 def test_closed_log_refuses_batches(tmp_path: Path) -> None:
     log = open_log(tmp_path)
-    log.append(1, 1, b"late")
+    log.append_many(1, 1, [b"late"])
 
     log.close()
     log.close()

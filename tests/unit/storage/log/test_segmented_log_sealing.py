@@ -75,7 +75,7 @@ def test_clean_stop_seals_a_long_committed_segment(
 def test_entries_appended_during_sealing_go_to_the_next_segment(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     write(log, 3)
-    log.append(4, 2, payload(4))
+    log.append_many(4, 2, [payload(4)])
 
     assert log.roll(3)
     batch = log.take_buffer()
