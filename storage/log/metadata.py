@@ -61,7 +61,7 @@ class State:
     vote: int | None = None  # 0 is a node
     committed: int = 0
     incarnation: int = 0
-    disk_id: int = 0  # never 0 in a file
+    disk_id: int = 0  # tells this data directory from all others ever made for its node; never 0 in a file
     clock: Mark | None = None  # None: none was saved, or an operator reset it
     acknowledged: Told = ()  # by the disks of the cluster
 
@@ -72,7 +72,7 @@ class Metadata:
     def __init__(self, path: Path, descriptor: int, identity: Identity, sequence: int, state: State) -> None:
         self.path = path
         self.identity = identity
-        self.state = state
+        self.state = state  # on disk
         self.recovered = ""  # a line for the log if opening repaired a slot
         self._descriptor = descriptor
         self._sequence = sequence  # of the slots on disk; each save adds one
@@ -96,35 +96,6 @@ class Metadata:
         except BaseException:
             os.close(descriptor)
             raise
-
-    @property
-    def term(self) -> int:
-        return self.state.term
-
-    @property
-    def vote(self) -> int | None:
-        return self.state.vote
-
-    @property
-    def committed(self) -> int:
-        return self.state.committed
-
-    @property
-    def incarnation(self) -> int:
-        return self.state.incarnation
-
-    @property
-    def disk_id(self) -> int:
-        """The number that tells this data directory from all others ever made for its node."""
-        return self.state.disk_id
-
-    @property
-    def clock(self) -> Mark | None:
-        return self.state.clock
-
-    @property
-    def acknowledged(self) -> Told:
-        return self.state.acknowledged
 
     def save(
         self,

@@ -71,7 +71,7 @@ def _look(at: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def _metadata(directory: DataDirectory) -> dict[str, Any]:
     metadata = Metadata.open(directory.consensus / METADATA_NAME, directory.identity, read_only=True)
     try:
-        return {"term": metadata.term, "vote": metadata.vote, "committed": metadata.committed}
+        return {"term": metadata.state.term, "vote": metadata.state.vote, "committed": metadata.state.committed}
     finally:
         metadata.close()
 

@@ -32,7 +32,7 @@ def spoil(path: Path, *offsets: int, data: bytes = b"\xff") -> None:
 
 
 def values(metadata: Metadata) -> tuple[int, int | None, int]:
-    return metadata.term, metadata.vote, metadata.committed
+    return metadata.state.term, metadata.state.vote, metadata.state.committed
 
 
 def test_saved_state_is_read_after_reopening(tmp_path: Path) -> None:
@@ -47,11 +47,11 @@ def test_saved_state_is_read_after_reopening(tmp_path: Path) -> None:
 def test_vote_for_node_0_differs_from_no_vote(tmp_path: Path) -> None:
     path = tmp_path / "raft.metadata"
     metadata = Metadata.open(path, IDENTITY)
-    assert metadata.vote is None
+    assert metadata.state.vote is None
 
     metadata.save(vote=0)
 
-    assert Metadata.open(path, IDENTITY).vote == 0
+    assert Metadata.open(path, IDENTITY).state.vote == 0
 
 
 def test_new_term_begins_without_a_vote(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_committed_index_never_falls(tmp_path: Path) -> None:
 
     metadata.save(committed=40)
 
-    assert metadata.committed == 41
+    assert metadata.state.committed == 41
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, DISKS_MAX])
@@ -80,22 +80,22 @@ def test_acknowledgements_of_disks_survive_reopening_and_other_saves(tmp_path: P
     metadata.save(term=8, vote=1)
 
     again = Metadata.open(metadata.path, IDENTITY)
-    assert again.acknowledged == acknowledged
+    assert again.state.acknowledged == acknowledged
     assert values(again) == (8, 1, 41)
 
 
 def test_mark_of_the_clock_survives_reopening_and_other_saves(tmp_path: Path) -> None:
     path = saved(tmp_path / "raft.metadata")
     metadata = Metadata.open(path, IDENTITY)
-    assert metadata.clock is None
+    assert metadata.state.clock is None
 
     metadata.keep_clock(MARK)
     metadata.save(term=8, vote=1)
     metadata.begin_incarnation(70)
 
-    assert Metadata.open(path, IDENTITY).clock == MARK
+    assert Metadata.open(path, IDENTITY).state.clock == MARK
     metadata.keep_clock(None)
-    assert Metadata.open(path, IDENTITY).clock is None
+    assert Metadata.open(path, IDENTITY).state.clock is None
 
 
 def test_unknown_boot_stays_unknown_after_reopening(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_unknown_boot_stays_unknown_after_reopening(tmp_path: Path) -> None:
 
     metadata.keep_clock(MARK._replace(boot_id=b""))
 
-    assert Metadata.open(metadata.path, IDENTITY).clock == MARK._replace(boot_id=b"")
+    assert Metadata.open(metadata.path, IDENTITY).state.clock == MARK._replace(boot_id=b"")
 
 
 def test_incarnation_is_higher_at_every_start(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_save_after_a_failed_sync_is_refused(tmp_path: Path, monkeypatch: pytest
 
     with pytest.raises(SyncFailed, match="sync failed"):
         metadata.save(term=9)
-    assert metadata.term == 7
+    assert metadata.state.term == 7
 
 
 def test_read_only_open_changes_no_file(tmp_path: Path) -> None:

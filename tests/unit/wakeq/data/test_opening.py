@@ -53,7 +53,7 @@ def test_files_of_0_bytes_are_a_first_start(tmp_path: Path, names: list[str]) ->
 
     with closing(open_all(tmp_path, upgrade=True, segment_bytes_max=1 << 20)) as opened:
         assert opened.imported is None
-        assert (opened.metadata.term, opened.log.last_index) == (0, 0)
+        assert (opened.metadata.state.term, opened.log.last_index) == (0, 0)
 
 
 def test_a_lost_version_of_a_used_directory_is_not_taken_for_version_1(tmp_path: Path) -> None:
