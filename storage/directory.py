@@ -309,7 +309,7 @@ def _identity_of(path: Path, *, may_create: bool) -> Identity:
         identity = Identity(b"", 0)
     if _identity_text(identity) != data:
         expected = "four lines of which the last is the checksum of the first three"
-        hint = f"restore the file from a copy; cluster and node also stand in {path / 'consensus' / ACTIVE_NAME}"
+        hint = f"restore the file from a copy; cluster and node are also in {path / 'consensus' / ACTIVE_NAME}"
         raise DamagedFile(name, 0, found=repr(data[:100]), expected=expected, hint=hint)
     return identity
 

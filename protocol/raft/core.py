@@ -158,7 +158,7 @@ class Core:
             case Append() | Heartbeat() | SnapshotOffer():
                 return f"it says that it leads in term {self.term}, in which this node leads"
             case AppendAnswer() if message.match > last or (message.rejected or 0) > last:
-                return f"it answers for entries behind {last}, which nobody has sent it"
+                return f"it answers for entries behind {last}, which no node has sent it"
             case HeartbeatAnswer() if message.round > role.round:
                 return f"it answers heartbeat {message.round}, of which {role.round} were sent"
         return ""

@@ -398,7 +398,7 @@ class Leader:
         if node_id not in core.members.voters or node_id == core.me.node_id:
             raise BadField(f"node {node_id} cannot take over: it leads already, or does not vote")
         if self.heir is not None:
-            raise Busy(f"leadership is being handed over to node {self.heir}; wait for the outcome")
+            raise Busy(f"leadership is being transferred to node {self.heir}; wait for the outcome")
         self.heir = node_id
         self._transfer_until_ms = core.now_ms + core.settings.election_ms
         self._finish_transfer_if_ready()

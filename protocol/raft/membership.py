@@ -63,7 +63,7 @@ def check_change(old: Config, new: Config) -> None:
         raise BadField("members must be in the order of their numbers, each once")
     voters = [member for member in new.members if member.voter]
     if not voters:
-        raise BadField("nobody would vote; at least one member must be a voter")
+        raise BadField("no member would vote; at least one member must be a voter")
     before = {member.node_id for member in old.members if member.voter}
     changed = before.symmetric_difference(member.node_id for member in voters)
     if len(changed) > 1:

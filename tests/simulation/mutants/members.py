@@ -32,7 +32,7 @@ def members_change_when_it_is_committed() -> list[Patch]:
 def several_voters_change_at_once() -> list[Patch]:
     def check_change(old: Config, new: Config) -> None:
         if not any(member.voter for member in new.members):
-            raise BadField("nobody would vote")
+            raise BadField("no member would vote")
 
     return [(leader_file, "check_change", check_change)]
 

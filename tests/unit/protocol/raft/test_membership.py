@@ -34,7 +34,7 @@ def test_change_of_one_voter_is_allowed(members: tuple[Member, ...]) -> None:
     [
         ((A,), "change one at a time"),
         ((A, learner(B), learner(C)), "change one at a time"),
-        ((), "nobody would vote"),
+        ((), "no member would vote"),
         ((B, A, C), "in the order"),
         ((A, B, C, C), "in the order"),
         ((A, B, C, Member(4, 40)), "add it as a learner first"),
