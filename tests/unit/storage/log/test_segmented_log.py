@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,8 @@ from tests.helpers.written_log import IDENTITY, RECORD, indexes, offset_of, open
 from wakeq.protocol.errors import SyncFailed, TooLarge
 from wakeq.protocol.log.format import HEADER_BYTES, PAYLOAD_BYTES_MAX
 from wakeq.storage import files
+from wakeq.storage.log import segmented_log
+from wakeq.storage.log.opening import OpenedSegments
 from wakeq.storage.log.segmented_log import SegmentedLog
 
 
@@ -53,6 +56,16 @@ def test_append_is_allowed_while_a_batch_is_written(tmp_path: Path) -> None:
 
     assert indexes(log) == [1, 2]
     assert log.take_buffer() is None
+
+
+def test_buffered_bytes_are_those_appended_since_the_last_batch(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.append_many(1, 1, [payload(1), payload(2)])
+    before = log.buffered_bytes
+    log.take_buffer()
+    log.append_many(3, 1, [payload(3)])
+
+    assert (before, log.buffered_bytes) == (2 * RECORD, RECORD)
 
 
 def test_new_log_may_begin_behind_a_snapshot(tmp_path: Path) -> None:
@@ -215,6 +228,25 @@ def test_read_only_log_changes_no_file_and_stops_at_a_torn_record(tmp_path: Path
     assert log.recovered.torn_bytes == 30
     assert f"at offset {offset_of(10)} may still be under way" in log.recovered.text
     assert path.read_bytes() == before
+
+
+def test_read_only_log_is_opened_again_if_a_segment_was_just_sealed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_sealed(tmp_path)
+    real, calls = segmented_log.open_segments, []
+
+    def renamed_meanwhile(*arguments: Any, **options: Any) -> OpenedSegments:
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise FileNotFoundError("raft.log")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(segmented_log, "open_segments", renamed_meanwhile)
+
+    log = SegmentedLog.open(tmp_path, None, committed_at_least=None, read_only=True)
+
+    assert indexes(log) == list(range(1, 31))
 
 
 def test_closed_log_refuses_batches(tmp_path: Path) -> None:

@@ -41,6 +41,18 @@ def test_footer_contains_the_notes_of_the_caller(tmp_path: Path) -> None:
     assert (footer.notes, footer.terms, footer.blocks[0].first_index) == (b"notes", ((11, 1),), 11)
 
 
+def test_footer_of_one_large_batch_has_a_block_for_every_4096_records(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    write(log, 9000)
+
+    log.roll(9000)
+
+    footer = segments.load_sealed(segments.sealed_paths(tmp_path)[0], IDENTITY, verify=True).footer
+    assert [(block.first_index, block.offset) for block in footer.blocks] == [
+        (first, offset_of(first)) for first in (1, 4097, 8193)
+    ]
+
+
 def test_segment_with_uncommitted_entries_is_not_sealed(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes_max=200)
     assert not log.roll(0)
@@ -105,7 +117,8 @@ def test_crash_while_sealing_loses_no_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, module: object, name: str
 ) -> None:
     log = open_log(tmp_path)
-    write(log, 10)
+    write(log, 5)
+    write(log, 5, term=2)
 
     def crash(*_arguments: object) -> None:
         raise Crash(step)
@@ -117,7 +130,8 @@ def test_crash_while_sealing_loses_no_entry(
 
     again = open_log(tmp_path, committed=10)
     assert indexes(again) == list(range(1, 11))
-    write(again, 5)
+    assert again.runs == [(1, 1), (6, 2)]
+    write(again, 5, term=2)
     assert len(segments.sealed_paths(tmp_path)) == 1
     assert not list(tmp_path.glob("*.new"))
     again.close()
@@ -186,6 +200,29 @@ def test_cut_removes_only_whole_sealed_segments(tmp_path: Path) -> None:
     assert indexes(log) == list(range(21, 31))
     with pytest.raises(EntriesGone, match="begins with 21"):
         log.entries(20)
+
+
+def test_term_before_the_first_entry_is_known_after_a_cut(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for term in (1, 2, 3):
+        write(log, 10, term=term)
+        log.roll(log.last_index)
+
+    log.cut_below(11)
+
+    assert [log.term_at(index) for index in (9, 10, 11, 21)] == [None, 1, 2, 3]
+
+
+def test_reader_behind_a_reset_is_told_that_the_entries_are_gone(tmp_path: Path) -> None:
+    two_sealed(tmp_path)
+    log = open_log(tmp_path)
+    reading = log.entries(1)
+    next(reading)
+
+    log.reset(101, 6)
+
+    with pytest.raises(EntriesGone, match="entry 11 is gone, the log begins with 101"):
+        list(reading)
 
 
 def test_reader_continues_while_its_segment_is_removed(tmp_path: Path) -> None:
