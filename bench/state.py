@@ -19,7 +19,7 @@ from statistics import median
 from bench.peers.peer import REPOSITORY
 from bench.report import table
 from wakeq.storage.state.lmdb_store import StateStore
-from wakeq.storage.state.store import GRAVES, MESSAGES, Cut
+from wakeq.storage.state.store import GRAVES, MESSAGES, Checkpoint
 
 RECORDS = 1_000_000
 VALUE = bytes(1_050)
@@ -37,20 +37,20 @@ def keys(queue: str, count: int) -> list[bytes]:
     return [b"%s_%08d" % (queue.encode(), number) for number in range(count)]
 
 
-def cuts(store: StateStore, found: list[bytes], *, delete: bool = False) -> Iterator[Cut]:
+def checkpoints(store: StateStore, found: list[bytes], *, delete: bool = False) -> Iterator[Checkpoint]:
     """Put or delete these, so many in a commit."""
     for first in range(0, len(found), TOGETHER):
         part = found[first : first + TOGETHER]
         index = store.applied().log_index + 1
         if delete:
-            yield Cut(index, 1, index, deletes=[(MESSAGES, part)])
+            yield Checkpoint(index, 1, index, deletes=[(MESSAGES, part)])
         else:
-            yield Cut(index, 1, index, puts=[(MESSAGES, [(key, VALUE) for key in part])])
+            yield Checkpoint(index, 1, index, puts=[(MESSAGES, [(key, VALUE) for key in part])])
 
 
 def commit_all(store: StateStore, found: list[bytes], *, delete: bool = False) -> tuple[float, float]:
     """Return the seconds of all commits, and the longest one."""
-    spans_s = [seconds(partial(store.commit, cut)) for cut in cuts(store, found, delete=delete)]
+    spans_s = [seconds(partial(store.commit, each)) for each in checkpoints(store, found, delete=delete)]
     return sum(spans_s), max(spans_s)
 
 
@@ -79,7 +79,7 @@ def measure(directory: Path) -> Iterator[Row]:
     reads_s = [seconds(partial(store.get_many, last[first : first + READ_TOGETHER])) for first in starts]
     yield f"`get_many` of {READ_TOGETHER} in a row", f"{median(reads_s) * 1e6:,.0f} microseconds at the median"
     index = store.applied().log_index + 1
-    store.commit(Cut(index, 1, index, puts=[(GRAVES, [((1).to_bytes(8, "big"), b"0000001_")])]))
+    store.commit(Checkpoint(index, 1, index, puts=[(GRAVES, [((1).to_bytes(8, "big"), b"0000001_")])]))
     yield f"sweep of {SWEPT:,}", f"{seconds(partial(sweep, store)):.1f} s"
     took_s, _ = commit_all(store, last, delete=True)
     yield "delete", f"{RECORDS / took_s:,.0f} a second"

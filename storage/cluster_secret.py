@@ -1,9 +1,9 @@
-"""ClusterSecret: the file by whose text the nodes of a cluster know each other.
+"""ClusterSecret: the file with the secret by which the nodes of a cluster recognise each other.
 
-    nothing --> make_secret --> a text, in a file that only its owner reads
-    file --> read_secret --> the bytes that stand in it, without the white space around them
+    nothing --> make_secret --> a text, in a file that only its owner can read
+    file --> read_secret --> its bytes, without the white space around them
 
-It is the same on every node, and never sent.  Must never print it, nor replace one that is there.
+The secret is the same on every node and is never sent.  This code must never print it or replace an existing one.
 """
 
 import secrets
@@ -13,7 +13,7 @@ from typing import Final
 from wakeq.protocol.errors import BadSettings, StorageError
 from wakeq.storage.files import new_private_file
 
-SECRET_BYTES: Final = 32  # of chance in one that is made, and the least length of any
+SECRET_BYTES: Final = 32  # of randomness in a new secret, and the least length of any
 FILE_BYTES_MAX: Final = 4_096
 
 
@@ -33,7 +33,7 @@ def write_secret(path: Path) -> None:
 
 
 def read_secret(path: Path) -> bytes:
-    """Return the secret that stands in a file."""
+    """Return the secret in a file."""
     try:
         with path.open("rb") as file:
             secret = file.read(FILE_BYTES_MAX + 1).strip()

@@ -1,10 +1,10 @@
-"""DataDirectory: the folder that holds everything a node must not lose (docs/files.md).
+"""DataDirectory: the folder with all the data that a node must not lose (docs/files.md).
 
     in   a path; whether files of version 1 in it may be imported
-    out  the folder, locked, laid out, identified and measured; or one error that says why it cannot be used
+    out  the folder, locked, complete, identified and measured; or one error that says why it cannot be used
 
-Made once, then only checked: a folder that holds data never gets a new identity.  Never shares the folder
-with another node, and never changes anything when opened for reading.
+The folder is created once and only checked afterwards: a folder with data never gets a new identity.  It is never
+shared with another node, and never changed when it is opened for reading.
 """
 
 import fcntl
@@ -37,13 +37,13 @@ VERSION = 2
 VERSION_TEXT = "wakeq data directory"
 RESERVE_BYTES_MIN = 64 * 1024 * 1024
 RESERVE_SHARE = 20  # a twentieth of the file system
-RESERVE_BYTES_MAX = 2 * 1024 * 1024 * 1024  # on a large one that is more than any broker needs to get out again
-RESERVE_SHARE_MAX = 4  # but never more than a quarter of it: a small disk must hold some messages too
-LAST_SHARE = 4  # with a quarter of the reserve a node of a cluster steps aside: it can still write down what it has
-BACK_SHARE = 2  # and it is back with a half
+RESERVE_BYTES_MAX = 2 * 1024 * 1024 * 1024  # on a large disk: more than any broker needs to recover
+RESERVE_SHARE_MAX = 4  # never more than a quarter of the disk: a small one must hold some messages too
+LAST_SHARE = 4  # with a quarter of the reserve left, a node of a cluster steps down while it can still save its state
+BACK_SHARE = 2  # with a half, it may lead again
 MAY_BE_FIRST = {"lock", "identity", "consensus", "state", "tokens.json", "lost+found"}  # in a directory without VERSION
-REUSABLE_SHARE = 4  # of the reserve, what may be room within the state's file
-RECOVERED_SHARE = 8  # a full disk is full until an eighth more than the reserve is free
+REUSABLE_SHARE = 4  # the part of the reserve that may be free space within the state's file
+RECOVERED_SHARE = 8  # a full disk counts as full until an eighth more than the reserve is free
 FOLDER_MODE = 0o700
 NODE_ID_FIRST = 1
 LOCK_TRIES, LOCK_AGAIN_S = 5, 0.01
@@ -65,7 +65,7 @@ class DataDirectory:
 
     @classmethod
     def open(cls, path: Path, *, upgrade: bool = True, reserve_bytes: int | None = None) -> Self:
-        """Take the directory for this process: create or check it, and lock it."""
+        """Lock the directory for this process: create it, or check it."""
         _make_folder(path)
         lock = _take_lock(path)
         try:
@@ -88,7 +88,7 @@ class DataDirectory:
 
     @classmethod
     def read_only(cls, path: Path) -> Self:
-        """Look at a directory, whether a node is using it or not; nothing is locked, made or changed."""
+        """Open a directory for reading, also beside a running node; nothing is locked, created or changed."""
         if not path.is_dir():
             raise StorageError(f"{path}: this directory does not exist; give the one that the node was started with")
         if version1.needs_import(path):
@@ -107,7 +107,7 @@ class DataDirectory:
 
     @property
     def holder_pid(self) -> int | None:
-        """The process that holds the directory, by the number that it wrote there; None if nobody does."""
+        """The pid of the process that holds the directory, 0 if unknown; None if it is free."""
         name = self.path / "lock"
         return _pid_in(name) or 0 if _is_locked(name) else None
 
@@ -115,7 +115,7 @@ class DataDirectory:
         return free_bytes(self.path)
 
     def reserve_bytes(self) -> int:
-        """Return how much is kept free for acknowledgements, deletes, logs and snapshots."""
+        """Return how many bytes are kept free for acknowledgements, deletes, logs and snapshots."""
         return reserve_on(self.path) if self.reserve_override_bytes is None else self.reserve_override_bytes
 
     @property
@@ -124,10 +124,10 @@ class DataDirectory:
         return _disk_bytes(self.path)
 
     def check_space(self, owed_bytes: int = 0, reusable_bytes: int = 0) -> bool:
-        """Decide again whether publishes must be refused; keep to `full` until there is clearly room.
+        """Decide again whether publishes must be refused; stay `full` until there is clearly enough room.
 
-        `owed_bytes` are still going to be written for what was already promised.  `reusable_bytes` are free within the
-        state's file, which never shrinks: a part of the reserve may lie there.
+        `owed_bytes` will still be written for promises already made.  `reusable_bytes` are free within the state's
+        file, which never shrinks: a part of the reserve may be there.
         """
         reserve = self.reserve_bytes()
         room = self.free_bytes() + min(reusable_bytes, reserve // REUSABLE_SHARE)
@@ -138,30 +138,30 @@ class DataDirectory:
         return self.full
 
     def check_last_room(self, owed_bytes: int = 0) -> bool:
-        """Decide again whether even acknowledgements had better go to another disk."""
+        """Decide again whether this node should step down because even acknowledgements need another disk."""
         share = BACK_SHARE if self.out_of_room else LAST_SHARE
         self.out_of_room = self.free_bytes() < self.reserve_bytes() // share + owed_bytes
         return self.out_of_room
 
     def image_room_bytes(self, owed_bytes: int = 0) -> int:
-        """Return how much an image may take: not what a node of a cluster needs lest it step aside."""
+        """Return how large an image may be without making a node of a cluster step down."""
         return self.free_bytes() - self.reserve_bytes() // LAST_SHARE - owed_bytes
 
     def finish_import(self) -> None:
-        """Say that all of version 1 is on disk in its new form (storage/version1/files.py tells the order)."""
+        """Record that all data of version 1 are on disk in the new form (storage/version1/files.py has the order)."""
         _write_version(self.path)
         version1.finish_import(self.path)
         self.imports_version_1 = False
 
     def close(self) -> None:
-        """Let another node have the directory."""
+        """Release the directory for another node."""
         if self._lock >= 0:
             os.close(self._lock)
         self._lock = -1
 
 
 def reserve_on(path: Path) -> int:
-    """Return how much is kept free on the file system of path, for a data directory there."""
+    """Return how many bytes a data directory at path keeps free on its file system."""
     size = _disk_bytes(path)
     return min(max(RESERVE_BYTES_MIN, size // RESERVE_SHARE), RESERVE_BYTES_MAX, size // RESERVE_SHARE_MAX)
 
@@ -186,7 +186,7 @@ def _make_folder(path: Path) -> None:
 
 
 def _take_lock(path: Path) -> int:
-    """Hold the lock for as long as the descriptor is open: a crash releases it."""
+    """Take the lock, which is held as long as the descriptor is open; a crash releases it."""
     name = path / "lock"
     try:
         descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
@@ -212,7 +212,7 @@ def _take_lock(path: Path) -> int:
 
 
 def _lock(descriptor: int) -> None:
-    """Lock it alone; whoever only looks whether it is locked holds it for a moment, and is waited for."""
+    """Lock exclusively; wait for processes that only check the lock and hold it for a moment."""
     for tries_left in reversed(range(LOCK_TRIES)):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -225,7 +225,7 @@ def _lock(descriptor: int) -> None:
 
 
 def _is_locked(name: Path) -> bool:
-    """Ask the lock itself: the number beside it may be another process's by now, or one of another container."""
+    """Whether a node holds the lock; the pid in the file may be reused or from another container."""
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -250,7 +250,7 @@ def _pid_in(name: Path) -> int | None:
 
 
 def _has_version(path: Path) -> bool:
-    """Tell whether the directory has its VERSION; refuse any but ours, and data without one, which are half a copy."""
+    """Whether the directory has its VERSION; refuse any but ours, and data without one: an incomplete copy."""
     name = path / "VERSION"
     try:
         data = name.read_bytes()
@@ -271,7 +271,7 @@ def _has_version(path: Path) -> bool:
 
 
 def _bad_version(name: Path, found: str) -> DamagedFile:
-    hint = "restore the data directory from a copy; this file is only missing or wrong where a copy is not whole"
+    hint = "restore the data directory from a copy; this file is missing or wrong only in an incomplete copy"
     return DamagedFile(name, 0, found=found, expected=f"'{VERSION_TEXT} {VERSION}'", hint=hint)
 
 
@@ -309,13 +309,13 @@ def _identity_of(path: Path, *, may_create: bool) -> Identity:
         identity = Identity(b"", 0)
     if _identity_text(identity) != data:
         expected = "four lines of which the last is the checksum of the first three"
-        hint = f"restore the file from a copy; cluster and node also stand in {path / 'consensus' / ACTIVE_NAME}"
+        hint = f"restore the file from a copy; cluster and node are also in {path / 'consensus' / ACTIVE_NAME}"
         raise DamagedFile(name, 0, found=repr(data[:100]), expected=expected, hint=hint)
     return identity
 
 
 def is_empty(path: Path) -> bool:
-    """Whether a directory has nothing in it that belongs to a node, or is not there yet."""
+    """Whether a directory contains no data of a node, or does not exist."""
     return not _holds_data(path) and not version1.needs_import(path)
 
 
@@ -328,14 +328,14 @@ def write_identity(path: Path, identity: Identity) -> None:
 
 
 def begin_filling(path: Path, identity: Identity) -> None:
-    """Keep an empty directory for data that are about to come: without its VERSION no node starts on it."""
+    """Prepare an empty directory for data to be copied into it: without its VERSION no node starts on it."""
     assert not _holds_data(path), f"{path} holds data: its identity never changes"
     _make_folder(path)
     replace_durably(path / "identity", _identity_text(identity))
 
 
 def finish_filling(path: Path) -> None:
-    """The data are here."""
+    """Make a filled directory usable: its data are complete."""
     sync_directory(path)
     _write_version(path)
 
@@ -346,21 +346,21 @@ def _identity_text(identity: Identity) -> bytes:
 
 
 def _lost_identity(path: Path, name: Path) -> DamagedFile:
-    """Data without an identity: never invent one, but say which one the log had."""
+    """Return the error for data without an identity, with the identity that the log has."""
     hint = "restore the file from a copy"
     log = path / "consensus" / ACTIVE_NAME
     if log.exists():
         with log.open("rb") as file:
-            hint += f"; the log is of {decode_header(file.read(HEADER_BYTES), log).identity}"
+            hint += f"; the log belongs to {decode_header(file.read(HEADER_BYTES), log).identity}"
     return DamagedFile(name, 0, found="no such file", expected="the identity of the data", hint=hint)
 
 
 def _shared_with(path: Path) -> list[str]:
-    """Return what speaks against a path that is about to become a data directory: that it is something else already."""
+    """Return a warning if a new data directory already contains other files."""
     if (path / "VERSION").exists():
         return []
     others = sorted(entry.name for entry in path.iterdir() if entry.name not in MAY_BE_FIRST)
     if not others:
         return []
     some = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if others[3:] else "")
-    return [f"{path}: now holds a broker's data beside {some}; a directory of its own is easier to copy and to guard"]
+    return [f"{path}: now holds a broker's data beside {some}; a separate directory is easier to copy and to protect"]

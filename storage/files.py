@@ -1,4 +1,4 @@
-"""What every durable file needs: whole writes, synced names, and errors that say what the disk did.
+"""Tools for durable files: whole writes, synced names, and errors that say what the disk did.
 
     in   paths, file descriptors, bytes
     out  bytes on disk, or SyncFailed / DiskFull with file, reason and what to do
@@ -16,20 +16,21 @@ from typing import TextIO
 
 from wakeq.protocol.errors import StorageError, SyncFailed
 
-FULL_BYTES = 1024 * 1024  # with less than this free, an EIO is called a full disk: LMDB reports it so
+# LMDB reports a full disk as EIO: with less than this free, EIO counts as a full disk.
+FULL_BYTES = 1024 * 1024
 TEMPORARY_SUFFIX = ".new"
-MODE = 0o600  # messages are nobody else's business
+MODE = 0o600  # messages are private
 _NOT_OURS = (errno.EACCES, errno.EPERM)
 _FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
 
 def anyone_may_change(path: Path) -> bool:
-    """Whether every user of this machine may write there; not where nothing is, or nobody may look."""
+    """Whether every user of this machine may write to path; no if it is missing or we may not look."""
     return _others_may(stat.S_IWOTH, path)
 
 
 def anyone_may_read(path: Path) -> bool:
-    """Whether every user of this machine may read it; not where nothing is, or nobody may look."""
+    """Whether every user of this machine may read path; no if it is missing or we may not look."""
     return _others_may(stat.S_IROTH, path)
 
 
@@ -41,29 +42,29 @@ def _others_may(right: int, path: Path) -> bool:
 
 
 def is_there(path: Path) -> bool:
-    """A file of 0 bytes is one that a crash left without its content: it counts as absent."""
+    """Whether a file exists and has content; a crash may leave one of 0 bytes, which counts as absent."""
     return path.exists() and path.stat().st_size > 0
 
 
 def free_bytes(path: Path) -> int:
-    """Return what this process may still write to the file system that holds path."""
+    """Return how many bytes this process may still write to the file system of path."""
     state = file_system(path)
     return state.f_bavail * state.f_frsize
 
 
 def file_system(path: Path) -> os.statvfs_result:
-    """Return what the file system that holds path says of itself."""
+    """Return the figures of the file system of path."""
     try:
         return os.statvfs(path)
     except OSError as error:
         raise StorageError(
-            f"{path}: {error.strerror}; the directory was removed, or its disk is gone: what was written there since "
-            "may be lost"
+            f"{path}: {error.strerror}; the directory was removed or its disk is gone, and data written there since "
+            "then may be lost"
         ) from error
 
 
 def is_full(path: Path, error: OSError) -> bool:
-    """Tell a full disk from a broken one by the space that is left, not by errno alone."""
+    """Tell a full disk from a broken one, by errno and by the free space."""
     if error.errno in _FULL_ERRORS:
         return True
     try:
@@ -73,7 +74,7 @@ def is_full(path: Path, error: OSError) -> bool:
 
 
 def sync_failed(path: Path, action: str, error: OSError) -> SyncFailed:
-    """Return the error for a write or sync that failed; the caller latches it and raises it ever after."""
+    """Return the error for a failed write or sync; the caller remembers it and raises it from then on."""
     reason = error.strerror or str(error)
     failed = SyncFailed(f"{path}: {action} failed: {reason}; {_hint(path, error)}")
     failed.is_full = is_full(path, error)
@@ -81,24 +82,25 @@ def sync_failed(path: Path, action: str, error: OSError) -> SyncFailed:
 
 
 def _hint(path: Path, error: OSError) -> str:
-    """Say what to do about it."""
     if is_full(path, error):
         return "the disk is full: free some space, then start the node again"
     if error.errno in _NOT_OURS:
-        return "the node must own its data directory, with all that is in it: see owner and mode"
+        return "the node must own its data directory and everything in it: see owner and mode"
     if error.errno == errno.EROFS:
-        return "the kernel makes it so when its disk fails: look into the kernel's log, and at how it is mounted"
+        return (
+            "the kernel may have made it read-only because the disk fails: look into its log and at the mount options"
+        )
     return "the disk may be failing: look into the kernel's log before starting the node again"
 
 
 def short_write(path: Path, written: int, size: int) -> SyncFailed:
-    """Return the error for a write of which the disk took only a part."""
+    """Return the error for a write that the disk completed only in part."""
     error = OSError(errno.ENOSPC, f"only {written} of {size} bytes were written")
     return sync_failed(path, "write", error)
 
 
 def write_all(descriptor: int, data: bytes, offset: int, path: Path) -> None:
-    """Write data at offset; anything less than all of it is an error."""
+    """Write all of data at offset, or raise."""
     try:
         written = os.pwrite(descriptor, data, offset)
     except OSError as error:
@@ -115,7 +117,7 @@ def sync_data(descriptor: int, path: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make names durable: created, renamed and removed files in directory."""
+    """Make the names of created, renamed and removed files in a directory durable."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -128,11 +130,11 @@ def sync_directory(directory: Path) -> None:
 
 @contextmanager
 def new_private_file(path: Path) -> Iterator[TextIO]:
-    """Make a file that only its owner can read; it is gone again if what is to be in it does not come about."""
+    """Create a file that only its owner can read; remove it again if the block that fills it fails."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
     except FileExistsError:
-        raise StorageError(f"{path} exists already; give another name, or remove it") from None
+        raise StorageError(f"{path} exists already; choose another name, or remove it") from None
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}; choose another place") from error
     try:
@@ -150,7 +152,7 @@ def temporary(path: Path) -> Path:
 
 
 def replace_durably(path: Path, data: bytes) -> None:
-    """Give path this content: after a crash at any moment it has the old one or the new one, whole."""
+    """Replace the content of path: after a crash at any moment the old or the new content is whole."""
     new = temporary(path)
     try:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, MODE)
@@ -162,6 +164,14 @@ def replace_durably(path: Path, data: bytes) -> None:
     finally:
         os.close(descriptor)
     rename_durably(new, path)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file, if it is there."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise sync_failed(path, "remove", error) from error
 
 
 def rename_durably(old: Path, new: Path) -> None:

@@ -1,6 +1,6 @@
-"""Mounts: on what kind of file system a path lies, and what speaks against keeping data there.
+"""Mounts: the kind of file system of a path, and the reasons against keeping data there.
 
-path, /proc/self/mounts --> warnings; none where the system does not tell
+path, /proc/self/mounts --> warnings; none if the system does not tell
 """
 
 from pathlib import Path
@@ -10,24 +10,24 @@ WARN_OF = {
     "cifs": "locks and syncs over a network cannot be trusted",
     "smb": "locks and syncs over a network cannot be trusted",
     "9p": "locks and syncs over a network cannot be trusted",
-    "fuse": "what its syncs mean depends on a program",
+    "fuse": "the effect of a sync depends on a program",
     "overlay": "it is a container's own layer, and ends with the container",
     "tmpfs": "it is memory, and ends with the machine's power",
 }
 
 
 def warnings_of(path: Path) -> list[str]:
-    """Return what speaks against keeping data where this path lies."""
+    """Return the reasons against keeping data at this path."""
     kind = _kind_of_file_system(path)
     return [
-        f"{path}: lies on {kind}: {reason}; use a disk of this machine"
+        f"{path}: is on {kind}: {reason}; use a disk of this machine"
         for name, reason in WARN_OF.items()
         if kind.startswith(name)
     ]
 
 
 def _kind_of_file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """Return the type of the file system that path lies on, "" where the system does not tell."""
+    """Return the type of the file system of path; "" if the system does not tell."""
     best, kind = "", ""
     try:
         lines = mounts.read_text().splitlines()

@@ -1,9 +1,9 @@
-"""DiskThread: the one place that starts threads; what may wait for a disk is done there, in order.
+"""DiskThread: a thread for work that may wait for a disk, done in order.
 
     submit(work, done) --> the thread: work() --> deliver --> done(result or error)
 
-`deliver` is the loop's `call_soon_threadsafe`, so `done` runs on the loop; tests use `InlineDisk`, where all
-of it happens at once.  Work never touches what belongs to an actor, and nothing here ever waits for a result.
+`deliver` is the loop's `call_soon_threadsafe`, so `done` runs on the loop.  Tests use `InlineDisk`, which does all of
+it at once.  Work never touches the state of an actor, and no code here ever waits for a result.
 """
 
 import os
@@ -20,52 +20,52 @@ Deliver = Callable[[Callable[[], None]], Any]
 Done = Callable[[T | BaseException], None]
 _Job = tuple[Callable[[], Any], Callable[[Any], None]]
 
-JOIN_S: Final = 30.0  # how long `close` waits for the work that was handed in before it says so
+JOIN_S: Final = 30.0  # how long `close` waits for submitted work before it raises
 
 
 class Disk(Protocol):
-    """Whoever does work that may wait for a disk, one after the other."""
+    """Does work that may wait for a disk, one piece after the other."""
 
     def submit(self, work: Callable[[], T], done: Done[T]) -> None:
-        """Do `work`, then have `done` called with what it returned or raised.  One thread submits."""
+        """Do `work`, then call `done` with its result or exception.  Only one thread submits."""
 
     @property
     def busy(self) -> bool:
-        """Whether anything is being done or waits for it."""
+        """Whether any submitted work is not finished."""
 
     @property
     def waiting(self) -> int:
-        """How many pieces of work were handed in and are not finished."""
+        """The number of submitted pieces of work that are not finished."""
 
     def close(self, wait: bool = True) -> None:
-        """Take nothing more; what was handed in is still done, and with `wait` it is done on return."""
+        """Refuse new work.  Submitted work is still done; with `wait` it is done when this returns."""
 
 
 class DiskThread:
-    """One thread that does what it is given, in order, until it is closed.
+    """One thread that does submitted work in order until it is closed.
 
-    A failure of the work (an Exception) is a result like any other.  Anything beyond, such as SystemExit,
-    is delivered too and then ends the thread; what waits behind it is answered with StorageError, and what
-    comes later is refused with it.
+    An Exception from the work is a result like any other.  Any other BaseException, such as SystemExit, is delivered
+    too and then ends the thread; pending and later work gets StorageError.
     """
 
     def __init__(self, name: str, deliver: Deliver) -> None:
         self._name = name
         self._deliver = deliver
         self._jobs: deque[_Job] = deque()
-        # An eventfd wakes a sleeper faster than a lock does (docs/internals/storage.md has the figures).
+        # An eventfd wakes the thread faster than a lock does (docs/internals/storage.md has the figures).
         self._bell = os.eventfd(0, os.EFD_CLOEXEC)
-        weakref.finalize(self, os.close, self._bell)  # not before the thread has ended, for it holds us
-        self._sleeps = False  # or is about to; who sees it False may save the bell
+        # The thread refers to this object, so the bell is not closed before the thread has ended.
+        weakref.finalize(self, os.close, self._bell)
+        self._sleeps = False  # or is about to sleep; while this is False the submitter need not ring the bell
         self._submitted = 0  # written by the submitter only
         self._finished = 0  # written by the thread only
         self._closed = False
-        self._failure: BaseException | None = None
+        self._failure: BaseException | None = None  # the exception that ended the thread
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, work: Callable[[], T], done: Done[T]) -> None:
-        """Do `work` in the thread, then have `done` called with what it returned or raised."""
+        """Do `work` in the thread, then call `done` with its result or exception."""
         if self._closed or self._failure is not None:
             raise StorageError(
                 f"thread {self._name} has ended: {self._failure or 'it was closed'}; start the node again"
@@ -77,16 +77,16 @@ class DiskThread:
 
     @property
     def busy(self) -> bool:
-        """Whether anything is being done or waits for it."""
+        """Whether any submitted work is not finished."""
         return self._submitted != self._finished
 
     @property
     def waiting(self) -> int:
-        """How many pieces of work were handed in and are not finished."""
+        """The number of submitted pieces of work that are not finished."""
         return self._submitted - self._finished
 
     def close(self, wait: bool = True) -> None:
-        """Take nothing more; what was handed in is still done, and with `wait` it is done on return."""
+        """Refuse new work.  Submitted work is still done; with `wait` it is done when this returns."""
         if not self._closed:
             self._closed = True
             os.eventfd_write(self._bell, 1)
@@ -98,18 +98,20 @@ class DiskThread:
     def _run(self) -> None:
         try:
             while self._next_job():
-                self._do(*self._jobs.popleft())  # no name here: it would keep what the last job had in hand
+                # Bind no name here: it would keep the objects of the last job alive.
+                self._do(*self._jobs.popleft())
         except BaseException as error:
             self._failure = error
             self._answer_all_with(error)
             raise
 
     def _next_job(self) -> bool:
-        """Wait for a job; return False when there is none and none will come."""
+        """Wait for a job; return False once the thread is closed and no job is left."""
         while not self._jobs:
             if self._closed:
                 return False
-            self._sleeps = True  # first say it, then look again: a job that came in between has rung no bell
+            # Set this before checking again: a job submitted in between has not rung the bell.
+            self._sleeps = True
             if not self._jobs and not self._closed:
                 os.eventfd_read(self._bell)
             self._sleeps = False
@@ -138,17 +140,17 @@ class DiskThread:
 
 
 class InlineDisk:
-    """The same without a thread: work is done at once, its result goes through `deliver`."""
+    """The same without a thread: work is done at once, and its result goes through `deliver`."""
+
+    busy: Final = False
+    waiting: Final = 0
 
     def __init__(self, deliver: Deliver | None = None) -> None:
         self._deliver = deliver or _at_once
         self._closed = False
 
-    busy: Final = False
-    waiting: Final = 0
-
     def submit(self, work: Callable[[], T], done: Done[T]) -> None:
-        """Do `work` now, then have `done` called with what it returned or raised."""
+        """Do `work` now, then call `done` with its result or exception."""
         if self._closed:
             raise StorageError("the disk was closed; start the node again")
         result: T | BaseException
@@ -159,7 +161,7 @@ class InlineDisk:
         self._deliver(lambda: done(result))
 
     def close(self, wait: bool = True) -> None:
-        """Take nothing more."""
+        """Refuse new work."""
         self._closed = True
 
 

@@ -1,9 +1,9 @@
-"""TokenFile: the tokens that a broker takes, as they lie on disk.
+"""TokenFile: the file with the tokens that a broker accepts.
 
     tokens.json --> read --> grants          grants --> change --> tokens.json, whole, or as it was
 
-It holds hashes, never a token.  A broker reads it again when it has changed, so a change needs no restart.  Never half
-written; two that change it at once take turns.
+The file holds hashes, never a token.  A broker reads it again after a change, so a change needs no restart.  The file
+is never half written, and two processes that change it at once take turns.
 """
 
 import fcntl
@@ -26,22 +26,22 @@ Grants = list[Grant]
 
 
 class _Content(msgspec.Struct, forbid_unknown_fields=True):
-    """What the file says."""
+    """The content of the file."""
 
     version: int
     tokens: Grants
 
 
 class TokenFile:
-    """See the head of this file."""
+    """One file; it may be missing, which means no tokens."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._seen: tuple[int, ...] | None = None
+        self._read_stamp: tuple[int, ...] | None = None  # the stamp at the last `read`
 
     def read(self) -> Grants:
         """Return all grants; none if there is no file."""
-        self._seen = self._stamp()
+        self._read_stamp = self._stamp()
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -58,13 +58,14 @@ class TokenFile:
         return content.tokens
 
     def has_changed(self) -> bool:
-        """Whether the file is another one than at the last `read`."""
-        return self._stamp() != self._seen
+        """Whether the file has changed since the last `read`."""
+        return self._stamp() != self._read_stamp
 
     def change(self, step: Callable[[Grants], Grants]) -> None:
-        """Make of the grants what the step returns; nobody else changes them meanwhile."""
+        """Replace the grants by the result of `step`; no other process changes them in the meantime."""
         with self._alone():
-            if anyone_may_change(self.path):  # this change would hide that others may have added tokens
+            # Our change would give the file a new mode and so hide that others may have added tokens.
+            if anyone_may_change(self.path):
                 raise self._unusable("every user of this machine may change them", OPEN_HINT)
             grants = step(self.read())
             content = msgspec.json.format(msgspec.json.encode(_Content(VERSION, grants)), indent=2)
@@ -80,7 +81,7 @@ class TokenFile:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the folder: the file itself is another one after each change."""
+        """Lock the folder, because each change replaces the file itself."""
         folder = self.path.parent
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -94,7 +95,7 @@ class TokenFile:
             os.close(descriptor)
 
     def _give_to_owner(self) -> None:
-        """An administrator may change it for the broker, which must be able to read it."""
+        """Give a file written by root to the owner of the folder: the broker must be able to read it."""
         folder = self.path.parent.stat()
         if os.geteuid() == 0 and folder.st_uid != 0:
             os.chown(self.path, folder.st_uid, folder.st_gid)
@@ -104,7 +105,7 @@ class TokenFile:
 
 
 def _check(grants: Grants) -> None:
-    """Raise for what the types cannot say."""
+    """Check the rules that the types cannot express."""
     names = [check_token_name(grant.name) for grant in grants]
     if len(set(names)) < len(names):
         raise ValueError("two tokens have the same name")

@@ -157,7 +157,7 @@ class LogFiles(Process):
         self._cut_to = 0  # the index that an image covers; peers may still need some entries before it
         self._cut_due = False
         self._kept_ms = services.monotonic_ms()
-        self._kept_acknowledged = services.metadata.acknowledged
+        self._kept_acknowledged = services.metadata.state.acknowledged
 
     @abstractmethod
     def on_synced(self, last_index: int, era: int) -> None:

@@ -1,1 +1,6 @@
-"""log: the entries of the log (entries.py), their bytes (records.py, reader.py), its files (format.py)."""
+"""log: the entries of the log and all bytes on disk that hold them.  Pure.
+
+Begin with entries.py, the changes as plain data.  records.py encodes an entry and reader.py decodes it, in the layout
+of layout.py; format.py is the file around the entries.  rows.py is a message in the state store, outcomes.py the
+journal's notes about entries.  docs/files.md describes every byte.
+"""

@@ -1,8 +1,8 @@
-"""The entries of the log: everything that can happen to queues and messages, as plain data.
+"""The entries of the log: every change to queues and messages, as plain data.
 
-An entry says what was asked for and carries everything needed to apply it, so that every node comes to the same
-result.  Who asked is not in here.  Numbers are the running message numbers of a queue, never positions in memory.
-Structs without GC tracking: they are made by the hundred thousand and never form cycles.
+An entry holds a request and everything needed to apply it, so that every node comes to the same result.  It does not
+say which client asked.  Numbers are the running message numbers of a queue, never positions in memory.  The structs are
+not tracked by the garbage collector: hundreds of thousands are made, and they never form cycles.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from wakeq.protocol.clock import span_on
 from wakeq.protocol.raft.membership import Config
 
 Token = tuple[int, int]  # (term, sequence) of a delivery: grows with every delivery of a queue
-PAUSE_MS_MAX = (1 << 62) - 1  # the end of a pause that lasts until it is ended
-ANY_TOKEN: Token = (0, 0)  # of a client that shows no token, as in the original protocol; never stale
+PAUSE_MS_MAX = (1 << 62) - 1  # the end of a pause without an end
+ANY_TOKEN: Token = (0, 0)  # from a client that sends no token, as in the original protocol; never stale
 
 
 class Kind(IntEnum):
-    """What an entry is; the byte on disk.  Never renumber."""
+    """The kind of an entry; the byte on disk.  Never renumber."""
 
     NOOP = 0
     PUBLISH = 1
@@ -46,7 +46,7 @@ class Kind(IntEnum):
 
 
 class ClaimAction(IntEnum):
-    """What happens to the claims of a source; the number on disk.  Never renumber."""
+    """The change to the claims of a source; the number on disk.  Never renumber."""
 
     STAGED = 1
     RENEWED = 2
@@ -55,7 +55,7 @@ class ClaimAction(IntEnum):
 
 
 class UnstashAction(IntEnum):
-    """What happens to stashes; the number on disk.  Never renumber."""
+    """The change to stashes; the number on disk.  Never renumber."""
 
     PUBLISHED = 1
     DROPPED = 2
@@ -69,9 +69,9 @@ class Reason(IntEnum):
     NACK = 1
     TIMEOUT = 2
     DISCONNECT = 3
-    RETURNED = 4  # given back by a worker; does not count as a failure
-    REJECTED = 5  # a worker wants it to be a dead letter at once; so it never stands in Released
-    EXHAUSTED = 6  # the same, because a worker has tried it as often as it may
+    RETURNED = 4  # released by its worker; does not count as a failure
+    REJECTED = 5  # its worker makes it a dead letter at once, so this is never in a Released
+    EXHAUSTED = 6  # the same, because its worker has no tries left
 
 
 class Result(IntEnum):
@@ -90,30 +90,30 @@ class Result(IntEnum):
     DEFAULT_QUEUE = -10
     SET_ASIDE = -11
     REJECTED = -12
-    REPEATED = -13  # stored before, with the same id or number in its session; only a note for readers of the log
+    REPEATED = -13  # already stored, under the same id or number in its session; only a note for readers of the log
     EPOCH_EXPIRED = -14
     STASH_EXPIRED = -15
     EPOCH_OLD = -16
-    CANCELLED = -17  # acknowledged without ever having been delivered; only a note for readers of the log
+    CANCELLED = -17  # acknowledged without any delivery; only a note for readers of the log
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One message as its publisher sent it.  Its times are spans, counted from the moment of the entry."""
+    """One message as its publisher sent it.  Its times are spans that begin at the moment of the entry."""
 
     body: bytes
     priority: int = 0
     delay_ms: int = 0
     expires_ms: int = 0  # 0 = never
-    timeout_ms: int = 0  # 0 = what the queue says
+    timeout_ms: int = 0  # 0 = that of the queue
     headers: bytes = b""  # MessagePack map of strings, or nothing
     alias: str = ""  # the uid of an imported record
 
 
 class Publish(msgspec.Struct, frozen=True, gc=False):
-    """Messages for one queue, which is created if it does not exist, unless `must_exist`.
+    """Messages for one queue.  A missing queue is created, unless `must_exist`.
 
     Each draft is stored or refused by itself, unless `atomic`.  `id` makes the whole entry idempotent; with `session`,
-    `ordinals` gives each draft (or the atomic whole) its number in that session.
+    `ordinals` holds the number of each draft (or of the atomic whole) in that session.
     """
 
     queue: str
@@ -122,16 +122,16 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     id: str = ""
     session: str = ""
     ordinals: Sequence[int] = ()
-    forced: bool = False  # dead letters and returned messages are stored whatever the queue's policies say
+    forced: bool = False  # for dead letters and returned messages: the queue's policies do not apply
     door: int = 0
     worker: int = 0
     must_exist: bool = False
-    oversized: bool = False  # the bodies are above the node's limit and left out: to be refused in the log's order
-    alike: bool = False  # the drafts are known to differ only in their bodies and to have no headers
+    oversized: bool = False  # the bodies were above the node's limit and are left out; refused in the log's order
+    alike: bool = False  # the drafts differ only in their bodies and have no headers
 
 
 class Delivered(msgspec.Struct, frozen=True, gc=False):
-    """Messages handed to a worker, each until its moment.  The tokens are numbered on from `first_sequence`."""
+    """Messages delivered to a worker, each leased until its moment.  Their tokens count up from `first_sequence`."""
 
     queue: str
     queue_id: int
@@ -143,7 +143,7 @@ class Delivered(msgspec.Struct, frozen=True, gc=False):
 
 
 class Extended(msgspec.Struct, frozen=True, gc=False):
-    """Leases that were given a later end."""
+    """Leases that now end later."""
 
     queue: str
     queue_id: int
@@ -152,7 +152,7 @@ class Extended(msgspec.Struct, frozen=True, gc=False):
 
 
 class Released(msgspec.Struct, frozen=True, gc=False):
-    """Deliveries that ended without an acknowledgement; each message is available again from its moment on."""
+    """Deliveries that ended without an acknowledgement; each message is ready again from its moment on."""
 
     queue: str
     queue_id: int
@@ -164,11 +164,11 @@ class Released(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):
-    """Messages that are done.  `publishes` are follow-ups: all of it happens, or nothing.
+    """Messages that are done.  `publishes` are follow-ups: all of the entry takes effect, or nothing.
 
     `dead`: the follow-up is the dead letter of the message.  `foreign`: uids of imported records, by position; their
-    number is -1.  `delivered`: this entry also hands the messages out, to a client that cannot acknowledge.  `moved`:
-    an operator moves them to the queue of the follow-up, or deletes them; those with a worker stay.
+    number is -1.  `delivered`: this entry also delivers the messages, to a client that cannot acknowledge.  `moved`: an
+    operator moves the messages to the queue of the follow-up, or deletes them; leased messages stay.
     """
 
     queue: str
@@ -185,7 +185,7 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
 
 
 class Expired(msgspec.Struct, frozen=True, gc=False):
-    """Messages whose time to live is over."""
+    """Messages whose time to live has ended."""
 
     queue: str
     queue_id: int
@@ -193,11 +193,11 @@ class Expired(msgspec.Struct, frozen=True, gc=False):
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """What happens to the staged claims of a source (docs/internals/staging.md).
+    """A change to the staged claims of a source (docs/internals/staging.md).
 
-    STAGED names the messages of the epoch, whose tokens are numbered on from `first_sequence`.  SETTLED names those of
-    all open epochs up to its own, and LAPSED those of its own, each with its token.  RENEWED names neither messages nor
-    an epoch: it is for all epochs that are open.
+    STAGED names the messages of the epoch, whose tokens count up from `first_sequence`.  SETTLED names the messages of
+    all open epochs up to its own, and LAPSED the messages of its own, each with its token.  RENEWED names neither
+    messages nor an epoch: it renews all open epochs.
     """
 
     queue: str
@@ -206,7 +206,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     source: str
     epoch: int = 0
     numbers: list[int] = []
-    tokens: list[Token] = []  # of messages whose claim ends
+    tokens: list[Token] = []  # of the messages whose claim ends
     first_sequence: int = 0
     slices: int = 1
     until_ms: int = 0
@@ -215,7 +215,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
 
 class Stash(msgspec.Struct, frozen=True, gc=False):
-    """Messages of one attempt, to be published later or never: stored like an atomic publish, and hidden."""
+    """Messages of one attempt, to be published later or never; stored like an atomic publish, but hidden."""
 
     queue: str
     drafts: Sequence[Draft]
@@ -227,9 +227,9 @@ class Stash(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unstash(msgspec.Struct, frozen=True, gc=False):
-    """Stashes, each with the number of its messages, are published together, or dropped.
+    """Publish or drop stashes together; each is named with the number of its messages.
 
-    `writer` and its `epoch` make publishing idempotent; otherwise they are empty.
+    `writer` and its `epoch` make publishing idempotent; they are empty otherwise.
     """
 
     queue: str
@@ -245,7 +245,7 @@ class CreateQueue(msgspec.Struct, frozen=True, gc=False):
 
 
 class UpdateQueue(msgspec.Struct, frozen=True, gc=False):
-    """`changes` names each policy that changes; None sets it back to its default."""
+    """`changes` names each policy that changes; None restores its default."""
 
     queue: str
     changes: dict[str, object]
@@ -260,14 +260,14 @@ class PurgeQueue(msgspec.Struct, frozen=True, gc=False):
 
 
 class PauseQueue(msgspec.Struct, frozen=True, gc=False):
-    """This queue hands nothing out before a moment; 0 ends a pause, PAUSE_MS_MAX begins one without an end."""
+    """The queue delivers nothing before a moment; 0 ends a pause, PAUSE_MS_MAX begins one without an end."""
 
     queue: str
     until_ms: int
 
 
 class Requeued(msgspec.Struct, frozen=True, gc=False):
-    """An operator wants delayed messages to be available now."""
+    """An operator makes delayed messages ready now."""
 
     queue: str
     queue_id: int
@@ -275,7 +275,7 @@ class Requeued(msgspec.Struct, frozen=True, gc=False):
 
 
 class SetAside(msgspec.Struct, frozen=True, gc=False):
-    """An earlier entry has crashed its queue again and again: no node is to apply it."""
+    """An earlier entry crashed its queue again and again: every node skips it."""
 
     queue: str
     index: int
@@ -283,7 +283,7 @@ class SetAside(msgspec.Struct, frozen=True, gc=False):
 
 
 class Imported(msgspec.Struct, frozen=True, gc=False):
-    """The files of version 1 are in the log now."""
+    """The import of the files of version 1 is complete."""
 
     queue: str = ""
 
@@ -295,7 +295,7 @@ class Noop(msgspec.Struct, frozen=True, gc=False):
 
 
 class Members(msgspec.Struct, frozen=True, gc=False):
-    """Who belongs to the cluster from here on."""
+    """The members of the cluster from here on."""
 
     config: Config
     queue: str = ""
@@ -312,7 +312,7 @@ Results = Sequence[int]  # for each item: a message number (> 0), or a Result
 
 
 def lengthened(entry: Entry, behind_ms: int) -> Entry:
-    """Return the entry with longer delays if the clock runs fast to catch up, so that they do not end early."""
+    """Return the entry with longer delays, so that none ends early while the clock runs fast to catch up."""
     match entry:
         case Publish() | Stash() if any(draft.delay_ms for draft in entry.drafts):
             return replace(entry, drafts=[_lengthened(draft, behind_ms) for draft in entry.drafts])

@@ -3,8 +3,8 @@
     in   identities, indexes, terms, opaque payloads; or bytes read from a segment
     out  the bytes to be written; or what was found, each record checked
 
-Pure, and below every room, so that the node, the peers and the pipeline read one layout.  Never looks
-inside a payload, and never takes a record whose checksum, index or length does not fit.
+This file is pure and below every room, so that the node, the peers and the pipeline read one layout.  It never looks
+inside a payload, and never accepts a record with a wrong checksum, index or length.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,8 +25,9 @@ RECORD_BYTES = RECORD.size
 PAYLOAD_BYTES_MAX = 256 * 1024 * 1024
 BLOCK_BYTES = 1024 * 1024  # a block of the sparse index is closed after so many bytes or records
 BLOCK_RECORDS = 4096
-CHUNK_BYTES = 4 * 1024 * 1024  # what a walk reads at once
-FOOTER_MARKER = bytes.fromhex("2f6f0f46")  # as a payload length it would be far above the limit: never a record
+CHUNK_BYTES = 4 * 1024 * 1024  # read by a walk at once
+# Read as the payload length of a record, this marker is far above the limit, so a footer is never taken for a record.
+FOOTER_MARKER = bytes.fromhex("2f6f0f46")
 TRAILER_MARKER = bytes.fromhex("2f6f0f45")
 
 _FRONT = Struct(">II")
@@ -45,7 +46,7 @@ Read = Callable[[int, int], bytes]  # (offset, bytes at most) -> bytes
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose data this is: the cluster (16 random bytes, made once) and the node in it."""
+    """The owner of data: a cluster (16 random bytes, made once) and a node in it."""
 
     cluster_id: bytes
     node_id: int
@@ -62,17 +63,16 @@ class SegmentHeader:
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
-    """What one write and one sync put on disk; made by RecordBuffer.take, never empty."""
+    """The records that one write and one sync put on disk; never empty."""
 
     data: bytes
     first_index: int
     last_index: int
-    last_term: int
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One stretch of a sealed segment, long enough to be worth a seek."""
+    """A part of a sealed segment that is long enough to be worth a seek."""
 
     first_index: int
     offset: int
@@ -81,7 +81,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a sealed segment says about itself.  `offset` is where its records end."""
+    """The summary at the end of a sealed segment.  `offset` is where its records end."""
 
     offset: int
     count: int
@@ -90,11 +90,11 @@ class Footer:
     last_term: int
     blocks: tuple[Block, ...]
     terms: tuple[tuple[int, int], ...]  # (first index, term) of each run of equal terms
-    notes: bytes  # opaque here: which indexes changed nothing, names of queues
+    notes: bytes  # opaque here: indexes of entries that changed nothing, names of queues
 
 
 def record_seed(identity: Identity) -> int:
-    """Return what every record's CRC starts from: so no payload can pretend to be a record of this log."""
+    """Return the start value of every record's CRC: with it no payload can pass for a record of this log."""
     return crc32(identity.cluster_id + identity.node_id.to_bytes(4, "big", signed=True))
 
 
@@ -102,7 +102,7 @@ def record_seed(identity: Identity) -> int:
 
 
 def check_prefix(data: bytes, path: object) -> None:
-    """Refuse a file that does not begin with the marker; say so where it is the little-endian one."""
+    """Refuse a file that does not begin with the marker; name the little-endian variant if it is that one."""
     found = bytes(data[:4])
     if found == MARKER:
         return
@@ -129,7 +129,7 @@ def encode_header(header: SegmentHeader) -> bytes:
 
 
 def decode_header(data: bytes, path: object) -> SegmentHeader:
-    """Return the header of a segment; refuse anything that is not one of this version."""
+    """Return the header of a segment; refuse a damaged one and any other version."""
     if len(data) < HEADER_BYTES and len(data) < 8:
         raise _too_short(path, len(data))
     check_prefix(data, path)
@@ -160,74 +160,48 @@ def _too_short(path: object, size: int) -> DamagedFile:
 # Records: writing -------------------------------------------------------------------------------------------
 
 
-class RecordBuffer:
-    """Encode records until somebody takes them as one batch.  No system call, nothing but bytes."""
+def encode_records(
+    parts: list[bytes], payloads: Sequence[bytes], *, first_index: int, term: int, first_place: int, seed: int
+) -> int:
+    """Append the records of payloads to `parts`; return how many bytes that adds, or raise and add nothing.
 
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self._parts: list[bytes] = []
-        self._count = 0
-        self._first_index = self._last_index = self._last_term = 0
-        self.size_bytes = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def append(self, index: int, term: int, payload: bytes) -> None:
-        self.append_many(index, term, (payload,))
-
-    def append_many(self, first_index: int, term: int, payloads: Sequence[bytes]) -> None:
-        """Encode payloads under consecutive indexes.  This runs for every message: keep it flat."""
-        seed, parts = self._seed, self._parts
-        front, back, crc = _FRONT.pack, _BACK.pack, crc32
-        size, index, place = self.size_bytes, first_index, self._count
-        undo = len(parts)
-        for payload in payloads:
-            length = len(payload)
-            if length > PAYLOAD_BYTES_MAX:
-                del parts[undo:]
-                raise TooLarge(f"a log entry of {length} bytes, the limit is {PAYLOAD_BYTES_MAX}; split the batch")
-            tail = back(index, term, place)
-            parts += (front(length, crc(payload, crc(tail, seed))), tail, payload)
-            size += RECORD_BYTES + length
-            index += 1
-            place += 1
-        if index == first_index:
-            return
-        if not self._count:
-            self._first_index = first_index
-        self._count, self.size_bytes = place, size
-        self._last_index, self._last_term = index - 1, term
-
-    def take(self) -> Batch | None:
-        """Return all that was appended since the last call, as one batch."""
-        if not self._count:
-            return None
-        batch = Batch(b"".join(self._parts), self._first_index, self._last_index, self._last_term)
-        self._parts = []
-        self._count = self.size_bytes = 0
-        return batch
+    This runs for every message: keep it flat.
+    """
+    front, back, crc = _FRONT.pack, _BACK.pack, crc32
+    size, index, place = 0, first_index, first_place
+    undo = len(parts)
+    for payload in payloads:
+        length = len(payload)
+        if length > PAYLOAD_BYTES_MAX:
+            del parts[undo:]
+            raise TooLarge(f"a log entry of {length} bytes, the limit is {PAYLOAD_BYTES_MAX}; split the batch")
+        tail = back(index, term, place)
+        parts += (front(length, crc(payload, crc(tail, seed))), tail, payload)
+        size += RECORD_BYTES + length
+        index += 1
+        place += 1
+    return size
 
 
 # Records: reading -------------------------------------------------------------------------------------------
 
 
 class Walk:
-    """The records of a segment in order, each checked; ends at the first one that is not whole and right.
+    """The records of a segment in order, each checked; the walk ends at the first bad or incomplete one.
 
-    When it has ended, `offset` and `next_index` say where, and `problem` why ("" at the end of the bytes).
+    Afterwards `offset` and `next_index` say where it ended, and `problem` why ("" at the end of the bytes).
     """
 
     def __init__(self, read: Read, *, offset: int, end: int, seed: int, next_index: int) -> None:
         self._read = read
-        self._end = end
+        self._end = end  # offset behind the last byte that may hold a record
         self._seed = seed
         self.offset = offset
         self.next_index = next_index
         self.problem = ""
 
     def __iter__(self) -> Iterator[tuple[int, int, bytes]]:
-        """Yield (index, term, payload); a start reads hundreds of thousands, so it is one loop."""
+        """Yield (index, term, payload).  A start reads hundreds of thousands of records, so this is one loop."""
         unpack, crc, seed, expected, size = RECORD.unpack_from, crc32, self._seed, self.next_index, CHUNK_BYTES
         while self.offset < self._end and not self.problem:
             chunk = self._read(self.offset, min(size, self._end - self.offset))
@@ -253,7 +227,7 @@ class Walk:
             size = CHUNK_BYTES if position or self.problem else self._bytes_of_next(chunk)
 
     def _bytes_of_next(self, chunk: bytes) -> int:
-        """Return how much to read for a record longer than a chunk; say so if the file does not hold it."""
+        """Return how much to read for a record longer than a chunk; set `problem` if the file is too short for it."""
         if len(chunk) < RECORD_BYTES:
             self.problem = f"{len(chunk)} bytes, less than a record's header"
             return 0
@@ -265,12 +239,11 @@ class Walk:
 
 
 def batch_start_after(data: bytes, *, seed: int, bad_index: int) -> tuple[int, int] | None:
-    """Tell whether a bad record was once synced: (offset in data, index) of one written later, or None.
+    """Return (offset in data, index) of a record that proves that a bad record was once synced; None without proof.
 
-    `data` begins with the bad record.  A batch is written only after the one before it was synced, and
-    every record says its place in its batch.  So a right record whose batch began after the bad index
-    proves that the bad one was on disk and has rotted; right records of the same batch prove nothing, for a
-    disk may keep any part of one write.
+    `data` begins with the bad record.  A batch is written only after the batch before it was synced, and every record
+    holds its place in its batch.  So a good record whose batch began after the bad index proves that the bad record was
+    on disk and has rotted.  Good records of the same batch prove nothing: a disk may keep any part of one write.
     """
     for offset, index, place, _length in _plausible(data, seed, bad_index):
         if index - place > bad_index:
@@ -278,11 +251,12 @@ def batch_start_after(data: bytes, *, seed: int, bad_index: int) -> tuple[int, i
     return None
 
 
-SEARCH_CRC_BYTES_MAX = 1 << 30  # crafted payloads could make the search quadratic: give up and call it damage
+# Crafted payloads could make the search quadratic: beyond this many bytes it gives up and reports damage.
+SEARCH_CRC_BYTES_MAX = 1 << 30
 
 
 def _plausible(data: bytes, seed: int, bad_index: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (offset, index, place, bytes) of every right record in data that could follow `bad_index`."""
+    """Yield (offset, index, place, bytes) of every good record in data that could follow `bad_index`."""
     view = memoryview(data)
     highest = bad_index + len(data) // RECORD_BYTES
     limit, position, spent = len(data) - RECORD_BYTES, 0, 0
@@ -301,12 +275,13 @@ def _plausible(data: bytes, seed: int, bad_index: int) -> Iterator[tuple[int, in
 
 
 def _candidates(data: bytes, lowest: int, highest: int) -> Iterator[int]:
-    """Yield offsets where the five high bytes of a fitting index stand in the place of a record's index."""
-    end = len(data.rstrip(b"\0")) + 8  # in the zeros that were written ahead there is nothing to find
+    """Yield the offsets of possible records: the five high bytes of an index in range stand where an index belongs."""
+    # Nothing can be found in the zeros that were written ahead.
+    end = len(data.rstrip(b"\0")) + 8
     for high in (prefix.to_bytes(5, "big") for prefix in range(lowest >> 24, (highest >> 24) + 1)):
         found = data.find(high, 8, end)
         while found >= 0:
-            if data[found : found + 8] == bytes(8):  # a run of zeros: leap over it
+            if data[found : found + 8] == bytes(8):
                 found = max(found + 1, _end_of_zeros(data, found) - 8)
             else:
                 yield found - 8
@@ -315,7 +290,7 @@ def _candidates(data: bytes, lowest: int, highest: int) -> Iterator[int]:
 
 
 def _end_of_zeros(data: bytes, start: int) -> int:
-    """Return where the run of zeros that begins at start ends."""
+    """Return the end of the run of zeros that begins at start."""
     step = 4096
     while data[start : start + step] == bytes(step):
         start += step
@@ -327,7 +302,7 @@ def _end_of_zeros(data: bytes, start: int) -> int:
 
 
 def encode_footer(footer: Footer, *, seed: int) -> bytes:
-    """Return footer and trailer, to be written where the records end."""
+    """Return footer and trailer, to be written behind the last record."""
     body = b"".join(
         (
             _FOOTER_BODY.pack(
@@ -345,7 +320,7 @@ def encode_footer(footer: Footer, *, seed: int) -> bytes:
 
 
 def footer_offset(trailer: bytes, *, seed: int) -> int | None:
-    """Return where the footer begins, from the last bytes of a segment; None if these are no trailer."""
+    """Return the offset of the footer as the trailer of a segment gives it; None if the bytes are no trailer."""
     if len(trailer) != TRAILER_BYTES:
         return None
     offset, checksum, marker = _TRAILER.unpack(trailer)
@@ -355,7 +330,7 @@ def footer_offset(trailer: bytes, *, seed: int) -> int | None:
 
 
 def decode_footer(data: bytes, offset: int, *, seed: int) -> Footer | None:
-    """Return the footer in data (read at `offset`, to the end of the file), or None if it is not whole."""
+    """Return the footer in data (the file from `offset` to its end), or None if it is not whole."""
     if len(data) < FOOTER_BYTES_MIN:
         return None
     marker, length, checksum = _FOOTER_FRONT.unpack_from(data)

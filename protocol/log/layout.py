@@ -1,6 +1,6 @@
-"""The layout that all entries have in common: head, items, fields that say their own length (docs/files.md).
+"""The layout that all entries share: head, items, fields with their own length (docs/files.md).
 
-Pure, and beneath `records.py`, which says what each kind of entry is made of.  Damage raises BadRecord.
+This file is pure and below `records.py`, which knows the content of each kind of entry.  Damage raises BadRecord.
 """
 
 import struct
@@ -24,7 +24,7 @@ FLAG_FORCED = 8
 FLAG_MUST_EXIST = 16
 FLAG_OVERSIZED = 32
 FLAG_DELIVERED = 64
-FLAG_REQUEUED = 1  # of MOVED: the messages stay, and are due now
+FLAG_REQUEUED = 1  # of MOVED: the messages stay where they are and are due now
 
 
 class BadRecord(StorageError):
@@ -34,7 +34,7 @@ class BadRecord(StorageError):
 
 
 class LaterRecord(BadRecord):
-    """An entry that this release cannot read, for a later one wrote it: its checksum was right."""
+    """An entry with a good checksum that this release cannot read: a later release wrote it."""
 
     code = WrongVersion.code
     exit_status = WrongVersion.exit_status
@@ -50,7 +50,7 @@ def head_of(kind: Kind, name: str, count: int, at_ms: int, **more: int) -> bytes
 
 
 def pack_alike(sizes: Sequence[int], draft: Draft, ordinal: int) -> bytes:
-    """Return the items of messages that differ in their bodies alone, without a loop over them."""
+    """Return the items of messages that differ only in their bodies, without a loop over the messages."""
     item = ITEM.pack(0, 0, 0, ordinal, draft.delay_ms, draft.priority, draft.expires_ms, draft.timeout_ms, 0)
     items = bytearray(item * len(sizes))
     column = array("I", sizes)
@@ -63,7 +63,7 @@ def pack_alike(sizes: Sequence[int], draft: Draft, ordinal: int) -> bytes:
 
 
 def unpack_alike(items: bytes) -> tuple["array[int]", Draft, int] | None:
-    """Return sizes, what is shared and the ordinal of items, at least one, if messages differ in their bodies alone."""
+    """Return sizes, shared fields and ordinal of items, at least one; None unless only the sizes of bodies differ."""
     _, headers_size, _, ordinal, delay_ms, priority, expires_ms, timeout_ms, alias_size = ITEM.unpack_from(items)
     last = ITEM.unpack_from(items, len(items) - ITEM.size)
     if headers_size or alias_size or last[3:] != (ordinal, delay_ms, priority, expires_ms, timeout_ms, alias_size):

@@ -1,10 +1,10 @@
-"""What became of entries: the bytes of the files `journal/outcomes.<first index>` (docs/files.md, "journal/").
+"""The outcomes of entries: the bytes of the files `journal/outcomes.<first index>` (docs/files.md, "journal/").
 
-    in   for a stretch of the log: which entries did not do what they ask for, and how far the queues have counted
-    out  the bytes to be appended; or what was found, each record checked
+    in   for a stretch of the log: the entries that were refused, and the next message number of each queue
+    out  the bytes to be appended; or the records found, each checked
 
-The log says what was asked for; together with this a reader knows what happened, and which uid a message got, without
-the state store.  Pure.  Never takes a record whose checksum or length does not fit.
+The log holds the requests.  With the outcomes a reader also knows the results, and the uid of each message, without
+the state store.  This file is pure.  It never accepts a record with a wrong checksum or length.
 """
 
 from collections.abc import Iterator
@@ -22,20 +22,20 @@ HEADER_BYTES = HEADER.size
 RECORD = Struct(">II")  # length of the body, CRC of the body
 BODY = Struct(">QQIII")  # after, through, flags, queues, notes
 QUEUE = Struct(">QQB")  # queue id (0: there is no such queue), its next number, length of the name
-NOTE = Struct(">Qiq")  # index, place of the item, what became of it
+NOTE = Struct(">Qiq")  # index, place of the item, its outcome
 LISTS_ALL = 1
-WHOLE = -1  # the place of a note that is about an entry as a whole
+WHOLE = -1  # the place in a note about an entry as a whole
 
 Note = tuple[int, int, int]
 Counter = tuple[int, int, str]  # queue id, next number, name
 
 
 class Outcomes(NamedTuple):
-    """What became of the entries from `after` + 1 to `through`, and how far their queues have counted by then.
+    """The outcomes of the entries from `after` + 1 to `through`, and the next numbers of their queues afterwards.
 
-    `queues` are those that were told something, or all that there are (`lists_all`).  An entry without a note did
-    what it asks for.  A note with a code below 0 is a refusal; one above 0 is the number that a foreign uid has, or
-    of an Unstash the first of so many messages as its place says.
+    `queues` are the queues that these entries concern, or all queues (`lists_all`).  An entry without a note did what
+    it asks for.  A note below 0 is a refusal.  A note above 0 is the number that a foreign uid got; for an Unstash it
+    is the number of the first message, and the place is their count.
     """
 
     after: int
@@ -51,7 +51,7 @@ def encode_header(identity: Identity, first_index: int) -> bytes:
 
 
 def decode_header(data: bytes, path: object) -> tuple[Identity, int]:
-    """Return whose file it is, and the index from which on it tells."""
+    """Return the owner of the file and the index of its first entry."""
     hint = "the history can be read without it, less exactly: move the file aside, or restore it from a copy"
     if len(data) < HEADER_BYTES or data[:4] != MARKER:
         found = data[:4].hex() or "nothing"
@@ -65,7 +65,7 @@ def decode_header(data: bytes, path: object) -> tuple[Identity, int]:
 
 
 def encode_record(outcomes: Outcomes, identity: Identity) -> bytes:
-    """Return what is appended for one stretch of the log."""
+    """Return the record for one stretch of the log."""
     queues, notes = outcomes.queues, outcomes.notes
     parts = [BODY.pack(outcomes.after, outcomes.through, LISTS_ALL * outcomes.lists_all, len(queues), len(notes))]
     for queue_id, next_number, name in queues:
@@ -77,7 +77,7 @@ def encode_record(outcomes: Outcomes, identity: Identity) -> bytes:
 
 
 def decode_records(data: bytes, identity: Identity, path: object) -> Iterator[Outcomes]:
-    """Yield the records behind the header; an unfinished one at the end is what a crash leaves, and is left out."""
+    """Yield the records behind the header.  An unfinished one at the end is left by a crash and is ignored."""
     seed, position = record_seed(identity), HEADER_BYTES
     while position + RECORD.size <= len(data):
         size, checksum = RECORD.unpack_from(data, position)

@@ -1,6 +1,6 @@
-"""Record reader: bytes --> entries, what `records.py` made of them.
+"""Record reader: bytes --> entries; the inverse of `records.py`.
 
-Damage raises BadRecord, never anything else.
+Damage raises BadRecord, never another error.
 """
 
 import struct
@@ -66,14 +66,14 @@ _from_msgpack = msgspec.msgpack.decode
 
 
 class _Parts(msgspec.Struct, frozen=True, gc=False):
-    """An entry that was cut into its parts, not yet understood."""
+    """The parts of an entry, before its kind is decoded."""
 
     kind: Kind
     name: str
-    items: list[tuple[int, ...]]  # of messages that are published not: see `_take_drafts`
+    items: list[tuple[int, ...]]  # empty for messages that are published: `_take_drafts` reads those
     payload: bytes
-    start: int  # of the items ...
-    end: int  # ... and where the rest begins
+    start: int  # offset of the items
+    end: int  # offset behind them
     door: int
     flags: int
     queue_id: int
@@ -142,7 +142,7 @@ def _decode_publish(parts: _Parts) -> Publish:
 
 
 def _take_drafts(parts: _Parts, at: int) -> tuple[Sequence[Draft], Sequence[int]]:
-    """Return the messages whose bodies begin at a place, and their numbers in a session."""
+    """Return the messages whose bodies begin at offset `at`, and their numbers in a session."""
     payload, raw = parts.payload, parts.payload[parts.start : parts.end]
     if len(raw) >= ALIKE_MIN * ITEM.size and (found := unpack_alike(raw)) is not None:
         sizes, shape, ordinal = found
@@ -187,7 +187,8 @@ def _decode_ack(parts: _Parts) -> Ack:
     publishes = []
     while at < len(payload):
         raw, at = take_sized(payload, at)
-        if raw[1:2] != _PUBLISH:  # looked at first: a follow-up within a follow-up is not decoded at all
+        # Check the kind before decoding: otherwise follow-ups within follow-ups would recurse.
+        if raw[1:2] != _PUBLISH:
             raise BadRecord("a follow-up is not a publish")
         inner, _ = decode_entry(raw)
         assert isinstance(inner, Publish), "its kind says so"

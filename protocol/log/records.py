@@ -1,10 +1,12 @@
 """Records: entries --> bytes.  The log, the peers and the pipeline share this layout.
 
-In: entries of `commands`, stamped.  Out: bytes, big-endian, versioned; `record_reader.py` makes entries of them again.
-`docs/files.md` says every byte; a change here changes that page and a version number.
+    in   entries (`entries.py`) and the moment of each
+    out  bytes, big-endian and versioned; `reader.py` decodes them
 
-An entry begins with HEAD and the queue's name; then come `count` ITEMs of fixed size, one for each message, so that
-a reader can gather columns without decoding; then whatever has no fixed size.
+`docs/files.md` describes every byte; a change here changes that page and a version number.
+
+An entry begins with HEAD and the queue's name.  Then come `count` ITEMs of fixed size, one for each message, so that a
+reader can gather columns without decoding.  The fields without a fixed size come last.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,7 +64,7 @@ _pack_item = ITEM.pack
 
 
 def encode_entry(entry: Entry, at_ms: int) -> bytes:
-    """Return the bytes of an entry, stamped."""
+    """Return the bytes of an entry that was made at a moment."""
     return _ENCODERS[type(entry)](entry, at_ms)
 
 
@@ -70,7 +72,8 @@ def _encode_publish(entry: Publish, at_ms: int) -> bytes:
     drafts, name, flags = entry.drafts, entry.queue.encode(), 0
     if entry.atomic or entry.forced or entry.must_exist or entry.oversized:
         flags = _publish_flags(entry)
-    if len(drafts) == 1 and not (entry.id or entry.session):  # the way of those who publish to many queues
+    # A client that publishes to many queues sends one message at a time: keep that case fast.
+    if len(drafts) == 1 and not (entry.id or entry.session):
         head = _pack_head(ENTRY_VERSION, 1, entry.door, flags, 1, at_ms, 0, entry.worker, len(name))
         body, priority, delay_ms, expires_ms, timeout_ms, headers, alias = astuple(drafts[0])
         if not (headers or alias):
@@ -84,7 +87,8 @@ def _encode_publish(entry: Publish, at_ms: int) -> bytes:
     if entry.id or entry.session:
         flags, extra, ordinals = _about_once(entry, flags)
     head = _pack_head(ENTRY_VERSION, 1, entry.door, flags, len(drafts), at_ms, 0, entry.worker, len(name)) + name
-    if type(drafts) is Alike and (entry.atomic or not entry.session):  # else each has a number of its own
+    # In a session that is not atomic each draft has a number of its own.
+    if type(drafts) is Alike and (entry.atomic or not entry.session):
         return b"".join((head, drafts.items(ordinals[0]), extra, drafts.bodies))
     if entry.alike and not entry.session:
         texts = [d.body for d in drafts]
@@ -113,7 +117,7 @@ def _encode_publish(entry: Publish, at_ms: int) -> bytes:
 
 
 def _about_once(entry: Publish, flags: int) -> tuple[int, bytes, Sequence[int]]:
-    """Return flags, fields and ordinals by which a publish that comes again is known."""
+    """Return flags, fields and ordinals by which a repeated publish is recognised."""
     drafts, fields = entry.drafts, b""
     ordinals: Sequence[int] = [0] * len(drafts)
     if entry.id:
@@ -127,7 +131,7 @@ def _about_once(entry: Publish, flags: int) -> tuple[int, bytes, Sequence[int]]:
 
 
 def _publish_flags(entry: Publish) -> int:
-    """Return the flags that say nothing about further fields."""
+    """Return the flags that add no fields."""
     flags = FLAG_ATOMIC * entry.atomic | FLAG_FORCED * entry.forced
     return flags | FLAG_MUST_EXIST * entry.must_exist | FLAG_OVERSIZED * entry.oversized
 

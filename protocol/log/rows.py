@@ -1,7 +1,9 @@
-"""Rows: one message as it lies in the state store <-> bytes.
+"""Rows: one message of the state store <-> bytes.
 
-In: what a message is and what became of it; out: the value of a MESSAGES record, and back.  `docs/files.md` says every
-byte; a change here changes that page and a version number.  Damage raises BadRecord, never anything else.
+    a message with its deliveries <--> the value of a MESSAGES record
+
+`docs/files.md` describes every byte; a change here changes that page and a version number.  Damage raises BadRecord,
+never another error.
 """
 
 import struct
@@ -23,15 +25,15 @@ _CRC = struct.Struct(">I")
 # priority, deliveries, nacks, timeouts, disconnects, term, sequence, until ms, published ms, headers, error, CRC-32
 ROW = struct.Struct(">BQQQqIIIIQQQQHHI")
 _HEAD_BYTES = ROW.size - _CRC.size
-_PUBLISHED = slice(_HEAD_BYTES - 12, _HEAD_BYTES - 4)  # in the head: behind it are the sizes of headers and error
+_PUBLISHED = slice(_HEAD_BYTES - 12, _HEAD_BYTES - 4)  # in the head; the sizes of headers and error come behind it
 STATUS_MAX = 255
 WRONG_CHECKSUM = "a stored message with a wrong checksum"
-ROWS_TOGETHER = 256  # that are made from what is in the cache together
-HEADS_REMEMBERED_MAX = 4_096  # moments, about 1 MB
+ROWS_TOGETHER = 256  # made at once, so that their sources are still in the cache
+HEADS_REMEMBERED_MAX = 4_096  # one for each moment; about 1 MB
 
 
 class Side(msgspec.Struct, gc=False):
-    """What a message has beyond its columns once it was delivered: counts, the last delivery, the last error."""
+    """The record of a message's deliveries: counts, the last delivery, the last error."""
 
     deliveries: int = 0
     nacks: int = 0
@@ -39,18 +41,18 @@ class Side(msgspec.Struct, gc=False):
     disconnects: int = 0
     term: int = 0
     sequence: int = 0
-    until_ms: int = 0  # > 0 while it is out with a worker
-    due_ms: int = 0  # when it came back: available from this moment
+    until_ms: int = 0  # > 0 while the message is leased
+    due_ms: int = 0  # after a release: ready from this moment on
     error: str = ""
 
     @property
     def failures(self) -> int:
-        """Deliveries that failed; the others were given back, or one is still out."""
+        """Deliveries that failed; the others were released by their worker, or one is still leased."""
         return self.nacks + self.timeouts + self.disconnects
 
 
 class Row(msgspec.Struct, gc=False):
-    """One message as it lies in the state store."""
+    """One message of the state store."""
 
     body: bytes
     headers: bytes = b""
@@ -63,9 +65,9 @@ class Row(msgspec.Struct, gc=False):
 
 
 def encode_row(row: Row) -> bytes:
-    """Return the value of a MESSAGES record: the document's fields first, the item last.
+    """Return the value of a MESSAGES record: the documented fields first, the body last.
 
-    Of a message that was delivered, `due_ms` is what its side says: 0 while it is out.
+    For a message that was delivered, `due_ms` comes from its side: 0 while the message is leased.
     """
     side = row.side or _NO_SIDE
     not_acknowledged = side.deliveries - (side.until_ms > 0)
@@ -80,11 +82,11 @@ def encode_row(row: Row) -> bytes:
 
 
 class FreshRows:
-    """The values of new messages, in the order of their numbers, made anew whenever somebody goes through them.
+    """The values of new messages, in the order of their numbers; each iteration makes them again.
 
-    `moments` says from which number on they were published when.  Those that only have a body share everything before
-    it.  A value is made when its turn comes, out of what its neighbours have left in the cache, and nobody holds all
-    of them: a cut is several times as large as any cache.
+    `moments` are (first number, time of publication).  Messages that only have a body share all bytes before it.  The
+    values are made one after the other and never held together: a checkpoint is several times as large as any cache,
+    and this way the sources of neighbours are still in it.
     """
 
     def __init__(
@@ -101,7 +103,8 @@ class FreshRows:
         self._has_more = bool(columns or sides)
 
     def __iter__(self) -> Iterator[bytes]:
-        return chain.from_iterable(self._pieces())  # not one generator's turn for each of them
+        # `chain` yields each value without resuming a generator for it.
+        return chain.from_iterable(self._pieces())
 
     def _pieces(self) -> Iterator[Iterable[bytes]]:
         """Yield the values of a few neighbours at a time."""
@@ -111,7 +114,7 @@ class FreshRows:
                 yield self._rows(stretch, start, stop, self._moments_of(stretch.first + start, stretch.first + stop))
 
     def _moments_of(self, number: int, end: int) -> Iterable[int]:
-        """Return when the messages from one number on, before another, were published."""
+        """Return the times of publication of the messages from `number` to `end`, excluded."""
         moments = self._moments
         at = bisect_right(moments, (number + 1,)) - 1
         if at + 1 == len(moments) or moments[at + 1][0] >= end:
@@ -145,7 +148,7 @@ class FreshRows:
 
 
 def _plain_rows(bodies: Sequence[bytes], moments: Iterable[int]) -> Iterable[bytes]:
-    """Return the values of messages that only have a body; most are of one moment."""
+    """Return the values of messages that only have a body; most share one moment."""
     heads: Iterable[bytes]
     crcs: Iterable[int]
     if type(moments) is repeat:
@@ -154,22 +157,23 @@ def _plain_rows(bodies: Sequence[bytes], moments: Iterable[int]) -> Iterable[byt
     else:
         heads, crcs = zip(*map(_plain_head, moments), strict=True) if bodies else ((), ())
     checksums = map(_CRC.pack, map(zlib.crc32, bodies, crcs))
-    return map(b"".join, zip(heads, checksums, bodies, strict=False))  # a head that all share has no end
+    # Not strict: `repeat` has no end.
+    return map(b"".join, zip(heads, checksums, bodies, strict=False))
 
 
 @lru_cache(maxsize=HEADS_REMEMBERED_MAX)
 def _plain_head(at_ms: int) -> tuple[bytes, int]:
-    """Return what the row of a message that only has a body begins with, and its CRC-32; queues share moments."""
+    """Return the first bytes of the row of a message that only has a body, and their CRC-32.  Queues share moments."""
     head = ROW.pack(*_PLAIN, at_ms, 0, 0, 0)[:-4]
     return head, zlib.crc32(head)
 
 
 _NO_SIDE = Side()
-_PLAIN = (0,) * 12  # every field of a row before the moment of publication, of a message that only has a body
+_PLAIN = (0,) * 12  # the fields before the time of publication, for a message that only has a body
 
 
 def decode_row(value: bytes) -> Row:
-    """Return a message as it was stored; raise BadRecord if its checksum does not fit."""
+    """Return a stored message; raise BadRecord if its checksum is wrong."""
     try:
         (
             _, timeout_ms, due_ms, expires_ms, priority, deliveries, nacks, timeouts, disconnects,
@@ -192,9 +196,10 @@ def decode_row(value: bytes) -> Row:
 
 
 def decode_drafts(values: Iterable[bytes]) -> list[tuple[Draft, int]]:
-    """Return messages as their publishers asked for them, and when; raise BadRecord if a checksum does not fit.
+    """Return messages as their publishers sent them, each with its time; raise BadRecord if a checksum is wrong.
 
-    Those that only have a body are told by what stands before it, which neighbours share; all others are decoded whole.
+    A message that only has a body is recognised by the bytes before it, which neighbours share; others are decoded
+    in full.
     """
     found = []
     head, head_crc = _plain_head(0)

@@ -1,9 +1,9 @@
-"""Acknowledged: up to which committed entry each disk is known to have the log.  Pure.
+"""Acknowledged: the last committed entry that each disk is known to have.  Pure.
 
-    what the leader sees of its followers, what heartbeats and votes tell --> the highest index of each disk
+    acknowledgements at the leader, heartbeats, votes --> the highest index of each disk
 
-It is a fact that never changes, so it may travel late and by anybody.  A node whose own disk has less is on an old
-copy of it, or on one that was set back, and finds that out by itself as soon as it is told.
+Such a fact stays true for ever, so it may arrive late and from any node.  A node whose own disk has less runs on an old
+copy of its disk or on one that was restored, and recognises that as soon as it hears the fact.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,21 +11,21 @@ from typing import Final
 
 from wakeq.protocol.raft.messages import Told
 
-DISKS_MAX: Final = 16  # more are kept by nobody: no cluster has so many voters
+DISKS_MAX: Final = 16  # no cluster has so many voters
 
 
 class Acknowledged:
-    """Invariant: an index never falls, and there are at most DISKS_MAX of them."""
+    """Invariant: an index never falls, and at most DISKS_MAX disks are kept."""
 
     def __init__(self, known: Iterable[tuple[int, int]] = ()) -> None:
-        self._by_disk = dict(known)
+        self._by_disk = dict(known)  # disk id -> index
 
     def of(self, disk_id: int) -> int:
-        """Return up to where this disk must have the log; 0 if nothing is known of it."""
+        """Return the index up to which this disk must have the log; 0 for an unknown disk."""
         return self._by_disk.get(disk_id, 0)
 
     def learn(self, told: Sequence[tuple[int, int]]) -> None:
-        """Take what a leader tells; of too many disks those stay of which it tells."""
+        """Add the facts of a leader.  If there are too many disks, those that the leader names are kept first."""
         by_disk = self._by_disk
         for disk_id, index in told:
             if index > by_disk.get(disk_id, 0):
@@ -36,5 +36,5 @@ class Acknowledged:
             self._by_disk = dict(kept[:DISKS_MAX])
 
     def told(self) -> Told:
-        """Return all of it, in the order of the disks: to be told to others, or to be kept."""
+        """Return all facts, in the order of the disks, for a message or for the disk."""
         return tuple(sorted(self._by_disk.items()))

@@ -1,9 +1,9 @@
-"""Candidate: asks the others for their votes, or first whether they would give them.  Pure.
+"""Candidate: asks the other voters for their votes, or first whether they would grant them.  Pure.
 
-    ballots --> leader, or follower again, or another try when nobody has won in time
+    ballots --> leader, or follower again, or another campaign when nobody wins in time
 
-Section 5.2 of the paper; pre-vote is thesis 9.6.  Its own ballot counts once it is on disk, and only ballots of
-voters with the disk that joined are counted.
+Section 5.2 of the paper; pre-vote is thesis 9.6.  The candidate's own ballot counts once it is on disk.  A ballot
+counts only if it comes from the disk with which that voter joined.
 """
 
 from typing import TYPE_CHECKING
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 class Candidate:
-    """One election.  With `pre` it changes nothing anywhere, so a node that was cut off disturbs nobody by it."""
+    """One election.  With `pre` it changes nothing on any node, so a node that was isolated disturbs no leader."""
 
     def __init__(self, core: "Core", *, pre: bool, forced: bool) -> None:
         self.core = core
         self.pre = pre
-        self._forced = forced
-        self._term = core.term + 1 if pre else core.term
-        self._ballots: dict[int, bool] = {}
-        self._clocks: list[tuple[int, bool]] = []  # of those who voted for it, for the driver
+        self._forced = forced  # the leader itself asked for this election
+        self._term = core.term + 1 if pre else core.term  # the term of the election
+        self._ballots: dict[int, bool] = {}  # voter -> granted
+        self._clocks: list[tuple[int, bool]] = []  # the clock of each voter that granted, for the driver
         span_ms = core.settings.election_ms
-        self.deadline_ms = core.now_ms + span_ms + int(span_ms * core.chance())
+        self.deadline_ms = core.now_ms + span_ms + int(span_ms * core.chance())  # then the next campaign begins
 
     def begin(self) -> None:
-        """Ask every other voter; the requests leave once term and vote are on disk."""
+        """Ask every other voter.  The requests leave once term and vote are on disk."""
         core, log = self.core, self.core.log
         for voter in core.members.voters:
             if voter != core.me.node_id:
@@ -39,7 +39,7 @@ class Candidate:
             self._count(core.me.node_id, is_granted=True)
 
     def on_saved(self) -> None:
-        """Its own vote is on disk."""
+        """Count the own vote: it is on disk."""
         if not self.pre:
             self._count(self.core.me.node_id, is_granted=True)
 
@@ -62,9 +62,9 @@ class Candidate:
                 self.core.become_follower(self.core.term)
 
     def tick(self, now_ms: int) -> None:
-        """A split vote, or nobody answers: ask again."""
+        """Campaign again after a split vote, or if too few answer."""
         if now_ms >= self.deadline_ms:
             self.core.campaign(pre=True)
 
     def on_stable(self) -> None:
-        """What is on disk changes no election."""
+        """Do nothing: entries that reach the disk do not change an election."""

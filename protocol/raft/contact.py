@@ -1,24 +1,24 @@
 """Contact: the heartbeat rounds of a leader, and when a majority last answered one.  Pure.
 
-    begin(now), answered(round, now) --> since when the quorum is known to stand behind this leader
+    begin(now), answered(round, now) --> the last moment at which a quorum is known to have followed this leader
 
-What counts is when a round was begun, not when its answers came: an answer may have been under way for long.
-Moments are this node's monotonic milliseconds and never leave it; a round travels as a number.
+The begin of a round counts, not the arrival of its answers: an answer may have travelled for long.  Moments are this
+node's monotonic milliseconds and never leave it; a round travels as a number.
 """
 
 from collections import deque
 
 
 class Contact:
-    """Invariant: rounds grow by one; only those that no majority has answered yet are kept."""
+    """Invariant: each round adds one; only rounds that no majority has answered yet are kept."""
 
     def __init__(self, now_ms: int) -> None:
-        self.round = 0
-        self.heard_ms: int | None = None  # when the last round was begun that a majority has answered
-        self.heard_round = 0
-        self.took_ms: int | None = None  # from its begin until a majority had answered it
-        self.begun_ms = now_ms  # of the last round
-        self._open: deque[tuple[int, int]] = deque()
+        self.round = 0  # the newest one
+        self.begun_ms = now_ms  # when it began
+        self.heard_round = 0  # the newest one that a majority has answered
+        self.heard_ms: int | None = None  # when that one began
+        self.took_ms: int | None = None  # how long its majority took to answer
+        self._open: deque[tuple[int, int]] = deque()  # (round, begin) of those without a majority
 
     @property
     def open_rounds(self) -> int:
@@ -32,7 +32,7 @@ class Contact:
         return self.round
 
     def answered(self, number: int, now_ms: int) -> bool:
-        """A majority has answered this round, hence those before it; return whether that is news."""
+        """Note that a majority answered this round, and so all rounds before it; return whether that is news."""
         if number <= self.heard_round:
             return False
         self.heard_round = number
@@ -43,5 +43,5 @@ class Contact:
         return True
 
     def is_within(self, span_ms: int, now_ms: int) -> bool:
-        """Whether a majority has answered a round that was begun less than so long ago."""
+        """Whether a majority has answered a round that began less than `span_ms` ago."""
         return self.heard_ms is not None and now_ms - self.heard_ms < span_ms

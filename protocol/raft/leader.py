@@ -1,10 +1,10 @@
-"""Leader: brings every log to its own, and commits what a majority has on disk.  Pure.
+"""Leader: copies its log to every peer, and commits entries that a majority has on disk.  Pure.
 
-    answers of peers, its own disk --> appends, heartbeats, the commit index, barriers passed
+    answers of peers, its own disk --> appends, heartbeats, the commit index, passed barriers
 
 Sections 5.3 and 5.4 of the paper; contact with the quorum, barriers and leases are thesis 6.4.  This object is the
-volatile state of Figure 2 that a new leader makes anew: it ends with its term.  It never counts entries of earlier
-terms, and never itself before its own write is on disk.
+volatile state of Figure 2 that each new leader creates: it ends with its term.  It never counts entries of earlier
+terms, and never counts itself before its own write is on disk.
 """
 
 from collections import deque
@@ -33,45 +33,45 @@ from wakeq.protocol.raft.quorum import agreed
 if TYPE_CHECKING:
     from wakeq.protocol.raft.core import Core
 
-ELECTIONS_STUCK_MAX: Final = 10  # for so many timeouts is waited for a peer that answers and takes nothing
-ROUNDS_OPEN_MAX: Final = 64  # heartbeat rounds under way; more barriers wait for the next heartbeat
+ELECTIONS_STUCK_MAX: Final = 10  # election timeouts after which a peer that answers but makes no progress is given up
+ROUNDS_OPEN_MAX: Final = 64  # heartbeat rounds without a majority; more barriers wait for the next heartbeat
 
 
 class Leader:
-    """See the head of this file."""
+    """One leadership, from the election to the end of its term."""
 
     def __init__(self, core: "Core", clocks: Sequence[tuple[int, bool]]) -> None:
         self.core = core
-        self.clocks = clocks  # the cluster clock of each voter, and whether it had that from a leader: for the driver
+        self.clocks = clocks  # for the driver: the cluster clock of each voter, and whether a leader had told it
         self.first_index = core.log.last_index + 1  # of its own term: the no-op
-        self.peers: dict[int, Progress] = {}
+        self.peers: dict[int, Progress] = {}  # all other members
         self._elected_ms = core.now_ms
         self._contact = Contact(core.now_ms)
         self._pace = Pace(self)
-        self._round_is_new = False  # its heartbeats have not left yet
+        self._round_is_new = False  # the heartbeats of the newest round have not left yet
         self._barriers: deque[tuple[int, int]] = deque()  # (round, index): reads that wait for a majority
-        self.heir: int | None = None  # to whom leadership is being handed over, until `_hand_over_by_ms`
-        self._hand_over_by_ms = 0
-        self._removed: set[int] = set()  # nodes that the last change removes, to be told when it is committed
-        self._has_abdicated = False  # the heir was told to stand: no lease of this term holds any more
+        self.heir: int | None = None  # the node to which leadership is being transferred
+        self._transfer_until_ms = 0  # when that transfer is given up
+        self._removed: set[int] = set()  # nodes that the last change removes; they are told once it is committed
+        self._has_abdicated = False  # the heir may campaign at any moment: no lease of this term holds any more
         self._follow_members()
         self._begin_round()
 
     @property
     def round(self) -> int:
-        """The number of the last heartbeat round that was begun."""
+        """The number of the newest heartbeat round."""
         return self._contact.round
 
-    # --- standing ---------------------------------------------------------------------------------------------------
+    # --- leadership -------------------------------------------------------------------------------------------------
 
     @property
     def accepts(self) -> bool:
-        """A new cluster takes nothing before it is founded, nor does a leader that hands over or is being removed."""
+        """Not before a new cluster is founded, nor during a transfer, nor while this leader is being removed."""
         members = self.core.members
         return self.heir is None and members.votes and (members.config.founded or members.is_lone)
 
     def has_quorum(self, now_ms: int) -> bool:
-        """Whether a majority was with this leader less than an election timeout ago (thesis 6.2)."""
+        """Whether a majority followed this leader less than an election timeout ago (thesis 6.2)."""
         span_ms = self.core.settings.election_ms
         if self.core.members.is_lone or now_ms - self._elected_ms < span_ms:
             return True
@@ -85,7 +85,7 @@ class Leader:
 
     @property
     def round_trip_ms(self) -> int | None:
-        """How long a majority took to answer the last round that it has answered."""
+        """How long a majority took to answer the newest round that it has answered."""
         return self._contact.took_ms
 
     def tick(self, now_ms: int) -> None:
@@ -93,14 +93,14 @@ class Leader:
         if not self.has_quorum(now_ms):
             core.become_follower(core.term)
             return
-        if self.heir is not None and now_ms >= self._hand_over_by_ms:
-            self._give_up_handing_over()
+        if self.heir is not None and now_ms >= self._transfer_until_ms:
+            self._abort_transfer()
         elif now_ms - self._contact.begun_ms >= core.settings.heartbeat_ms and self.peers:
             self._begin_round()
         self._pace.tick(now_ms)
 
     def _begin_round(self) -> None:
-        """Send a heartbeat to everybody, learners too; each carries what that peer may commit of what it has."""
+        """Send a heartbeat to every member, learners too, with the commit index within the entries that it has."""
         core = self.core
         number = self._contact.begin(core.now_ms)
         self._round_is_new = True
@@ -111,7 +111,7 @@ class Leader:
         self._count_rounds()
 
     def _acknowledged(self) -> list[tuple[int, int]]:
-        """Return up to which committed entry each disk has the log, of those that are known to have something."""
+        """Return the last committed entry that each disk is known to have."""
         core = self.core
         known = [(peer.disk_id, min(peer.counted_match, core.commit)) for peer in self.peers.values() if peer.disk_id]
         return [pair for pair in (*known, (core.me.disk_id, core.committed)) if pair[1]]
@@ -132,7 +132,7 @@ class Leader:
         if not core.members.knows(message.sender, message.disk_id) or peer.disk_id not in (0, message.disk_id):
             core.send(Disowned, message.sender, message.disk_id)
             return
-        if not peer.disk_id and not self._learns_disk(peer, message):
+        if not peer.disk_id and not self._learn_disk(peer, message):
             return
         peer.heard_ms = core.now_ms
         match message:
@@ -143,15 +143,18 @@ class Leader:
             case SnapshotRefused():
                 self.image_failed(message.sender, message.stream)
 
-    def _learns_disk(self, peer: Progress, message: AppendAnswer | HeartbeatAnswer | SnapshotRefused) -> bool:
-        """See which disk answers.  Of an unknown one only an answer to this very leadership counts, for an older one
-        may come from a disk that has since been lost and replaced."""
+    def _learn_disk(self, peer: Progress, message: AppendAnswer | HeartbeatAnswer | SnapshotRefused) -> bool:
+        """Note the disk that answers; return whether the answer counts.
+
+        From an unknown disk only an answer to this very leadership counts: an older answer may come from a disk that
+        has since been lost and replaced.
+        """
         member = self.core.members.config.member(message.sender)
         is_bound = member is not None and member.disk_id == message.disk_id
         if not is_bound and not (isinstance(message, HeartbeatAnswer) and message.round > peer.since_round):
             return False
         peer.disk_id = message.disk_id
-        self._settle_members()
+        self._bind_disks()
         return True
 
     def _on_append_answer(self, peer: Progress, message: AppendAnswer) -> None:
@@ -162,16 +165,16 @@ class Leader:
         was_found = peer.mode is Mode.REPLICATE
         is_news = peer.accepted(message.match, message.incarnation)
         if not was_found:
-            self._pace.look(message.sender, peer)
+            self._pace.update(message.sender, peer)
         if is_news:
             peer.moved_ms = self.core.now_ms
             assert message.match <= self.core.log.last_index, f"node {message.sender} acknowledged {message.match}"
             self.on_stable()
-            self._settle_members()
-            self._hand_over_if_ready()
+            self._bind_disks()
+            self._finish_transfer_if_ready()
 
     def _next_for(self, message: AppendAnswer) -> int:
-        """End of section 5.3: skip the term that stands there, if we have it, to its end, else to its beginning."""
+        """End of section 5.3: skip the peer's term, to its end if this log has it, else to its beginning."""
         last = self.core.log.last_of_term(message.hint_term) if message.hint_term else None
         return message.hint_index if last is None else last + 1
 
@@ -179,18 +182,18 @@ class Leader:
         if peer.match == self.core.log.last_index:
             peer.moved_ms = self.core.now_ms
         if peer.answered_heartbeat(message.round):
-            self._ask_for_loss(message.sender, peer)
+            self._probe_for_loss(message.sender, peer)
         self._count_rounds()
 
-    def _ask_for_loss(self, node_id: int, peer: Progress) -> None:
-        """Nothing moves: an empty message behind those that were sent is refused if one of them was lost."""
+    def _probe_for_loss(self, node_id: int, peer: Progress) -> None:
+        """Send an empty Append behind the messages under way: the peer rejects it if one of them was lost."""
         if peer.next > self.core.log.previous_index:
             self._send_append(node_id, peer.next, peer.next - 1)
         else:
             self.lost(node_id)
 
     def on_stable(self) -> None:
-        """Section 5.3 and 5.4.2: commit what a majority has, if the last of it is of this term."""
+        """Sections 5.3 and 5.4.2: commit the entries that a majority has, if the last one is of this term."""
         core, me, peers = self.core, self.core.me.node_id, self.peers
         if core.members.is_lone:
             index = core.stable_index
@@ -210,14 +213,14 @@ class Leader:
         for node_id in removed:
             self.core.tell_if_removed(node_id)
         if not members.votes:
-            self._leave()
+            self._resign()
         else:
-            self._settle_members()
+            self._bind_disks()
 
     # --- replication ------------------------------------------------------------------------------------------------
 
     def replicate(self) -> None:
-        """Send every peer what it lacks, as much as may be under way; all that was proposed since goes together."""
+        """Send every peer the entries that it lacks, as far as its window allows; new proposals go together."""
         self._round_is_new = False
         for node_id, peer in self.peers.items():
             while peer.may_send():
@@ -225,7 +228,7 @@ class Leader:
                     break
 
     def _send_next(self, node_id: int, peer: Progress) -> bool:
-        """Send one message, if there is something to send; a probe may be empty."""
+        """Send one message if there are entries to send; a probe may be empty.  Return whether one was sent."""
         core, log = self.core, self.core.log
         if peer.next <= log.previous_index:
             peer.await_image(log.previous_index)
@@ -238,7 +241,7 @@ class Leader:
         return True
 
     def _send_append(self, node_id: int, first: int, last: int) -> int:
-        """AppendEntries with the entries first .. last; return how large they are."""
+        """Send AppendEntries with the entries first .. last; return their size in bytes."""
         core, log = self.core, self.core.log
         term = log.term_at(first - 1)
         assert term is not None, f"entry {first - 1} is gone"
@@ -249,29 +252,29 @@ class Leader:
         return size_bytes
 
     def lost(self, node_id: int) -> None:
-        """The connection to a peer, or its life, has ended: what was under way may be lost."""
+        """Note that the connection to a peer or its incarnation ended: messages under way may be lost."""
         log = self.core.log
         if node_id in self.peers:
             self.peers[node_id].probe(log.previous_index, log.last_index)
 
     def behind_bytes(self) -> int:
-        """Return how much the slowest voter that answers lacks; its driver slows proposals by it."""
+        """Return how many bytes the slowest voter that answers lacks; the driver slows proposals down by it."""
         log, voters = self.core.log, self.core.members.voters
         living = (peer for node_id, peer in self.peers.items() if node_id in voters and self._is_living(peer))
         return max((log.size_between(peer.match, log.last_index) for peer in living), default=0)
 
     def _is_living(self, peer: Progress) -> bool:
-        """Whether it answers, and gets on with what it lacks: for a disk that hangs nobody waits for ever."""
+        """Whether a peer answers and makes progress; the leader does not wait for ever for a disk that hangs."""
         core, span_ms = self.core, self.core.settings.election_ms
         if peer.forgot or core.now_ms - peer.heard_ms >= span_ms:
             return False
-        gets_on = core.now_ms - peer.moved_ms < ELECTIONS_STUCK_MAX * span_ms
-        return gets_on or peer.mode is Mode.SNAPSHOT
+        makes_progress = core.now_ms - peer.moved_ms < ELECTIONS_STUCK_MAX * span_ms
+        return makes_progress or peer.mode is Mode.SNAPSHOT
 
     # --- images of the state ----------------------------------------------------------------------------------------
 
     def offer_image(self, node_id: int, index: int, stream: int) -> None:
-        """An image of the state behind entry index is at hand, to be streamed under this number (not 0)."""
+        """Offer a peer an image of the state behind entry `index`, to be streamed under this number (not 0)."""
         core, peer = self.core, self.peers.get(node_id)
         if peer is None or peer.mode is not Mode.SNAPSHOT:
             return
@@ -282,23 +285,23 @@ class Leader:
         core.send(SnapshotOffer, node_id, index, term, core.members.at(index), stream)
 
     def image_failed(self, node_id: int, stream: int) -> None:
-        """The stream broke off: see first what the peer needs now."""
+        """Note that a stream broke off; probe again for the entries that the peer needs now."""
         peer = self.peers.get(node_id)
         if peer is not None and peer.mode is Mode.SNAPSHOT and peer.stream == stream:
             self.lost(node_id)
 
     def floor(self) -> int:
-        """Return up to where no peer that answers needs the log: cutting more would cost it an image."""
+        """Return the last entry that no living peer needs; removing later ones would cost a peer an image."""
         living = (peer for peer in self.peers.values() if self._is_living(peer))
         return min((max(peer.match, peer.snapshot_index) for peer in living), default=self.core.commit)
 
     # --- reads ------------------------------------------------------------------------------------------------------
 
     def read_barrier(self) -> int | None:
-        """Ask whether this node still leads (section 8); None if it has not committed anything yet.
+        """Ask the voters whether this node still leads (section 8); None before the first commit of this term.
 
-        `Ready.reads` gives the number back, with the index that must be applied first.  A barrier that has not been
-        passed when leadership ends never will be.
+        `Ready.reads` returns the number, with the index that must be applied first.  A barrier that is still open when
+        leadership ends is never passed.
         """
         core, contact = self.core, self._contact
         if core.commit < self.first_index:
@@ -316,10 +319,10 @@ class Leader:
         self._barriers.append((number, core.commit))
         return number
 
-    # --- membership and succession ----------------------------------------------------------------------------------
+    # --- membership and transfer ------------------------------------------------------------------------------------
 
     def change_members(self, config: Config) -> int:
-        """Put another configuration into the log (thesis 4.1); return its index."""
+        """Put a new configuration into the log (thesis 4.1); return its index."""
         core = self.core
         if not self.may_change:
             raise Busy("another change of the members is under way, or this leader is new; try again shortly")
@@ -336,7 +339,7 @@ class Leader:
 
     @property
     def may_change(self) -> bool:
-        """Thesis 4.1 and its erratum: the last change is committed, and so is an entry of this term."""
+        """Thesis 4.1 and its erratum: once the last change and an entry of this term are committed."""
         core = self.core
         return core.commit >= max(core.members.index, self.first_index) and self.heir is None
 
@@ -353,12 +356,12 @@ class Leader:
         return index
 
     def _disks(self) -> dict[int, int]:
-        """Return the disks that are known: those of the peers that have answered, and our own."""
+        """Return the known disks: those of the peers that have answered, and this node's own."""
         disks = {node_id: peer.disk_id for node_id, peer in self.peers.items()}
         return disks | {self.core.me.node_id: self.core.me.disk_id}
 
-    def _settle_members(self) -> None:
-        """Write down which disk each member has joined with, and found the cluster once every voter has that."""
+    def _bind_disks(self) -> None:
+        """Log the disk with which each member joined; found the cluster once every voter has that entry."""
         members = self.core.members
         if not self.peers or not (members.is_unbound or not members.config.founded) or not self.may_change:
             return
@@ -376,7 +379,7 @@ class Leader:
         )
 
     def _follow_members(self) -> None:
-        """Know exactly the peers of the configuration in force; one that has another disk is another peer."""
+        """Track the peers of the configuration in force; a node with another disk is a new peer."""
         core = self.core
         known, self.peers = self.peers, {}
         self._removed |= known.keys()
@@ -390,36 +393,37 @@ class Leader:
         self._removed -= self.peers.keys()
 
     def transfer(self, node_id: int) -> None:
-        """Hand leadership over (thesis 3.10): proposals wait until a successor leads, or until it is given up."""
+        """Transfer leadership (thesis 3.10): proposals wait until the heir leads, or until the transfer is given up."""
         core = self.core
         if node_id not in core.members.voters or node_id == core.me.node_id:
             raise BadField(f"node {node_id} cannot take over: it leads already, or does not vote")
         if self.heir is not None:
-            raise Busy(f"leadership is being handed over to node {self.heir}; wait for the outcome")
+            raise Busy(f"leadership is being transferred to node {self.heir}; wait for the outcome")
         self.heir = node_id
-        self._hand_over_by_ms = core.now_ms + core.settings.election_ms
-        self._hand_over_if_ready()
+        self._transfer_until_ms = core.now_ms + core.settings.election_ms
+        self._finish_transfer_if_ready()
 
     def heir_without_us(self) -> int | None:
-        """Return who could lead while this node's disk does not answer; None if the others cannot elect anybody.
+        """Return the node that could lead while this node's disk hangs; None if the other nodes cannot elect one.
 
-        It has what this disk lacks, and the others are a majority by themselves: this node cannot save a vote.
+        That node has the entries that this disk lacks, and the others are a majority without this node, which cannot
+        save a vote.
         """
         core, members = self.core, self.core.members
         span_ms, voters = core.settings.election_ms, members.voters
-        here = [
+        alive = [
             voter
             for voter, peer in self.peers.items()
             if voter in voters and not peer.forgot and core.now_ms - peer.heard_ms < span_ms
         ]
-        if self.heir is not None or 2 * len(here) <= len(voters):
+        if self.heir is not None or 2 * len(alive) <= len(voters):
             return None
-        heir = max(here, key=lambda voter: self.peers[voter].match)
+        heir = max(alive, key=lambda voter: self.peers[voter].match)
         match = self.peers[heir].match
         return heir if match > core.stable_index or match == core.log.last_index else None
 
-    def _hand_over_if_ready(self) -> None:
-        """The heir has all of the log: let it stand, whoever else has heard of us lately."""
+    def _finish_transfer_if_ready(self) -> None:
+        """Let the heir campaign once it has the whole log, even if voters have heard this leader lately."""
         core = self.core
         if self.heir is not None and not self._has_abdicated:
             peer = self.peers.get(self.heir)
@@ -427,14 +431,14 @@ class Leader:
                 self._has_abdicated = True
                 core.send(TimeoutNow, self.heir)
 
-    def _give_up_handing_over(self) -> None:
-        """Go on leading; but not once the heir may stand at any moment, for then no lease holds."""
+    def _abort_transfer(self) -> None:
+        """Go on leading, or step down if the heir may campaign at any moment: then no lease holds."""
         self.heir = None
         if self._has_abdicated:
             self.core.become_follower(self.core.term)
 
-    def _leave(self) -> None:
-        """This node is no voter any more (thesis 4.2.2): let the one who is furthest take over."""
+    def _resign(self) -> None:
+        """Step down after being removed as a voter (thesis 4.2.2); let the voter with the most entries campaign."""
         core = self.core
         voters = [voter for voter in core.members.voters if voter in self.peers]
         core.send(TimeoutNow, max(voters, key=lambda voter: self.peers[voter].counted_match))

@@ -1,9 +1,9 @@
-"""LogView: what the core needs to know of a log: where it begins and ends, and of which term each entry is.  Pure.
+"""LogView: the outline of a log for the core: its begin, its end, and the term of each entry.  Pure.
 
-    appended, truncated, cut, reset --> terms by index, where two logs part, how much fits into a message
+    appended, truncated, cut, reset --> terms by index, the first difference of two logs, the entries for one message
 
-Terms are kept as runs, sizes as marks, so that a log of millions of entries costs a few words.  It knows entries as
-soon as they are in memory; what is on disk is the core's to know.  It never sees a payload.
+Terms are kept as runs, sizes as marks, so that a log of millions of entries costs a few words.  The view contains
+entries as soon as they are in memory; the core knows which ones are on disk.  It never sees a payload.
 """
 
 from bisect import bisect_left, bisect_right
@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from wakeq.protocol.raft.messages import Runs
 
-MARK_BYTES = 16 << 10  # a mark of the size stands behind about so many bytes
+MARK_BYTES = 16 << 10  # the distance between two marks, approximately
 
 
 class LogView:
-    """Invariant: entries previous_index+1 .. last_index are kept; of previous_index only the term is known."""
+    """Invariant: the entries previous_index+1 .. last_index are kept; for previous_index only the term is known."""
 
     def __init__(
         self,
@@ -25,28 +25,29 @@ class LogView:
         last_index: int | None = None,
         size_bytes: int = 0,
     ) -> None:
-        self.previous_index = previous_index
+        self.previous_index = previous_index  # the last entry before the kept ones
         self.previous_term = previous_term
         self.last_index = previous_index if last_index is None else last_index
-        self._starts = [start for start, _term in runs]
-        self._terms = [term for _start, term in runs]
+        self._starts = [start for start, _term in runs]  # first index of each run of entries of one term
+        self._terms = [term for _start, term in runs]  # its term
         self.last_term = self._terms[-1] if runs else previous_term
-        self._ends = [previous_index, self.last_index]  # indexes at which the size is known ...
-        self._sizes = [0, size_bytes]  # ... and what all entries up to there have together
+        self._ends = [previous_index, self.last_index]  # indexes at which the size is known
+        self._sizes = [0, size_bytes]  # bytes of all entries up to each of them
 
     @property
     def first_index(self) -> int:
         return self.previous_index + 1
 
-    # --- looking ----------------------------------------------------------------------------------------------------
+    # --- terms ------------------------------------------------------------------------------------------------------
 
     def term_at(self, index: int) -> int | None:
-        """Return the term of an entry, None if it is beyond the end or was cut off."""
+        """Return the term of an entry; None if it is beyond the end or was removed."""
         if index > self.last_index or index < self.previous_index:
             return None
         if index == self.previous_index:
             return self.previous_term
-        if index >= self._starts[-1]:  # nearly always
+        # This is nearly always so.
+        if index >= self._starts[-1]:
             return self.last_term
         return self._terms[bisect_right(self._starts, index) - 1]
 
@@ -63,7 +64,7 @@ class LogView:
         return tuple(runs)
 
     def first_conflict(self, first: int, last: int, runs: Runs) -> int | None:
-        """Return the first entry from first to last that is here of another term than in `runs`."""
+        """Return the first entry from first to last whose term here differs from that in `runs`."""
         last = min(last, self.last_index)
         for place, (start, term) in enumerate(runs):
             end = runs[place + 1][0] - 1 if place + 1 < len(runs) else last
@@ -73,19 +74,19 @@ class LogView:
         return None
 
     def first_of_term_at(self, index: int) -> int:
-        """Return the first entry that is kept of the term that stands at index."""
+        """Return the first kept entry that has the term of the entry at index."""
         place = bisect_right(self._starts, index) - 1
         return self._starts[place] if place >= 0 else self.first_index
 
     def last_of_term(self, term: int) -> int | None:
-        """Return the last entry of a term, None if there is none."""
+        """Return the last entry of a term; None if there is none."""
         place = bisect_left(self._terms, term)
         if place == len(self._terms) or self._terms[place] != term:
             return None
         return self._starts[place + 1] - 1 if place + 1 < len(self._starts) else self.last_index
 
     def is_covered_by(self, last_index: int, last_term: int) -> bool:
-        """Whether a log that ends so is at least as up-to-date as this one (section 5.4.1)."""
+        """Whether a log with this end is at least as up-to-date as this one (section 5.4.1)."""
         return (last_term, last_index) >= (self.last_term, self.last_index)
 
     # --- changing ---------------------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ class LogView:
                 self.append(count, term, share * count)
 
     def truncate_from(self, index: int) -> None:
-        """Forget the entries from index on."""
+        """Remove the entries from index on."""
         size_bytes = self._size_at(index - 1)
         self.last_index = index - 1
         keep = bisect_left(self._starts, index)
@@ -134,7 +135,7 @@ class LogView:
         self._sizes.append(size_bytes)
 
     def cut(self, index: int) -> None:
-        """Forget the entries up to index: they are in the state that others can be sent."""
+        """Remove the entries up to index: they are in the state, of which peers can get an image."""
         if index <= self.previous_index:
             return
         term = self.term_at(index)
@@ -151,7 +152,7 @@ class LogView:
         self.previous_index, self.previous_term = index, term
 
     def reset(self, index: int, term: int) -> None:
-        """Begin anew behind an image of the state."""
+        """Begin again behind an image of the state."""
         self.previous_index = self.last_index = index
         self.previous_term = self.last_term = term
         self._starts, self._terms = [], []
@@ -160,11 +161,11 @@ class LogView:
     # --- sizes ------------------------------------------------------------------------------------------------------
 
     def size_between(self, after: int, last: int) -> int:
-        """Return about how many bytes the entries behind `after` have, up to last."""
+        """Return the approximate size of the entries behind `after`, up to last."""
         return self._size_at(last) - self._size_at(after)
 
     def last_within(self, first: int, bytes_max: int) -> int:
-        """Return up to where the entries from first on are about so large, but at least first itself."""
+        """Return the last entry such that the entries from first on have about `bytes_max`; at least first itself."""
         limit = self._size_at(first - 1) + bytes_max
         if self._sizes[-1] <= limit:
             return self.last_index
@@ -175,7 +176,7 @@ class LogView:
         return max(first, within)
 
     def _size_at(self, index: int) -> int:
-        """Return what the entries up to index have together, between two marks by their average."""
+        """Return the size of the entries up to index; between two marks it is interpolated."""
         if index >= self.last_index:
             return self._sizes[-1]
         place = bisect_right(self._ends, index)

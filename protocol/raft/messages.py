@@ -1,9 +1,9 @@
-"""The words of the core: what nodes say to each other, and what the core asks of whoever drives it.  Plain data.
+"""The messages between nodes, and the requests of the core to its driver.  Plain data.
 
-Every message names its sender's disk and incarnation, so that what an emptied disk or a former life says is known
-for what it is.  Payloads are never in here: an Append says which entries travel, the driver puts their bytes beside
-it.  No message carries a reading of a node's own clocks.  Heartbeats and granted votes carry the cluster clock: the
-driver puts it in when they leave, and the core decides nothing by it.
+Every message names its sender's disk and incarnation, so that messages of an emptied disk or of an earlier
+incarnation are recognised.  Payloads are never in here: an Append names the entries, and the driver sends their bytes
+beside it.  No message carries a reading of a node's own clocks.  Heartbeats and granted votes carry the cluster clock:
+the driver fills it in when they leave, and the core decides nothing by it.
 """
 
 from typing import Annotated, Any, Final
@@ -12,35 +12,35 @@ import msgspec
 
 from wakeq.protocol.raft.membership import Config
 
-NUMBER_END: Final = 1 << 48  # no term, index, round or life gets there: at a million a second that takes nine years
+NUMBER_END: Final = 1 << 48  # above any term, index, round or incarnation: at a million a second it takes nine years
 DISK_MAX: Final = (1 << 63) - 1
 DiskId = Annotated[int, msgspec.Meta(ge=1, le=DISK_MAX)]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=NUMBER_END)]
-Told = tuple[tuple[DiskId, Number], ...]  # disks, and up to which committed entry each has acknowledged the log
-Runs = tuple[tuple[Number, Number], ...]  # (first index, term) of each stretch of entries of one term, in order
+Told = tuple[tuple[DiskId, Number], ...]  # (disk, last committed entry that it has acknowledged)
+Runs = tuple[tuple[Number, Number], ...]  # (first index, term) of each run of entries of one term, in order
 
 
 class HardState(msgspec.Struct, frozen=True):
-    """What must be on disk before anything that rests on it leaves this node (Figure 2: persistent state)."""
+    """The state that must be on disk before a message that rests on it leaves this node (Figure 2)."""
 
     term: int
     vote: int | None
 
 
 class Message(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What all messages have.  `term` is the sender's, but for a pre-vote: there it is the term it would stand in."""
+    """The fields of all messages.  `term` is the sender's; in a pre-vote it is the term of the election to come."""
 
     sender: int
     receiver: int
     disk_id: int  # of the sender
-    incarnation: Number  # of the sender: grows with each of its starts
+    incarnation: Number  # of the sender; grows with each of its starts
     term: Number
 
 
 class RequestVote(Message, frozen=True, gc=False, array_like=True, tag=1):
-    """RequestVote RPC (Figure 2); `pre` only asks whether it would be granted (thesis 9.6).
+    """RequestVote RPC (Figure 2); `pre` only asks whether the vote would be granted (thesis 9.6).
 
-    `forced` is set after a transfer of leadership: the living leader itself wants this election.
+    `forced` is set after a transfer of leadership: the leader itself asked for this election.
     """
 
     last_index: Number
@@ -51,17 +51,17 @@ class RequestVote(Message, frozen=True, gc=False, array_like=True, tag=1):
 
 
 class VoteAnswer(Message, frozen=True, gc=False, array_like=True, tag=2):
-    """`term` is the term that was asked for if it is granted, the voter's own if not."""
+    """`term` is the requested term if the vote is granted, otherwise the voter's own."""
 
     granted: bool
     pre: bool = False
     clock_ms: Number = 0  # the voter's cluster clock; 0: not told
-    has_heard: bool = False  # whether the voter has had it from a leader since its start
+    has_heard: bool = False  # whether a leader has told the voter that clock since its start
     acknowledged: Told = ()
 
 
 class Append(Message, frozen=True, gc=False, array_like=True, tag=3):
-    """AppendEntries RPC (Figure 2): the entries prev_index+1 .. last_index, which may be none.
+    """AppendEntries RPC (Figure 2): the entries prev_index+1 .. last_index, perhaps none.
 
     `runs` are their terms, and `configs` the memberships among them, by index.
     """
@@ -71,15 +71,16 @@ class Append(Message, frozen=True, gc=False, array_like=True, tag=3):
     last_index: Number
     runs: Runs
     commit: Number
-    size_bytes: Number = 0  # of the payloads, about
+    size_bytes: Number = 0  # of the payloads, approximately
     configs: tuple[tuple[Number, Config], ...] = ()
-    acknowledged: Told = ()  # in a probe: it is what a node that comes back hears first
+    acknowledged: Told = ()  # in a probe only: that is the first message to a node that returns
 
 
 class AppendAnswer(Message, frozen=True, gc=False, array_like=True, tag=4):
-    """`match`: the log is the leader's, and on disk, up to here.  Or `rejected`: the prev_index that is not.
+    """`match`: up to here the log equals the leader's and is on disk.  Or `rejected`: the prev_index that differs.
 
-    The hint is the term that stands there instead, with its first index; 0 and the end of the log if nothing does.
+    The hint is the first index of the term that the follower has there, with that term; behind the end of its log it is
+    the next index, and term 0.
     """
 
     match: Number
@@ -89,7 +90,7 @@ class AppendAnswer(Message, frozen=True, gc=False, array_like=True, tag=4):
 
 
 class Heartbeat(Message, frozen=True, gc=False, array_like=True, tag=5):
-    """A leader lives.  Apart from Append, so that it never waits behind data; `round` comes back in the answer."""
+    """The leader is alive.  Separate from Append, so that it never waits behind data; the answer repeats `round`."""
 
     round: Number
     commit: Number
@@ -102,7 +103,7 @@ class HeartbeatAnswer(Message, frozen=True, gc=False, array_like=True, tag=6):
 
 
 class SnapshotOffer(Message, frozen=True, gc=False, array_like=True, tag=7):
-    """InstallSnapshot RPC (Figure 13), without its data: the driver streams that under the same number."""
+    """InstallSnapshot RPC (Figure 13) without its data, which the driver streams under the same number."""
 
     index: Number
     index_term: Number
@@ -117,23 +118,23 @@ class SnapshotRefused(Message, frozen=True, gc=False, array_like=True, tag=8):
 
 
 class TimeoutNow(Message, frozen=True, gc=False, array_like=True, tag=9):
-    """Stand for election at once (thesis 3.10)."""
+    """The receiver should campaign at once (thesis 3.10)."""
 
 
 class Disowned(Message, frozen=True, gc=False, array_like=True, tag=10):
-    """The receiver's log lacks what it acknowledged, or its disk is not the one that joined: it may not vote.
+    """The receiver may not vote: its log lacks acknowledged entries, or its disk is not the one that joined.
 
-    With `removed_by` it tells instead that the receiver was removed from the cluster, by that committed entry.
+    With `removed_by` the message says instead that this committed entry removed the receiver from the cluster.
     """
 
-    disowned: int  # which disk that is: another one has nothing to do with it; 0 if it was removed
+    disowned: int  # the disk that this is about, because others are not concerned; 0 after a removal
     removed_by: Number = 0
 
 
 class Transfer(Message, frozen=True, gc=False, array_like=True, tag=11):
     """To the leader: an operator has asked the sender for another leader."""
 
-    heir: int | None  # None: whoever is furthest
+    heir: int | None  # None: the voter with the most entries
 
 
 AnyMessage = (
@@ -142,13 +143,13 @@ AnyMessage = (
 )  # fmt: skip
 
 
-# What the core asks of its driver -----------------------------------------------------------------------------------
+# Requests of the core to its driver ---------------------------------------------------------------------------------
 
 
 class Write(msgspec.Struct, frozen=True, gc=False):
-    """Of the Append just taken, put entries first_index .. last_index into the log.
+    """Put the entries first_index .. last_index of the Append just processed into the log.
 
-    If `truncate_from` is not 0, everything from there on is forgotten first, in the same order on disk.
+    If `truncate_from` is not 0, remove all entries from there on first, in the same order on disk.
     """
 
     truncate_from: int
@@ -157,14 +158,14 @@ class Write(msgspec.Struct, frozen=True, gc=False):
 
 
 class Fetch(msgspec.Struct, frozen=True, gc=False):
-    """The offered image is wanted: collect its stream, and say `fetched` or `fetch_failed`."""
+    """Receive the stream of the offered image, then call `fetched` or `fetch_failed`."""
 
     stream: int
     index: int
 
 
 class Restore(msgspec.Struct, frozen=True, gc=False):
-    """Put the fetched image in the place of state and log, and say `restored` once that is on disk."""
+    """Replace state and log by the fetched image, and call `restored` once that is on disk."""
 
     stream: int
     index: int
@@ -173,7 +174,7 @@ class Restore(msgspec.Struct, frozen=True, gc=False):
 
 
 class OwnEntry(msgspec.Struct, frozen=True, gc=False):
-    """An entry that the core itself puts into the leader's log: a no-op, or a membership."""
+    """An entry that the core itself puts into the leader's log: a no-op or a configuration."""
 
     index: int
     term: int
@@ -181,14 +182,14 @@ class OwnEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ready(msgspec.Struct, gc=False):
-    """What is to be done now.  Each part may be begun at once: nothing in here rests on another part of it.
+    """The work of the driver.  All parts may begin at once: none depends on another.
 
     Messages that rest on a save stay in the core until `saved`; acknowledgements until `stable`.
     """
 
-    save: HardState | None  # write it down, then say `saved`
-    entries: list[OwnEntry]  # put them into the log before anything that is proposed later
-    messages: list[Any]  # AnyMessage; those to one receiver stay in this order
+    save: HardState | None  # save it, then call `saved`
+    entries: list[OwnEntry]  # put them into the log before any later proposal
+    messages: list[Any]  # AnyMessage; keep their order for each receiver
     commit: int  # entries up to here may be applied
     images: list[int]  # peers that need an image of the state: call `offer_image` for each
-    reads: list[tuple[int, int]]  # (barrier, index): may be answered once index is applied
+    reads: list[tuple[int, int]]  # (barrier, index): answer the read once index is applied

@@ -1,10 +1,10 @@
-"""Pace: how fast nodes that are far behind are brought up, beside a leader that has clients to serve.  Pure.
+"""Pace: how fast peers that are far behind catch up, beside a leader that serves clients.  Pure.
 
-    moments, the length of the log --> how much may be sent to each of them until the next moment
+    moments, the length of the log --> how much may be sent to each such peer until the next moment
 
-Sending so much, and taking it, costs cores and disks that others need when they are shared, and there is time: a gap is
-closed evenly over some election timeouts, and no sooner.  What the leader appends meanwhile goes along, so nobody falls
-further behind by it.  Whom a majority needs is never held back, nor is anybody for whom clients have to wait.
+Sending and storing many entries costs cores and disks that clients may need too, and it is not urgent: a gap is closed
+evenly over some election timeouts.  Entries that the leader appends meanwhile are sent as well, so no peer falls
+further behind.  A peer that a majority needs is never slowed down, nor is a peer for which clients have to wait.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -15,38 +15,40 @@ from wakeq.protocol.raft.quorum import majority
 if TYPE_CHECKING:
     from wakeq.protocol.raft.leader import Leader
 
-ELECTIONS_TO_CATCH_UP: Final = 12  # timeouts over which a gap is closed: 8.4 s with the default
-BEHIND_BYTES_MAX: Final = 256 << 20  # while a voter that answers lacks more, the leader's driver takes no proposals
+ELECTIONS_TO_CATCH_UP: Final = 12  # election timeouts over which a gap is closed: 8.4 s with the default
+BEHIND_BYTES_MAX: Final = 256 << 20  # while a voter that answers lacks more, the leader's driver accepts no proposals
 
 
 class Pace:
-    """See the head of this file.  Far behind is who lacks more than may be under way at once."""
+    """A peer is far behind if it lacks more than may be under way at once."""
 
     def __init__(self, leader: "Leader") -> None:
         self._leader = leader
-        self._looked_ms = leader.core.now_ms
-        self._looked_index = leader.core.log.last_index
+        self._ticked_ms = leader.core.now_ms  # the last tick
+        self._ticked_index = leader.core.log.last_index  # the end of the log at that tick
 
     def tick(self, now_ms: int) -> None:
-        """Let those who are far behind have their share of the time that has passed."""
+        """Give each peer that is far behind its share for the time that has passed."""
         log, whole_ms = self._leader.core.log, ELECTIONS_TO_CATCH_UP * self._leader.core.settings.election_ms
-        span_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
-        appended_bytes = log.size_between(self._looked_index, log.last_index)
-        self._looked_index = log.last_index
+        span_ms, self._ticked_ms = now_ms - self._ticked_ms, now_ms
+        appended_bytes = log.size_between(self._ticked_index, log.last_index)
+        self._ticked_index = log.last_index
         for node_id, peer in self._leader.peers.items():
-            if self.look(node_id, peer):
-                share_bytes = peer.gap_bytes * span_ms // whole_ms + 1  # the smallest gap is closed too
+            if self.update(node_id, peer):
+                # Add 1, so that the smallest gap is closed too.
+                share_bytes = peer.gap_bytes * span_ms // whole_ms + 1
                 peer.allowance_bytes += appended_bytes + share_bytes
 
-    def look(self, node_id: int, peer: Progress) -> bool:
-        """See whether a peer is brought up at leisure from now on; return whether it is."""
+    def update(self, node_id: int, peer: Progress) -> bool:
+        """Decide again whether a peer is slowed down; return whether it is."""
         lacks_bytes = self._lacks_bytes(peer.next)
         is_near = lacks_bytes <= self._far_bytes or peer.mode is not Mode.REPLICATE
         if is_near or self._is_needed(node_id, lacks_bytes):
             peer.gap_bytes = 0
         elif not peer.gap_bytes:
             peer.gap_bytes = lacks_bytes
-            peer.allowance_bytes = -self._lacks_bytes(self._looked_index + 1)  # it is within the gap
+            # The entries since the last tick are part of the gap; the next tick adds them once more.
+            peer.allowance_bytes = -self._lacks_bytes(self._ticked_index + 1)
         return peer.gap_bytes > 0
 
     @property
@@ -58,7 +60,7 @@ class Pace:
         return log.size_between(next_index - 1, log.last_index)
 
     def _is_needed(self, node_id: int, lacks_bytes: int) -> bool:
-        """Whether nothing may be committed, or proposed, without this one; or it is being handed leadership."""
+        """Whether commits or proposals wait for this peer, or leadership is being transferred to it."""
         leader, voters = self._leader, self._leader.core.members.voters
         if node_id in voters and lacks_bytes > BEHIND_BYTES_MAX:
             return True
@@ -66,7 +68,7 @@ class Pace:
         return others < majority(len(voters)) or node_id == leader.heir
 
     def _keeps_up(self, voter: int) -> bool:
-        """Whether a voter has about all of the log, and was heard as lately as a majority must be for a lease."""
+        """Whether a voter has nearly all of the log, and was heard as recently as a lease requires."""
         core = self._leader.core
         if voter == core.me.node_id:
             return True

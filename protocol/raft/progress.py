@@ -1,12 +1,13 @@
-"""Progress: how far one peer is, as its leader knows it, and how much may be under way to it.  Pure.
+"""Progress: the leader's view of the log of one peer, and of the messages under way to it.  Pure.
 
-    sent, accepted, rejected, restarted --> what to send next, whether now
+    sent, accepted, rejected, restarted --> the next entry to send, and whether to send it now
 
-    PROBE      where its log parts from ours is not known: one message at a time, until one is accepted
-    REPLICATE  it follows: messages go out without waiting, as many as the window takes
-    SNAPSHOT   it needs what was cut off: nothing is sent until an image has arrived there
+    PROBE      it is not known where the peer's log differs: one message at a time, until one is accepted
+    REPLICATE  the peer follows: messages go out without waiting, as many as the window allows
+    SNAPSHOT   the peer needs entries that were removed: nothing is sent until an image has arrived there
 
-Invariant: match < next; match is what the peer has on disk (Figure 2: matchIndex, nextIndex), it never falls.
+Invariant: match < next.  `match` is the last entry on the disk of the peer (Figure 2: matchIndex, nextIndex); it never
+falls.
 """
 
 from collections import deque
@@ -16,7 +17,7 @@ import msgspec
 
 
 class Window(msgspec.Struct, frozen=True):
-    """How much may be under way to one peer, and how much one message carries."""
+    """The limits of one message and of all messages under way to one peer."""
 
     append_bytes: int = 256 << 10
     flying_bytes: int = 4 << 20
@@ -30,7 +31,7 @@ class Mode(Enum):
 
 
 class Progress:
-    """See the head of this file."""
+    """The state of one peer at its leader."""
 
     __slots__ = (
         "_flights", "_flying_bytes", "_match_at_answer", "_sent_after", "_window", "acked_in", "allowance_bytes",
@@ -40,34 +41,34 @@ class Progress:
 
     def __init__(self, next_index: int, window: Window, now_ms: int, since_round: int) -> None:
         self.mode = Mode.PROBE
-        self.match = 0
-        self.next = next_index
+        self.match = 0  # last entry known to be on the peer's disk
+        self.next = next_index  # first entry to be sent
         self.probing = False  # a probe is under way
-        self.round = 0  # the last heartbeat round that it answered
-        self.heard_ms = now_ms  # when it last said something
-        self.moved_ms = now_ms  # when it last had everything, or acknowledged something new
-        self.since_round = since_round  # rounds behind this one were begun when it was a member
-        self.disk_id = 0  # what it says its disk is, once it has said something
-        self.acked_in = 0  # its incarnation when it reached `match`
-        self.forgot = False  # it lost what it had acknowledged, and counts for nothing until it shows it again
-        self.stream = 0  # of the image that was offered; 0 while none is
-        self.snapshot_index = 0
-        self.gap_bytes = 0  # what it lacked when it was found to be far behind: that is closed at leisure; 0: it is not
-        self.allowance_bytes = 0  # while it is: what may be sent now
+        self.round = 0  # the last heartbeat round that the peer answered
+        self.heard_ms = now_ms  # the last message from the peer
+        self.moved_ms = now_ms  # when the peer last had all entries, or acknowledged new ones
+        self.since_round = since_round  # later rounds began when the peer was already a member
+        self.disk_id = 0  # from the peer's messages; 0 before the first one
+        self.acked_in = 0  # the peer's incarnation when it reached `match`
+        self.forgot = False  # the peer lost acknowledged entries; it does not count until it has them again
+        self.stream = 0  # of the offered image; 0 while none is offered
+        self.snapshot_index = 0  # the entry that the peer's image must reach
+        self.gap_bytes = 0  # lacking when the peer was found far behind; closed slowly (see `Pace`); 0: not slowed down
+        self.allowance_bytes = 0  # may be sent now, while `gap_bytes` is not 0
         self._window = window
         self._flights: deque[tuple[int, int]] = deque()  # (last index, bytes) of each message not answered
-        self._flying_bytes = 0
-        self._match_at_answer = 0
-        self._sent_after = 0
+        self._flying_bytes = 0  # of all of them
+        self._match_at_answer = 0  # `match` at the last answer to a heartbeat
+        self._sent_after = 0  # the heartbeat round before the last message
 
     @property
     def counted_match(self) -> int:
-        """What it has, for a majority."""
+        """`match` as it counts for a majority."""
         return 0 if self.forgot else self.match
 
     @property
     def counted_round(self) -> int:
-        """What it answered, for a majority."""
+        """`round` as it counts for a majority."""
         return 0 if self.forgot else self.round
 
     def may_send(self) -> bool:
@@ -79,7 +80,7 @@ class Progress:
         return self.mode is Mode.PROBE and not self.probing
 
     def sent(self, last_index: int, size_bytes: int, after_round: int) -> None:
-        """Note a message with the entries from `next` to last_index, if any, and the heartbeat that went before it."""
+        """Note a message with the entries from `next` to last_index, and the heartbeat round before it."""
         self._sent_after = after_round
         if self.mode is Mode.PROBE:
             self.probing = True
@@ -90,9 +91,10 @@ class Progress:
             self.next = last_index + 1
 
     def accepted(self, match: int, incarnation: int) -> bool:
-        """Its log is ours, on disk, up to `match`; return whether that is news."""
+        """Note that the peer's log equals the leader's up to `match` and is on disk; return whether that is news."""
+        # The right disk is back, or an image was installed.
         if match >= self.match:
-            self.forgot = False  # the right disk is there again, or an image has come
+            self.forgot = False
         is_news = match > self.match
         if is_news:
             self.match, self.acked_in = match, incarnation
@@ -106,12 +108,12 @@ class Progress:
         return is_news
 
     def rejected(self, previous: int, next_index: int, incarnation: int) -> bool:
-        """Its log parts from ours at `previous` or before; what it says suggests to go on with next_index.
+        """Note that the peer's log differs at `previous` or before; its hint is to go on with next_index.
 
-        Return whether it has lost what it had acknowledged.
+        Return whether the peer has lost entries that it had acknowledged.
         """
         if previous <= self.match:
-            # What is acknowledged is on disk there, so this is an old answer; or it has lost its disk (R11).
+            # Acknowledged entries are on the peer's disk, so this is an old answer; or the peer lost its disk (R11).
             if incarnation <= self.acked_in:
                 return False
             self._begin(Mode.PROBE)
@@ -123,7 +125,7 @@ class Progress:
         return False
 
     def answered_heartbeat(self, number: int) -> bool:
-        """It lives.  Return whether something seems lost that was sent before this round: nothing has moved since."""
+        """Note an answer; return whether a message seems lost: one is under way, and `match` has not changed."""
         self.round = max(self.round, number)
         if number <= self._sent_after:
             return False
@@ -133,16 +135,16 @@ class Progress:
         return is_stuck
 
     def probe(self, kept_after: int, last_index: int) -> None:
-        """Begin again behind what it has for certain: its connection or its life has ended.
+        """Begin again behind `match`: the peer's connection or incarnation has ended.
 
-        If nothing of the log that is kept is certain, ask at its end: the refusal will say where to go on, and
-        whether an image is needed at all.
+        If `match` is below the entries that are kept, probe at the end of the log: the rejection says where to go on,
+        and whether the peer needs an image at all.
         """
         self._begin(Mode.PROBE)
         self.next = (self.match if self.match > kept_after else last_index) + 1
 
     def await_image(self, index: int) -> None:
-        """It can go on only once it has everything up to index."""
+        """Send nothing until the peer has an image of all entries up to `index`."""
         self._begin(Mode.SNAPSHOT)
         self.snapshot_index = index
 

@@ -1,6 +1,6 @@
-"""Quorum: what a majority has said or reached.  Pure.
+"""Quorum: the result that a majority supports.  Pure.
 
-    one value for each voter --> the verdict of the majority
+    one value for each voter --> the result of the majority
 
 Learners are never among the values.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 
 def majority(voters: int) -> int:
-    """Return how many of so many voters are more than half."""
+    """Return the least number of voters that is more than half of all."""
     return voters // 2 + 1
 
 
@@ -20,7 +20,7 @@ def agreed(values: Iterable[int]) -> int:
 
 
 def verdict(voters: Sequence[int], ballots: Mapping[int, bool]) -> bool | None:
-    """Return True once a majority has granted, False once it no longer can, None while it is open."""
+    """Return True once a majority has granted, False once it no longer can, None until then."""
     needed = majority(len(voters))
     granted = sum(ballots.get(voter) is True for voter in voters)
     refused = sum(ballots.get(voter) is False for voter in voters)

@@ -1,4 +1,4 @@
-"""Settings: who a node of the cluster is, and by which spans and sizes all of them go.  Plain data."""
+"""Settings: the identity of a node, and the time spans and sizes that all nodes share.  Plain data."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from wakeq.protocol.raft.progress import Window
 
 
 class Me(msgspec.Struct, frozen=True):
-    """Who this node is: its number, its disk (drawn when that was made), and its life (each has a higher number)."""
+    """This node: its number, its disk (a random number, drawn once), and its incarnation (higher at each start)."""
 
     node_id: int
     disk_id: int
@@ -14,9 +14,10 @@ class Me(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The same on every node.  A heartbeat goes out at least five times within an election timeout."""
+    """The same on every node.  At least five heartbeats are sent within an election timeout."""
 
-    election_ms: int = 1_000  # nobody is voted for so long after a leader was heard; elections begin up to twice later
+    # No vote is granted for this long after a leader was heard; a follower campaigns after once to twice this time.
+    election_ms: int = 1_000
     heartbeat_ms: int = 100
     window: Window = Window()
 

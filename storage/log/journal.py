@@ -1,12 +1,12 @@
 """Journal: the history that is kept behind the log (docs/files.md, "journal/").
 
     segments that the log no longer needs --> journal/raft.log.<first index>, until they are too old or too many
-    what became of the entries            --> journal/outcomes.<first index>, as long as there are segments to tell of
+    outcomes of the entries               --> journal/outcomes.<first index>, as long as segments are left to explain
 
-Belongs to threads: segments to the one that writes the log, outcomes to the one that writes the state; when the disk is
-needed for more, another thread removes segments meanwhile.  A segment is moved, never copied or opened; nobody waits
-for what is written here.  Must never hold up or fail what the broker promises because history cannot be kept: only the
-errors of a broken disk rise.  On a full one history is given up.
+Segments belong to the thread that writes the log, outcomes to the thread that writes the state.  When the disk is
+needed for other data, another thread may remove segments at the same time.  A segment is moved, never copied or opened,
+and no client waits for a write here.  The journal must never delay or fail a promise of the broker: on a full disk the
+history is dropped, and only the errors of a broken disk are raised.
 """
 
 import logging
@@ -20,7 +20,7 @@ from typing import NamedTuple
 from wakeq.protocol.errors import SyncFailed
 from wakeq.protocol.log.format import Identity
 from wakeq.protocol.log.outcomes import Outcomes, encode_header, encode_record
-from wakeq.storage.files import MODE, sync_data, sync_directory, sync_failed, write_all
+from wakeq.storage.files import MODE, remove_file, sync_data, sync_directory, sync_failed, write_all
 
 FOLDER_MODE = 0o700
 DIGITS = "[0-9]" * 19
@@ -31,7 +31,7 @@ logger = logging.getLogger("wakeq.journal")
 
 
 class Keep(NamedTuple):
-    """How much history is kept: for so long and so many bytes, whichever is less; 0 of either is none."""
+    """How much history is kept: by age and by size, whichever is reached first; 0 of either keeps none."""
 
     seconds: int
     bytes: int
@@ -42,19 +42,19 @@ class Keep(NamedTuple):
 
 
 class Journal:
-    """Segments on their way out."""
+    """The segments that left the log."""
 
     def __init__(self, directory: Path, keep: Keep, now_s: Callable[[], float]) -> None:
         self.directory = directory
         self.keep = keep
-        self._now_s = now_s
+        self._now_s = now_s  # Unix time
         make_folder(directory)
 
     def size_bytes(self) -> int:
         return sum(stat.st_size for _, stat in self._found())
 
     def take(self, path: Path) -> None:
-        """Take a segment out of the log's directory: afterwards it is here, or gone if nothing is kept."""
+        """Move a segment out of the log's directory into the journal, or delete it if no history is kept."""
         if self.keep.anything:
             try:
                 self._move_here(path)
@@ -62,8 +62,8 @@ class Journal:
             except SyncFailed as error:
                 if not error.is_full:
                     raise
-                logger.warning("the disk is full: a segment is not kept as history: %s", error)
-        _remove(path)
+                logger.warning("the disk is full: deleting a segment instead of keeping it as history: %s", error)
+        remove_file(path)
 
     def _move_here(self, path: Path) -> None:
         try:
@@ -73,31 +73,32 @@ class Journal:
         sync_directory(self.directory)
 
     def trim(self) -> None:
-        """Remove what is too old or too much, the oldest first; a segment was last written when it was sealed."""
+        """Remove segments, the oldest first, until age and size are within `keep`."""
         found = self._found()
-        held = sum(stat.st_size for _, stat in found)
+        kept_bytes = sum(stat.st_size for _, stat in found)
         oldest_s = self._now_s() - self.keep.seconds
         for path, stat in found:
-            if self.keep.anything and held <= self.keep.bytes and stat.st_mtime >= oldest_s:
+            # A segment was last written when it was sealed.
+            if self.keep.anything and kept_bytes <= self.keep.bytes and stat.st_mtime >= oldest_s:
                 break
-            _remove(path)
-            held -= stat.st_size
+            remove_file(path)
+            kept_bytes -= stat.st_size
 
     def clear(self) -> int:
-        """Remove all segments: the disk is needed for more than history.  Return how many there were."""
+        """Remove all segments, because the disk is needed for other data; return how many there were."""
         return remove_segments(self.directory)
 
     def forget_outcomes(self, log_first_index: int) -> None:
-        """Remove the outcomes of entries that neither the journal nor the log has any more."""
+        """Remove the outcomes of entries that are neither in the journal nor in the log any more."""
         segments = _segments(self.directory)
         first = _index_of(segments[0]) if segments else log_first_index
         outcomes = sorted(self.directory.glob(OUTCOMES_PREFIX + DIGITS))
         for path, following in pairwise(outcomes):
             if _index_of(following) <= first:
-                _remove(path)
+                remove_file(path)
 
     def _found(self) -> list[tuple[Path, os.stat_result]]:
-        """Return the segments with what is known of them; one that is removed in this moment is not there."""
+        """Return the segments, oldest first, without those that another thread removes at the same time."""
         found = []
         for path in _segments(self.directory):
             with suppress(FileNotFoundError):
@@ -106,21 +107,21 @@ class Journal:
 
 
 class OutcomeFiles:
-    """Appends what became of entries.  A record that lists all queues begins a new file."""
+    """The outcomes of entries, one record after the other.  A record that lists all queues begins a new file."""
 
     def __init__(self, directory: Path, identity: Identity) -> None:
         self._directory = directory
         self._identity = identity
-        self._path = directory
-        self._descriptor = -1
-        self._end = 0
-        self._gave_up = False  # the disk was full; until all queues are listed again nothing is written
+        self._path = directory  # of the open file
+        self._descriptor = -1  # while no file is open
+        self._end = 0  # offset behind its last record
+        self._gave_up = False  # the disk was full; nothing is written until a record lists all queues again
         make_folder(directory)
 
     def write(self, outcomes: Outcomes) -> None:
-        """Append one record, and sync it: the state comes behind it, and says that all before was told.
+        """Append and sync one record.  The state is flushed after it, so the state never runs ahead of the outcomes.
 
-        A full disk costs history, and what of it was kept may give the state the room that it needs.
+        On a full disk history is dropped: the state may need the room.
         """
         if self._gave_up and not outcomes.lists_all:
             return
@@ -143,7 +144,7 @@ class OutcomeFiles:
         sync_data(self._descriptor, self._path)
 
     def _begin(self, first_index: int) -> None:
-        """Begin a file; one of that name is of a cut that did not come to its end, and is made again."""
+        """Begin a file.  An existing one of that name belongs to a flush that a crash interrupted."""
         self.close()
         self._path = self._directory / f"{OUTCOMES_PREFIX}{first_index:019d}"
         try:
@@ -157,16 +158,17 @@ class OutcomeFiles:
         sync_directory(self._directory)
 
     def _give_up(self, error: SyncFailed) -> None:
-        """Keep no history any more; a record that was written in part is what a crash leaves, and readers know that."""
+        """Stop keeping history.  Readers accept a record that was written in part: a crash leaves one too."""
         is_news, self._gave_up = not self._gave_up, True
+        # Readers do not accept a file without a header.
         if self._descriptor >= 0 and not self._end:
-            _remove(self._path)  # it has no header
+            remove_file(self._path)
         self.close()
         removed = remove_segments(self._directory)
         if is_news:
             logger.warning(
-                "the disk is full: %d segments of the journal were removed, and what becomes of entries is not "
-                "recorded before the next segment of the log: %s",
+                "the disk is full: removed %d segments of the journal; the outcomes of entries are not recorded until "
+                "the next segment of the log begins: %s",
                 removed,
                 error,
             )
@@ -188,19 +190,12 @@ def remove_segments(directory: Path) -> int:
     """Remove all segments of a journal; return how many there were."""
     segments = _segments(directory)
     for path in segments:
-        _remove(path)
+        remove_file(path)
     return len(segments)
 
 
 def _segments(directory: Path) -> list[Path]:
     return sorted(directory.glob(SEGMENT_PREFIX + DIGITS))
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        raise sync_failed(path, "remove", error) from error
 
 
 def _index_of(path: Path) -> int:

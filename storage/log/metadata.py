@@ -1,14 +1,14 @@
-"""Metadata: `raft.metadata`, what a node must never forget about its own promises (docs/files.md).
+"""Metadata: `raft.metadata`, the promises that a node must never forget (docs/files.md).
 
-    in   term, vote, the highest index known to be committed, the node's incarnation
-         (and the number of the disk, drawn once: by it the others know a data directory that was emptied),
-         where the cluster clock stood beside the clocks of the machine,
-         which disks of the cluster have acknowledged what
+    in   term, vote, the highest index known to be committed, the node's incarnation,
+         the number of the disk, drawn once, by which other nodes recognise a data directory that was emptied,
+         the cluster clock beside the clocks of the machine,
+         up to which entry each disk of the cluster has acknowledged the log
     out  the same after any crash
 
-Two checksummed slots with equal content, each a page of its own.  A save writes and syncs the first, then the
-second: a torn write spoils one and leaves the other, and a slot that rots later has its twin.  Never goes on
-after a write or sync that failed, and never takes a vote from a slot that does not fit.
+The file has two checksummed slots with equal content, each a page of its own.  A save writes and syncs the first slot,
+then the second: a torn write spoils one and leaves the other, and a slot that rots later has its twin.  Metadata never
+goes on after a write or sync that failed, and never reads a vote from a slot with a wrong checksum.
 """
 
 import os
@@ -33,11 +33,11 @@ NAME = "raft.metadata"
 VERSION = 5
 # marker, version, sequence, cluster, node, voted or not, vote, term, committed, incarnation, disk,
 # then the mark of the clock: cluster clock, wall clock, time since the boot, boot;
-# then of each disk its number, and up to which committed entry it has the log; zeros behind the last one
+# then for each disk its number and the last committed entry that it has; zeros behind the last disk
 SLOT = Struct(f">4siQ16si?3xiQQQQQQQ16s{2 * DISKS_MAX}Q")
 CLOCK_FIELDS = len(Mark._fields)
 SLOT_BYTES = SLOT.size + 4
-SLOT_OFFSETS = (0, 4096)  # pages of their own: no torn write reaches both
+SLOT_OFFSETS = (0, 4096)  # on separate pages, so that no torn write reaches both
 FILE_BYTES = 8192
 RESTORE = (
     "the file was not changed; a node that forgot its vote may not vote: "
@@ -46,7 +46,7 @@ RESTORE = (
 
 
 class _Keep:
-    """Stands for a field that a save leaves as it is; None is a vote of its own: no vote."""
+    """Stands for a field that a save does not change; None cannot, because it means "no vote"."""
 
 
 KEEP: Final = _Keep()
@@ -55,14 +55,14 @@ NO_MARK: Final = Mark(0, 0, 0, b"")
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Invariant: term and committed never fall; vote is of this term."""
+    """Invariant: term and committed never fall; the vote belongs to this term."""
 
     term: int = 0
     vote: int | None = None  # 0 is a node
     committed: int = 0
     incarnation: int = 0
-    disk_id: int = 0  # never 0 in a file
-    clock: Mark | None = None  # None: none was kept, or an operator has had it forgotten
+    disk_id: int = 0  # tells this data directory from all others ever made for its node; never 0 in a file
+    clock: Mark | None = None  # None: none was saved, or an operator reset it
     acknowledged: Told = ()  # by the disks of the cluster
 
 
@@ -72,18 +72,18 @@ class Metadata:
     def __init__(self, path: Path, descriptor: int, identity: Identity, sequence: int, state: State) -> None:
         self.path = path
         self.identity = identity
-        self.state = state
-        self.recovered = ""  # what opening had to mend, for the log
+        self.state = state  # on disk
+        self.recovered = ""  # a line for the log if opening repaired a slot
         self._descriptor = descriptor
-        self._sequence = sequence
-        self._failure = ""
+        self._sequence = sequence  # of the slots on disk; each save adds one
+        self._failure = ""  # the first failed write or sync; nothing is saved afterwards
 
     @classmethod
     def open(cls, path: Path, identity: Identity | None, *, read_only: bool = False) -> Self:
-        """Open the file, or make it.  With one good slot the other is mended; with none it is refused."""
+        """Open the file, or create it.  One good slot is enough to repair the other; a file without any is refused."""
         if not read_only and (not path.exists() or path.stat().st_size == 0):
             assert identity is not None
-            replace_durably(path, _file(identity, 1, State(disk_id=_drawn())))
+            replace_durably(path, _file(identity, 1, State(disk_id=_new_disk_id())))
         descriptor = open_file(path, os.O_RDONLY if read_only else os.O_RDWR)
         try:
             _check_length(path, os.fstat(descriptor).st_size)
@@ -91,40 +91,11 @@ class Metadata:
             check_identity(path, 16, found, identity)
             metadata = cls(path, descriptor, found, sequence, state)
             if bad is not None and not read_only:
-                metadata._mend(bad)
+                metadata._repair(bad)
             return metadata
         except BaseException:
             os.close(descriptor)
             raise
-
-    @property
-    def term(self) -> int:
-        return self.state.term
-
-    @property
-    def vote(self) -> int | None:
-        return self.state.vote
-
-    @property
-    def committed(self) -> int:
-        return self.state.committed
-
-    @property
-    def incarnation(self) -> int:
-        return self.state.incarnation
-
-    @property
-    def disk_id(self) -> int:
-        """The number of this data directory among all that were ever made for its node."""
-        return self.state.disk_id
-
-    @property
-    def clock(self) -> Mark | None:
-        return self.state.clock
-
-    @property
-    def acknowledged(self) -> Told:
-        return self.state.acknowledged
 
     def save(
         self,
@@ -134,7 +105,7 @@ class Metadata:
         committed: int | None = None,
         acknowledged: Told | None = None,
     ) -> None:
-        """Make a change durable; when this returns, it is.  A new term without a vote has none."""
+        """Make a change durable before returning.  A new term without a vote clears the old vote."""
         state = self.state
         if term is not None and term != state.term:
             assert term > state.term, f"term {term} after {state.term}"
@@ -144,20 +115,20 @@ class Metadata:
         if committed is not None:
             state = replace(state, committed=max(committed, state.committed))
         if acknowledged is not None:
-            assert len(acknowledged) <= DISKS_MAX, "bounded where they are gathered"
+            assert len(acknowledged) <= DISKS_MAX, "`Acknowledged` must bound the number of disks"
             state = replace(state, acknowledged=acknowledged)
         self._write(state)
 
     def begin_incarnation(self, now_ms: int) -> int:
-        """Number this life of the node above those before, so that its peers can tell older messages from newer ones.
+        """Number this start of the node above all earlier ones; peers use it to recognise older messages.
 
-        It is the moment of the start, for a count is set back with the disk: then two lives would have one number.
+        The number is the time of the start: a restored copy of the disk would repeat a plain count.
         """
         self._write(replace(self.state, incarnation=max(self.state.incarnation + 1, now_ms)))
         return self.state.incarnation
 
     def keep_clock(self, mark: Mark | None) -> None:
-        """Make it durable where the cluster clock stands; None: the next start begins with the wall clock."""
+        """Save the cluster clock; with None the next start begins with the wall clock."""
         self._write(replace(self.state, clock=mark))
 
     def close(self) -> None:
@@ -176,7 +147,7 @@ class Metadata:
         self.state = state
 
     def _put(self, slot: bytes, offsets: Sequence[int] = SLOT_OFFSETS) -> None:
-        """Write both slots, one after the other: at every moment one of them is whole."""
+        """Write both slots, one after the other, so that one of them is whole at every moment."""
         try:
             for offset in offsets:
                 write_all(self._descriptor, slot, offset, self.path)
@@ -185,9 +156,9 @@ class Metadata:
             self._failure = str(error)
             raise
 
-    def _mend(self, bad: int) -> None:
-        """Write the good slot over the one at offset `bad`, which a crash has torn or the disk has spoilt."""
-        # The bad slot comes first: until it is on disk, the good one is all that there is.
+    def _repair(self, bad: int) -> None:
+        """Write the good slot over the one at offset `bad`, which was torn by a crash or spoilt by the disk."""
+        # The bad slot comes first: until it is on disk, the good one is the only copy.
         good = [offset for offset in SLOT_OFFSETS if offset != bad]
         self._put(_slot(self.identity, self._sequence, self.state), (bad, *good))
         self.recovered = (
@@ -214,10 +185,11 @@ def _file(identity: Identity, sequence: int, state: State) -> bytes:
 
 
 def _newest(read: Callable[[int, int], bytes], path: Path) -> tuple[Identity, int, State, int | None]:
-    """Return identity, sequence and state of the newer good slot, and the offset of the other if that is not alike."""
+    """Return identity, sequence and state of the newer good slot, and the offset of the other slot if it differs."""
     slots = [read(offset, SLOT_BYTES) for offset in SLOT_OFFSETS]
+    # Every write puts the same eight bytes here, so no crash can tear them: another program wrote others.
     if any(slots[0][:8]):
-        _check_front(path, slots[0])  # no crash tears what every write puts there alike: somebody else wrote this
+        _check_front(path, slots[0])
     good = [(SLOT.unpack_from(slot)[2], slot) for slot in slots if _is_whole(slot)]
     if not good:
         expected = "at least one whole slot"
@@ -246,12 +218,13 @@ def _mark(cluster_ms: int, wall_ms: int, boot_ms: int, boot_id: bytes) -> Mark |
     return Mark(cluster_ms, wall_ms, boot_ms, boot_id if any(boot_id) else b"") if cluster_ms else None
 
 
-def _drawn() -> int:
+def _new_disk_id() -> int:
     return secrets.randbits(63) or 1
 
 
 def _check_length(path: Path, size: int) -> None:
-    if size > FILE_BYTES:  # one that is too short has lost a slot
+    # A file that is too short has lost a slot, and the other may be whole.
+    if size > FILE_BYTES:
         expected = f"a file of {FILE_BYTES} bytes"
         raise DamagedFile(path, FILE_BYTES, found=f"one of {size}", expected=expected, hint=RESTORE)
 

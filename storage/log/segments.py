@@ -1,9 +1,9 @@
-"""Sealed segments: the log's full files, found, checked and named (docs/files.md, "raft.log").
+"""Sealed segments: the full files of the log, found, checked and named (docs/files.md, "raft.log").
 
-    in   the consensus directory, whose identity it must be
+    in   the consensus directory, and the identity that it must have
     out  sealed segments in log order; or DamagedFile with offset and reason
 
-Never changes a sealed segment.  What it refuses, it leaves as it found it.
+A sealed segment never changes.  A file that is refused stays as it was.
 """
 
 import os
@@ -32,8 +32,8 @@ RESTORE = "the file was not changed: restore the data directory from a copy or f
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
-    """A full segment, never written again.  `footer.notes` is left on disk."""
+class SealedSegment:
+    """A full segment, never written again.  The notes of its footer stay on disk only."""
 
     path: Path
     header: SegmentHeader
@@ -42,7 +42,7 @@ class Sealed:
 
 
 def reader(descriptor: int, path: Path) -> Read:
-    """Return a function that reads at an offset, and says which file could not be read."""
+    """Return a function that reads at an offset; its error names the file."""
 
     def read(offset: int, size: int) -> bytes:
         try:
@@ -79,8 +79,8 @@ def sealed_paths(directory: Path) -> list[Path]:
     return sorted(directory.glob(f"{ACTIVE_NAME}.{'[0-9]' * 19}"))
 
 
-def load_sealed(path: Path, identity: Identity | None, *, verify: bool) -> Sealed:
-    """Return a sealed segment whose header and footer fit; with verify, every record is checked too."""
+def load_sealed(path: Path, identity: Identity | None, *, verify: bool) -> SealedSegment:
+    """Return a sealed segment after checking its header and footer; with `verify`, every record too."""
     descriptor = open_file(path, os.O_RDONLY)
     try:
         read = reader(descriptor, path)
@@ -93,8 +93,8 @@ def load_sealed(path: Path, identity: Identity | None, *, verify: bool) -> Seale
         if footer.first_index != header.first_index or footer.last_index - footer.first_index + 1 != footer.count:
             raise damaged(path, footer.offset, found="counts that contradict the header", expected="its own footer")
         if verify:
-            verify_blocks(path, read, header, footer)
-        return Sealed(path, header, replace(footer, notes=b""), size)
+            _verify_blocks(path, read, header, footer)
+        return SealedSegment(path, header, replace(footer, notes=b""), size)
     finally:
         os.close(descriptor)
 
@@ -110,8 +110,8 @@ def _read_footer(path: Path, read: Read, size: int, seed: int) -> Footer:
     return footer
 
 
-def verify_blocks(path: Path, read: Read, header: SegmentHeader, footer: Footer) -> None:
-    """Check every block's CRC; where one is wrong, walk it to name the record."""
+def _verify_blocks(path: Path, read: Read, header: SegmentHeader, footer: Footer) -> None:
+    """Check the CRC of every block; read a wrong block record by record to name the bad one."""
     ends = [block.offset for block in footer.blocks[1:]] + [footer.offset]
     for block, end in zip(footer.blocks, ends, strict=True):
         if block_crc(read, block.offset, end) == block.crc:
@@ -133,8 +133,9 @@ def block_crc(read: Read, start: int, end: int) -> int:
     value = 0
     while start < end:
         chunk = read(start, min(BLOCK_BYTES, end - start))
+        # The file is shorter than its footer says; no CRC is negative.
         if not chunk:
-            return -1  # the file is shorter than its footer says
+            return -1
         value = crc32(chunk, value)
         start += len(chunk)
     return value

@@ -1,6 +1,8 @@
-"""What queues hand over becomes one cut of the state store, and the state store becomes ledgers again.
+"""Checkpoints: the changes of queues become one checkpoint of the state store, and records become queues again.
 
-Pure but for the store that it is given.  Runs in the thread of the store, never on the loop.
+    parts of queues --> make_cut --> a checkpoint          a view of the store --> load_queues --> queues
+
+Apart from the store that it is given, this file is pure.  It runs in the thread of the store, never on the loop.
 """
 
 import struct
@@ -23,52 +25,52 @@ from wakeq.protocol.raft.membership import Config
 from wakeq.protocol.uid import NUMBER_MAX, QUEUE_ID_MAX, UidMaker, prefix
 from wakeq.storage.state.pairs import Pairs
 from wakeq.storage.state.store import (
-    CUT_TABLES,
+    CHECKPOINT_TABLES,
     DEDUP,
     GRAVES,
     INDEX,
     MESSAGES,
     QUEUES,
-    Cut,
+    Checkpoint,
     Store,
     View,
-    sealed,
-    unsealed,
+    with_checksum,
+    without_checksum,
 )
 
 KEY = struct.Struct(">QQ")
 ID = struct.Struct(">Q")
-ASIDE_BIT = 1 << 63  # a QUEUES key with this bit names an entry that was set aside, not a queue
-MEMBERS_KEY = b"\xff" * 8  # in QUEUES: who belongs to the cluster, since which entries; no id is as high
+SKIPPED_BIT = 1 << 63  # a QUEUES key with this bit is the index of a skipped entry, not the id of a queue
+MEMBERS_KEY = b"\xff" * 8  # in QUEUES: the members of the cluster, by entry; no id is as high
 BY_ID, BY_SESSION, BY_ALIAS = b"i", b"s", b"a"
 STAGED_KINDS = frozenset(map(str.encode, STAGED_TYPES))
 
 
 class _Named(msgspec.Struct):
-    """What every QUEUES record of a queue says."""
+    """The field that every QUEUES record of a queue has."""
 
     name: str
 
 
 class Part(NamedTuple):
-    """One queue's share of a cut."""
+    """The changes of one queue in a checkpoint."""
 
     name: str
     queue_id: int
-    fresh: Sequence[Stretch]  # in the order of their numbers
-    moments: Sequence[tuple[int, int]]  # of their publication: from which number on, and when
-    aliases: Mapping[int, str]  # uids of imported messages among the fresh ones
-    columns: Mapping[int, tuple[int, int]]  # fresh numbers with a due or expiry moment
-    sides: Mapping[int, Side]  # of fresh ones
-    rewrites: Mapping[str, Side]  # stored rows, by uid
-    gone: Sequence[int]  # stored messages that left; the delta names those that were imported
+    fresh: Sequence[Stretch]  # new messages, in the order of their numbers
+    moments: Sequence[tuple[int, int]]  # (first number, time of publication) of the new messages
+    aliases: Mapping[int, str]  # uids of imported messages among the new ones
+    columns: Mapping[int, tuple[int, int]]  # (due, expiry) of new messages that have either
+    sides: Mapping[int, Side]  # of new messages
+    rewrites: Mapping[str, Side]  # stored messages to be written again, by uid
+    gone: Sequence[int]  # stored messages that were removed; the delta names the imported ones
     delta: Delta
     meta: bytes
     next_number: int
 
 
 class Grave(NamedTuple):
-    """A dead incarnation."""
+    """A deleted queue; a queue of the same name may exist again under another id."""
 
     name: str
     queue_id: int
@@ -79,7 +81,7 @@ def key_of(name: str, uid: str) -> bytes:
 
 
 def keys_of(name: str, uids: Sequence[str]) -> list[bytes]:
-    """Return the keys of messages by uids that were made here, and none of them imported: they have no line end."""
+    """Return the keys of messages that were not imported: their uids contain no line end."""
     start = name + "-"
     return (start + f"\n{start}".join(uids)).encode().split(b"\n")
 
@@ -89,12 +91,12 @@ def make_cut(
     applied: tuple[int, int, int],
     parts: Sequence[Part],
     graves: Sequence[Grave],
-    asides: dict[int, bytes],
+    skipped: dict[int, bytes],
     members: Sequence[tuple[int, Config]] = (),
-) -> Cut:
-    """Encode everything that changed; read what has to be written again."""
-    puts = {table: Pairs() for table in CUT_TABLES}
-    deletes: dict[int, list[bytes]] = {table: [] for table in CUT_TABLES}
+) -> Checkpoint:
+    """Encode all changes; read the rows that have to be written again."""
+    puts = {table: Pairs() for table in CHECKPOINT_TABLES}
+    deletes: dict[int, list[bytes]] = {table: [] for table in CHECKPOINT_TABLES}
     for grave in graves:
         deletes[QUEUES].append(ID.pack(grave.queue_id))
         puts[GRAVES].append((ID.pack(grave.queue_id), key_of(grave.name, prefix(grave.queue_id))))
@@ -112,19 +114,19 @@ def make_cut(
             _put_index(part, puts[INDEX], deletes[INDEX])
             if delta.ids or delta.sessions or delta.staged or delta.aliases_gone or part.aliases:
                 _put_publishers(part, puts[DEDUP], deletes[DEDUP])
-            puts[QUEUES].append((ID.pack(part.queue_id), sealed(part.meta)))
-    for index, what in asides.items():
-        puts[QUEUES].append((ID.pack(index | ASIDE_BIT), sealed(what)))
+            puts[QUEUES].append((ID.pack(part.queue_id), with_checksum(part.meta)))
+    for index, reason in skipped.items():
+        puts[QUEUES].append((ID.pack(index | SKIPPED_BIT), with_checksum(reason)))
     if members:
-        puts[QUEUES].append((MEMBERS_KEY, sealed(msgspec.msgpack.encode(members))))
-    return Cut(*applied, list(puts.items()), list(deletes.items()))
+        puts[QUEUES].append((MEMBERS_KEY, with_checksum(msgspec.msgpack.encode(members))))
+    return Checkpoint(*applied, list(puts.items()), list(deletes.items()))
 
 
 def _put_fresh(part: Part, puts: Pairs) -> None:
     maker, keys = UidMaker(part.queue_id), list[bytes]()
-    for first, drafts, stays in part.fresh:
+    for first, drafts, kept in part.fresh:
         run = maker.keys_of_run(part.name + "-", first, first + len(drafts))
-        keys += run if stays is None else compress(run, stays)
+        keys += run if kept is None else compress(run, kept)
     if part.aliases:
         numbers = chain.from_iterable([one.numbers(0, len(one.drafts)) for one in part.fresh])
         known = ((part.aliases.get(number), key) for number, key in zip(numbers, keys, strict=True))
@@ -135,12 +137,12 @@ def _put_fresh(part: Part, puts: Pairs) -> None:
 def _put_rewrites(store: Store, part: Part, puts: Pairs) -> None:
     keys = [key_of(part.name, uid) for uid in part.rewrites]
     for key, value, side in zip(keys, store.get_many(keys), part.rewrites.values(), strict=True):
-        row = _to_rewrite(value, key)
+        row = _stored_row(value, key)
         row.side = side
         puts.append((key, encode_row(row)))
 
 
-def _to_rewrite(value: bytes | None, key: bytes) -> Row:
+def _stored_row(value: bytes | None, key: bytes) -> Row:
     try:
         return decode_row(_found(value, key))
     except BadRecord as error:
@@ -168,13 +170,13 @@ def _put_publishers(part: Part, puts: Pairs, deletes: list[bytes]) -> None:
         if value is None:
             deletes.append(key)
         else:
-            puts.append((key, sealed(encode(value))))
+            puts.append((key, with_checksum(encode(value))))
     for (kind, name), staged in part.delta.staged:
         key = start + (kind + name).encode()
         if staged is None:
             deletes.append(key)
         else:
-            puts.append((key, sealed(staged)))
+            puts.append((key, with_checksum(staged)))
 
 
 def _found(value: bytes | None, key: bytes) -> bytes:
@@ -183,11 +185,11 @@ def _found(value: bytes | None, key: bytes) -> bytes:
     return value
 
 
-# Coming back ------------------------------------------------------------------------------------------------------
+# Loading ----------------------------------------------------------------------------------------------------------
 
 
 class StoredQueue(NamedTuple):
-    """Everything that the store knows of one queue, but the bodies."""
+    """The content of the store for one queue, without the bodies."""
 
     meta: bytes
     chunks: list[tuple[int, Chunk]]
@@ -202,32 +204,33 @@ Records = Iterator[tuple[bytes, bytes]]
 
 
 class _InOrder:
-    """The records of a table for queues that are asked for in the order of their ids: it is gone through once."""
+    """The records of a table, read once for all queues, which must be requested in the order of their ids."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
-        self._next = next(records, None)
-        self._asked = b""
+        self._next = next(records, None)  # the first record that was not yielded
+        self._requested = b""  # the id of the last queue
 
     def of(self, start: bytes) -> Records:
         """Yield the records of a queue, by its id."""
-        assert start > self._asked, "asked for in the order of their ids"
-        self._asked = start
-        while (one := self._next) is not None and (whose := one[0][: ID.size]) <= start:
+        assert start > self._requested, "queues must be requested in the order of their ids"
+        self._requested = start
+        while (record := self._next) is not None and (queue_id := record[0][: ID.size]) <= start:
             self._next = next(self._records, None)
-            if whose == start:  # else it is of one that is buried
-                yield one
+            # Records of deleted queues are left out.
+            if queue_id == start:
+                yield record
 
 
 def load_queues(view: View) -> Iterator[StoredQueue]:
-    """Yield every living queue of a view."""
+    """Yield every queue of a view that was not deleted."""
     index, publishers = _InOrder(view.scan(INDEX)), _InOrder(view.scan(DEDUP))
     for start, name, meta in _living(view):
         yield _load_queue(view, start, name, meta, index=index.of(start), publishers=publishers.of(start))
 
 
 def load_queue(view: View, name: str) -> StoredQueue | None:
-    """Return the living queue of that name, if there is one."""
+    """Return the queue of that name, if there is one."""
     for start, found, meta in _living(view):
         if found == name:
             index, publishers = view.scan(INDEX, start), view.scan(DEDUP, start)
@@ -236,24 +239,24 @@ def load_queue(view: View, name: str) -> StoredQueue | None:
 
 
 def _living(view: View) -> Iterator[tuple[bytes, str, bytes]]:
-    """Yield id, name and meta of each living queue."""
+    """Yield id, name and meta of each queue."""
     for key, record in view.scan(QUEUES):
         queue_id = _number_in(key)
-        if not queue_id & ASIDE_BIT:
+        if not queue_id & SKIPPED_BIT:
             if queue_id > QUEUE_ID_MAX:
                 raise BadRecord(f"a queue with the number {queue_id}, at most {QUEUE_ID_MAX} is possible")
             meta = _whole(record, f"QUEUES record {queue_id}")
             yield key, decoded(meta, _Named, f"QUEUES record {queue_id}").name, meta
 
 
-def load_asides(view: View) -> dict[int, bytes]:
-    """Return the entries that were set aside, by index."""
+def load_skipped(view: View) -> dict[int, bytes]:
+    """Return the skipped entries, by index."""
     rows = ((_number_in(key), value) for key, value in view.scan(QUEUES) if key != MEMBERS_KEY)
-    return {i & ~ASIDE_BIT: _whole(value, f"QUEUES record {i}") for i, value in rows if i & ASIDE_BIT}
+    return {i & ~SKIPPED_BIT: _whole(value, f"QUEUES record {i}") for i, value in rows if i & SKIPPED_BIT}
 
 
 def load_members(view: View) -> list[tuple[int, Config]]:
-    """Return who belonged to the cluster, each since which entry; nothing if the log has never said."""
+    """Return the members of the cluster by entry; nothing if the log never named them."""
     record = view.get(QUEUES, MEMBERS_KEY)
     if record is None:
         return []
@@ -263,7 +266,7 @@ def load_members(view: View) -> list[tuple[int, Config]]:
 
 
 def decoded(value: bytes, kind: Any, where: str) -> Any:
-    """Return what MessagePack says; raise BadRecord where it is none, or of something else."""
+    """Decode MessagePack of a given type; raise BadRecord for any other bytes."""
     try:
         return msgspec.msgpack.decode(value, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -278,7 +281,7 @@ def _number_in(key: bytes) -> int:
 
 
 def _whole(record: bytes, where: str) -> bytes:
-    value = unsealed(record)
+    value = without_checksum(record)
     if value is None:
         raise BadRecord(f"{where} with a wrong checksum")
     return value
@@ -287,7 +290,7 @@ def _whole(record: bytes, where: str) -> bytes:
 def _load_queue(
     view: View, start: bytes, name: str, meta: bytes, *, index: Records, publishers: Records
 ) -> StoredQueue:
-    """Read one queue's columns, and of messages only those that were delivered."""
+    """Read the columns of one queue, and only those of its messages that were delivered."""
     uid_of = UidMaker(ID.unpack(start)[0]).uid
     ids, sessions, aliases, staged = _load_publishers(publishers)
     chunks = []
@@ -319,7 +322,7 @@ def _load_publishers(
     aliases: dict[int, str] = {}
     for key, record in records:
         where = f"the record of publisher {key[ID.size :]!r}"
-        kind, value = key[ID.size : ID.size + 1], unsealed(record)
+        kind, value = key[ID.size : ID.size + 1], without_checksum(record)
         if value is None:
             raise BadRecord(f"{where} with a wrong checksum")
         try:

@@ -1,7 +1,8 @@
-"""The LMDB environment of the state: opened with what survives a power cut, and only if it is ours.
+"""The LMDB environment of the state: opened so that it survives power cuts, and only if it belongs to this node.
 
-A directory and the identity that it must have go in, an environment with its tables comes out, or an error
-that names the file, what was found, what was expected and what to do.  It never repairs and never guesses.
+    a directory, the identity that it must have --> an environment with its tables
+
+An error names the file, what was found, what was expected and what to do.  Opening never repairs and never guesses.
 """
 
 import contextlib
@@ -26,15 +27,15 @@ from wakeq.storage.state.store import (
     View,
     decode_number,
     new_meta,
-    unsealed,
+    without_checksum,
 )
 
 Tables = Mapping[int, "lmdb._Database"]
 
-MAP_BYTES: Final = 1 << 40  # address space only: the file grows with what is in it
-MAP_BYTES_MIN: Final = 1 << 26  # with less than this we give up asking for a smaller one
+MAP_BYTES: Final = 1 << 40  # address space only: the file grows with its content
+MAP_BYTES_MIN: Final = 1 << 26  # smaller maps are not tried
 DATA_FILE: Final = "data.mdb"
-DIRECTORY_MODE: Final = 0o700  # messages are nobody else's business; files get the same without the x
+DIRECTORY_MODE: Final = 0o700  # messages are private; files get the same mode without the x
 DAMAGE = (
     lmdb.CorruptedError,
     lmdb.PageNotFoundError,
@@ -47,7 +48,7 @@ DAMAGE = (
 def open_environment(directory: Path, map_bytes: int, *, read_only: bool) -> lmdb.Environment:
     """Open with the largest map that the address space and the file system grant."""
     if read_only:
-        _refuse_nothing(directory / DATA_FILE)
+        _refuse_missing(directory / DATA_FILE)
     else:
         _make_directory(directory)
     while True:
@@ -60,7 +61,8 @@ def open_environment(directory: Path, map_bytes: int, *, read_only: bool) -> lmd
                 mode=DIRECTORY_MODE,
                 readonly=read_only,
                 create=False,
-                sync=True,  # less was tried under power cuts, and lost or broke what was committed
+                # Weaker settings were tried under power cuts: they lost or broke committed transactions.
+                sync=True,
                 metasync=True,
                 writemap=False,
             )
@@ -74,8 +76,8 @@ def open_environment(directory: Path, map_bytes: int, *, read_only: bool) -> lmd
             raise StorageError(f"{directory}: cannot be opened: {error}; see who owns it and uses it") from error
 
 
-def _refuse_nothing(path: Path) -> None:
-    """LMDB speaks of bad file descriptors where there is nothing to read."""
+def _refuse_missing(path: Path) -> None:
+    """Refuse a missing or empty file; LMDB would complain about bad file descriptors."""
     if not is_there(path):
         found = "an empty file" if path.exists() else "no file"
         hint = "start the node on it, it makes a new one from its snapshot and its log"
@@ -107,7 +109,7 @@ def open_tables(
 
 
 def _make_tables(env: lmdb.Environment, path: Path, cluster_id: bytes, node_id: int) -> Tables:
-    """Make all tables and say whose they are in one transaction: a crash leaves either nothing or all."""
+    """Create all tables and their identity in one transaction: a crash leaves all of it or nothing."""
     try:
         with env.begin(write=True) as txn:
             tables = {table: env.open_db(name, txn=txn) for table, name in TABLE_NAMES.items()}
@@ -122,9 +124,9 @@ def _make_tables(env: lmdb.Environment, path: Path, cluster_id: bytes, node_id: 
 def lengthen(env: lmdb.Environment, path: Path, *, read_only: bool) -> None:
     """Make the file as long as its last page number says.
 
-    LMDB never writes a page that was taken and freed in one transaction, so the end may rightly be missing.
-    If it is missing because somebody cut the file, reading there would kill the process with SIGBUS, where a
-    page of zeros is found and reported.
+    LMDB never writes a page that was allocated and freed in one transaction, so a missing end is normal.  If the end is
+    missing because the file was truncated, reading there would kill the process with SIGBUS; a page of zeros is noticed
+    and reported.
     """
     info = env.info()
     expected = (info["last_pgno"] + 1) * env.stat()["psize"]
@@ -151,7 +153,7 @@ def check_identity(path: Path, view: View, cluster_id: bytes | None, node_id: in
             f"{path}: format {version}, this release reads {FORMAT}; "
             "use the release that wrote it, or restore a backup of this one"
         )
-    cluster = unsealed(view.get(META, CLUSTER_KEY) or b"")
+    cluster = without_checksum(view.get(META, CLUSTER_KEY) or b"")
     node = decode_number(view.get(META, NODE_KEY) or b"")
     if cluster is None or node is None:
         raise damaged(path, "a damaged identity", "cluster and node with their checksums")
@@ -167,23 +169,25 @@ def check_identity(path: Path, view: View, cluster_id: bytes | None, node_id: in
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn what LMDB says while reading, and what was read that makes no sense, into our errors."""
+    """Turn errors of LMDB while reading, and records that cannot be decoded, into our errors."""
     try:
         yield
     except DAMAGE as error:
         raise damaged(path, str(error), "sound pages") from error
-    except BadRecord as error:  # whoever reads finds it, and cannot know where it stood
+    # The code that decodes a record does not know its file.
+    except BadRecord as error:
         raise damaged(path, str(error), "whole records") from error
     except lmdb.ReadersFullError as error:
         raise Busy(f"{path}: too many views at once; close some and try again") from error
     except lmdb.Error as error:
-        if "closed/deleted/dropped" in str(error):  # the binding has no class of its own for it
+        # The binding has no class of its own for this.
+        if "closed/deleted/dropped" in str(error):
             raise Busy(f"{path}: the view or the store was closed meanwhile; read again") from error
         raise StorageError(f"{path}: cannot be read: {error}; look into the kernel's log") from error
 
 
 def commit_failed(path: Path, error: lmdb.Error | OSError) -> StorageError:
-    """Return what a failed transaction means; LMDB's binding tells the reason by class and words only."""
+    """Return our error for a failed transaction; LMDB's binding gives the reason only by class and text."""
     if isinstance(error, DAMAGE):
         return damaged(path, str(error), "sound pages")
     if isinstance(error, OSError):

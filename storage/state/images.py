@@ -1,10 +1,10 @@
-"""Images on their way between nodes: read in pieces where one is, put together again where one is missing.
+"""Images between nodes: the sender reads one in pieces, the receiver puts the pieces together again.
 
     ImageReader: header, then pieces      ImageWriter: pieces in order --> a whole image, checked --> `raft.install`
 
-An image that has come is installed at a start (`wakeq/data/opening.py`): until then it lies beside what it will
-replace.  So it is with the order to make the state anew.
-Must never give an image its name before all of it is on disk and fits its checksums.
+A received image is installed at the next start (`wakeq/data/opening.py`); until then it lies beside the files that it
+will replace.  The order to rebuild the state is carried out at the next start too.  An image must never get its final
+name before all of it is on disk and its checksums are right.
 """
 
 import os
@@ -24,18 +24,18 @@ SPOILT_NAME = "state.spoilt"
 
 
 class ImageReader:
-    """An image of this node, as it was when it was opened: a newer one that replaces it does not matter."""
+    """An open image of this node; it stays readable when a newer image replaces it."""
 
     def __init__(self, header: SnapshotHeader, descriptor: int) -> None:
         self.header = header
-        self.offset = 0
-        self.crc = 0
+        self.offset = 0  # of the next piece
+        self.crc = 0  # of all pieces so far
         self.size_bytes = os.fstat(descriptor).st_size
         self._descriptor = descriptor
 
     @classmethod
     def open(cls, path: Path, identity: Identity) -> Self | None:
-        """Return the image, None if there is none."""
+        """Open the image; return None if there is none."""
         if not path.exists():
             return None
         descriptor = open_file(path, os.O_RDONLY)
@@ -46,7 +46,7 @@ class ImageReader:
             raise
 
     def read(self, size: int) -> bytes:
-        """Return the next piece; `crc` is then that of all pieces so far."""
+        """Return the next piece."""
         data = os.pread(self._descriptor, size, self.offset)
         self.offset += len(data)
         self.crc = crc32(data, self.crc)
@@ -67,15 +67,15 @@ class ImageWriter:
 
     def __init__(self, consensus: Path) -> None:
         self.path = consensus / RECEIVED_NAME
-        self.offset = 0
-        self._crc = 0
+        self.offset = 0  # of the next piece
+        self._crc = 0  # of all pieces so far
         try:
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODE)
         except OSError as error:
             raise sync_failed(self.path, "create", error) from error
 
     def write(self, offset: int, data: bytes) -> None:
-        """Take the next piece; any other than the next is refused."""
+        """Write the next piece; refuse any other."""
         if offset != self.offset:
             hint = "the transfer begins again by itself"
             raise DamagedFile(self.path, offset, found="another piece", expected=f"offset {self.offset}", hint=hint)
@@ -84,7 +84,7 @@ class ImageWriter:
         self._crc = crc32(data, self._crc)
 
     def finish(self, crc: int, identity: Identity) -> SnapshotHeader:
-        """Put all of it on disk and check it to its last byte."""
+        """Sync the image and check it to its last byte."""
         if crc != self._crc:
             hint = "the transfer begins again by itself"
             raise DamagedFile(self.path, 0, found=f"checksum {self._crc:08x}", expected=f"{crc:08x}", hint=hint)
@@ -97,16 +97,16 @@ class ImageWriter:
         self._descriptor = -1
 
     def discard(self) -> None:
-        """Give back the room of an image that will not be whole: a full disk may be the reason."""
+        """Delete an image that will not be completed: the disk may be full."""
         self.close()
         self.path.unlink(missing_ok=True)
 
 
 def mark_spoilt(consensus: Path, index: int) -> None:
-    """From now on a start makes the state anew, from an image in which this entry is not, and the log."""
+    """Order the next start to rebuild the state from the log and an image without this entry."""
     replace_durably(consensus / SPOILT_NAME, b"%d\n" % index)
 
 
 def mark_for_install(consensus: Path) -> None:
-    """From now on every start begins with this image."""
+    """Order the next start to install the received image."""
     rename_durably(consensus / RECEIVED_NAME, consensus / INSTALL_NAME)

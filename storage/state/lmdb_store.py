@@ -1,11 +1,10 @@
 """StateStore: the state made from the log, in one LMDB environment.
 
-    Cut --> one transaction, one full sync --> tables;   keys, views <-- short read transactions
+    Checkpoint --> one transaction, one full sync --> tables;   keys, views <-- short read transactions
 
-It is written behind the log, so nobody waits for it; its applied index lies in the same transaction as
-what it counts.  It never trusts a disk twice: after the first write that failed nothing is accepted any
-more.  It never looks into a value, and never lets two threads write (a transaction that a foreign thread
-commits makes the next one hang).
+The store is written behind the log, so no client waits for it; the applied index is in the same transaction as the
+entries that it counts.  After the first failed write the store accepts nothing more.  It never looks into a value, and
+never lets two threads write: a transaction that another thread commits makes the next one hang.
 """
 
 import contextlib
@@ -46,9 +45,9 @@ from wakeq.storage.state.store import (
     META,
     SWEEP_RECORDS,
     Applied,
-    Arranged,
-    Cut,
+    Checkpoint,
     StoreStats,
+    TableChanges,
     arrange,
     decode_applied,
     encode_applied,
@@ -57,13 +56,13 @@ from wakeq.storage.state.store import (
 T = TypeVar("T")
 
 GROW_WAIT_S: Final = 5.0  # how long a full map waits for open views before it closes them
-SCAN_RECORDS: Final = 256  # that a scan takes from the map together ...
-SCAN_RECORDS_FIRST: Final = 8  # ... but not at first, for what has a prefix may be one or two
-SCAN_BYTES: Final = 1 << 20  # and no more than have so many bytes
+SCAN_RECORDS: Final = 256  # read from the map at once
+SCAN_RECORDS_FIRST: Final = 8  # at first, because often only one or two records have the prefix
+SCAN_BYTES: Final = 1 << 20  # read from the map at once, at most
 
 
 class StateView:
-    """The state at the moment when the view was opened.  Of no use outside of its `with` block."""
+    """The state at the moment when the view was opened; usable only inside its `with` block."""
 
     def __init__(self, path: Path, txn: "lmdb.Transaction[bytes]", tables: Tables, resident: ResidentPages) -> None:
         self._path = path
@@ -77,13 +76,14 @@ class StateView:
             return self._txn.get(key, db=self._tables[table])
 
     def scan(self, table: int, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Give all records whose key begins with `prefix`, in the order of their keys."""
+        """Yield all records whose key begins with `prefix`, in the order of their keys."""
         with explained(self._path):
             cursor = self._txn.cursor(self._tables[table])
             if not (cursor.set_range(prefix) if prefix else cursor.first()):
                 return
             records, count = iter(cursor), SCAN_RECORDS_FIRST
-            while batch := _some_of(records, count):  # one by one they cost three times as much
+            # Reading records one by one costs three times as much.
+            while batch := _some_of(records, count):
                 if count < SCAN_RECORDS:
                     count *= 2
                     self._resident.used()
@@ -118,11 +118,11 @@ class StateStore:
         self._env = env
         self._tables = tables
         self._read_only = read_only
-        self._gate = Gate()
+        self._gate = Gate()  # closed while the map is exchanged
         self._resident = ResidentPages(path)
-        self._writer: int | None = None
-        self._failure: StorageError | None = None  # once set, nothing is accepted any more
-        self._applied = Applied(0, 0, 0)
+        self._writer: int | None = None  # the thread that owns all write transactions
+        self._failure: StorageError | None = None  # the first failed write; nothing is accepted afterwards
+        self._applied = Applied(0, 0, 0)  # of the last checkpoint
 
     @classmethod
     def open(
@@ -134,16 +134,17 @@ class StateStore:
         map_bytes: int = MAP_BYTES,
         read_only: bool = False,
     ) -> Self:
-        """Open or make the state in `directory`; refuse what belongs to another node or release.
+        """Open or create the state in `directory`; refuse the state of another node or release.
 
-        Only a reader may leave the identity open (None): it looks at whatever is there.
+        Only a reader may leave the identity open (None): it accepts any.
         """
         assert read_only or (cluster_id is not None and node_id is not None)
         path = directory / DATA_FILE
         env = open_environment(directory, map_bytes, read_only=read_only)
         try:
             with explained(path):
-                lengthen(env, path, read_only=read_only)  # before the first page is looked at
+                # Before the first page is read.
+                lengthen(env, path, read_only=read_only)
                 tables = open_tables(env, path, cluster_id, node_id, read_only=read_only)
             store = cls(path, env, tables, read_only=read_only)
             with store.read() as view:
@@ -157,35 +158,35 @@ class StateStore:
 
     # Writing --------------------------------------------------------------------------------------
 
-    def commit(self, cut: Cut) -> None:
-        """Bring the state to the cut's index; what returns is on disk."""
-        assert cut.applied[:2] >= self._applied[:2], f"{cut.applied} is older than {self._applied}"
-        tables = arrange(cut)
-        self._transact(partial(self._write, tables, encode_applied(cut.applied)))
-        self._applied = cut.applied
+    def commit(self, checkpoint: Checkpoint) -> None:
+        """Bring the state to the checkpoint's index; when this returns, it is on disk."""
+        assert checkpoint.applied[:2] >= self._applied[:2], f"{checkpoint.applied} is older than {self._applied}"
+        tables = arrange(checkpoint)
+        self._transact(partial(self._write, tables, encode_applied(checkpoint.applied)))
+        self._applied = checkpoint.applied
 
     def sweep(self, limit: int = SWEEP_RECORDS) -> bool:
-        """Remove up to `limit` records of buried queues; return whether more are left."""
+        """Remove up to `limit` records of deleted queues; return whether more are left."""
         with self.read() as view:
             if view.count(GRAVES) == 0:
                 return False
         return self._transact(partial(self._sweep, limit))
 
-    def rest(self) -> bool:
-        """Give back the memory that was needed to write much: of each page of its largest cut LMDB keeps a copy.
+    def release_memory(self) -> bool:
+        """Free the memory of large writes by opening LMDB again; return False, without effect, while a view is open.
 
-        It does so until it is closed, so it is opened anew.  Not while anybody looks: he would find his view closed.
+        LMDB keeps a copy of each page of its largest transaction until it is closed.
         """
         self._claim_thread()
         self._refuse_after_failure()
         with self._gate.closed_if_empty() as is_closed:
             if not is_closed:
                 return False
-            self._open_anew()
+            self._reopen()
         give_freed_back()
         return True
 
-    def _open_anew(self) -> None:
+    def _reopen(self) -> None:
         try:
             map_bytes = self._env.info()["map_size"]
             with self._resident.moving():
@@ -198,12 +199,12 @@ class StateStore:
             self._failure = error
             raise
 
-    def _write(self, tables: list[Arranged], applied: bytes, txn: "lmdb.Transaction[bytes]") -> None:
+    def _write(self, tables: list[TableChanges], applied: bytes, txn: "lmdb.Transaction[bytes]") -> None:
         for table, puts, deletes in tables:
             database = self._tables[table]
             if puts:
                 _put_sorted(txn.cursor(database), puts)
-            # LMDB has no call that deletes many: this way leaves the interpreter least often, once a key.
+            # LMDB has no call that deletes many keys: this way costs the fewest steps of the interpreter.
             deque(map(txn.delete, deletes, repeat(b""), repeat(database)), maxlen=0)
         txn.put(APPLIED_KEY, applied, db=self._tables[META])
 
@@ -222,7 +223,7 @@ class StateStore:
         return False
 
     def _transact(self, change: Callable[["lmdb.Transaction[bytes]"], T]) -> T:
-        """Do one whole change, again if the map was too small for it, and never after a failure."""
+        """Run one write transaction; run it again in a larger map if the map is full; never after a failure."""
         self._claim_thread()
         self._refuse_after_failure()
         try:
@@ -246,12 +247,12 @@ class StateStore:
         assert self._writer == thread, "all write transactions belong to one thread"
 
     def _grow(self) -> None:
-        """Double the map.  Views are waited for; those that stay are closed, and say so when read."""
+        """Double the map.  Wait for open views; those that stay open are closed and raise when they are read."""
         with self._gate.closed(GROW_WAIT_S), self._resident.moving():
             self._env.set_mapsize(self._env.info()["map_size"] * 2)
 
     def _latch(self, error: lmdb.Error | OSError) -> NoReturn:
-        """Give up for good: LMDB itself would accept the next transaction as if nothing had been lost."""
+        """Accept nothing more: LMDB itself would accept the next transaction as if nothing had been lost."""
         self._failure = commit_failed(self._path, error)
         raise self._failure from error
 
@@ -270,7 +271,7 @@ class StateStore:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[StateView]:
-        """Open a view, which ends with the block.  Keep it short: what it sees cannot be reused."""
+        """Open a view for the block.  Keep it short: LMDB cannot reuse the pages that a view may read."""
         with self._reading(META) as txn:
             yield StateView(self._path, txn, self._tables, self._resident)
 
@@ -287,13 +288,14 @@ class StateStore:
     def _begin(self, table: int) -> "lmdb.Transaction[bytes]":
         try:
             return self._env.begin(self._tables[table])
-        except lmdb.MapResizedError:  # another process has grown it: take over its size
+        # Another process has enlarged the map: use the new size.
+        except lmdb.MapResizedError:
             with self._resident.moving():
                 self._env.set_mapsize(0)
             return self._env.begin(self._tables[table])
 
     def applied(self) -> Applied:
-        """Return how far the log is contained."""
+        """Return the last entry of the log that the state contains."""
         if not self._read_only:
             return self._applied
         with self.read() as view:
@@ -302,7 +304,7 @@ class StateStore:
     # Watching -------------------------------------------------------------------------------------
 
     def stats(self) -> StoreStats:
-        """Return what an operator watches."""
+        """Return the figures that an operator watches."""
         self._refuse_after_failure()
         with explained(self._path), self._resident.moving():
             readers = _reader_transactions(self._env.readers())
@@ -310,7 +312,8 @@ class StateStore:
             info, main = self._env.info(), self._env.stat()
             tables = {table: txn.stat(database) for table, database in self._tables.items()}
         pages = info["last_pgno"] + 1
-        used = 2 + sum(_pages_of(stat) for stat in (main, *tables.values()))  # 2: the two pages of the environment
+        # The environment itself has two pages.
+        used = 2 + sum(_pages_of(stat) for stat in (main, *tables.values()))
         return StoreStats(
             pages=pages,
             free_pages=max(0, pages - used),
@@ -323,19 +326,19 @@ class StateStore:
         )
 
     def reader_check(self) -> int:
-        """Release what dead readers pin; return how many there were."""
+        """Release the pages that dead readers pin; return the number of those readers."""
         self._refuse_after_failure()
         with explained(self._path), self._resident.moving():
             return self._env.reader_check()
 
     def close(self) -> None:
-        """End all use; closing twice does nothing."""
+        """Close the store; a second call does nothing."""
         with self._resident.moving():
             self._env.close()
 
 
 def _some_of(records: Iterator[tuple[bytes, bytes]], count: int) -> list[tuple[bytes, bytes]]:
-    """Return up to so many of the next records, as far as they may be held together; none at the end."""
+    """Return the next records, `count` or SCAN_BYTES at most; none at the end."""
     batch, room = [], SCAN_BYTES
     for record in islice(records, count):
         batch.append(record)
@@ -348,25 +351,27 @@ def _some_of(records: Iterator[tuple[bytes, bytes]], count: int) -> list[tuple[b
 def _put_sorted(cursor: "lmdb.Cursor[bytes]", puts: Pairs) -> None:
     """Put records sorted by key.
 
-    Those behind the last record of the table are appended: that fills pages to the brim, where any other way
-    leaves them half to two thirds full.
+    Records behind the last key of the table are appended: that fills pages completely, where inserting leaves them half
+    to two thirds full.
     """
     behind = bisect_right(puts.keys, cursor.key()) if cursor.last() else 0
     records = iter(puts)
     if behind:
         cursor.putmulti(islice(records, behind))
     consumed, added = cursor.putmulti(records, append=True)
-    if added < consumed:  # a key that stands twice in the cut is not appended the second time
+    # LMDB does not append a key for the second time.
+    if added < consumed:
         cursor.putmulti(islice(puts, behind, None))
 
 
 def _delete_prefix(cursor: "lmdb.Cursor[bytes]", prefix: bytes, limit: int, *, key_bytes: int = 0) -> int:
-    """Delete up to `limit` records whose key begins with `prefix` (and is so long); return how many there were."""
+    """Delete up to `limit` records whose key begins with `prefix` and has `key_bytes`; return their number."""
     removed = 0
     more = bool(prefix) and cursor.set_range(prefix)
     while more and removed < limit and cursor.key().startswith(prefix):
         if not key_bytes or len(cursor.key()) == key_bytes:
-            more = cursor.delete()  # the cursor then stands on the next record
+            # This also moves the cursor to the next record.
+            more = cursor.delete()
             removed += 1
         else:
             more = cursor.next()

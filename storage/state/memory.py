@@ -1,7 +1,7 @@
 """MemoryStore: the state store without a disk, for tests, simulation and embedded use.
 
-It takes the same cuts and gives the same answers as `StateStore`, views taken earlier included; nothing of it
-survives the process.  It never shares a table with a view that it goes on changing.
+It accepts the same checkpoints and gives the same answers as `StateStore`, also in views that were opened earlier.  Its
+content ends with the process.  It never changes a table that a view is using.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from wakeq.storage.state.store import (
     SWEEP_RECORDS,
     TABLE_NAMES,
     Applied,
-    Cut,
+    Checkpoint,
     StoreStats,
     arrange,
     decode_applied,
@@ -32,7 +32,7 @@ from wakeq.storage.state.store import (
 
 
 class MemoryView:
-    """The state at the moment when the view was opened.  Of no use outside of its `with` block."""
+    """The state at the moment when the view was opened; usable only inside its `with` block."""
 
     def __init__(self, tables: dict[int, "_Table"]) -> None:
         self._tables = tables
@@ -42,10 +42,11 @@ class MemoryView:
         return self._table(table).records.get(key)
 
     def scan(self, table: int, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Give all records whose key begins with `prefix`, in the order of their keys."""
+        """Yield all records whose key begins with `prefix`, in the order of their keys."""
         records = self._table(table).records
         for key in self._table(table).keys_from(prefix):
-            self._table(table)  # a view that was closed meanwhile refuses
+            # Raise if the view was closed meanwhile.
+            self._table(table)
             yield key, records[key]
 
     def count(self, table: int) -> int:
@@ -59,7 +60,7 @@ class MemoryView:
         return found
 
     def close(self) -> None:
-        """Let go of the tables, which may then be changed in place again."""
+        """Release the tables; they may then be changed in place again."""
         for table in self._tables.values():
             table.views -= 1
         self._tables = {}
@@ -77,15 +78,15 @@ class MemoryStore:
         self._tables = {table: _Table() for table in TABLE_NAMES}
         for key, value in new_meta(cluster_id, node_id).items():
             self._tables[META].put(key, value)
-        self._lock = threading.Lock()  # a cut is seen whole or not at all
-        self._views = 0
+        self._lock = threading.Lock()  # a checkpoint is seen whole or not at all
+        self._views = 0  # open ones
         self._applied = Applied(0, 0, 0)
         self._is_closed = False
 
-    def commit(self, cut: Cut) -> None:
-        """Bring the state to the cut's index."""
-        assert cut.applied[:2] >= self._applied[:2], f"{cut.applied} is older than {self._applied}"
-        tables = arrange(cut)
+    def commit(self, checkpoint: Checkpoint) -> None:
+        """Bring the state to the checkpoint's index."""
+        assert checkpoint.applied[:2] >= self._applied[:2], f"{checkpoint.applied} is older than {self._applied}"
+        tables = arrange(checkpoint)
         with self._open():
             for table, puts, deletes in tables:
                 records = self._own(table)
@@ -93,11 +94,11 @@ class MemoryStore:
                     records.put(key, value)
                 for key in deletes:
                     records.delete(key)
-            self._own(META).put(APPLIED_KEY, encode_applied(cut.applied))
-            self._applied = cut.applied
+            self._own(META).put(APPLIED_KEY, encode_applied(checkpoint.applied))
+            self._applied = checkpoint.applied
 
     def sweep(self, limit: int = SWEEP_RECORDS) -> bool:
-        """Remove up to `limit` records of buried queues; return whether more are left."""
+        """Remove up to `limit` records of deleted queues; return whether more are left."""
         with self._open():
             left = limit
             for queue_id, messages in sorted(self._tables[GRAVES].records.items()):
@@ -109,8 +110,8 @@ class MemoryStore:
                 self._own(GRAVES).delete(queue_id)
             return False
 
-    def rest(self) -> bool:
-        """Give back what was needed for writing: here nothing was."""
+    def release_memory(self) -> bool:
+        """Do nothing: writing needs no memory of its own here."""
         return True
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -120,7 +121,7 @@ class MemoryStore:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[MemoryView]:
-        """Open a view, which ends with the block."""
+        """Open a view for the block."""
         with self._open():
             view = MemoryView(dict(self._tables))
             self._views += 1
@@ -134,11 +135,11 @@ class MemoryStore:
                 view.close()
 
     def applied(self) -> Applied:
-        """Return how far the log is contained."""
+        """Return the last entry of the log that the state contains."""
         return self._applied
 
     def stats(self) -> StoreStats:
-        """Return what an operator watches; of pages and files there are none."""
+        """Return the figures that an operator watches; there are no pages and no files."""
         with self._open():
             records = {table: len(content.records) for table, content in self._tables.items()}
             return StoreStats(
@@ -153,11 +154,11 @@ class MemoryStore:
             )
 
     def reader_check(self) -> int:
-        """Release what dead readers pin: here none can die alone."""
+        """Return 0: readers live in this process and end with it."""
         return 0
 
     def close(self) -> None:
-        """End all use; closing twice does nothing."""
+        """Close the store; a second call does nothing."""
         self._is_closed = True
 
     @contextlib.contextmanager
@@ -168,7 +169,7 @@ class MemoryStore:
             yield
 
     def _own(self, table: int) -> "_Table":
-        """Return a table that no view sees, copied if one does."""
+        """Return a table that no view is using; copy it if one is."""
         if self._tables[table].views:
             self._tables[table] = self._tables[table].copy()
         return self._tables[table]
@@ -186,18 +187,18 @@ class MemoryStore:
 
 
 class _Table:
-    """Records and an order of their keys, which is made when somebody asks for it.
+    """Records and the order of their keys, which is computed when it is needed.
 
-    Every key of `records` stands in `_order`; keys of deleted records may stand there too, for a while.
+    Invariant: every key of `records` is in `_order`; keys of deleted records may remain there for a while.
     """
 
     __slots__ = ("_is_sorted", "_order", "records", "views")
 
     def __init__(self) -> None:
         self.records: dict[bytes, bytes] = {}
-        self.views = 0  # how many see this very table; it may not be changed while there are any
+        self.views = 0  # open views that use this table; while there are any, it must not change
         self._order: list[bytes] = []
-        self._is_sorted = True
+        self._is_sorted = True  # whether `_order` is
 
     def copy(self) -> "_Table":
         copy = _Table()
@@ -219,9 +220,10 @@ class _Table:
             self._is_sorted = False
 
     def keys_from(self, prefix: bytes) -> Iterator[bytes]:
-        """Give the keys that begin with `prefix`, in order."""
+        """Yield the keys that begin with `prefix`, in order."""
         if not self._is_sorted:
-            self._order = sorted(self._order)  # a new list: another thread may be walking along the old one
+            # Make a new list: another thread may be iterating over the old one.
+            self._order = sorted(self._order)
             self._is_sorted = True
         order, records = self._order, self.records
         last = None
@@ -229,6 +231,7 @@ class _Table:
             key = order[position]
             if not key.startswith(prefix):
                 return
-            if key in records and key != last:  # deleted, or deleted and put again
+            # A key may have been deleted, or be there twice because it was put again.
+            if key in records and key != last:
                 yield key
             last = key

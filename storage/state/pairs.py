@@ -2,8 +2,8 @@
 
     keys and values, in any order --> sorted, without some of them --> one pair after the other
 
-As many tuples would be as many objects that the garbage collector looks through, and there are ten thousands of records
-in a cut.  Values may be made as they are gone through, and then are made anew each time.  Pure.
+A checkpoint has tens of thousands of records.  As tuples they would be as many objects for the garbage collector to
+scan.  Values may be computed during iteration, and are then computed again by each iteration.  Pure.
 """
 
 from collections.abc import Iterable, Iterator, Sequence, Set
@@ -18,8 +18,8 @@ class Pairs:
 
     def __init__(self, pairs: Iterable[tuple[bytes, bytes]] = ()) -> None:
         self.keys: list[bytes] = []
-        self._parts: list[Iterable[bytes]] = []  # of the values
-        self._last: list[bytes] | None = None  # the last part, if it grows
+        self._parts: list[Iterable[bytes]] = []  # the values, in the order of the keys
+        self._last: list[bytes] | None = None  # the last part, if more values may be appended to it
         self.extend(pairs)
 
     def __len__(self) -> int:
@@ -29,7 +29,7 @@ class Pairs:
         return zip(self.keys, chain.from_iterable(self._parts), strict=True)
 
     def append(self, pair: tuple[bytes, bytes]) -> None:
-        """Put a key and its value behind all others."""
+        """Append a key and its value."""
         if self._last is None:
             self._last = []
             self._parts.append(self._last)
@@ -37,13 +37,13 @@ class Pairs:
         self._last.append(pair[1])
 
     def add(self, keys: Sequence[bytes], values: Iterable[bytes]) -> None:
-        """Put keys behind all others, and as many values, which can be gone through again and again."""
+        """Append keys and as many values, which must allow several iterations."""
         self.keys += keys
         self._parts.append(values)
         self._last = None
 
     def extend(self, pairs: "Iterable[tuple[bytes, bytes]] | Pairs") -> None:
-        """Put several behind all others, in their order."""
+        """Append several pairs, in their order."""
         if isinstance(pairs, Pairs):
             self.keys += pairs.keys
             self._parts += pairs._parts
@@ -53,13 +53,13 @@ class Pairs:
                 self.append(pair)
 
     def without(self, gone: Set[bytes]) -> "Pairs":
-        """Return those that are not under one of these keys."""
+        """Return the pairs without these keys."""
         if gone.isdisjoint(self.keys):
             return self
         return Pairs(compress(self, [key not in gone for key in self.keys]))
 
     def in_order(self) -> "Pairs":
-        """Return them sorted by key; those under one key stay as they were."""
+        """Return the pairs sorted by key; pairs with one key keep their order."""
         keys = self.keys
         if all(map(le, keys, islice(keys, 1, None))):
             return self

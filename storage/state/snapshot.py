@@ -1,10 +1,11 @@
 """Snapshot: `raft.snapshot`, an image of the state at one index of the log (docs/files.md).
 
     in   a header and the items (table, key, value) of one view of the store, in its order
-    out  a file that is either the old one or the new one, whole; and the items back, each block checked
+    out  the old file or the new one, whole; and the items read back, each block checked
 
-Written under a temporary name and renamed when it is on disk.  The caller may stop it at every block.  Never
-looks inside an item; a reader that has come to its end without an error has seen exactly what was written.
+The file is written under a temporary name and renamed when it is on disk.  The caller may stop the writer at every
+block.  The code never looks inside an item.  A reader that reaches the end without an error has read exactly the items
+that were written.
 """
 
 import errno
@@ -22,14 +23,14 @@ from wakeq.storage.files import MODE, is_full, rename_durably, sync_data, sync_f
 from wakeq.storage.log.segments import open_file, reader
 
 NAME = "raft.snapshot"
-VERSION = 2  # on disk as -2: version 1 has the index of its last entry there, which is never negative
+VERSION = 2  # on disk as -2: version 1 has the index of its last entry in this place, which is never negative
 HEADER = Struct(">4si16siQQQI")  # marker, -version, cluster, node, last index, last term, clock, CRC
 HEADER_BYTES = HEADER.size
-BLOCK_BYTES = 1024 * 1024  # a block is closed when it has so many; one larger item has a block of its own
+BLOCK_BYTES = 1024 * 1024  # of a block, at most; a larger item has a block of its own
 _BLOCK = Struct(">II")  # length of the payload, CRC
 _ITEM = Struct(">BII")  # table, length of the key, length of the value
 _END = Struct(">IQQII")  # 0, items, blocks, CRC over all, CRC of this block
-NUMBER_END = 1 << 48  # of an index or a term: at a million a second that takes nine years
+NUMBER_END = 1 << 48  # above any index or term: at a million a second it takes nine years
 CLOCK_MS_END = 1 << 46  # of the cluster clock: the year 4199
 RESTORE = "the file was not changed: restore it from a copy, or from its peers"
 
@@ -38,7 +39,7 @@ Item = tuple[int, bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHeader:
-    """What the image holds: the state after `last_index`, at the cluster clock `clock_ms`."""
+    """The image holds the state after `last_index`, at the cluster clock `clock_ms`."""
 
     identity: Identity
     last_index: int
@@ -52,11 +53,10 @@ class SnapshotHeader:
 def write_snapshot(
     path: Path, header: SnapshotHeader, items: Iterable[Item], *, check: Callable[[], None] | None = None
 ) -> int:
-    """Write an image and put it in the place of the old one; return its bytes.
+    """Write an image and replace the old one by it; return its size.
 
-    `check` is called before each block; what it raises ends the writing and leaves the old image.  A full
-    disk is DiskFull, for the node can live without this image; anything else that the disk does is
-    SyncFailed.
+    `check` is called before each block; an exception from it ends the writing and leaves the old image.  A full disk is
+    DiskFull, because the node can go on without this image; every other error of the disk is SyncFailed.
     """
     new = temporary(path)
     descriptor = _create(new)
@@ -76,12 +76,12 @@ def write_snapshot(
 def stream_snapshot(
     descriptor: int, header: SnapshotHeader, items: Iterable[Item], *, check: Callable[[], None] | None = None
 ) -> int:
-    """Write an image into a pipe or socket that blocks; return its bytes."""
+    """Write an image into a blocking pipe or socket; return its size."""
     return _write_blocks(descriptor, Path("the stream"), header, items, check or _go_on)
 
 
 def _go_on() -> None:
-    """The check of a writer that nobody stops."""
+    """The default `check`: never stop."""
 
 
 def _create(path: Path) -> int:
@@ -98,7 +98,7 @@ def _write_blocks(
     chain = crc32(data)
     size = _write(descriptor, path, [data])
     count = blocks = 0
-    for parts, block_items in _cut(items):
+    for parts, block_items in _blocks_of(items):
         check()
         payload = b"".join(parts)
         chain = crc32(payload, chain)
@@ -110,8 +110,8 @@ def _write_blocks(
     return size + _write(descriptor, path, [end + crc32(end).to_bytes(4, "big")])
 
 
-def _cut(items: Iterable[Item]) -> Iterator[tuple[list[bytes], int]]:
-    """Cut the items into blocks: (pieces to be joined, number of items).  This runs for every item."""
+def _blocks_of(items: Iterable[Item]) -> Iterator[tuple[list[bytes], int]]:
+    """Yield blocks of items as (pieces to be joined, number of items).  This loop runs for every item."""
     pack, parts, size, count = _ITEM.pack, list[bytes](), 0, 0
     for table, key, value in items:
         added = _ITEM.size + len(key) + len(value)
@@ -155,7 +155,7 @@ def _encode_header(header: SnapshotHeader) -> bytes:
 
 
 def has_snapshot(path: Path) -> bool:
-    """Tell whether there is an image; refuse a file with another prefix."""
+    """Whether there is an image; refuse a file with another prefix."""
     if not path.exists() or path.stat().st_size == 0:
         return False
     with path.open("rb") as file:
@@ -167,9 +167,9 @@ def has_snapshot(path: Path) -> bool:
 
 
 def read_snapshot(path: Path, identity: Identity | None) -> tuple[SnapshotHeader, Iterator[Item]]:
-    """Return the header and the items.  Whoever loads them trusts them only when the iterator has ended.
+    """Return the header and the items.  The items may be trusted only when the iterator has ended without an error.
 
-    The image must be of this cluster; it may be another node's, for images are sent to nodes that lag behind.
+    The image must be of this cluster, but may be of another node: images are sent to nodes that are behind.
     """
     descriptor = open_file(path, os.O_RDONLY)
     try:
@@ -181,7 +181,7 @@ def read_snapshot(path: Path, identity: Identity | None) -> tuple[SnapshotHeader
 
 
 def check_header(path: Path, identity: Identity | None) -> None:
-    """Check how an image begins, which costs no more where it is large."""
+    """Check only the header of an image; that takes no longer for a large one."""
     descriptor = open_file(path, os.O_RDONLY)
     try:
         read_header(path, descriptor, identity)
@@ -192,7 +192,7 @@ def check_header(path: Path, identity: Identity | None) -> None:
 def verify_snapshot(
     path: Path, identity: Identity | None, *, check: Callable[[], None] | None = None
 ) -> SnapshotHeader:
-    """Check an image to its last byte without making its items; `check` is called behind each block."""
+    """Check an image to its last byte without decoding its items; `check` is called after each block."""
     go_on = check or _go_on
     descriptor = open_file(path, os.O_RDONLY)
     try:
@@ -246,7 +246,7 @@ def _read_items(path: Path, descriptor: int) -> Iterator[Item]:
 
 
 def _read_blocks(path: Path, descriptor: int) -> Iterator[bytes]:
-    """Yield the payload of each block, checked; end only at a whole end block that fits all of them."""
+    """Yield the payload of each block, checked; raise unless an end block matches all of them."""
     read, size = reader(descriptor, path), os.fstat(descriptor).st_size
     chain, offset, items, blocks = crc32(read(0, HEADER_BYTES)), HEADER_BYTES, 0, 0
     while True:
@@ -284,7 +284,7 @@ def _check_end(path: Path, offset: int, data: bytes, seen: tuple[int, int, int])
 
 
 def _count_items(path: Path, offset: int, payload: bytes) -> int:
-    """Return how many items a block holds; refuse one that they do not fill exactly."""
+    """Return the number of items in a block; refuse a block that they do not fill exactly."""
     position = count = 0
     limit = len(payload) - _ITEM.size
     while position <= limit:

@@ -1,10 +1,10 @@
-"""The commands in a log of version 1, in both ways in which the program of that time wrote them.  Pure.
+"""The commands in a log of version 1, in both encodings that its program used.  Pure.
 
-    the data of all entries --> decode_log --> what each command did
+    the data of all entries --> decode_log --> the effect of each command
 
-Since 19 August 2023 the name of a queue is one byte of length and the name; before, it was a String, with four bytes of
-length.  Nothing in the file says which, and a program that was upgraded went on with its log.  So a log is read in the
-newer way if all of it can be, and else in the older way up to the first command that cannot be.
+Since 19 August 2023 a queue name is encoded as one byte of length and the name; before, it was a String with four bytes
+of length.  The file does not say which, and an upgraded program went on with its old log.  So a log is decoded in the
+newer encoding if all of it can be, and otherwise in the older one up to the first command that does not fit it.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from wakeq.protocol.errors import DamagedFile
 
 NAME_BYTES = range(33, 127)
 NAME_BYTES_MAX = 255
-RESTORE = "the file was not changed: restore it from a copy, or remove it to do without what it holds"
+RESTORE = "the file was not changed: restore it from a copy, or remove it to give up its content"
 TIMEOUT_BYTES = 4
 RECORD = Struct(">qi")  # key, length
 _STRING = Struct(">i")
@@ -53,14 +53,14 @@ class DeletedQueue:
 
 @dataclass(frozen=True, slots=True)
 class RemovedFirst:
-    """The first message of a queue was taken and not returned: the one-phase Dequeue says no more."""
+    """The first message of a queue was dequeued and not returned: the one-phase Dequeue does not name it."""
 
     queue: str
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Somebody asked how many messages a queue has; nothing changed."""
+    """A client asked for the number of messages in a queue; nothing changed."""
 
     queue: str
 
@@ -70,7 +70,7 @@ Command: TypeAlias = ImportedQueue | ImportedMessage | DeletedQueue | RemovedFir
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One entry of the log; `offset` is where its data stand in the file."""
+    """One entry of the log; `offset` is the place of its data in the file."""
 
     term: int
     data: bytes
@@ -121,7 +121,7 @@ class Cursor:
 
 
 def decode_log(entries: Sequence[LogEntry], *, path: object) -> tuple[list[Command], int]:
-    """Return the commands of a log, and how many of them, from the first on, stand there in the older way."""
+    """Return the commands of a log, and how many of the first ones are in the older encoding."""
     try:
         return [decode_command(entry.data, path=path, offset=entry.offset) for entry in entries], 0
     except DamagedFile as error:
@@ -142,7 +142,7 @@ def decode_log(entries: Sequence[LogEntry], *, path: object) -> tuple[list[Comma
 def decode_command(
     data: bytes, *, path: object = "command", offset: int = 0, names_are_strings: bool = False
 ) -> Command:
-    """Return what a command of the TaskFlux vocabulary did; a log of version 1 has no other than these."""
+    """Return the effect of a TaskFlux command; a log of version 1 has no other commands than these."""
     cursor = Cursor(path, data, base=offset, names_are_strings=names_are_strings)
     command: Command
     match cursor.take(1, "a command"):
@@ -153,7 +153,7 @@ def decode_command(
         case b"D":
             command = RemovedFirst(cursor.name())
             if len(data) == cursor.position + TIMEOUT_BYTES:
-                expected = "one of the one-phase protocol: with a timeout nobody can tell whether the message came back"
+                expected = "one of the one-phase protocol: with a timeout nobody knows whether the message was returned"
                 raise cursor.fail(at=0, found="a Dequeue with a timeout", expected=expected)
         case b"C":
             command = Counted(cursor.name())

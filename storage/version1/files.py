@@ -3,8 +3,8 @@
     in   raft.log, raft.metadata, raft.snapshot of version 1
     out  queues and messages in order, term and vote; or an error that names file, offset and reason
 
-The formats have no checksums, so what can be checked is checked, and the rest is reported.  Never changes a
-byte of a version 1 file: it only gets another name, and only after it was read to its end.
+The formats have no checksums.  The reader checks everything that can be checked and reports the rest.  A file of
+version 1 never changes: it only gets a new name, and only after it was read to its end.
 """
 
 import shutil
@@ -38,7 +38,7 @@ from wakeq.storage.version1.commands import (
 
 LOG, METADATA, SNAPSHOT = "raft.log", "raft.metadata", "raft.snapshot"
 SUFFIX = ".v1"
-UNFINISHED = "import.unfinished"  # stands from before the first rename until the import is on disk
+UNFINISHED = "import.unfinished"  # exists from before the first rename until the import is on disk
 _ENTRY = Struct(">ii")  # term, length
 _METADATA = Struct(">4sii?i")  # marker, version, term, voted or not, vote
 _SNAPSHOT = Struct(">4siii")  # marker, last index, last term, queues
@@ -47,7 +47,7 @@ _QUEUE = Struct(">II")  # maximum size, size
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """`tail` says what follows the last whole entry: an interrupted append, or damage; nobody can tell."""
+    """`tail` describes the bytes behind the last whole entry: an interrupted append or damage, which look the same."""
 
     entries: list[LogEntry]
     tail: str = ""
@@ -68,7 +68,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """All that version 1 held: each queue, then its messages in order.  `notes` are for the log."""
+    """The content of version 1: each queue, then its messages in order.  `notes` are for the log."""
 
     items: list[Imported]
     state: State
@@ -100,7 +100,7 @@ def read_log(path: Path) -> Log:
 
 
 def read_metadata(path: Path) -> State:
-    """Return term and vote.  Node 0 is a vote: only the flag tells."""
+    """Return term and vote.  Node 0 is a valid vote; the flag says whether there is one."""
     data = _bytes_of(path)
     if not data:
         return State()
@@ -176,7 +176,7 @@ def _too_short(path: Path, data: bytes, size: int) -> DamagedFile:
 
 
 def needs_import(directory: Path) -> bool:
-    """Tell whether a data directory is of version 1, or an import of it was not finished."""
+    """Whether a data directory is of version 1, or its import was not finished."""
     consensus = directory / "consensus"
     if (consensus / UNFINISHED).exists():
         return True
@@ -184,7 +184,7 @@ def needs_import(directory: Path) -> bool:
 
 
 def read_import(directory: Path) -> Import:
-    """Read all of version 1, in place or set aside.  Changes nothing; refuses what it cannot trust."""
+    """Read all files of version 1, under their old or new names.  Change nothing; refuse damaged files."""
     log_path, metadata_path, snapshot_path = (_where(directory, name) for name in _NAMES)
     log, state, image = read_log(log_path), read_metadata(metadata_path), read_snapshot(snapshot_path)
     notes = [log.tail] if log.tail else []
@@ -201,20 +201,20 @@ def read_import(directory: Path) -> Import:
 
 
 class Contents:
-    """The queues and messages while commands are done, in their order; one that changed nothing is noted."""
+    """The queues and messages while commands are applied in order; a command that changes nothing is noted."""
 
     def __init__(self, notes: list[str]) -> None:
         self._notes = notes
         self._queues: dict[str, _Content] = {"": _Content(ImportedQueue(""))}
 
     def put_queue(self, queue: ImportedQueue, messages: Iterable[ImportedMessage] = ()) -> None:
-        """Put a queue there as it is, with its messages, in place of one that has its name."""
+        """Add a queue with its messages; it replaces a queue of the same name."""
         content = self._queues[queue.name] = _Content(queue)
         for message in messages:
             content.put(message)
 
     def apply(self, command: Command, *, makes_queues: bool) -> None:
-        """Do what a command did.  The log of before 19 August 2023 has no command that makes a queue."""
+        """Apply a command.  A log from before 19 August 2023 has no command that creates a queue."""
         match command:
             case ImportedMessage(queue=name) if name in self._queues:
                 self._queues[name].put(command)
@@ -228,7 +228,7 @@ class Contents:
             case DeletedQueue(name=name) if name and name in self._queues:
                 del self._queues[name]
             case RemovedFirst(queue=name) if name in self._queues:
-                self._queues[name].remove_first()  # of an empty queue nothing was removed
+                self._queues[name].remove_first()
             case Counted():
                 pass
             case ImportedQueue(name=name) | DeletedQueue(name=name) | RemovedFirst(queue=name):
@@ -237,7 +237,7 @@ class Contents:
                 assert_never(command)
 
     def items(self) -> list[Imported]:
-        """Each queue, then its messages in the order in which they were put."""
+        """Return each queue, then its messages in the order in which they were put."""
         items: list[Imported] = []
         for content in self._queues.values():
             items += [content.queue, *content.messages.values()]
@@ -250,26 +250,27 @@ class _Content:
     def __init__(self, queue: ImportedQueue) -> None:
         self.queue = queue
         self.messages: dict[int, ImportedMessage] = {}
-        self._next = 0
-        self._line: list[tuple[int, int]] = []  # a heap of keys and numbers: the smallest key first, then the oldest
+        self._next = 0  # number of the next message
+        self._heap: list[tuple[int, int]] = []  # (key, number): the smallest key first, then the oldest message
 
     def put(self, message: ImportedMessage) -> None:
         self.messages[self._next] = message
-        heappush(self._line, (message.key, self._next))
+        heappush(self._heap, (message.key, self._next))
         self._next += 1
 
     def remove_first(self) -> None:
-        if self._line:
-            _key, number = heappop(self._line)
+        """Remove the first message; a Dequeue from an empty queue removed nothing."""
+        if self._heap:
+            _key, number = heappop(self._heap)
             del self.messages[number]
 
 
 def _entries_in_image(log: Log, commands: list[Command], image: Snapshot, notes: list[str]) -> int:
-    """Return how many entries the image already holds.
+    """Return how many entries of the log the image already contains.
 
-    The log does not say which index its first entry has.  It is complete from index 0 if the entry at the
-    image's index has the image's term and everything in the image was put there by the entries before;
-    otherwise it was cut behind the image, and all of it comes after.
+    The log does not name the index of its first entry.  It begins at index 0 if the entry at the image's index has the
+    image's term and the entries before put everything that is in the image.  Otherwise the log was truncated behind the
+    image, and all of its entries come after it.
     """
     covered = image.last_index + 1
     if len(log.entries) >= covered and log.entries[image.last_index].term == image.last_term:
@@ -286,10 +287,10 @@ def _entries_in_image(log: Log, commands: list[Command], image: Snapshot, notes:
 
 
 def set_aside(directory: Path) -> None:
-    """Rename the three files to `*.v1`, and drop what an unfinished import has made in their place.
+    """Rename the three files to `*.v1`, and delete the files of an unfinished import.
 
-    Read the import first: this is the step after which version 1 programs find nothing.  A crash at any
-    moment leaves every file under one of its two names, and `needs_import` true until `finish_import`.
+    Read the import first: after this step programs of version 1 find no data.  A crash at any moment leaves every file
+    under one of its two names, and `needs_import` true until `finish_import`.
     """
     consensus = directory / "consensus"
     marker = consensus / UNFINISHED
@@ -302,12 +303,13 @@ def set_aside(directory: Path) -> None:
         if _is_older(path):
             path.rename(_kept(path))
         elif path.exists():
-            path.unlink()  # 0 bytes: the same as absent
+            # A file of 0 bytes counts as absent.
+            path.unlink()
     sync_directory(consensus)
 
 
 def finish_import(directory: Path) -> None:
-    """Say that everything imported is on disk: from now on the `*.v1` files are only kept.
+    """Record that the import is on disk: from now on the `*.v1` files are only kept.
 
     DataDirectory.finish_import calls this after it has written VERSION.
     """
@@ -317,10 +319,11 @@ def finish_import(directory: Path) -> None:
 
 
 def _drop_unfinished(directory: Path) -> None:
-    """Remove what an interrupted import made: nothing of it was ever served."""
+    """Remove the files of an interrupted import: no client has seen them."""
     consensus, state = directory / "consensus", directory / "state"
     for path in consensus.glob("raft.*"):
-        renamed = _kept(path).exists()  # then this one is ours, whatever a crash has left in it
+        # If the file of version 1 was renamed, this one is ours, even if a crash left it damaged.
+        renamed = _kept(path).exists()
         if path.suffix != SUFFIX and (renamed or not _is_older(path)):
             path.unlink()
     for path in state.iterdir() if state.is_dir() else ():
@@ -336,13 +339,13 @@ def _kept(path: Path) -> Path:
 
 
 def _where(directory: Path, name: str) -> Path:
-    """Return where a file of version 1 stands now: under its name, or set aside by an unfinished import."""
+    """Return the path of a file of version 1: its old name, or the new one after an unfinished import."""
     path = directory / "consensus" / name
     return _kept(path) if path.with_name(UNFINISHED).exists() and _kept(path).exists() else path
 
 
 def _is_older(path: Path) -> bool:
-    """Tell whether a file is none of ours: of version 1, or one that reading it will refuse by name."""
+    """Whether a file is of version 1, or not a file of this program, which the reader will refuse."""
     try:
         with path.open("rb") as file:
             data = file.read(8)

@@ -1,6 +1,6 @@
-"""The record of version 1 in a key-value store: key and value to one element of a worker queue, and back.
+"""The record of version 1 in a key-value store: key and value <-> one message of a worker queue.
 
-Pure.  There are no checksums, so only what has no other reading is refused.
+Pure.  There are no checksums, so only bytes that cannot be decoded at all are refused.
 """
 
 import struct
@@ -14,7 +14,7 @@ _VALUE = Struct(">BQQQ")  # status, timeout, delay, expires
 
 @dataclass(frozen=True, slots=True)
 class RecordVersion1:
-    """One element of a worker queue as version 1 stores it; moments are Unix seconds, 0 is none."""
+    """One message of a worker queue as version 1 stores it; moments are Unix seconds, 0 is none."""
 
     qname: str
     uid: str
@@ -26,7 +26,7 @@ class RecordVersion1:
 
 
 def decode_record_v1(key: bytes, value: bytes) -> RecordVersion1:
-    """Return the record of a key and its value.  Only a name may hold dashes: split at the last."""
+    """Return the record of a key and its value.  Only the queue name may contain dashes: split at the last."""
     name, dash, uid = key.rpartition(b"-")
     if not dash or not uid:
         raise BadField(f"record key {key!r}: expected a queue name, a dash and a uid")

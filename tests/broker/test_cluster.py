@@ -485,7 +485,7 @@ def test_old_copy_of_a_disk_stops_its_node_after_all_nodes_were_killed(
     else:
         bring_up_for(cluster, lost, 2.0)  # it catches up, like a node that was away
 
-    assert known.of(lost.opened.metadata.disk_id) > 0
+    assert known.of(lost.opened.metadata.state.disk_id) > 0
 
 
 def test_quiet_cluster_saves_what_disks_have_acknowledged_once(cluster: HandCluster, leader: HandNode) -> None:
@@ -496,8 +496,8 @@ def test_quiet_cluster_saves_what_disks_have_acknowledged_once(cluster: HandClus
     cluster.advance(10 * KEEP_ACKNOWLEDGED_MS / 1000)
 
     assert [node.opened.metadata._sequence for node in cluster.nodes] == before
-    assert {node.opened.metadata.acknowledged for node in cluster.nodes} == {
-        tuple(sorted((node.opened.metadata.disk_id, leader.opened.log.last_index) for node in cluster.nodes))
+    assert {node.opened.metadata.state.acknowledged for node in cluster.nodes} == {
+        tuple(sorted((node.opened.metadata.state.disk_id, leader.opened.log.last_index) for node in cluster.nodes))
     }
 
 

@@ -100,7 +100,7 @@ def test_mark_is_on_disk_before_an_entry_that_is_stamped_after_a_pause(
     client = broker.client()
     client.call("CREATE", STRICT, lease="strict")
     client.publish(STRICT)
-    kept = broker.files.metadata.clock
+    kept = broker.files.metadata.state.clock
 
     broker.log_disk.held = True
     broker.time.stall(PAUSE_S)
@@ -109,7 +109,7 @@ def test_mark_is_on_disk_before_an_entry_that_is_stamped_after_a_pause(
     written = broker.files.log.written_bytes
     broker.log_disk.complete(1)
 
-    assert broker.files.metadata.clock != kept
+    assert broker.files.metadata.state.clock != kept
     assert (broker.files.log.written_bytes, client.words()) == (written, [])
     broker.log_disk.complete()
     assert client.words() == ["msg"]

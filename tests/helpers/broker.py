@@ -180,7 +180,9 @@ class Broker(Machine):
 
     def start_clock(self) -> None:
         files = self.files
-        self.cluster_clock = NodeClock(self.clock, self.runtime, files.store.applied().clock_ms, files.metadata.clock)
+        self.cluster_clock = NodeClock(
+            self.clock, self.runtime, files.store.applied().clock_ms, files.metadata.state.clock
+        )
 
     def begin_clock(self) -> None:
         self.cluster_clock.begin(self.assembly)

@@ -137,7 +137,9 @@ class HandNode:
         opened = self.opened
         files = Files(opened.directory.identity, opened.metadata, opened.log, opened.store, opened.snapshot_path)
         self.log_disk = HandDisk()
-        self.clock = NodeClock(self.machine_clock, self.runtime, opened.store.applied().clock_ms, opened.metadata.clock)
+        self.clock = NodeClock(
+            self.machine_clock, self.runtime, opened.store.applied().clock_ms, opened.metadata.state.clock
+        )
         around = Surroundings(
             now_ms=self.now_ms,
             stamp_ms=self.now_ms,
@@ -220,7 +222,7 @@ class HandNode:
 
     def hello(self) -> Hello:
         metadata = self.opened.metadata
-        me = CLUSTER_ID, self.number, metadata.disk_id, metadata.incarnation
+        me = CLUSTER_ID, self.number, metadata.state.disk_id, metadata.state.incarnation
         return Hello(MARK, LEVEL, LEVEL, *me, self.places.own)
 
     def connect(self, door: Door) -> Subscriber:

@@ -22,7 +22,7 @@ from wakeq.actors.snapshots import ImageWritten, WriteImage
 from wakeq.protocol.log.entries import PauseQueue
 from wakeq.protocol.log.rows import ROW
 from wakeq.storage.state.snapshot import Item, SnapshotHeader, read_snapshot
-from wakeq.storage.state.store import DEDUP, INDEX, MESSAGES, QUEUES, sealed, unsealed
+from wakeq.storage.state.store import DEDUP, INDEX, MESSAGES, QUEUES, with_checksum, without_checksum
 
 NUMBERS = [0, 1, 2, 255, 511, 512, 1 << 16, 1 << 31, (1 << 32) - 1, 1 << 40, 1 << 47, 1 << 48, 1 << 62, (1 << 63) - 1]
 HUGE = [1 << 63, (1 << 64) - 1]
@@ -171,11 +171,11 @@ def _chunk(random: Random, value: bytes) -> tuple[bytes, str]:
 
 def _packed(random: Random, value: bytes) -> tuple[bytes, str]:
     """Change a part of what is MessagePack, or a byte of it."""
-    raw = unsealed(value)
+    raw = without_checksum(value)
     assert raw is not None, "it was whole"
     if random.random() < 0.15:
         at = random.randrange(len(raw))
-        return sealed(raw[:at] + bytes([random.randrange(256)]) + raw[at + 1 :]), f"byte {at}"
+        return with_checksum(raw[:at] + bytes([random.randrange(256)]) + raw[at + 1 :]), f"byte {at}"
     content = msgspec.msgpack.decode(raw)
     places = list(_places(content, ()))
     path = random.choice(places)
@@ -188,8 +188,8 @@ def _packed(random: Random, value: bytes) -> tuple[bytes, str]:
             text = b"\xdb" + len(raw_text).to_bytes(4, "big") + raw_text
         else:
             text = b"\xda" + len(raw_text).to_bytes(2, "big") + raw_text
-        return sealed(packed.replace(marker, text, 1)), f"{path} = {new[:20]!a}"
-    return sealed(msgspec.msgpack.encode(_changed(content, path, new))), f"{path} = {new}"
+        return with_checksum(packed.replace(marker, text, 1)), f"{path} = {new[:20]!a}"
+    return with_checksum(msgspec.msgpack.encode(_changed(content, path, new))), f"{path} = {new}"
 
 
 def _places(content: Any, path: tuple[Any, ...]) -> Any:

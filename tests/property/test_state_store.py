@@ -12,7 +12,7 @@ from tests.helpers.memory_folder import memory_folder
 from wakeq.storage.state.lmdb_store import StateStore
 from wakeq.storage.state.memory import MemoryStore
 from wakeq.storage.state.store import (
-    CUT_TABLES,
+    CHECKPOINT_TABLES,
     DEDUP,
     GRAVES,
     INDEX,
@@ -20,7 +20,7 @@ from wakeq.storage.state.store import (
     META,
     QUEUES,
     TABLE_NAMES,
-    Cut,
+    Checkpoint,
     View,
 )
 
@@ -83,7 +83,7 @@ class StoresAgree(RuleBasedStateMachine):
     def commit(self, puts: list[Any], deletes: list[Any], steps: int) -> None:
         self.index += steps
         self.commit_both(
-            Cut(
+            Checkpoint(
                 self.index,
                 1,
                 self.index * 10,
@@ -97,17 +97,17 @@ class StoresAgree(RuleBasedStateMachine):
         """Consecutive numbers, as a queue gives them: the way on which records are appended."""
         run = [(prefix_of(queue_id) + b"%08d" % number, b"r" * 1000) for number in range(first, first + count)]
         self.index += 1
-        self.commit_both(Cut(self.index, 1, self.index, puts=[(MESSAGES, run)]))
+        self.commit_both(Checkpoint(self.index, 1, self.index, puts=[(MESSAGES, run)]))
 
     @rule(queue_id=queue_ids)
     def bury(self, queue_id: int) -> None:
         self.index += 1
         grave = [(GRAVES, [(number_of(queue_id), prefix_of(queue_id))])]
-        self.commit_both(Cut(self.index, 1, self.index, puts=grave, deletes=[(QUEUES, [number_of(queue_id)])]))
+        self.commit_both(Checkpoint(self.index, 1, self.index, puts=grave, deletes=[(QUEUES, [number_of(queue_id)])]))
 
-    def commit_both(self, cut: Cut) -> None:
-        self.memory.commit(cut)
-        self.state.commit(cut)
+    def commit_both(self, checkpoint: Checkpoint) -> None:
+        self.memory.commit(checkpoint)
+        self.state.commit(checkpoint)
 
     @rule(limit=st.integers(1, 40))
     def sweep(self, limit: int) -> None:
@@ -143,7 +143,7 @@ class StoresAgree(RuleBasedStateMachine):
         assert self.state.get_many(messages) == self.memory.get_many(messages)
 
     @rule(
-        table=st.sampled_from(CUT_TABLES),
+        table=st.sampled_from(CHECKPOINT_TABLES),
         prefix=st.one_of(queue_ids.map(prefix_of), queue_ids.map(number_of)),
     )
     def scan(self, table: int, prefix: bytes) -> None:

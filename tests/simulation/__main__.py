@@ -1,4 +1,4 @@
-"""The command line of the simulation: see the head of the package."""
+"""The command line of the simulation; the package's docstring has examples."""
 
 import argparse
 import statistics
@@ -14,15 +14,15 @@ MUTANT_SEEDS_MAX = 2_000
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Run seeds of the Raft simulation.")
-    parser.add_argument("--seeds", type=int, default=100, help="how many (default: %(default)s)")
-    parser.add_argument("--first", type=int, default=1, help="the first of them (default: %(default)s)")
-    parser.add_argument("--seed", type=int, help="only this one")
+    parser.add_argument("--seeds", type=int, default=100, help="number of seeds (default: %(default)s)")
+    parser.add_argument("--first", type=int, default=1, help="the first seed (default: %(default)s)")
+    parser.add_argument("--seed", type=int, help="run only this seed")
     parser.add_argument("--mode", choices=("safety", "liveness"), default="safety")
-    parser.add_argument("--trace", action="store_true", help="tell what happens")
-    parser.add_argument("--skip", default="", help="acts of the nemesis to be left out, by number: 0,3,4")
-    parser.add_argument("--minimise", action="store_true", help="find out which acts a failing seed needs")
-    parser.add_argument("--mutants", action="store_true", help="how many seeds each planted bug takes")
-    parser.add_argument("--only", default="", help="mutants whose name contains this")
+    parser.add_argument("--trace", action="store_true", help="print every event")
+    parser.add_argument("--skip", default="", help="acts of the nemesis to leave out, by number: 0,3,4")
+    parser.add_argument("--minimise", action="store_true", help="find the acts that a failing seed needs")
+    parser.add_argument("--mutants", action="store_true", help="count the seeds that find each planted bug")
+    parser.add_argument("--only", default="", help="only mutants whose name contains this")
     chosen = parser.parse_args()
     if chosen.mutants:
         return hunt(chosen.only, first=chosen.first)
@@ -33,7 +33,7 @@ def main() -> int:
 
 
 def run_seeds(seeds: range, chosen: argparse.Namespace, skip: frozenset[int]) -> int:
-    """Run them one after the other; say what failed and how fast it went."""
+    """Run the seeds one after the other; print failures and speed."""
     began_s, events, failures = time.process_time(), 0, 0
     for seed in seeds:
         story: list[str] | None = [] if chosen.trace else None
@@ -50,14 +50,14 @@ def run_seeds(seeds: range, chosen: argparse.Namespace, skip: frozenset[int]) ->
 
 
 def report(outcome: Outcome, skip: frozenset[int]) -> None:
-    """Say what failed, and how to see it again."""
+    """Print a failure and the command that repeats it."""
     skipped = f" --skip {','.join(map(str, sorted(skip)))}" if skip else ""
     print(f"seed {outcome.seed}: {outcome.failure}")
     print(f"    python -m tests.simulation --mode {outcome.mode} --seed {outcome.seed}{skipped} --trace", flush=True)
 
 
 def hunt(only: str, *, first: int) -> int:
-    """Look for every planted bug with fresh seeds, by turns in both modes; say how many it took."""
+    """Run fresh seeds against every planted bug, alternating the modes; print how many seeds it took to find it."""
     missed, counts = [], []
     for name in (name for name in MUTANTS if only in name):
         began_s = time.process_time()

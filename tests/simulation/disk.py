@@ -1,9 +1,9 @@
-"""Disk: what a simulated node has written, and what of it a power cut leaves.
+"""Disk: the writes of a simulated node, and the part of them that a power cut leaves.
 
     write, truncate, save, restore, flush --> durable some time later, in order; then a report, perhaps late
 
-What is in flight at a crash is there wholly, in part, or not at all, but never out of order: the log is one file.
-The state store is another; it goes back to its last flush.
+Writes in flight at a crash are kept completely, in part or not at all, but never out of order: the log is one file.
+The state store is another file, which returns to its last flush.
 """
 
 from collections import deque
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 class Image(msgspec.Struct, frozen=True):
-    """The state behind an entry, as a state store or a snapshot holds it."""
+    """The state behind an entry, in a state store or a snapshot."""
 
     index: int
     term: int
     chain: int
     state: int
-    configs: tuple[tuple[int, Config], ...]  # that a log which reaches up to here may still hold
+    configs: tuple[tuple[int, Config], ...]  # those that a log up to this entry may still contain
 
 
 class Job(msgspec.Struct):
-    """Something that is being written."""
+    """A write in flight."""
 
     do: Callable[[Any], None]
     what: Any
@@ -40,7 +40,7 @@ class Job(msgspec.Struct):
 
 
 class Disk:
-    """See the head of this file.  What stands in the attributes is durable."""
+    """The disk of one node.  The public attributes hold durable data."""
 
     def __init__(self, world: "World", disk_id: int, image: Image) -> None:
         self.world = world
@@ -53,12 +53,12 @@ class Disk:
         self.entries: list[Entry] = []
         self.is_slow = False
         self.is_broken = False
-        self.hangs = False  # it answers nothing, and nothing more is durable
+        self.hangs = False  # the disk answers nothing, and no more writes become durable
         self.jobs_done = 0
-        self._is_stuck = False  # a job would be durable if it did not hang
+        self._is_stuck = False  # a job is finished except that the disk hangs
         self._jobs: deque[Job] = deque()
-        self._life = 0
-        self._held: list[tuple[int, Callable[[], None]]] | None = None  # reports, while they are held
+        self._life = 0  # grows with each crash; reports of earlier lives are dropped
+        self._held: list[tuple[int, Callable[[], None]]] | None = None  # reports, while they are held back
 
     @property
     def last_index(self) -> int:
@@ -69,7 +69,7 @@ class Disk:
         return len(self._jobs)
 
     def chain_at(self, index: int) -> int | None:
-        """Return the hash of the durable log up to an entry, None if it is not there."""
+        """Return the hash of the durable log up to an entry, None if it is not durable."""
         if index == self.base:
             return self.base_chain
         place = index - self.base - 1
@@ -78,7 +78,7 @@ class Disk:
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def submit(self, do: Callable[[Any], None], what: Any, done: Callable[[], None]) -> None:
-        """Have something written behind what is being written."""
+        """Queue a write behind those in flight."""
         self._jobs.append(Job(do, what, done))
         if len(self._jobs) == 1:
             self._begin()
@@ -117,14 +117,14 @@ class Disk:
             done()
 
     def answer(self) -> None:
-        """Hang no more."""
+        """Stop hanging."""
         self.hangs = False
         if self._is_stuck:
             self._is_stuck = False
             self._finish(self._life)
 
     def hold_reports(self) -> None:
-        """Write, and say nothing of it, until they are released; whoever cannot go on without is stuck meanwhile."""
+        """Go on writing, but report nothing until `release_reports`."""
         if self._held is None:
             self._held = []
 
@@ -148,7 +148,7 @@ class Disk:
         self.state = state
 
     def restore(self, image: Image) -> None:
-        """First the state, then the log: a crash in between leaves a log that begins too early, never too late."""
+        """Install first the state, then the log: a crash in between leaves a log that begins too early at worst."""
         self.store = image
         self.reset(image)
 
@@ -161,7 +161,7 @@ class Disk:
             self.store = image
 
     def cut(self, index: int) -> None:
-        """Forget the entries up to index."""
+        """Remove the entries up to index."""
         count = index - self.base
         if count > 0:
             self.base_term, _payload, self.base_chain = self.entries[count - 1]
@@ -171,7 +171,7 @@ class Disk:
     # --- crashing ---------------------------------------------------------------------------------------------------
 
     def crash(self, random: Random) -> None:
-        """Lose what was in flight, or a part of it."""
+        """Lose the writes in flight, or a part of them."""
         self._life += 1
         self._held = None
         self._is_stuck = False
@@ -184,7 +184,7 @@ class Disk:
         self.is_broken = False
 
     def _tear(self, job: Job, random: Random) -> None:
-        """Write a part: the beginning of a write, the first half of an installation."""
+        """Do a part of a job: the beginning of a write, the first half of an installation."""
         if job.do == self.put:
             first, entries = job.what
             self.put((first, entries[: random.randrange(len(entries) + 1)]))
@@ -192,7 +192,7 @@ class Disk:
             self.store = job.what
 
     def open(self) -> None:
-        """Start a life: a state store that is ahead of the log, or beside it, has its log begun anew behind it."""
+        """Start a life; reset a log that does not contain the entry of the state store."""
         self.incarnation += 1
         if self.chain_at(self.store.index) != self.store.chain:
             self.reset(self.store)

@@ -1,8 +1,8 @@
-"""Knobs: what a seed draws before anything happens: sizes, spans, and how bad the world is.
+"""Knobs: the parameters that a seed draws first: sizes, time spans, and the severity of faults.
 
     random --> Knobs
 
-Small limits make rare things common: a window of one message, a log that is cut after five entries.
+Small limits make rare events common: a window of one message, a log that is cut after five entries.
 """
 
 from random import Random
@@ -12,7 +12,7 @@ import msgspec
 from wakeq.protocol.raft.progress import Window
 from wakeq.protocol.raft.settings import Settings
 
-ENTRY_BYTES = 100  # what each payload counts for
+ENTRY_BYTES = 100  # assumed for each payload
 
 
 class Knobs(msgspec.Struct, frozen=True):
@@ -22,23 +22,23 @@ class Knobs(msgspec.Struct, frozen=True):
     drop: float
     duplicate: float
     delay_us: int
-    late: float  # messages that are held for election timeouts
-    is_ordered: bool  # as on one connection
+    late: float  # the share of messages that are delayed by election timeouts
+    is_ordered: bool  # messages keep their order, as on one connection
     sync_us: int
-    report_us: int  # a write's report may come so much after it
-    writes_open: int  # handed to the disk at once
-    flush_us: int  # between two cuts of the state
-    keep_entries: int  # behind which the log is cut
+    report_us: int  # delay of a write's report, at most
+    writes_open: int  # submitted to the disk at once
+    flush_us: int  # between two flushes of the state
+    keep_entries: int  # the log is cut when it has more
     chunks: int  # of an image
     client_us: int
     batch: int
     fault_us: int
-    rate: float  # how much clocks may differ
-    stale: float  # old messages that come again
+    rate: float  # difference of clocks, at most
+    stale: float  # the share of messages that are delivered again much later
 
 
 def draw(random: Random, voters: int | None = None) -> Knobs:
-    """Draw a world."""
+    """Draw the parameters of one world."""
     choose = random.choice
     election_ms = choose((200, 500, 1000))
     is_harsh = random.random() < 0.5

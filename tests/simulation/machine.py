@@ -2,7 +2,7 @@
 
     messages, ticks, reports of the disk, proposals --> core --> Ready --> disk, network, state
 
-It keeps the rules of a driver (docs/internals/raft.md) and no rule of Raft.  It never looks at another machine.
+It follows the rules of a driver (docs/internals/raft.md) and contains no rule of Raft.  It never reads another machine.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class Machine:
-    """One node.  `entries` is its log in memory behind `base`; `applied` and `state` are its state machine."""
+    """One node.  `entries` is its log in memory behind `base`; `applied` and `state` are its state machine.
+
+    `boot` sets the state of a life, because a restart loses it.
+    """
 
     core: Core
 
@@ -41,7 +44,7 @@ class Machine:
 
     @property
     def disk(self) -> Disk:
-        """The disk in use; those before it were emptied."""
+        """The disk in use; earlier ones were emptied."""
         return self.disks[-1]
 
     # --- a life -----------------------------------------------------------------------------------------------------
@@ -52,14 +55,14 @@ class Machine:
         self.is_up = True
         self.life += 1
         self.born_us = world.now_us
-        self.origin_ms = int(world.random() * 1_000_000)  # a monotonic clock begins anywhere
+        self.origin_ms = int(world.random() * 1_000_000)  # a monotonic clock may begin anywhere
         self.base, self.base_chain = disk.base, disk.base_chain
         self.entries = list(disk.entries)
-        self.handed = self.base + len(self.entries)  # to the disk
+        self.submitted = self.base + len(self.entries)  # last entry given to the disk
         self.applied, self.state = disk.store.index, disk.store.state
         self.applied_term = disk.store.term
-        self.asked: dict[int, tuple[int, int]] = {}  # index -> (term, operation) of who waits for an outcome
-        self.reads: list[tuple[int, int, int]] = []  # (term, barrier, what must be seen)
+        self.waiting: dict[int, tuple[int, int]] = {}  # index -> (term, operation) of clients that wait for an outcome
+        self.reads: list[tuple[int, int, int]] = []  # (term, barrier, index that the read must see)
         self.is_flushing = False
         self.job_seen, self.ticks_at_job = -1, 0
         self.sender, self.receiver = Sender(self), Receiver(self)
@@ -87,7 +90,7 @@ class Machine:
         return LogView(self.base, self.disk.base_term, runs, last, len(self.entries) * self.world.entry_bytes)
 
     def _configs(self) -> list[tuple[int, Config]]:
-        """Return the members as of the state, and every change of them in the log above it."""
+        """Return the configurations in the state, and those in the log behind it."""
         store = self.disk.store
         configs = list(store.configs)
         for index, (_term, payload, _chain) in enumerate(self.entries, self.base + 1):
@@ -98,7 +101,8 @@ class Machine:
     def crash(self) -> None:
         self.is_up = False
         self.life += 1
-        if self.world.random() < 0.5:  # they are saved now and then, and stay true
+        # A node saves them from time to time; they stay true.
+        if self.world.random() < 0.5:
             self.disk.acknowledged = self.core.acknowledged.told()
         self.disk.crash(self.world.rng)
         self.world.truth.lost(self)
@@ -107,10 +111,10 @@ class Machine:
         return self.origin_ms + int((self.world.now_us - self.born_us) * self.rate) // 1000
 
     def set_rate(self, rate: float) -> None:
-        """Let the clock run faster or slower from now on; it never steps."""
+        """Make the clock run faster or slower from now on, without a step."""
         self.origin_ms, self.born_us, self.rate = self.now_ms(), self.world.now_us, rate
 
-    # --- what happens to it -----------------------------------------------------------------------------------------
+    # --- input ------------------------------------------------------------------------------------------------------
 
     def tick(self, life: int) -> None:
         if life != self.life:
@@ -118,23 +122,23 @@ class Machine:
         if self.is_paused(self.tick, life):
             return
         self.core.tick(self.now_ms())
-        self._look_at_disk()
-        self.settle()
+        self._check_disk()
+        self.drive()
         self.world.at(int(self.tick_us / self.rate), self.tick, life)
 
-    def _look_at_disk(self) -> None:
-        """Let another node lead when this one's disk has been at one thing for two election timeouts."""
+    def _check_disk(self) -> None:
+        """Transfer leadership when this node's disk has been busy with one job for two election timeouts."""
         disk, core = self.disk, self.core
         is_same = disk.open_jobs and disk.jobs_done == self.job_seen
         self.job_seen, self.ticks_at_job = disk.jobs_done, self.ticks_at_job + 1 if is_same else 0
         if core.leads and self.ticks_at_job * self.tick_us > 2000 * core.settings.election_ms:
             heir = core.leader().heir_without_us()
             if heir is not None:
-                self.world.tell(f"   {self.node_id}: the disk hangs, {heir} is to lead")
+                self.world.tell(f"   {self.node_id}: the disk hangs, transferring leadership to {heir}")
                 core.leader().transfer(heir)
 
     def is_paused(self, then: Callable[[Any], None], what: object) -> bool:
-        """Put off what happens while this process does not run."""
+        """Postpone a call while this process does not run; return whether it was postponed."""
         world = self.world
         if self.paused_until_us <= world.now_us:
             return False
@@ -142,7 +146,7 @@ class Machine:
         return True
 
     def take(self, message: AnyMessage, entries: list[Entry]) -> None:
-        """A message of a peer, with the entries that came along."""
+        """Process a message of a peer with its entries."""
         found = self.core.step(message, self.now_ms())
         is_own = len(self.disks) == 1
         self.world.truth.require(not (self.core.disowned and is_own), "is disowned on the disk that joined", self)
@@ -151,25 +155,25 @@ class Machine:
             self._write(found, entries[found.first_index - message.prev_index - 1 :])
         elif isinstance(found, Fetch):
             self.receiver.begin(message.sender, found)
-        self.settle()
+        self.drive()
 
     def propose(self, operations: list[int]) -> None:
-        """Clients want something.  Whoever calls has seen that the core accepts."""
+        """Propose operations of clients.  The caller has checked that the core accepts."""
         first = self.core.propose(len(operations), len(operations) * self.world.entry_bytes)
         term = self.core.term
         for index, operation in enumerate(operations, first):
             self._append(index, term, operation)
-            if index in self.asked:
-                self.world.truth.unknown.add(self.asked[index][1])
-            self.asked[index] = (term, operation)
-        self.settle()
+            if index in self.waiting:
+                self.world.truth.unknown.add(self.waiting[index][1])
+            self.waiting[index] = (term, operation)
+        self.drive()
 
     def read(self) -> None:
-        """A client wants to see what is."""
+        """Begin a linearizable read of a client."""
         number = self.core.leader().read_barrier()
         if number is not None:
             self.reads.append((self.core.term, number, self.world.truth.acknowledged))
-        self.settle()
+        self.drive()
 
     # --- the log ----------------------------------------------------------------------------------------------------
 
@@ -198,25 +202,25 @@ class Machine:
         assert self.last_index == write.last_index, "a message without its entries"
 
     def _truncate(self, index: int) -> None:
-        """Take entries back.  Who asked for them still waits: another node may have them, and commit them yet."""
+        """Truncate entries.  Their clients still wait: another node may have the entries and commit them."""
         del self.entries[index - self.base - 1 :]
-        if self.world.on_truncate is not None and any(asked >= index for asked in self.asked):
+        if self.world.on_truncate is not None and any(asked >= index for asked in self.waiting):
             self.world.on_truncate()
-        if self.handed >= index:
-            self.handed = index - 1
+        if self.submitted >= index:
+            self.submitted = index - 1
             self.disk.submit(self.disk.truncate, index, _nothing)
 
     # --- Ready ------------------------------------------------------------------------------------------------------
 
-    def settle(self) -> None:
-        """Do what the core wants done."""
+    def drive(self) -> None:
+        """Do the work that the core asks for."""
         core, world = self.core, self.world
         while (ready := core.ready()) is not None:
             self._obey(ready)
         knobs, disk = world.knobs, self.disk
-        if self.handed < self.last_index and disk.open_jobs < knobs.writes_open:
-            self._hand_over()
-        world.truth.look(self)
+        if self.submitted < self.last_index and disk.open_jobs < knobs.writes_open:
+            self._submit_write()
+        world.truth.check(self)
 
     def _obey(self, ready: Ready) -> None:
         save, disk = ready.save, self.disk
@@ -236,21 +240,21 @@ class Machine:
         for number, index in ready.reads:
             self._answer_reads(number, index)
 
-    def _hand_over(self) -> None:
-        """One write for everything that has come together."""
-        first, last, era = self.handed + 1, self.last_index, self.core.era
-        self.handed = last
+    def _submit_write(self) -> None:
+        """Submit all new entries as one write."""
+        first, last, era = self.submitted + 1, self.last_index, self.core.era
+        self.submitted = last
         what = (first, self.entries[first - self.base - 1 :])
         self.disk.submit(self.disk.put, what, self._when_done(lambda: self.core.stable(last, era)))
 
     def _when_done(self, report: Callable[[], object]) -> Callable[..., None]:
-        """Return what the disk is to call: the report is taken if this life still goes on, once it is not paused."""
+        """Return a callback for the disk: it reports if this life has not ended, after any pause."""
         life = self.life
 
         def take(_: object = None) -> None:
             if life == self.life and not self.is_paused(take, None):
                 report()
-                self.settle()
+                self.drive()
 
         return take
 
@@ -260,18 +264,18 @@ class Machine:
             self.applied += 1
             self.state = after(self.state, payload)
             truth.applied(self, self.applied, self.state)
-            asked = self.asked.pop(self.applied, None)
+            asked = self.waiting.pop(self.applied, None)
             if asked is not None:
                 truth.answered(self, self.applied, asked, term, payload)
         self._give_up_before(term)
         self.core.applied(self.applied)
 
     def _give_up_before(self, term: int) -> None:
-        """An entry of this term is committed: what stood further on in earlier terms can no longer be."""
+        """Refuse operations of earlier terms: an entry of this term is committed, so theirs never will be."""
         if term > self.applied_term:
             self.applied_term = term
-            for index in [index for index, asked in self.asked.items() if asked[0] < term]:
-                self.world.truth.refused.add(self.asked.pop(index)[1])
+            for index in [index for index, asked in self.waiting.items() if asked[0] < term]:
+                self.world.truth.refused.add(self.waiting.pop(index)[1])
 
     def _answer_reads(self, number: int, index: int) -> None:
         term = self.core.term
@@ -283,14 +287,14 @@ class Machine:
     # --- the state --------------------------------------------------------------------------------------------------
 
     def image(self) -> Image:
-        """Return the state as it is now."""
+        """Return an image of the current state."""
         entry = self.entries[self.applied - self.base - 1] if self.applied > self.base else None
         term = entry[0] if entry else self.core.log.previous_term
         chain = entry[2] if entry else self.base_chain
         return Image(self.applied, term, chain, self.state, self.core.members.until(self.applied))
 
     def flush(self, life: int) -> None:
-        """Write the state down, and cut the log behind what is written."""
+        """Flush the state, and cut the log behind it."""
         if life != self.life or self.is_paused(self.flush, life):
             return
         image = self.image()
@@ -303,7 +307,7 @@ class Machine:
         self.disk.flush(image)
         self._cut()
         self.world.at(self.world.knobs.flush_us, self.flush, life)
-        self.settle()
+        self.drive()
 
     def _cut(self) -> None:
         floor = min(self.core.floor(self.disk.store.index), self.disk.last_index)
@@ -315,21 +319,21 @@ class Machine:
             self.base = floor
 
     def restore(self, restore: Restore, image: Image) -> None:
-        """Put an image that has arrived in the place of state and log; what was not handed over never will be."""
-        self.handed = self.last_index
+        """Replace state and log by an image; entries that were not submitted to the disk never will be."""
+        self.submitted = self.last_index
         image = msgspec.structs.replace(image, configs=((restore.index, restore.config),))
         self.disk.submit(self.disk.restore, image, self._when_done(lambda: self._restored(image)))
 
     def _restored(self, image: Image) -> None:
         self.core.restored()
         self.base, self.base_chain, self.entries = image.index, image.chain, []
-        self.handed = image.index
+        self.submitted = image.index
         self.applied, self.applied_term, self.state = image.index, image.term, image.state
         self.world.truth.applied(self, self.applied, self.state)
-        for _term, operation in self.asked.values():
+        for _term, operation in self.waiting.values():
             self.world.truth.unknown.add(operation)
-        self.asked.clear()
+        self.waiting.clear()
 
 
 def _nothing() -> None:
-    """Nobody waits for the end of a truncation: the write behind it reports."""
+    """Report nothing after a truncation: the write behind it reports."""

@@ -1,16 +1,16 @@
-"""Minimise: of all that went wrong in a failing run, what is needed to make it fail.
+"""Minimise: find the faults that a failing run needs.
 
-    seed, mode --> the acts of the nemesis that can be skipped, and still something is broken
+    seed, mode --> the acts of the nemesis that can be skipped without making the run succeed
 
-Half of what is left is skipped at a time, then a quarter, down to single acts.  What fails in the end may be another
-invariant than at first; the same bug mostly breaks several.
+Half of the remaining acts are skipped at a time, then a quarter, down to single acts.  The final failure may be another
+invariant than the first one; a bug usually breaks several.
 """
 
 from tests.simulation.run import Mode, Outcome, simulate
 
 
 def minimise(seed: int, mode: Mode) -> tuple[frozenset[int], Outcome]:
-    """Return the acts to be skipped, and how the run fails without them."""
+    """Return the acts to be skipped, and the failing run without them."""
     outcome = simulate(seed, mode)
     assert outcome.failure, f"seed {seed} does not fail"
     skip: frozenset[int] = frozenset()

@@ -1,8 +1,8 @@
-"""Nemesis: what goes wrong in a world, one thing after another, mostly where it hurts.
+"""Nemesis: the faults of a world, one after the other, mostly where they do the most harm.
 
-    chance --> cuts, crashes, pauses, sick disks and clocks, emptied disks; transfers and changes of members
+    random --> partitions, crashes, pauses, bad disks and clocks, emptied disks; transfers and changes of members
 
-Operators are part of it: what they may not do they try as well, and must be refused.
+Operators are part of it: they also try forbidden changes, which must be refused.
 """
 
 from collections.abc import Callable
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 class Nemesis:
-    """See the head of this file."""
+    """The source of all faults in one world."""
 
     def __init__(self, world: "World", *, wipes: int, skip: frozenset[int] = frozenset()) -> None:
         self.world = world
-        self.rng = Random(world.rng.random())  # of its own, so that a fault that is skipped shifts no other chance
+        self.rng = Random(world.rng.random())  # separate, so that a skipped fault does not change other random draws
         self.choose = self.rng.choice
-        self.acts = 0
+        self.acts = 0  # done or skipped so far
         self._skip = skip
         self.wipes_left = wipes
         self.is_over = False
         self._faults = self._draw_faults()
 
     def _draw_faults(self) -> list[Callable[[], object]]:
-        """Let each world have a part of the faults only: those that are left meet each other more often."""
+        """Draw a part of the faults for this world: then those occur together more often."""
         faults: list[Callable[[], object]] = [
             self.isolate_leader, self.isolate_any, self.cut_one_way, self.halve, self.bridge, self.crash_leader,
             self.crash_any, self.crash_all, self.pause_any, self.pause_leader, self.starve, self.starve,
@@ -46,7 +46,7 @@ class Nemesis:
         return [self.heal, self.isolate_leader, *(fault for fault in faults if self.rng.random() < share)]
 
     def act(self, _: None) -> None:
-        """Do something, and something else later."""
+        """Do one act, and plan the next one."""
         world = self.world
         if self.is_over:
             return
@@ -57,14 +57,14 @@ class Nemesis:
         self.acts += 1
         world.at(int(self.rng.random() * 2 * world.knobs.fault_us) + 1, self.act, None)
 
-    # --- whom ---------------------------------------------------------------------------------------------------------
+    # --- targets ------------------------------------------------------------------------------------------------------
 
     def _any(self) -> "Machine | None":
         living = self.world.living()
         return self.choose(living) if living else None
 
     def _leader(self) -> "Machine | None":
-        """The latest leader, or anybody if there is none."""
+        """Return the latest leader, or any node if there is none."""
         leaders = self.world.leaders()
         return max(leaders, key=lambda machine: machine.core.term) if leaders else self._any()
 
@@ -103,7 +103,7 @@ class Nemesis:
         self.world.network.cuts |= {(a, b) for a in everybody for b in everybody if (a in side) != (b in side)}
 
     def bridge(self) -> None:
-        """Everybody sees one node, and nobody else."""
+        """Connect every node to one node only."""
         machine = self._any()
         everybody = range(len(self.world.machines))
         if machine is not None:
@@ -128,9 +128,9 @@ class Nemesis:
             self._crash(machine, 1.0)
 
     def starve(self) -> None:
-        """Clients rest, and one follower hears nothing of its leader; just before it stands, the others restart.
+        """Stop the clients and separate one follower from its leader; just before it campaigns, restart the others.
 
-        They have answered that leader a moment ago, and the starved one lacks nothing that they have.
+        Those have answered the leader a moment ago, and the starved follower has all of their entries.
         """
         self.heal()
         self.world.clients_rest_us = self.world.now_us + 3 * self.world.knobs.settings.election_ms * 1000
@@ -152,14 +152,15 @@ class Nemesis:
         if self.is_over:
             return
         leader = what[0].node_id
-        for machine in self.world.living():  # and from now on nobody can tell that leader of a later term
+        # From now on no node can tell that leader about a later term.
+        for machine in self.world.living():
             self.world.network.cuts |= {(leader, machine.node_id), (machine.node_id, leader)}
             if machine not in what:
                 machine.crash()
                 machine.boot()
 
     def ambush(self) -> None:
-        """Wait until a node takes back entries that clients wait for; then everybody crashes."""
+        """Wait until a node truncates entries that clients wait for; then crash all nodes."""
         self.world.on_truncate = self._spring
 
     def _spring(self) -> None:
@@ -168,7 +169,7 @@ class Nemesis:
         self.world.at(span_us, lambda _: None if self.is_over else self.crash_all(), None)
 
     def hold_reports(self) -> None:
-        """Cut a leader off whose disk writes and says nothing, until the node has taken back what was written."""
+        """Isolate a leader whose disk writes without reporting, until the node has truncated the written entries."""
         machine = self._leader()
         if machine is None:
             return
@@ -181,7 +182,7 @@ class Nemesis:
         self.world.at(10 * election_us, release, None)
 
     def _release(self, disk: "Disk") -> None:
-        """Let the reports come while what replaces those entries is still being written."""
+        """Release the reports while the entries that replace the reported ones are still being written."""
         self.world.on_truncate = None
         disk.is_slow = not self.is_over
         disk.release_reports()
@@ -190,7 +191,8 @@ class Nemesis:
         if machine is not None:
             span_us = self._span_us(3.0)
             machine.paused_until_us = self.world.now_us + span_us
-            self.world.at(span_us, self._read, (machine, machine.life))  # before it has looked at its clock
+            # This read comes before the machine has read its clock.
+            self.world.at(span_us, self._read, (machine, machine.life))
 
     def _read(self, what: "tuple[Machine, int]") -> None:
         machine, life = what
@@ -209,7 +211,7 @@ class Nemesis:
             machine.disk.is_slow = not machine.disk.is_slow
 
     def hang_disk(self) -> None:
-        """Let the leader's disk answer nothing, for long or for a moment; sometimes it never answers again."""
+        """Make the leader's disk hang, for long or for a moment; sometimes for ever."""
         machine = self._leader()
         if machine is not None:
             machine.disk.hangs = True
@@ -227,7 +229,7 @@ class Nemesis:
             machine.set_rate(1.0 - rate + 2 * rate * self.rng.random())
 
     def wipe(self) -> None:
-        """Somebody empties a node's disk and starts it as if nothing had happened; there is something to lose."""
+        """Replace a node's disk by an empty one and start it, as an operator might; some entries are acknowledged."""
         machine = self._any()
         if machine is not None and self.wipes_left and self.world.truth.acknowledged:
             self.wipes_left -= 1
@@ -238,7 +240,7 @@ class Nemesis:
     # --- operators ----------------------------------------------------------------------------------------------------
 
     def transfer(self) -> None:
-        """Let another one lead; the one that leads may not hear of it when he does."""
+        """Transfer leadership; the old leader may not hear the new one."""
         for machine in self.world.leaders():
             heir = self.choose(machine.core.members.voters)
             self._try(machine, lambda machine=machine, heir=heir: machine.core.leader().transfer(heir))
@@ -256,7 +258,7 @@ class Nemesis:
             what()
         except Refused as refusal:
             self.world.tell(f"   refused: {refusal}")
-        machine.settle()
+        machine.drive()
 
     def _propose_members(self, make: "Callable[[Config], Config]") -> None:
         machine = self._leader()
@@ -266,11 +268,11 @@ class Nemesis:
             self._try(machine, lambda: machine.core.leader().change_members(config))
 
     def change(self) -> None:
-        """Add, promote, demote or remove somebody."""
+        """Add, promote, demote or remove a member."""
         self._propose_members(self._changed)
 
     def demote(self) -> None:
-        """Make a learner of a voter, and die before the own disk has that: who else has it must be able to lead."""
+        """Turn a voter into a learner and crash before the leader's disk has the entry; another node must lead then."""
         machine = self._leader()
         if machine is not None and machine.core.leads:
             machine.disk.is_slow = True
@@ -284,7 +286,7 @@ class Nemesis:
         return Config(tuple(members), config.founded)
 
     def quarrel(self) -> None:
-        """Whoever leads changes the members, and is cut off at once; so does the next one, and the next."""
+        """Let the leader change the members and isolate it at once; repeat that with the next leaders."""
         for turn in range(self.rng.randrange(2, 6)):
             self.world.at(turn * self._span_us(4.0), self._change_and_isolate, None)
 
@@ -305,7 +307,7 @@ class Nemesis:
         return Config(tuple(sorted(others, key=lambda other: other.node_id)), config.founded)
 
     def change_wrongly(self) -> None:
-        """Make voters and learners of everybody by lot, which mostly is more than one change."""
+        """Draw for each member whether it votes, which is mostly more than one change."""
         self._propose_members(self._shuffled)
 
     def _shuffled(self, config: Config) -> Config:

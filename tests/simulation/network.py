@@ -1,8 +1,8 @@
-"""Network: loses, repeats, delays and reorders what nodes send, cuts them off from each other, and remembers.
+"""Network: loses, repeats, delays and reorders messages, separates nodes, and delivers old messages again.
 
-    send --> nothing, one or two deliveries some time later
+    send --> no, one or two deliveries some time later
 
-It never changes a message: damage is the checksums' business, not the core's.
+It never changes a message: damage is for the checksums to find, not for the core.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -16,22 +16,22 @@ REMEMBERED = 64
 
 
 class Network:
-    """See the head of this file.  `cuts` are the pairs (from, to) between which nothing passes."""
+    """The links between all nodes."""
 
     def __init__(self, world: "World") -> None:
         self.world = world
-        self.cuts: set[tuple[int, int]] = set()
+        self.cuts: set[tuple[int, int]] = set()  # (from, to): no message passes
         knobs = world.knobs
-        self.is_quiet = False
+        self.is_quiet = False  # all faults are over
         self._drop, self._twice = knobs.drop, 1.0 - knobs.duplicate
         self._late = knobs.late
         self._stale = knobs.stale
         self._election_us = knobs.settings.election_ms * 1000
-        self._last_us: dict[tuple[int, int], int] = {}  # for connections that keep the order
-        self._old: list[tuple[Any, list[Entry]]] = []
+        self._last_us: dict[tuple[int, int], int] = {}  # the last delivery, for links that keep the order
+        self._old: list[tuple[Any, list[Entry]]] = []  # messages to be delivered again
 
     def calm(self) -> None:
-        """From now on everything arrives, soon and once."""
+        """Deliver every message soon and once from now on."""
         self.is_quiet = True
         self.cuts.clear()
 
@@ -71,7 +71,7 @@ class Network:
         self.world.deliver(message, entries, self._deliver)
 
     def _remember(self, message: Any, entries: list[Entry]) -> None:
-        """Keep a message that will come again much later, perhaps in another life of its receiver."""
+        """Keep a message that is delivered again much later, perhaps in another life of its receiver."""
         self._old.append((message, entries))
         if len(self._old) > REMEMBERED:
             again = self._old.pop(int(self.world.random() * REMEMBERED))

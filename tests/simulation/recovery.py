@@ -1,8 +1,8 @@
-"""Recovery: what must come to pass once all faults are over.
+"""Recovery: the proof that a cluster recovers once all faults are over.
 
-    calm --> a leader that serves, every operation answered, all states equal; then what an operator may rely on
+    calm --> a leader that serves, every operation answered, all states equal; then the promises to operators
 
-Spans are counted in election timeouts of true time.  It proves liveness, so nothing in here may fail by bad luck.
+Spans are counted in election timeouts of true time.  This proves liveness, so no step may fail by bad luck.
 """
 
 from collections.abc import Callable
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 SETTLES_IN = 20  # election timeouts
-HANG_ENDS_IN = 6  # of them two until it counts as one, and one for an heir that lags
-LATE_SPANS = 4  # in which everything arrives that was still under way when the faults ended
+HANG_ENDS_IN = 6  # election timeouts: two until a hang is noticed, and one for an heir that lags
+LATE_SPANS = 4  # election timeouts in which all messages arrive that were under way when the faults ended
 
 
 class Recovery:
-    """See the head of this file."""
+    """The proof for one world."""
 
     def __init__(self, world: "World") -> None:
         self.world = world
         self.election_us = world.knobs.settings.election_ms * 1000
 
     def prove(self) -> None:
-        """Run through everything; a Violation names what did not happen."""
+        """Run all steps; a Violation names the step that failed."""
         self.world.calm()
         self._pass(LATE_SPANS)
         self._converges("after the faults")
-        self._isolated_follower_disturbs_nobody()
-        self._isolated_leader_gives_up()
+        self._isolated_follower_disturbs_no_leader()
+        self._isolated_leader_steps_down()
         self._leader_with_a_hanging_disk_is_replaced()
-        self._leadership_can_be_handed_over()
-        self._members_come_and_go()
+        self._leadership_can_be_transferred()
+        self._members_join_and_leave()
         self._converges("at the end")
 
     # --- steps --------------------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ class Recovery:
         return [self.world.machines[member.node_id] for member in leader.core.members.config.members]
 
     def _converges(self, when: str) -> None:
-        """Operations get through, everybody hears of his, and every member has the same state."""
+        """Operations are committed, every client gets an answer, and every member has the same state."""
         leader = self._leader()
         before = self.world.truth.answered_count
         operations = self.world.new_operations()
@@ -77,7 +77,7 @@ class Recovery:
         members = self._members(leader)
         everybody = lambda: all(m.applied >= last for m in members if m.is_up)  # noqa: E731
         self._await(f"every member has entry {last} {when}", everybody, 5 * SETTLES_IN)
-        self._await("nobody waits for an outcome", lambda: not any(m.asked for m in members))
+        self._await("no client waits for an outcome", lambda: not any(m.waiting for m in members))
         leader = self._leader()
         leader.read()
         self._await("reads are answered", lambda: not leader.reads or not leader.core.leads)
@@ -91,8 +91,8 @@ class Recovery:
         self.world.network.cuts |= {(other, machine.node_id) for other in everybody}
         self._pass(spans)
 
-    def _isolated_follower_disturbs_nobody(self) -> None:
-        """Pre-vote: whoever comes back from a long absence changes neither term nor leader."""
+    def _isolated_follower_disturbs_no_leader(self) -> None:
+        """Pre-vote: a node that returns from a long absence changes neither term nor leader."""
         leader = self._leader()
         followers = self._followers(leader)
         if len(followers) < 2:
@@ -104,8 +104,8 @@ class Recovery:
         if not leader.core.leads or leader.core.term != term:
             raise Violation(f"a follower came back and ended term {term} of node {leader.node_id}")
 
-    def _isolated_leader_gives_up(self) -> None:
-        """Check-quorum: a leader that nobody answers stops leading, and another one takes over."""
+    def _isolated_leader_steps_down(self) -> None:
+        """Check-quorum: a leader without answers steps down, and another node leads."""
         leader = self._leader()
         if len(self._followers(leader)) < 2:
             return
@@ -113,34 +113,34 @@ class Recovery:
         self._cut_off(leader, 3)
         if leader.core.leads:
             raise Violation(f"node {leader.node_id} leads on in term {term} while it is cut off")
-        self._await("another one leads", lambda: any(m is not leader for m in self.world.leaders()))
+        self._await("another node leads", lambda: any(m is not leader for m in self.world.leaders()))
         self.world.network.cuts.clear()
         self._converges("after a leader was cut off")
 
     def _leader_with_a_hanging_disk_is_replaced(self) -> None:
-        """Whoever has its entries leads, before the disk answers again; and what it had taken is not lost."""
+        """A node that has the entries leads before the disk answers again, and no accepted entry is lost."""
         leader = self._leader()
         if len(self._followers(leader)) < 2:
             return
         leader.disk.hangs = True
         leader.propose(self.world.new_operations())
         another = lambda: self._serving() not in (None, leader)  # noqa: E731
-        self._await("another one leads while a disk hangs", another, HANG_ENDS_IN)
+        self._await("another node leads while a disk hangs", another, HANG_ENDS_IN)
         self._pass(self.world.rng.choice((0, 10)))
         leader.disk.answer()
         self._converges("after a disk hung")
 
-    def _leadership_can_be_handed_over(self) -> None:
+    def _leadership_can_be_transferred(self) -> None:
         leader = self._leader()
         followers = self._followers(leader)
         if followers:
             heir = self.world.rng.choice(followers)
             leader.core.leader().transfer(heir.node_id)
-            leader.settle()
+            leader.drive()
             self._await(f"node {heir.node_id} takes over", lambda: heir.core.leads, 3)
 
-    def _members_come_and_go(self) -> None:
-        """A spare node becomes a learner, a voter, and nobody again; then it is left alone and disturbs nobody."""
+    def _members_join_and_leave(self) -> None:
+        """A spare node becomes a learner, then a voter, and is removed; afterwards it disturbs no leader."""
         spare = next(
             (m for m in self.world.machines if self._leader().core.members.config.member(m.node_id) is None), None
         )
@@ -150,7 +150,8 @@ class Recovery:
         self.world.boot_if_down(spare)
         self._change("it learns", lambda config: (*config.members, Member(node, voter=False)))
         has_come = lambda: self._leader().core.leader().has_caught_up(node)  # noqa: E731
-        self._await("it has caught up", has_come, 5 * SETTLES_IN)  # it is brought up at leisure: see `Pace`
+        # `Pace` lets it catch up slowly.
+        self._await("it has caught up", has_come, 5 * SETTLES_IN)
         self._change("it votes", lambda config: (*_without(config, node), _voter(config, node)))
         self._converges("with another voter")
         if self._leader() is spare:
@@ -168,10 +169,10 @@ class Recovery:
 
     def _change(self, what: str, make: "Callable[[Config], tuple[Member, ...]]") -> None:
         leader = self._leader()
-        self._await("the members are settled", lambda: leader.core.leader().may_change)
+        self._await("the members may change", lambda: leader.core.leader().may_change)
         members = tuple(sorted(make(leader.core.members.config), key=lambda member: member.node_id))
         index = leader.core.leader().change_members(Config(members, leader.core.members.config.founded))
-        leader.settle()
+        leader.drive()
         self._await(what, lambda: len(self.world.truth.committed) >= index)
 
 

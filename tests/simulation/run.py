@@ -1,9 +1,9 @@
 """Run: one seed from beginning to end.
 
-    seed, mode --> Outcome: how many events, the hash of the trace, and what was broken, if anything
+    seed, mode --> Outcome: the number of events, the hash of the trace, and the failure, if any
 
-Safety: faults all the time, and nothing is claimed but that no invariant breaks.  Liveness: fewer and milder faults,
-then none, and the cluster must recover.
+Safety: faults all the time, and no invariant may break.  Liveness: fewer and milder faults, then none, and the cluster
+must recover.
 """
 
 import traceback
@@ -30,14 +30,15 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def simulate(seed: int, mode: Mode, *, skip: frozenset[int] = frozenset(), story: list[str] | None = None) -> Outcome:
-    """Run one world, without the acts of the nemesis that are to be skipped.  A story is told what happens."""
+    """Run one world without the skipped acts of the nemesis; append a line for each event to `story`."""
     world = World(seed)
     world.story = story
     nemesis = Nemesis(world, wipes=0 if mode == "liveness" else world.knobs.voters // 2, skip=skip)
     failure = ""
     try:
         _run(world, nemesis, mode)
-    except Exception as error:  # whatever ends a node is a failure
+    # Any exception that ends a node is a failure.
+    except Exception as error:
         failure = f"{type(error).__name__}: {error}"
         world.tell(traceback.format_exc())
     return Outcome(seed, mode, world.events, world.trace_hash, nemesis.acts, failure)

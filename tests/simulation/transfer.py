@@ -1,9 +1,9 @@
-"""Transfer: how an image of the state travels between two simulated nodes, piece by piece.
+"""Transfer: the way of an image of the state between two simulated nodes, piece by piece.
 
-    offer --> Fetch --> Ask(offset) <--> Piece(offset) --> whole and right: fetched, restored; else: failed
+    offer --> Fetch --> Ask(offset) <--> Piece(offset) --> complete and correct: fetched, restored; otherwise: failed
 
-As a driver does it: pieces belong to a stream, are asked for in order, asked for again when they do not come, and
-what has come together is checked as a whole before it is used.
+It works like a driver: pieces belong to a stream, are requested in order and again if they do not arrive, and the
+image is checked as a whole before it is used.
 """
 
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.simulation.machine import Machine
 
 ASKS_MAX = 8
-FORMER_SHARE = 0.5  # of the streams at whose beginning a piece of an earlier one arrives once more
+FORMER_SHARE = 0.5  # the share of streams at whose begin a piece of an earlier stream arrives again
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -28,14 +28,14 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A part of an image.  `bits` is that part of the state; the rest of it comes with every piece."""
+    """A part of an image.  `bits` is the part of its state; all other fields of the image are in every piece."""
 
     sender: int
     receiver: int
     stream: int
     offset: int
     bits: int
-    image: Image  # its state is not looked at, but for the check of the whole
+    image: Image  # its state is used only to check the whole image
 
 
 class Sender:
@@ -56,14 +56,14 @@ class Sender:
 
     def _watch(self, peer: int, stream: int, asks: int) -> None:
         world = self.machine.world
-        world.at(world.knobs.settings.election_ms * 2000, self._look_after, (self.machine.life, peer, stream, asks))
+        world.at(world.knobs.settings.election_ms * 2000, self._check_progress, (self.machine.life, peer, stream, asks))
 
-    def _look_after(self, what: tuple[int, int, int, int]) -> None:
-        """Give a stream up that nobody asks for any more."""
+    def _check_progress(self, what: tuple[int, int, int, int]) -> None:
+        """Give up a stream without new requests."""
         life, peer, stream, asks = what
         machine = self.machine
         found = self._images.get(peer)
-        if life != machine.life or machine.is_paused(self._look_after, what) or found is None or found[0] != stream:
+        if life != machine.life or machine.is_paused(self._check_progress, what) or found is None or found[0] != stream:
             return
         if found[2] > asks:
             self._watch(peer, stream, found[2])
@@ -71,7 +71,7 @@ class Sender:
         del self._images[peer]
         if machine.core.leads:
             machine.core.leader().image_failed(peer, stream)
-            machine.settle()
+            machine.drive()
 
     def on_ask(self, ask: Ask) -> None:
         machine = self.machine
@@ -96,11 +96,11 @@ class Receiver:
         self._fetch: Fetch | None = None
         self._source = 0
         self._pieces: list[Piece] = []
-        self._former: Piece | None = None  # the first one that came of any stream: it may come again
-        self._asks = 0
+        self._former: Piece | None = None  # the first piece of the first stream, which may arrive again
+        self._asks = 0  # for this stream
 
     def begin(self, source: int, fetch: Fetch) -> None:
-        """Forget what has come of another stream; ask for the first piece."""
+        """Drop the pieces of an earlier stream and request the first piece."""
         self._fetch, self._source, self._pieces, self._asks = fetch, source, [], 0
         self._ask()
         world = self.machine.world
@@ -127,7 +127,7 @@ class Receiver:
             return
         self._fetch = None
         machine.core.fetch_failed(stream)
-        machine.settle()
+        machine.drive()
 
     def belongs(self, piece: Piece) -> bool:
         """Whether a piece is the next one of the stream that is being fetched."""
@@ -147,10 +147,10 @@ class Receiver:
         restore = self.machine.core.fetched(fetch.stream)
         if restore is not None:
             self.machine.restore(restore, image)
-        self.machine.settle()
+        self.machine.drive()
 
     def _whole(self) -> Image:
-        """Put the pieces together; what they say of the image is what the first one says."""
+        """Put the pieces together; the other fields of the image come from the first piece."""
         state = 0
         for place, piece in enumerate(self._pieces):
             state |= piece.bits << (64 // self.machine.world.knobs.chunks * place)

@@ -1,8 +1,8 @@
-"""World: one simulated cluster: the scheduler, the nodes, and what is between them.
+"""World: one simulated cluster: the scheduler, the nodes, the network and the clients.
 
     seed --> events in the order of their moments, one at a time --> trace hash
 
-Moments are microseconds of true time, which no node can read.  Two events of one moment come in the order in which
+Moments are microseconds of true time, which no node can read.  Two events of one moment happen in the order in which
 they were planned.
 """
 
@@ -24,11 +24,11 @@ from tests.simulation.truth import Truth
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.membership import config_of
 
-BACKLOG_MAX = 50  # proposals wait while so many are not committed, as a driver lets them
+BACKLOG_MAX = 50  # uncommitted entries beyond which proposals wait, as with a real driver
 
 
 class World:
-    """See the head of this file."""
+    """One cluster and its scheduler."""
 
     core_class: type[Core] = Core
     machine_class: type[Machine] = Machine
@@ -41,9 +41,9 @@ class World:
         self.now_us = 0
         self.events = 0
         self.trace_hash = 0
-        self.story: list[str] | None = None  # what happened, for people
-        self.clients_rest_us = 0  # until then
-        self.on_truncate: Callable[[], None] | None = None
+        self.story: list[str] | None = None  # a line of text for each event
+        self.clients_rest_us = 0  # clients do nothing until this moment
+        self.on_truncate: Callable[[], None] | None = None  # called when entries are truncated that clients wait for
         self.piece_mask = (1 << (64 // self.knobs.chunks)) - 1
         self._heap: list[tuple[int, int, Callable[[Any], None], Any]] = []
         self._order = count()
@@ -58,7 +58,7 @@ class World:
         ]
 
     def new_disk(self) -> Disk:
-        """Return an empty disk; who belongs to the cluster stands in every node's settings."""
+        """Return an empty disk; every node's settings contain the members of the cluster."""
         return Disk(self, next(self._disks), Image(0, 0, 0, 0, ((0, self.config),)))
 
     # --- scheduling -------------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ class World:
         heapq.heappush(self._heap, (self.now_us + span_us, next(self._order), do, what))
 
     def run(self, *, events: int = 1 << 60, until_us: int = 1 << 60, stop: Callable[[], bool] | None = None) -> bool:
-        """Let so many events happen, or so much time pass, or until something is so; return whether it is."""
+        """Run until `events` have happened, `until_us` is reached, or `stop` holds; return whether `stop` holds."""
         heap, pop, last = self._heap, heapq.heappop, self.events + events
         while heap and self.events < last and heap[0][0] <= until_us:
             self.now_us, order, do, what = pop(heap)
@@ -91,7 +91,7 @@ class World:
             machine.boot()
 
     def deliver(self, message: Any, entries: list[Entry], again: Callable[[Any], None]) -> None:
-        """Hand a message to its receiver, if it lives; to a paused one later."""
+        """Deliver a message to its receiver if it is up; to a paused one later."""
         machine = self.machines[message.receiver]
         if not machine.is_up or machine.is_paused(again, (message, entries)):
             return
@@ -106,7 +106,7 @@ class World:
             machine.take(message, entries)
 
     def disk_failed(self, disk: Disk) -> None:
-        """A node whose disk refuses a write stops; somebody starts it again."""
+        """Stop a node whose disk fails a write; an operator starts it again."""
         machine = next(machine for machine in self.machines if machine.disk is disk)
         self.tell(f"{machine.node_id} stops: its disk failed")
         machine.crash()
@@ -118,7 +118,7 @@ class World:
             machine.boot()
 
     def calm(self) -> None:
-        """End all faults: from now on everything arrives, every disk is quick, everybody runs."""
+        """End all faults: from now on every message arrives, every disk is fast, every node runs."""
         self.knobs = msgspec.structs.replace(self.knobs, sync_us=1_000, report_us=0, flush_us=200_000)
         self.network.calm()
         for machine in self.machines:
@@ -139,7 +139,7 @@ class World:
     # --- clients ----------------------------------------------------------------------------------------------------
 
     def clients_act(self, _: None) -> None:
-        """Somebody proposes or reads at a node that leads, or believes so."""
+        """Propose or read as a client at a node that leads or believes so."""
         if self.network.is_quiet:
             return
         self.at(int(self.random() * 2 * self.knobs.client_us) + 1, self.clients_act, None)

@@ -28,9 +28,9 @@ from wakeq.protocol.log.rows import Row, decode_row
 from wakeq.protocol.wire.worker.codec import text_of
 from wakeq.storage.directory import FOLDER_MODE, NODE_ID_FIRST, begin_filling, finish_filling, is_empty, write_identity
 from wakeq.storage.files import sync_directory
-from wakeq.storage.state.cut import ASIDE_BIT, ID, MEMBERS_KEY
+from wakeq.storage.state.cut import ID, MEMBERS_KEY, SKIPPED_BIT
 from wakeq.storage.state.snapshot import SnapshotHeader, read_snapshot, verify_snapshot, write_snapshot
-from wakeq.storage.state.store import MESSAGES, QUEUES, unsealed
+from wakeq.storage.state.store import MESSAGES, QUEUES, without_checksum
 
 UNFINISHED = "restoring"  # the folder in which a data directory is made, until it is whole
 
@@ -129,9 +129,9 @@ def lines_of(path: Path, queues: frozenset[str]) -> Iterator[Line]:
 
 def _queue_lines(path: Path, queues: frozenset[str]) -> Iterator[Line]:
     for table, key, value in read_snapshot(path, None)[1]:
-        if table != QUEUES or key == MEMBERS_KEY or ID.unpack(key)[0] & ASIDE_BIT:
+        if table != QUEUES or key == MEMBERS_KEY or ID.unpack(key)[0] & SKIPPED_BIT:
             continue
-        raw = unsealed(value)
+        raw = without_checksum(value)
         if raw is None:
             hint = "the backup was damaged before it was made; see wakeq repair"
             raise DamagedFile(path, 0, found=f"a damaged queue {key.hex()}", expected="its checksum", hint=hint)

@@ -22,11 +22,11 @@ def lag_ms(data_dir: Path) -> int | None:
         raise DirectoryInUse(f"{data_dir}: in use by the node with pid {pid or 'unknown'}; stop it first")
     metadata = Metadata.open(directory.consensus / METADATA_NAME, directory.identity, read_only=True)
     metadata.close()
-    if metadata.clock is None:
+    if metadata.state.clock is None:
         return None
     clock = SystemClock()
     wall_ms = clock.wall_ms()
-    return wall_ms - metadata.clock.cluster_ms_at(wall_ms, clock.boot_ms(), clock.boot_id)
+    return wall_ms - metadata.state.clock.cluster_ms_at(wall_ms, clock.boot_ms(), clock.boot_id)
 
 
 def forget_mark(data_dir: Path) -> None:

@@ -33,7 +33,7 @@ from wakeq.protocol.wire.worker.commands import (
     STASH_PARTS_MAX,
     UID_CHARS_MAX,
 )
-from wakeq.storage.state.cut import ASIDE_BIT, StoredQueue, key_of, load_asides, load_members, load_queues
+from wakeq.storage.state.cut import SKIPPED_BIT, StoredQueue, key_of, load_members, load_queues, load_skipped
 from wakeq.storage.state.snapshot import NUMBER_END, SnapshotHeader
 from wakeq.storage.state.store import DEDUP, INDEX, MESSAGES, QUEUES, Store, View
 
@@ -90,8 +90,8 @@ def _check_cluster(view: View, header: SnapshotHeader) -> None:
         _within("the entry of a change of members", index, last + 1, header.last_index + 1)
         _check_config(config)
         last = index
-    for index, what in load_asides(view).items():
-        _within("an entry that is set aside", index, 0, min(ASIDE_BIT, header.last_index + 1))
+    for index, what in load_skipped(view).items():
+        _within("an entry that is set aside", index, 0, min(SKIPPED_BIT, header.last_index + 1))
         _decoded(what, _Aside, f"the entry {index} that is set aside")
 
 
@@ -123,7 +123,7 @@ def _check_queues(view: View, header: SnapshotHeader, *, with_messages: bool) ->
     ids: set[int] = set()
     count = 0
     keys = (int.from_bytes(key, "big") for key, _ in view.scan(QUEUES))
-    stored_ids = [number for number in keys if not number & ASIDE_BIT]
+    stored_ids = [number for number in keys if not number & SKIPPED_BIT]
     for queue_id, stored in zip(stored_ids, load_queues(view), strict=True):
         meta = QueueMeta.read(stored.meta)
         try:

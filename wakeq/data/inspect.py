@@ -20,7 +20,7 @@ from wakeq.protocol.wire import messagepack
 from wakeq.storage.directory import DataDirectory
 from wakeq.storage.log.metadata import Metadata
 from wakeq.storage.log.segmented_log import SegmentedLog
-from wakeq.storage.state.cut import load_asides, load_queues
+from wakeq.storage.state.cut import load_queues, load_skipped
 from wakeq.storage.state.lmdb_store import StateStore
 from wakeq.storage.state.snapshot import has_snapshot, verify_snapshot
 from wakeq.storage.state.store import GRAVES, View
@@ -71,7 +71,7 @@ def _look(at: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def _metadata(directory: DataDirectory) -> dict[str, Any]:
     metadata = Metadata.open(directory.consensus / METADATA_NAME, directory.identity, read_only=True)
     try:
-        return {"term": metadata.term, "vote": metadata.vote, "committed": metadata.committed}
+        return {"term": metadata.state.term, "vote": metadata.state.vote, "committed": metadata.state.committed}
     finally:
         metadata.close()
 
@@ -119,7 +119,7 @@ def _held(store: StateStore) -> dict[str, Any]:
         return {
             "queues": _queues(view),
             "dead_incarnations": view.count(GRAVES),
-            "set_aside": {index: _aside(index, what) for index, what in load_asides(view).items()},
+            "set_aside": {index: _aside(index, what) for index, what in load_skipped(view).items()},
         }
 
 

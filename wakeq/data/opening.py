@@ -26,7 +26,7 @@ from wakeq.storage.state.environment import DATA_FILE
 from wakeq.storage.state.images import INSTALL_NAME, RECEIVED_NAME, SPOILT_NAME
 from wakeq.storage.state.lmdb_store import StateStore
 from wakeq.storage.state.snapshot import RESTORE, check_header, has_snapshot, read_snapshot, verify_snapshot
-from wakeq.storage.state.store import DEDUP, INDEX, KEY_BYTES_MAX, MESSAGES, QUEUES, Cut
+from wakeq.storage.state.store import DEDUP, INDEX, KEY_BYTES_MAX, MESSAGES, QUEUES, Checkpoint
 from wakeq.storage.version1 import files as version1
 from wakeq.storage.version1.commands import ImportedQueue
 
@@ -172,7 +172,7 @@ def _open_log(directory: DataDirectory, metadata: Metadata, store: StateStore, s
     log = SegmentedLog.open(
         directory.consensus,
         directory.identity,
-        committed_at_least=max(metadata.committed, applied.log_index),
+        committed_at_least=max(metadata.state.committed, applied.log_index),
         create_first_index=applied.log_index + 1,
         create_previous_term=applied.term,
     )
@@ -208,10 +208,10 @@ def _has_log(consensus: Path) -> bool:
 def _check_log_is_there(directory: DataDirectory, metadata: Metadata) -> None:
     """A node that ever voted has had a log: one that is gone is not a first start."""
     path = directory.consensus / ACTIVE_NAME
-    if metadata.term and not _has_log(directory.consensus):
+    if metadata.state.term and not _has_log(directory.consensus):
         hint = "what was promised since the last cut is in it: restore the whole data directory from one copy"
         found = "no log" if not path.exists() else "an empty file"
-        raise DamagedFile(path, 0, found=found, expected=f"the log of term {metadata.term}", hint=hint)
+        raise DamagedFile(path, 0, found=found, expected=f"the log of term {metadata.state.term}", hint=hint)
 
 
 def _fill_state(directory: DataDirectory, image: Path) -> None:
@@ -229,11 +229,11 @@ def _fill_state(directory: DataDirectory, image: Path) -> None:
                 raise DamagedFile(image, 0, found=found, expected="records of a state", hint=RESTORE)
             puts.setdefault(table, []).append((key, value))
             if count % LOAD_BATCH == 0:
-                store.commit(Cut(0, 0, 0, list(puts.items())))
+                store.commit(Checkpoint(0, 0, 0, list(puts.items())))
                 puts = {}
-        store.commit(Cut(0, 0, 0, list(puts.items())))
+        store.commit(Checkpoint(0, 0, 0, list(puts.items())))
         check_state(store, header, image, with_messages=False)
-        store.commit(Cut(header.last_index, header.last_term, header.clock_ms))  # until now it counts as empty
+        store.commit(Checkpoint(header.last_index, header.last_term, header.clock_ms))  # until now it counts as empty
     finally:
         store.close()
 
@@ -320,11 +320,11 @@ def _check_fit(opened: Opened) -> None:
             expected=f"one that goes on behind entry {applied.log_index}, where the state ends",
             hint=_join_again(opened.directory.identity.node_id) if is_spoilt else ONE_COPY,
         )
-    if log.last_index < max(applied.log_index, opened.metadata.committed):
+    if log.last_index < max(applied.log_index, opened.metadata.state.committed):
         raise DamagedFile(
             path,
             0,
             found=f"a log that ends at entry {log.last_index}",
-            expected=f"entries up to {max(applied.log_index, opened.metadata.committed)}, which were committed",
+            expected=f"entries up to {max(applied.log_index, opened.metadata.state.committed)}, which were committed",
             hint=ONE_COPY,
         )

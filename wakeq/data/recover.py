@@ -19,10 +19,10 @@ def recover_alone(data_dir: Path) -> str:
     opened = open_all(data_dir, upgrade=False)
     try:
         log, metadata = opened.log, opened.metadata
-        node, term = opened.directory.identity.node_id, max(metadata.term, log.last_term) + 1
+        node, term = opened.directory.identity.node_id, max(metadata.state.term, log.last_term) + 1
         metadata.save(term=term)
-        alone = Config((Member(node, metadata.disk_id, address=_address_of(node, opened)),), founded=True)
-        log.append(log.last_index + 1, term, encode_entry(Members(alone), opened.store.applied().clock_ms))
+        alone = Config((Member(node, metadata.state.disk_id, address=_address_of(node, opened)),), founded=True)
+        log.append_many(log.last_index + 1, term, [encode_entry(Members(alone), opened.store.applied().clock_ms)])
         batch = log.take_buffer()
         assert batch is not None, "an entry was put in"
         log.write(batch)

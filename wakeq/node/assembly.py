@@ -40,7 +40,7 @@ from wakeq.protocol.raft.settings import Settings as RaftSettings
 from wakeq.storage.log.metadata import Metadata
 from wakeq.storage.log.segmented_log import SegmentedLog
 from wakeq.storage.log.sync_watch import SyncWatch
-from wakeq.storage.state.cut import load_asides, load_members, load_queues
+from wakeq.storage.state.cut import load_members, load_queues, load_skipped
 from wakeq.storage.state.store import Store
 from wakeq.storage.thread import Disk
 
@@ -190,17 +190,17 @@ class Assembly:
         configs = self._configs()
         is_lone = [member.node_id for member in configs[-1][1].members if member.voter] == [me]
         previous = log.first_index - 1
-        self._committed = log.last_index if is_lone else max(metadata.committed, files.store.applied().log_index)
+        self._committed = log.last_index if is_lone else max(metadata.state.committed, files.store.applied().log_index)
         return Core(
-            Me(me, metadata.disk_id, metadata.begin_incarnation(self._around.now_ms())),
-            HardState(metadata.term, metadata.vote),
+            Me(me, metadata.state.disk_id, metadata.begin_incarnation(self._around.now_ms())),
+            HardState(metadata.state.term, metadata.state.vote),
             LogView(previous, log.term_at(previous) or 0, log.runs, log.last_index, log.size_bytes),
             configs,
             committed=self._committed,
             settings=RaftSettings() if cluster is None else cluster.settings,
             chance=self._around.chance,
             now_ms=self._around.monotonic_ms(),
-            acknowledged=metadata.acknowledged,
+            acknowledged=metadata.state.acknowledged,
         )
 
     def _configs(self) -> list[tuple[int, Config]]:
@@ -311,7 +311,7 @@ class Assembly:
         with files.store.read() as view:
             for stored in load_queues(view):
                 queues.restore(stored)
-            queues.restore_asides(load_asides(view))
+            queues.restore_asides(load_skipped(view))
             queues.restore_members(load_members(view))
         first_index = files.store.applied().log_index + 1
         queues.foresee(self._asides_from(first_index))

@@ -136,7 +136,9 @@ class Node:
     def _build(self, loop: asyncio.AbstractEventLoop, files: Opened) -> None:
         """Make the processes; none has mail yet."""
         settings, dedup = self.settings, self.settings.dedup
-        time = self._time = NodeClock(self.clock, self.runtime, files.store.applied().clock_ms, files.metadata.clock)
+        time = self._time = NodeClock(
+            self.clock, self.runtime, files.store.applied().clock_ms, files.metadata.state.clock
+        )
         self.assembly = Assembly(
             self.runtime,
             Files(files.directory.identity, files.metadata, files.log, files.store, files.snapshot_path),
@@ -175,7 +177,7 @@ class Node:
         identity, metadata = files.directory.identity, files.metadata
 
         def hello() -> Hello:
-            me = identity.cluster_id, identity.node_id, metadata.disk_id, metadata.incarnation
+            me = identity.cluster_id, identity.node_id, metadata.state.disk_id, metadata.state.incarnation
             return Hello(MARK, LEVEL, LEVEL, *me, self._places.own)
 
         self._peers = PeerTcp(
@@ -315,7 +317,8 @@ class Node:
         if not self.queues.unflushed_bytes and written_bytes - self._rested_bytes > REST_AFTER_BYTES:
             before, self._rested_bytes = self._rested_bytes, written_bytes
             self._trimmed_bytes = written_bytes
-            self.assembly.state_disk.submit(self.files.store.rest, lambda result: self._rested(result, before))
+            release_memory = self.files.store.release_memory
+            self.assembly.state_disk.submit(release_memory, lambda result: self._rested(result, before))
         elif written_bytes - self._trimmed_bytes > TRIM_AFTER_BYTES:
             self._trimmed_bytes = written_bytes
             self.assembly.reader_disk.submit(give_freed_back, lambda _: None)

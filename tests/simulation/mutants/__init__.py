@@ -1,4 +1,4 @@
-"""Mutants: planted bugs, each of which must be found.  They prove that the simulation can see.
+"""Mutants: planted bugs, each of which must be found.  They prove that the simulation can find bugs.
 
 planted(name) --> the nodes have that bug
 """

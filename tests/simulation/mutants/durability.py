@@ -1,4 +1,4 @@
-"""Bugs of durability: what is promised before it is on disk."""
+"""Bugs of durability: promises before the data are on disk."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ def leader_counts_itself_before_its_sync() -> list[Patch]:
 
 
 @mutant
-def applies_what_is_not_on_its_disk() -> list[Patch]:
+def applies_entries_not_on_its_disk() -> list[Patch]:
     return [(Core, "committed", property(lambda self: self.commit))]
 
 

@@ -1,4 +1,4 @@
-"""Bugs of elections: who leads, and who should not."""
+"""Bugs of elections: nodes that lead or vote and should not."""
 
 from typing import Any
 
@@ -75,12 +75,12 @@ def refuses_to_tell_old_leaders_the_term() -> list[Patch]:
 
 @mutant
 def an_emptied_disk_counts() -> list[Patch]:
-    def settle(self: Leader, peer: Progress, message: Any) -> bool:
+    def learn_disk(self: Leader, peer: Progress, message: Any) -> bool:
         return True
 
     return [
         (Membership, "knows", lambda self, node_id, disk_id: True),
-        (Leader, "_learns_disk", settle),
+        (Leader, "_learn_disk", learn_disk),
     ]
 
 
@@ -95,5 +95,5 @@ def keeps_the_lead_while_its_disk_hangs() -> list[Patch]:
 
 
 @mutant
-def tells_nobody_that_he_was_removed() -> list[Patch]:
+def removed_nodes_are_not_told() -> list[Patch]:
     return [(Core, "tell_if_removed", lambda self, node_id: None)]

@@ -1,4 +1,4 @@
-"""Bugs of images: images of the state, and what is cut behind them."""
+"""Bugs of images: images of the state, and logs that are cut behind them."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from wakeq.protocol.raft.messages import (
 
 
 @mutant
-def the_log_is_cut_behind_what_is_only_in_memory() -> list[Patch]:
+def the_log_is_cut_behind_state_that_is_only_in_memory() -> list[Patch]:
     def cut(self: Machine) -> None:
         floor = min(self.core.floor(self.applied), self.disk.last_index)
         if floor - self.base > self.world.knobs.keep_entries:
@@ -29,7 +29,7 @@ def the_log_is_cut_behind_what_is_only_in_memory() -> list[Patch]:
 
 
 @mutant
-def the_log_is_reset_before_the_state_is_there() -> list[Patch]:
+def the_log_is_reset_before_the_state_is_installed() -> list[Patch]:
     original = Disk._tear
 
     def tear(self: Disk, job: Any, random: Any) -> None:
@@ -48,7 +48,7 @@ def the_log_is_reset_before_the_state_is_there() -> list[Patch]:
 
 @mutant
 def old_images_replace_newer_state() -> list[Patch]:
-    return [(Follower, "_has", lambda self, offer: False)]
+    return [(Follower, "_has_entries_of", lambda self, offer: False)]
 
 
 @mutant

@@ -1,4 +1,4 @@
-"""Bugs of members: who votes, and since when."""
+"""Bugs of members: the voters, and the moment of a change."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def members_change_when_it_is_committed() -> list[Patch]:
 def several_voters_change_at_once() -> list[Patch]:
     def check_change(old: Config, new: Config) -> None:
         if not any(member.voter for member in new.members):
-            raise BadField("nobody would vote")
+            raise BadField("no member would vote")
 
     return [(leader_file, "check_change", check_change)]
 
@@ -49,9 +49,9 @@ def truncated_members_stay() -> list[Patch]:
 
 @mutant
 def a_removed_leader_leads_on() -> list[Patch]:
-    return [(Leader, "_leave", lambda self: None)]
+    return [(Leader, "_resign", lambda self: None)]
 
 
 @mutant
-def nobody_stands_who_may_have_been_removed() -> list[Patch]:
+def a_node_that_may_have_been_removed_does_not_campaign() -> list[Patch]:
     return [(Membership, "may_stand", lambda self, disk_id, committed: self.votes)]

@@ -1,18 +1,18 @@
-"""Plant: how a bug is put into the nodes for a while.
+"""Plant: gives all nodes a bug for a while.
 
-    name --> patches of classes and modules, put on for one run and taken off again
+    name --> patches of classes and modules, applied for one run and removed again
 
-The product has no switch for any of them.
+The product has no switch for any of these bugs.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-Patch = tuple[Any, str, Any]  # where, which name, what stands there instead
+Patch = tuple[Any, str, Any]  # class or module, name of the attribute, its replacement
 Maker = Callable[[], list[Patch]]
 MUTANTS: dict[str, Maker] = {}  # the seeds must find each of these
-RARE: dict[str, Maker] = {}  # it takes a coincidence that seeds seldom make: the scripts must find these
+RARE: dict[str, Maker] = {}  # these need a coincidence that is rare among seeds: the scripts must find them
 
 
 def mutant(function: Maker) -> Maker:
@@ -27,8 +27,9 @@ def rare(function: Maker) -> Maker:
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
-    """Let everybody have this bug for a while."""
+    """Give all nodes this bug during the block."""
     patches = (MUTANTS | RARE)[name]()
+    assert all(hasattr(where, what) for where, what, _ in patches), f"{name} changes a method that does not exist"
     kept = [(where, what, vars(where).get(what)) for where, what, _ in patches]
     try:
         for where, what, instead in patches:

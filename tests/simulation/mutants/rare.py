@@ -1,4 +1,4 @@
-"""Bugs that take a coincidence: the scripts of tests/unit/protocol/raft find each of them."""
+"""Bugs that need a coincidence: the scripts of tests/unit/protocol/raft find each of them."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ from wakeq.protocol.raft.messages import (
 
 @rare
 def answers_of_earlier_terms_count() -> list[Patch]:
-    original = Core._settle_term
+    original = Core._check_term
 
-    def settle_term(self: Core, message: Any) -> bool:
+    def check_term(self: Core, message: Any) -> bool:
         if isinstance(message, AppendAnswer) and message.term < self.term:
             return True
         return original(self, message)
 
-    return [(Core, "_settle_term", settle_term)]
+    return [(Core, "_check_term", check_term)]
 
 
 @rare
@@ -30,18 +30,18 @@ def members_change_before_an_entry_of_the_term() -> list[Patch]:
 
 
 @rare
-def images_replace_what_the_log_has() -> list[Patch]:
+def images_replace_entries_of_the_log() -> list[Patch]:
     def has(self: Follower, offer: Any) -> bool:
         if offer.index <= self.core.commit:
             self._acknowledge(offer.index)
             return True
         return False
 
-    return [(Follower, "_has", has)]
+    return [(Follower, "_has_entries_of", has)]
 
 
 @rare
-def appends_are_taken_while_an_image_is_put_in_place() -> list[Patch]:
+def appends_are_accepted_while_an_image_is_installed() -> list[Patch]:
     original = Follower.on_append
 
     def on_append(self: Follower, message: Any) -> Write | None:

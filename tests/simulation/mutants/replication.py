@@ -1,4 +1,4 @@
-"""Bugs of replication: logs that part, and what is counted."""
+"""Bugs of replication: logs that differ, and entries that are counted wrongly."""
 
 from typing import Any
 
@@ -36,13 +36,13 @@ def commits_without_a_majority() -> list[Patch]:
 
 @mutant
 def learners_count() -> list[Patch]:
-    original = Membership._note
+    original = Membership._derive
 
-    def note(self: Membership) -> None:
+    def derive(self: Membership) -> None:
         original(self)
         self.voters = [member.node_id for member in self.config.members]
 
-    return [(Membership, "_note", note)]
+    return [(Membership, "_derive", derive)]
 
 
 def _from_the_start(self: Leader, message: Any) -> int:
@@ -51,7 +51,7 @@ def _from_the_start(self: Leader, message: Any) -> int:
 
 @mutant
 def acknowledges_its_whole_log() -> list[Patch]:
-    """With a leader that goes back further than it must, as it may: ours goes right to where the logs part."""
+    """The leader goes back further than it must, which is allowed: ours goes exactly to the first difference."""
     original = Follower._acknowledge
 
     def acknowledge(self: Follower, matched: int) -> None:
@@ -61,8 +61,8 @@ def acknowledges_its_whole_log() -> list[Patch]:
 
 
 @mutant
-def commits_beyond_what_the_message_showed() -> list[Patch]:
-    """Beside a leader that goes back further than it must, as above."""
+def commits_beyond_the_compared_entries() -> list[Patch]:
+    """The leader goes back further than it must, as above."""
     on_append, send = Follower.on_append, Core.send
 
     def commit_all(self: Follower, message: Any) -> Write | None:
@@ -80,7 +80,7 @@ def commits_beyond_what_the_message_showed() -> list[Patch]:
 
 
 @mutant
-def heartbeats_commit_what_was_never_compared() -> list[Patch]:
+def heartbeats_commit_entries_never_compared() -> list[Patch]:
     def on_heartbeat(self: Follower, message: Any) -> None:
         if self._restoring is None:
             self.core.commit_to(min(message.commit, self.core.log.last_index))
@@ -100,12 +100,12 @@ def heartbeats_commit_what_was_never_compared() -> list[Patch]:
 
 
 @mutant
-def takes_entries_without_comparing_what_is_before() -> list[Patch]:
+def appends_without_comparing_the_entry_before() -> list[Patch]:
     def on_append(self: Follower, message: Any) -> Write | None:
         if message.prev_index > self.core.log.last_index:
             self._reject(message.prev_index)
             return None
-        write = self._take_entries(message)
+        write = self._append_entries(message)
         self._acknowledge(message.last_index)
         self.core.commit_to(min(message.commit, message.last_index))
         return write
@@ -120,7 +120,7 @@ def keeps_entries_that_conflict() -> list[Patch]:
 
 @mutant
 def truncates_on_every_append() -> list[Patch]:
-    original = Follower._take_entries
+    original = Follower._append_entries
 
     def take_entries(self: Follower, message: Any) -> Write | None:
         log = self.core.log
@@ -135,11 +135,11 @@ def truncates_on_every_append() -> list[Patch]:
                 return Write(start, found.first_index, found.last_index)
         return original(self, message)
 
-    return [(Follower, "_take_entries", take_entries)]
+    return [(Follower, "_append_entries", take_entries)]
 
 
 @mutant
-def what_was_sent_counts_as_there() -> list[Patch]:
+def sent_entries_count_as_acknowledged() -> list[Patch]:
     original = Progress.answered_heartbeat
 
     def answered_heartbeat(self: Progress, number: int) -> bool:
@@ -151,15 +151,15 @@ def what_was_sent_counts_as_there() -> list[Patch]:
 
 
 @mutant
-def lost_messages_are_not_missed() -> list[Patch]:
-    return [(Leader, "_ask_for_loss", lambda self, node_id, peer: None)]
+def lost_messages_are_not_noticed() -> list[Patch]:
+    return [(Leader, "_probe_for_loss", lambda self, node_id, peer: None)]
 
 
 @mutant
 def no_no_op() -> list[Patch]:
-    def become_leader(self: Core) -> None:
+    def become_leader(self: Core, clocks: Any) -> None:
         self.leader_id = self.me.node_id
-        self.role = Leader(self)
+        self.role = Leader(self, clocks)
         if not self.members.config.founded or self.log.last_index == 0:
             self.put_own_entry(None)
 
@@ -167,7 +167,7 @@ def no_no_op() -> list[Patch]:
 
 
 @mutant
-def tells_of_disks_what_they_have_not_acknowledged() -> list[Patch]:
+def tells_acknowledgements_that_disks_never_gave() -> list[Patch]:
     def acknowledged(self: Leader) -> list[tuple[int, int]]:
         return [(peer.disk_id, self.core.commit) for peer in self.peers.values() if peer.disk_id]
 

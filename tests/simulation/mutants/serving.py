@@ -38,7 +38,7 @@ def the_lease_begins_with_the_answer() -> list[Patch]:
 
 
 @mutant
-def the_lease_outlives_the_hand_over() -> list[Patch]:
+def the_lease_outlives_the_transfer() -> list[Patch]:
     def may_serve(self: Leader, now_ms: int) -> bool:
         if self.core.applied_index < self.first_index:
             return False
@@ -73,12 +73,12 @@ def reads_need_no_entry_of_the_term() -> list[Patch]:
 
 
 @mutant
-def what_was_taken_back_is_refused_for_certain() -> list[Patch]:
+def truncated_entries_are_refused_for_certain() -> list[Patch]:
     original = Machine._truncate
 
     def truncate(self: Machine, index: int) -> None:
         original(self, index)
-        for dropped in [asked for asked in self.asked if asked >= index]:
-            self.world.truth.refused.add(self.asked.pop(dropped)[1])
+        for dropped in [asked for asked in self.waiting if asked >= index]:
+            self.world.truth.refused.add(self.waiting.pop(dropped)[1])
 
     return [(Machine, "_truncate", truncate)]

@@ -1,4 +1,4 @@
-"""A StateStore in a directory of its own, for the tests of what lasts."""
+"""A StateStore in a directory of its own."""
 
 from collections.abc import Iterator
 from pathlib import Path

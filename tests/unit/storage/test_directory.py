@@ -21,7 +21,7 @@ def contents(path: Path) -> dict[str, bytes]:
     return {str(each.relative_to(path)): each.read_bytes() for each in path.rglob("*") if each.is_file()}
 
 
-def test_a_first_start_lays_out_the_directory(tmp_path: Path) -> None:
+def test_first_start_creates_the_directory(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "data"
 
     directory = DataDirectory.open(path)
@@ -36,15 +36,13 @@ def test_a_first_start_lays_out_the_directory(tmp_path: Path) -> None:
     assert not directory.imports_version_1
 
 
-def test_of_a_directory_that_is_made_every_name_on_the_way_to_it_is_synced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else a power cut takes the first of them, and with it everything that was answered."""
+def test_new_directory_syncs_every_parent_that_it_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a power cut could remove the first of them, and with it all data that were acknowledged."""
     synced: list[Path] = []
     sync = module.sync_directory
 
     def noted(path: Path) -> None:
-        assert path.is_dir(), f"{path} is synced before it is there"
+        assert path.is_dir(), f"{path} is synced before it exists"
         synced.append(path)
         sync(path)
 
@@ -55,7 +53,7 @@ def test_of_a_directory_that_is_made_every_name_on_the_way_to_it_is_synced(
     assert {tmp_path, tmp_path / "made", tmp_path / "made" / "deep", tmp_path / "made" / "deep" / "data"} <= set(synced)
 
 
-def test_the_identity_stays_and_is_never_the_same_twice(tmp_path: Path) -> None:
+def test_identity_is_kept_and_differs_between_directories(tmp_path: Path) -> None:
     first = DataDirectory.open(tmp_path / "a")
     first.close()
 
@@ -63,7 +61,7 @@ def test_the_identity_stays_and_is_never_the_same_twice(tmp_path: Path) -> None:
     assert DataDirectory.open(tmp_path / "b").identity != first.identity
 
 
-def test_a_second_node_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
+def test_second_node_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
     first = DataDirectory.open(tmp_path)
 
     with pytest.raises(DirectoryInUse, match=f"in use by the node with pid {os.getpid()}; stop it"):
@@ -73,7 +71,7 @@ def test_a_second_node_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> N
     DataDirectory.open(tmp_path).close()
 
 
-def test_another_process_is_refused_too_and_its_death_frees_the_directory(tmp_path: Path) -> None:
+def test_death_of_the_holding_process_frees_the_directory(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from wakeq.storage.directory import DataDirectory;"
         "d = DataDirectory.open(Path(sys.argv[1])); print('ready', flush=True); sys.stdin.read()"
@@ -93,8 +91,8 @@ def test_another_process_is_refused_too_and_its_death_frees_the_directory(tmp_pa
     DataDirectory.open(tmp_path).close()
 
 
-def test_a_directory_that_nobody_holds_is_free_although_a_process_has_the_number_of_who_held_it(tmp_path: Path) -> None:
-    """In a container every broker has the same one, and so has whoever looks when it has ended."""
+def test_unlocked_directory_is_free_though_its_pid_is_in_use(tmp_path: Path) -> None:
+    """In a container every broker has the same pid, and so has the next process that checks."""
     DataDirectory.open(tmp_path).close()
     assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
 
@@ -102,9 +100,7 @@ def test_a_directory_that_nobody_holds_is_free_although_a_process_has_the_number
     DataDirectory.open(tmp_path).close()
 
 
-def test_whoever_only_looks_whether_a_directory_is_in_use_keeps_no_broker_from_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_open_waits_for_a_process_that_only_checks_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     DataDirectory.open(tmp_path).close()
     looker = os.open(tmp_path / "lock", os.O_RDONLY)
     fcntl.flock(looker, fcntl.LOCK_SH)
@@ -123,10 +119,10 @@ def test_whoever_only_looks_whether_a_directory_is_in_use_keeps_no_broker_from_i
         (fcntl, errno.EOPNOTSUPP, "the file system may not know locks"),
         (os, errno.ENOSPC, "No space left on device; the disk is full: free some space"),
         (os, errno.EDQUOT, "the disk is full: free some space"),
-        (os, errno.EROFS, "Read-only file system; the kernel makes it so when its disk fails"),
+        (os, errno.EROFS, "Read-only file system; the kernel may have made it read-only because the disk fails"),
     ],
 )
-def test_why_a_directory_cannot_be_held_is_said(
+def test_failure_to_lock_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: Any, number: int, said: str
 ) -> None:
     def fail(*_: Any) -> None:
@@ -145,11 +141,11 @@ def test_why_a_directory_cannot_be_held_is_said(
     ("number", "said"),
     [
         (errno.ENOSPC, "No space left on device; the disk is full: free some space"),
-        (errno.EROFS, "Read-only file system; the kernel makes it so when its disk fails: look into the kernel's log"),
+        (errno.EROFS, "Read-only file system; the kernel may have made it read-only because the disk fails"),
         (errno.EACCES, "Permission denied; the node must own its data directory"),
     ],
 )
-def test_why_there_can_be_no_lock_is_said(
+def test_failure_to_create_the_lock_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
 ) -> None:
     def fail(*_: Any) -> int:
@@ -161,7 +157,7 @@ def test_why_there_can_be_no_lock_is_said(
         DataDirectory.open(tmp_path)
 
 
-def test_looking_on_makes_and_locks_nothing(tmp_path: Path) -> None:
+def test_read_only_open_creates_and_locks_nothing(tmp_path: Path) -> None:
     directory = DataDirectory.open(tmp_path)
     before = contents(tmp_path)
 
@@ -189,12 +185,12 @@ def used(path: Path) -> Identity:
     return directory.identity
 
 
-def test_a_lost_identity_is_never_invented(tmp_path: Path) -> None:
+def test_lost_identity_is_never_invented(tmp_path: Path) -> None:
     identity = used(tmp_path)
     (tmp_path / "identity").unlink()
 
     with pytest.raises(
-        DamagedFile, match=f"found no such file; .*the log is of cluster {identity.cluster_id.hex()} node 1"
+        DamagedFile, match=f"found no such file; .*the log belongs to cluster {identity.cluster_id.hex()} node 1"
     ):
         DataDirectory.open(tmp_path)
 
@@ -202,7 +198,7 @@ def test_a_lost_identity_is_never_invented(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("position", [0, 20, 40, 60, -2])
-def test_a_changed_identity_is_refused(tmp_path: Path, position: int) -> None:
+def test_changed_identity_is_refused(tmp_path: Path, position: int) -> None:
     used(tmp_path)
     name = tmp_path / "identity"
     data = bytearray(name.read_bytes())
@@ -215,7 +211,7 @@ def test_a_changed_identity_is_refused(tmp_path: Path, position: int) -> None:
     assert name.read_bytes() == data
 
 
-def test_a_node_that_joins_gets_the_identity_of_its_cluster(tmp_path: Path) -> None:
+def test_joining_node_gets_the_identity_of_its_cluster(tmp_path: Path) -> None:
     identity = Identity(b"c" * 16, 3)
 
     write_identity(tmp_path / "data", identity)
@@ -223,7 +219,7 @@ def test_a_node_that_joins_gets_the_identity_of_its_cluster(tmp_path: Path) -> N
     assert DataDirectory.open(tmp_path / "data").identity == identity
 
 
-def test_a_directory_that_was_filled_has_its_data_on_disk_before_a_node_may_start_on_it(
+def test_filled_directory_is_synced_before_its_version_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []
@@ -239,7 +235,7 @@ def test_a_directory_that_was_filled_has_its_data_on_disk_before_a_node_may_star
     assert (tmp_path / "VERSION").exists()
 
 
-def test_a_lost_version_is_damage_where_there_are_data(tmp_path: Path) -> None:
+def test_missing_version_beside_data_is_damage(tmp_path: Path) -> None:
     used(tmp_path)
     (tmp_path / "VERSION").unlink()
     before = contents(tmp_path)
@@ -253,7 +249,7 @@ def test_a_lost_version_is_damage_where_there_are_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"2", b"wakeq data directory two", b"other data directory 2", b"wak\x9aq 2"])
-def test_an_unknown_version_text_is_refused(tmp_path: Path, text: bytes) -> None:
+def test_unknown_version_text_is_refused(tmp_path: Path, text: bytes) -> None:
     used(tmp_path)
     (tmp_path / "VERSION").write_bytes(text)
 
@@ -283,10 +279,11 @@ def seed(path: Path) -> None:
     (path / "consensus" / "raft.log").write_bytes(bytes.fromhex("2f6f0f2f00000001"))
 
 
-def test_a_directory_of_version_1_waits_for_its_import(tmp_path: Path) -> None:
+def test_directory_of_version_1_waits_for_its_import(tmp_path: Path) -> None:
     seed(tmp_path)
 
-    for _ in range(2):  # a crash before the import begins changes nothing
+    # A crash before the import begins changes nothing.
+    for _ in range(2):
         directory = DataDirectory.open(tmp_path)
         assert directory.imports_version_1
         assert not (tmp_path / "VERSION").exists()
@@ -302,7 +299,7 @@ def test_a_directory_of_version_1_waits_for_its_import(tmp_path: Path) -> None:
     assert again.identity == identity
 
 
-def test_version_1_is_refused_without_leave_to_upgrade(tmp_path: Path) -> None:
+def test_version_1_is_refused_if_upgrades_are_not_allowed(tmp_path: Path) -> None:
     seed(tmp_path)
 
     with pytest.raises(WrongVersion, match=r"holds version 1.*start it without --no-upgrade"):

@@ -1,4 +1,4 @@
-"""DataDirectory on its disk: room kept free, what else lies there, and file systems that cannot be trusted."""
+"""DataDirectory on its disk: space that is kept free, other files, and unsuitable file systems."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ MIB = 1024 * 1024
     ("size_mib", "reserve_mib"),
     [(16, 4), (200, 50), (256, 64), (1000, 64), (2000, 100), (40_000, 2000), (1 << 20, 2048)],
 )
-def test_the_reserve_fits_the_size_of_the_disk(
+def test_reserve_depends_on_the_size_of_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size_mib: int, reserve_mib: int
 ) -> None:
     directory = DataDirectory.open(tmp_path)
@@ -28,7 +28,7 @@ def test_the_reserve_fits_the_size_of_the_disk(
     assert directory.reserve_bytes() == reserve_mib * MIB
 
 
-def test_a_directory_that_is_something_else_is_taken_with_a_warning_the_first_time(tmp_path: Path) -> None:
+def test_directory_with_other_files_is_accepted_with_one_warning(tmp_path: Path) -> None:
     for name in ("a.md", "b.md", "c.md", "d.md"):
         (tmp_path / name).touch()
 
@@ -40,14 +40,14 @@ def test_a_directory_that_is_something_else_is_taken_with_a_warning_the_first_ti
     assert not [warning for warning in second.warnings if "beside" in warning]
 
 
-def test_a_directory_that_only_holds_tokens_is_taken_without_a_word(tmp_path: Path) -> None:
+def test_directory_with_only_tokens_is_accepted_without_warning(tmp_path: Path) -> None:
     (tmp_path / "tokens.json").touch()
     (tmp_path / "lost+found").mkdir()
 
     assert not [warning for warning in DataDirectory.open(tmp_path).warnings if "beside" in warning]
 
 
-def test_a_disk_is_full_until_there_is_clearly_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_stays_full_until_there_is_clearly_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = DataDirectory.open(tmp_path, reserve_bytes=800)
     seen = []
 
@@ -59,9 +59,7 @@ def test_a_disk_is_full_until_there_is_clearly_room(tmp_path: Path, monkeypatch:
     assert directory.full
 
 
-def test_a_quarter_of_the_reserve_may_be_room_within_the_file_of_the_state(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_quarter_of_the_reserve_may_be_inside_the_state_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = DataDirectory.open(tmp_path, reserve_bytes=800)
     seen = []
 
@@ -72,7 +70,7 @@ def test_a_quarter_of_the_reserve_may_be_room_within_the_file_of_the_state(
     assert seen == [False, True, True, True, False, False]
 
 
-def test_a_node_steps_aside_with_a_quarter_of_its_reserve_and_is_back_with_a_half(
+def test_last_room_ends_at_a_quarter_of_the_reserve_and_returns_at_half(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = DataDirectory.open(tmp_path, reserve_bytes=800)
@@ -87,7 +85,7 @@ def test_a_node_steps_aside_with_a_quarter_of_its_reserve_and_is_back_with_a_hal
     assert owing == (True, True)
 
 
-def test_an_image_leaves_what_a_node_needs_lest_it_step_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_image_room_leaves_the_last_room_of_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = DataDirectory.open(tmp_path, reserve_bytes=800)
     monkeypatch.setattr(module, "free_bytes", lambda _path: 500)
 
@@ -101,7 +99,7 @@ def test_an_image_leaves_what_a_node_needs_lest_it_step_aside(tmp_path: Path, mo
 @pytest.mark.parametrize(
     ("kind", "warns"), [("ext4", False), ("xfs", False), ("nfs4", True), ("overlay", True), ("fuse.sshfs", True)]
 )
-def test_file_systems_that_cannot_be_trusted_are_warned_about(
+def test_unsuitable_file_system_gives_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, warns: bool
 ) -> None:
     monkeypatch.setattr(mounts, "_kind_of_file_system", lambda _path: kind)
@@ -112,7 +110,7 @@ def test_file_systems_that_cannot_be_trusted_are_warned_about(
     assert all(kind in warning for warning in directory.warnings)
 
 
-def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+def test_path_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(StorageError, match="cannot be created"):

@@ -1,4 +1,4 @@
-"""MemoryDirectory: what was synced is found again, what was not is lost, and nothing is left behind."""
+"""MemoryDirectory: written entries are kept, appended ones are lost, and `close` frees everything."""
 
 import os
 
@@ -20,7 +20,7 @@ def write(log: SegmentedLog, *payloads: bytes, term: int = 1) -> None:
     log.write(batch)
 
 
-def test_what_was_written_is_read_back_by_the_next_who_opens_the_log(directory: MemoryDirectory) -> None:
+def test_written_entries_are_read_by_the_next_open(directory: MemoryDirectory) -> None:
     first = directory.open_log()
     write(first, b"one", b"two")
     write(first, b"three", term=2)
@@ -34,16 +34,16 @@ def test_what_was_written_is_read_back_by_the_next_who_opens_the_log(directory: 
     assert [index for index, _, _ in log.entries(1)] == [1, 2, 3, 4]
 
 
-def test_what_was_only_appended_is_lost_with_its_log(directory: MemoryDirectory) -> None:
+def test_appended_entry_is_lost_when_its_log_is_closed(directory: MemoryDirectory) -> None:
     first = directory.open_log()
     write(first, b"written")
-    first.append(2, 1, b"appended")
+    first.append_many(2, 1, [b"appended"])
     first.close()
 
     assert list(directory.open_log().entries(1)) == [(1, 1, b"written")]
 
 
-def test_the_log_is_never_due_to_be_sealed(directory: MemoryDirectory) -> None:
+def test_log_in_memory_is_never_due_to_be_sealed(directory: MemoryDirectory) -> None:
     log = directory.open_log()
     write(log, bytes(200_000), bytes(200_000))
 
@@ -51,7 +51,7 @@ def test_the_log_is_never_due_to_be_sealed(directory: MemoryDirectory) -> None:
     assert log.sealed_bytes == 0
 
 
-def test_term_and_vote_are_kept(directory: MemoryDirectory) -> None:
+def test_metadata_keeps_term_and_vote(directory: MemoryDirectory) -> None:
     directory.metadata.save(term=3, vote=1)
     directory.metadata.save(committed=7)
 
@@ -59,7 +59,7 @@ def test_term_and_vote_are_kept(directory: MemoryDirectory) -> None:
     assert (state.term, state.vote, state.committed) == (3, 1, 7)
 
 
-def test_two_directories_share_nothing() -> None:
+def test_directories_share_nothing() -> None:
     one, other = MemoryDirectory(), MemoryDirectory()
     write(one.open_log(), b"of one")
 
@@ -67,7 +67,7 @@ def test_two_directories_share_nothing() -> None:
     assert one.identity != other.identity
 
 
-def test_nothing_is_left_open() -> None:
+def test_close_leaves_no_open_descriptor() -> None:
     before = set(os.listdir("/proc/self/fd"))
     directory = MemoryDirectory()
     directory.open_log().close()

@@ -1,11 +1,11 @@
-"""Mounts: the mount point that a path belongs to is the one that counts."""
+"""Mounts: the kind of file system comes from the mount point of the path."""
 
 from pathlib import Path
 
 from wakeq.storage import mounts as module
 
 
-def test_the_file_system_is_that_of_the_longest_mount_point(tmp_path: Path) -> None:
+def test_file_system_is_that_of_the_longest_mount_point(tmp_path: Path) -> None:
     inner = tmp_path / "a b"
     inner.mkdir()
     mounts = tmp_path / "mounts"

@@ -1,4 +1,4 @@
-"""What DiskThread and InlineDisk promise to those who hand them work; no test waits for the wall clock."""
+"""DiskThread and InlineDisk: order, results, and the end of a thread; no test waits for the wall clock."""
 
 import os
 import threading
@@ -14,11 +14,11 @@ import pytest
 from wakeq.protocol.errors import StorageError
 from wakeq.storage.thread import Disk, DiskThread, InlineDisk
 
-PATIENCE_S = 10.0  # only a hanging test waits for so long
+PATIENCE_S = 10.0  # only a hanging test waits this long
 
 
 class Results:
-    """Collects what was delivered, by whatever thread."""
+    """Collects results from any thread."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Any] = SimpleQueue()
@@ -52,7 +52,7 @@ def raiser(error: BaseException) -> Callable[[], None]:
     return raise_it
 
 
-def test_what_a_job_had_in_hand_is_let_go_of_when_it_is_done(thread: DiskThread, results: Results) -> None:
+def test_finished_job_is_released(thread: DiskThread, results: Results) -> None:
     class Body:
         pass
 
@@ -64,12 +64,12 @@ def test_what_a_job_had_in_hand_is_let_go_of_when_it_is_done(thread: DiskThread,
     results.next()
     until_s = time.monotonic() + PATIENCE_S
     while not thread._sleeps and time.monotonic() < until_s:
-        time.sleep(0)  # until it has looked for the next job and found none
+        time.sleep(0)  # until the thread has found no next job
 
     assert kept() is None
 
 
-def test_work_is_done_in_one_other_thread_and_in_order(thread: DiskThread, results: Results) -> None:
+def test_work_is_done_in_order_in_one_other_thread(thread: DiskThread, results: Results) -> None:
     for number in range(1000):
         thread.submit(lambda number=number: (number, threading.get_ident()), results.done)  # type: ignore[misc]
 
@@ -79,16 +79,16 @@ def test_work_is_done_in_one_other_thread_and_in_order(thread: DiskThread, resul
     assert len({ident for _, ident in got} | {threading.get_ident()}) == 2
 
 
-def test_a_sleeping_thread_is_woken_by_every_single_piece_of_work(thread: DiskThread, results: Results) -> None:
+def test_sleeping_thread_is_woken_by_every_job(thread: DiskThread, results: Results) -> None:
     for number in range(300):
         thread.submit(lambda number=number: number, results.done)  # type: ignore[misc]
 
         assert results.next() == number
 
 
-def test_work_that_comes_while_the_thread_falls_asleep_is_not_forgotten(thread: DiskThread, results: Results) -> None:
+def test_job_submitted_while_the_thread_falls_asleep_is_done(thread: DiskThread, results: Results) -> None:
     class Meddling(deque[Any]):
-        """Looks empty once, and has got work by then: what a submitter does between two steps of the thread."""
+        """A deque that seems empty once and then has a job, as if it was submitted between two steps of the thread."""
 
         armed = True
 
@@ -122,7 +122,7 @@ def test_results_go_through_deliver() -> None:
     thread.close()
 
 
-def test_a_failure_is_a_result_and_the_thread_goes_on(thread: DiskThread, results: Results) -> None:
+def test_exception_is_a_result_and_the_thread_continues(thread: DiskThread, results: Results) -> None:
     thread.submit(raiser(OSError(5, "disk")), results.done)
     thread.submit(lambda: "next", results.done)
 
@@ -130,7 +130,7 @@ def test_a_failure_is_a_result_and_the_thread_goes_on(thread: DiskThread, result
     assert results.next() == "next"
 
 
-def test_it_is_busy_until_the_last_piece_is_finished(thread: DiskThread, results: Results) -> None:
+def test_thread_is_busy_until_the_last_job_is_finished(thread: DiskThread, results: Results) -> None:
     may_end = threading.Event()
     assert not thread.busy
 
@@ -145,7 +145,7 @@ def test_it_is_busy_until_the_last_piece_is_finished(thread: DiskThread, results
     assert not thread.busy
 
 
-def test_close_waits_for_what_was_handed_in_and_takes_nothing_more(results: Results) -> None:
+def test_close_waits_for_submitted_work_and_refuses_more(results: Results) -> None:
     thread = DiskThread("test-disk", results.deliver)
     got: list[object] = []
     for number in range(100):
@@ -160,7 +160,7 @@ def test_close_waits_for_what_was_handed_in_and_takes_nothing_more(results: Resu
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_what_is_no_exception_is_delivered_and_ends_the_thread(results: Results) -> None:
+def test_base_exception_is_delivered_and_ends_the_thread(results: Results) -> None:
     may_start = threading.Event()
     thread = DiskThread("test-disk", results.deliver)
     thread.submit(lambda: may_start.wait(PATIENCE_S), lambda _: None)
@@ -176,7 +176,7 @@ def test_what_is_no_exception_is_delivered_and_ends_the_thread(results: Results)
     thread.close()
 
 
-def test_a_closed_thread_gives_its_descriptor_back(results: Results) -> None:
+def test_closed_thread_closes_its_descriptor(results: Results) -> None:
     before = len(os.listdir("/proc/self/fd"))
 
     for _ in range(20):
@@ -201,7 +201,7 @@ def test_inline_disk_does_the_work_at_once(results: Results) -> None:
     assert disk.waiting == 0
 
 
-def test_inline_disk_delivers_through_the_callback_and_refuses_when_closed() -> None:
+def test_inline_disk_uses_deliver_and_refuses_after_close() -> None:
     calls: list[Callable[[], None]] = []
     got: list[object] = []
     disk = InlineDisk(calls.append)
@@ -216,7 +216,7 @@ def test_inline_disk_delivers_through_the_callback_and_refuses_when_closed() -> 
         disk.submit(lambda: 2, got.append)
 
 
-def test_inline_disk_lets_what_is_no_exception_rise() -> None:
+def test_inline_disk_raises_a_base_exception() -> None:
     disk = InlineDisk()
 
     with pytest.raises(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""The file of tokens: read whole or not at all, changed by one at a time."""
+"""TokenFile: it is read completely or refused, and changed by one process at a time."""
 
 import threading
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ def grant(name: str) -> Grant:
     return Grant(name, digest_of(name).hex(), ("*", "a"), (Right.PUBLISH, Right.ADMIN), NOON, NOON)
 
 
-def test_what_was_put_in_comes_out(tmp_path: Path) -> None:
+def test_changed_grants_are_read(tmp_path: Path) -> None:
     file = TokenFile(tmp_path / "new" / "tokens.json")
 
     file.change(lambda grants: [*grants, grant("a")])
@@ -30,7 +30,7 @@ def test_what_was_put_in_comes_out(tmp_path: Path) -> None:
     assert TokenFile(file.path).read() == [grant("a"), grant("b")]
 
 
-def test_the_file_is_nobody_elses_and_holds_no_token(tmp_path: Path) -> None:
+def test_file_is_private_and_contains_no_token(tmp_path: Path) -> None:
     file = TokenFile(tmp_path / "tokens.json")
 
     file.change(lambda grants: [*grants, Grant("a", digest_of("wakeq_s3cret").hex(), ("*",), (), NOON)])
@@ -39,7 +39,7 @@ def test_the_file_is_nobody_elses_and_holds_no_token(tmp_path: Path) -> None:
     assert b"s3cret" not in file.path.read_bytes()
 
 
-def test_a_change_is_noticed_until_it_is_read(tmp_path: Path) -> None:
+def test_change_is_reported_until_it_is_read(tmp_path: Path) -> None:
     file = TokenFile(tmp_path / "tokens.json")
     assert file.read() == []
     assert not file.has_changed()
@@ -53,7 +53,7 @@ def test_a_change_is_noticed_until_it_is_read(tmp_path: Path) -> None:
     assert file.has_changed()
 
 
-def test_a_change_that_fails_changes_nothing(tmp_path: Path) -> None:
+def test_failed_change_leaves_the_file(tmp_path: Path) -> None:
     file = TokenFile(tmp_path / "tokens.json")
     file.change(lambda grants: [grant("a")])
 
@@ -63,7 +63,7 @@ def test_a_change_that_fails_changes_nothing(tmp_path: Path) -> None:
     assert file.read() == [grant("a")]
 
 
-def test_those_who_change_it_at_once_take_turns(tmp_path: Path) -> None:
+def test_concurrent_changes_are_all_kept(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     names = [f"t{number}" for number in range(8)]
     threads = [
@@ -94,7 +94,7 @@ def test_those_who_change_it_at_once_take_turns(tmp_path: Path) -> None:
         (GOOD.replace('"name":"a"', '"name":"a\\nb"'), "not a token name"),
     ],
 )
-def test_a_file_that_does_not_fit_is_refused_whole_and_says_why(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_file_is_refused_with_the_reason(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "tokens.json"
     path.write_text(text)
 
@@ -106,14 +106,14 @@ def test_a_file_that_does_not_fit_is_refused_whole_and_says_why(tmp_path: Path, 
     assert "\n" not in str(refusal.value)
 
 
-def test_the_same_text_without_a_fault_is_read(tmp_path: Path) -> None:
+def test_valid_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     path.write_text(GOOD)
 
     assert [found.name for found in TokenFile(path).read()] == ["a"]
 
 
-def test_file_that_everybody_may_change_is_not_changed(tmp_path: Path) -> None:
+def test_world_writable_file_is_not_changed(tmp_path: Path) -> None:
     file = TokenFile(tmp_path / "tokens.json")
     file.change(lambda grants: [grant("a")])
     file.path.chmod(0o666)

@@ -12,7 +12,7 @@ from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queue.reads import BODIES_AHEAD, BODIES_AHEAD_MAX
 from wakeq.protocol.errors import REBUILD
 from wakeq.protocol.log.entries import PAUSE_MS_MAX, PauseQueue
-from wakeq.storage.state.store import MESSAGES, Cut
+from wakeq.storage.state.store import MESSAGES, Checkpoint
 
 Q = "q"
 
@@ -51,7 +51,7 @@ def test_a_stored_message_that_rotted_ends_the_node_which_says_where_it_stood(br
     store, key = broker.files.store, f"{Q}-{uid}".encode()
     (row,) = store.get_many([key])
     assert row is not None
-    store.commit(Cut(*store.applied(), [(MESSAGES, [(key, row[:-1] + b"X")])]))
+    store.commit(Checkpoint(*store.applied(), [(MESSAGES, [(key, row[:-1] + b"X")])]))
 
     broker.may_fail = True
     client.send({"cmd": "FET", "qname": Q})
@@ -70,7 +70,7 @@ def test_a_message_that_the_store_has_lost_ends_the_node_instead_of_being_read_f
     uid = client.publish(Q)
     evict(broker)
     store = broker.files.store
-    store.commit(Cut(*store.applied(), (), [(MESSAGES, [f"{Q}-{uid}".encode()])]))
+    store.commit(Checkpoint(*store.applied(), (), [(MESSAGES, [f"{Q}-{uid}".encode()])]))
 
     broker.may_fail = True
     client.send({"cmd": asked, "qname": Q})

@@ -11,7 +11,7 @@ from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues.listing import SLICE_QUEUES
 from wakeq.protocol.log.entries import Publish
 from wakeq.protocol.queue.ledger import Ledger
-from wakeq.storage.state.store import MESSAGES, Cut
+from wakeq.storage.state.store import MESSAGES, Checkpoint
 
 Q = "q"
 POISON = b"poison"
@@ -152,8 +152,10 @@ def test_a_stored_message_that_is_damaged_ends_the_node_and_says_so(broker: Brok
     assert value is not None
     applied = store.applied()
     damaged = value[:-1] + b"!"
-    cut = Cut(applied.log_index, applied.term, applied.clock_ms, [(MESSAGES, [(f"{Q}-{uid}".encode(), damaged)])])
-    store.commit(cut)
+    checkpoint = Checkpoint(
+        applied.log_index, applied.term, applied.clock_ms, [(MESSAGES, [(f"{Q}-{uid}".encode(), damaged)])]
+    )
+    store.commit(checkpoint)
     broker.may_fail = True
 
     broker.client().send({"cmd": "FET", "qname": Q})

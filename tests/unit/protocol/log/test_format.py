@@ -10,7 +10,6 @@ from wakeq.protocol.log.format import (
     Block,
     Footer,
     Identity,
-    RecordBuffer,
     SegmentHeader,
     Walk,
     batch_start_after,
@@ -18,6 +17,7 @@ from wakeq.protocol.log.format import (
     decode_header,
     encode_footer,
     encode_header,
+    encode_records,
     record_seed,
 )
 
@@ -26,14 +26,14 @@ SEED = record_seed(IDENTITY)
 
 
 def batch(first_index: int, *payloads: bytes, seed: int = SEED) -> Batch:
-    buffer = RecordBuffer(seed)
-    buffer.append_many(first_index, 2, payloads)
-    taken = buffer.take()
-    assert taken is not None
-    return taken
+    parts: list[bytes] = []
+    size = encode_records(parts, payloads, first_index=first_index, term=2, first_place=0, seed=seed)
+    data = b"".join(parts)
+    assert len(data) == size
+    return Batch(data, first_index, first_index + len(payloads) - 1)
 
 
-def test_the_header_on_disk_is_as_documented() -> None:
+def test_header_on_disk_is_as_documented() -> None:
     header = SegmentHeader(IDENTITY, 258, 7)
 
     data = encode_header(header)
@@ -49,16 +49,13 @@ def test_the_header_on_disk_is_as_documented() -> None:
 
 
 def test_records_on_disk_are_as_documented() -> None:
-    taken = batch(5, b"abc", b"")
-
-    assert taken.data.hex() == (
+    assert batch(5, b"abc", b"").data.hex() == (
         "00000003b8cb5f510000000000000005000000000000000200000000616263"
         "0000000050e80b770000000000000006000000000000000200000001"
     )
-    assert (taken.first_index, taken.last_index, taken.last_term) == (5, 6, 2)
 
 
-def test_a_walk_gives_the_records_whatever_the_pieces_it_reads() -> None:
+def test_walk_yields_all_records() -> None:
     payloads = [bytes([size % 251]) * size for size in range(0, 3000, 7)]
     data = batch(1, *payloads).data
 
@@ -68,7 +65,7 @@ def test_a_walk_gives_the_records_whatever_the_pieces_it_reads() -> None:
     assert (walk.offset, walk.next_index, walk.problem) == (len(data), len(payloads) + 1, "")
 
 
-def test_the_footer_comes_back_and_no_part_of_it_does() -> None:
+def test_footer_round_trips_and_no_part_of_it_is_accepted() -> None:
     blocks = (Block(1, 64, 0xDEADBEEF), Block(4097, 9000, 1))
     footer = Footer(100_000, 5000, 1, 5000, 9, blocks, ((1, 3), (77, 9)), b"notes")
     data = encode_footer(footer, seed=SEED)
@@ -84,7 +81,7 @@ def test_the_footer_comes_back_and_no_part_of_it_does() -> None:
 
 
 @pytest.mark.parametrize("bad_index", [1, 255, (1 << 16) - 1, (1 << 24) - 1, (1 << 40) - 1])
-def test_a_later_batch_behind_a_bad_record_is_found_wherever_it_stands(bad_index: int) -> None:
+def test_later_batch_behind_a_bad_record_is_found_anywhere(bad_index: int) -> None:
     source = random.Random(bad_index)
 
     for size in range(400):
@@ -94,7 +91,7 @@ def test_a_later_batch_behind_a_bad_record_is_found_wherever_it_stands(bad_index
         assert batch_start_after(data, seed=SEED, bad_index=bad_index) == (9 + len(filler), bad_index + 1)
 
 
-def test_records_of_the_same_batch_or_of_another_log_prove_nothing() -> None:
+def test_records_of_the_same_batch_or_another_log_prove_nothing() -> None:
     same = batch(7, b"bad", b"good", b"good")
     strange = batch(9, b"good", seed=SEED + 1)
 
@@ -103,7 +100,7 @@ def test_records_of_the_same_batch_or_of_another_log_prove_nothing() -> None:
     assert batch_start_after(b"\xff" + same.data[1:] + later.data, seed=SEED, bad_index=7) == (len(same.data), 10)
 
 
-def test_a_search_that_crafted_payloads_would_make_endless_ends_as_damage(
+def test_search_in_crafted_payloads_ends_as_damage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("wakeq.protocol.log.format.SEARCH_CRC_BYTES_MAX", 10_000)
@@ -114,7 +111,7 @@ def test_a_search_that_crafted_payloads_would_make_endless_ends_as_damage(
     assert batch_start_after(bytes(crafted) * 20, seed=SEED, bad_index=7) is not None
 
 
-def test_a_checksum_that_ends_in_zeros_does_not_hide_its_record() -> None:
+def test_checksum_that_ends_in_zeros_does_not_hide_its_record() -> None:
     candidates = (batch(2, b"%d" % number) for number in range(5000))
     ending_in_zero = [each for each in candidates if each.data[7] == 0]
 

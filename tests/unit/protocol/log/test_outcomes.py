@@ -1,4 +1,4 @@
-"""What became of entries, as bytes: they are those of docs/files.md, and damage is not taken for them."""
+"""Outcomes as bytes: they are as docs/files.md says, and damage is noticed."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from wakeq.protocol.log.outcomes import (
 )
 
 IDENTITY = Identity(bytes(range(16)), 3)
-TOLD = Outcomes(4, 9, True, [(3, 8, "jobs"), (2, 1, "")], [(7, WHOLE, -1), (8, 2, -13)])
+FIRST = Outcomes(4, 9, True, [(3, 8, "jobs"), (2, 1, "")], [(7, WHOLE, -1), (8, 2, -13)])
 GOLDEN = (
     "0000006a de86cb34"
     "0000000000000004 0000000000000009 00000001 00000002 00000002"
@@ -26,35 +26,35 @@ GOLDEN = (
 )
 
 
-def test_a_record_is_what_the_page_of_files_says() -> None:
-    assert encode_record(TOLD, IDENTITY).hex() == GOLDEN.replace(" ", "")
+def test_record_on_disk_is_as_documented() -> None:
+    assert encode_record(FIRST, IDENTITY).hex() == GOLDEN.replace(" ", "")
 
 
-def test_records_come_back() -> None:
+def test_records_round_trip() -> None:
     second = Outcomes(9, 12, False, [(3, 9, "jobs")], [])
-    data = encode_header(IDENTITY, 5) + encode_record(TOLD, IDENTITY) + encode_record(second, IDENTITY)
+    data = encode_header(IDENTITY, 5) + encode_record(FIRST, IDENTITY) + encode_record(second, IDENTITY)
 
     assert decode_header(data, "file") == (IDENTITY, 5)
-    assert list(decode_records(data, IDENTITY, "file")) == [TOLD, second]
+    assert list(decode_records(data, IDENTITY, "file")) == [FIRST, second]
 
 
-def test_a_record_that_was_not_finished_is_left_out_wherever_it_ends() -> None:
-    first = encode_header(IDENTITY, 5) + encode_record(TOLD, IDENTITY)
-    data = first + encode_record(TOLD, IDENTITY)
+def test_unfinished_record_is_ignored_wherever_it_ends() -> None:
+    first = encode_header(IDENTITY, 5) + encode_record(FIRST, IDENTITY)
+    data = first + encode_record(FIRST, IDENTITY)
 
     for end in range(len(first), len(data)):
-        assert list(decode_records(data[:end], IDENTITY, "file")) == [TOLD]
+        assert list(decode_records(data[:end], IDENTITY, "file")) == [FIRST]
 
 
-def test_a_damaged_record_before_others_is_refused() -> None:
-    data = bytearray(encode_header(IDENTITY, 5) + 2 * encode_record(TOLD, IDENTITY))
+def test_damaged_record_before_others_is_refused() -> None:
+    data = bytearray(encode_header(IDENTITY, 5) + 2 * encode_record(FIRST, IDENTITY))
     data[HEADER_BYTES + 20] ^= 1
 
     with pytest.raises(DamagedFile, match="wrong checksum"):
         list(decode_records(bytes(data), IDENTITY, "file"))
 
 
-def test_a_header_that_does_not_fit_is_refused() -> None:
+def test_invalid_header_is_refused() -> None:
     header = bytearray(encode_header(IDENTITY, 5))
 
     with pytest.raises(DamagedFile, match="marker"):

@@ -1,4 +1,4 @@
-"""Entries byte by byte: what stands on disk may only change together with its page and version."""
+"""Entries byte by byte: the bytes on disk may only change together with their page and version."""
 
 import struct
 from typing import Any, get_args
@@ -187,7 +187,7 @@ SPELLED: list[tuple[Entry, str]] = [
 ]  # fmt: skip
 
 
-def test_every_kind_of_entry_is_spelled() -> None:
+def test_examples_cover_every_kind_of_entry() -> None:
     entries = [entry for entry, _ in SPELLED]
 
     assert {encode_entry(entry, 1)[1] for entry in entries} == set(Kind)
@@ -195,7 +195,7 @@ def test_every_kind_of_entry_is_spelled() -> None:
 
 
 @pytest.mark.parametrize(("entry", "spelled"), SPELLED, ids=lambda value: type(value).__name__)
-def test_an_entry_is_what_its_page_says(entry: Entry, spelled: str) -> None:
+def test_entry_on_disk_is_as_documented(entry: Entry, spelled: str) -> None:
     payload = bytes.fromhex(spelled)
 
     assert encode_entry(entry, AT) == payload
@@ -216,7 +216,7 @@ BODIES = (b"a", b"", b"bcd")
     ],
     ids=str,
 )
-def test_what_is_in_one_buffer_is_written_like_what_is_not(once: dict[str, Any]) -> None:
+def test_publish_from_one_buffer_is_encoded_like_separate_drafts(once: dict[str, Any]) -> None:
     drafts = [Draft(body, -1, 5, 6, 7) for body in BODIES]
     entry = Publish("q", drafts, **({"atomic": True, "worker": 9} | once))
 
@@ -225,13 +225,13 @@ def test_what_is_in_one_buffer_is_written_like_what_is_not(once: dict[str, Any])
     assert encode_entry(alike, AT) == encode_entry(entry, AT)
 
 
-def test_what_is_known_to_be_alike_is_written_like_what_is_not() -> None:
+def test_publish_marked_alike_is_encoded_like_any_other() -> None:
     entry = Publish("q", [Draft(body, -1, 5, 6, 7) for body in BODIES])
 
     assert encode_entry(msgspec.structs.replace(entry, alike=True), AT) == encode_entry(entry, AT)
 
 
-def test_a_stash_in_one_buffer_is_written_like_one_that_is_not() -> None:
+def test_stash_from_one_buffer_is_encoded_like_separate_drafts() -> None:
     entry = Stash("q", list(map(Draft, BODIES)), "t", 2, 8, worker=9)
 
     alike = msgspec.structs.replace(entry, drafts=alike_bodies(BODIES))
@@ -242,7 +242,7 @@ def test_a_stash_in_one_buffer_is_written_like_one_that_is_not() -> None:
 @pytest.mark.parametrize("count", [1, ALIKE_MIN - 1, ALIKE_MIN, 1_000])
 @pytest.mark.parametrize("more", [{}, {"priority": 3}, {"delay_ms": 4, "expires_ms": 5, "timeout_ms": 6}], ids=str)
 @pytest.mark.parametrize("kind", [Publish, Stash])
-def test_many_that_are_alike_are_read_in_one_buffer(kind: type, more: dict[str, int], count: int) -> None:
+def test_drafts_that_are_alike_are_decoded_into_one_buffer(kind: type, more: dict[str, int], count: int) -> None:
     drafts = [Draft(b"x" * (i % 7 * 300), **more) for i in range(count)]
     entry = Publish("q", drafts) if kind is Publish else Stash("q", drafts, "s", 0, 1)
 
@@ -255,7 +255,7 @@ def test_many_that_are_alike_are_read_in_one_buffer(kind: type, more: dict[str, 
 
 @pytest.mark.parametrize("place", [0, 1, 9])
 @pytest.mark.parametrize("other", [{"priority": 1}, {"delay_ms": 1}, {"headers": b"h"}, {"alias": "a"}], ids=str)
-def test_one_that_is_not_alike_is_seen(other: dict[str, Any], place: int) -> None:
+def test_draft_that_differs_is_decoded_as_it_was(other: dict[str, Any], place: int) -> None:
     drafts = [Draft(b"body", **(other if place == i else {})) for i in range(10)]
 
     read, _ = decode_entry(encode_entry(Publish("q", drafts), AT))
@@ -265,13 +265,13 @@ def test_one_that_is_not_alike_is_seen(other: dict[str, Any], place: int) -> Non
     assert type(read.drafts) is list
 
 
-def test_numbers_of_a_session_are_read_one_by_one() -> None:
+def test_ordinals_of_a_session_round_trip() -> None:
     entry = Publish("q", [Draft(b"")] * 9, session="s", ordinals=list(range(1, 10)))
 
     assert decode_entry(encode_entry(entry, AT)) == (entry, AT)
 
 
-def test_many_that_end_inside_a_body_are_damage() -> None:
+def test_entry_that_ends_inside_a_body_is_damage() -> None:
     payload = encode_entry(Publish("q", [Draft(b"body")] * 9), AT)
 
     with pytest.raises(BadRecord, match="inside a body"):
@@ -279,7 +279,7 @@ def test_many_that_end_inside_a_body_are_damage() -> None:
 
 
 @pytest.mark.parametrize("kind", [Publish, Stash])
-def test_a_delay_that_was_lengthened_is_so_in_the_log_too(kind: type) -> None:
+def test_lengthened_delay_is_encoded(kind: type) -> None:
     drafts = alike_bodies([b"x", b"y"], Draft(b"", delay_ms=100_000))
     entry = Publish("q", drafts) if kind is Publish else Stash("q", drafts, "s", 0, 1)
 
@@ -291,11 +291,11 @@ def test_a_delay_that_was_lengthened_is_so_in_the_log_too(kind: type) -> None:
     assert written.drafts == longer.drafts == [Draft(b"x", delay_ms=101_000), Draft(b"y", delay_ms=101_000)]
 
 
-def test_the_fixed_parts_have_the_sizes_that_readers_count_on() -> None:
+def test_fixed_parts_have_their_documented_sizes() -> None:
     assert (HEAD.size, ITEM.size, ROW.size) == (29, 52, 89)
 
 
-def test_an_alias_is_counted_in_bytes() -> None:
+def test_alias_is_counted_in_bytes() -> None:
     entry = Publish("q", [Draft(b"1", alias="é"), Draft(b"2")])
 
     assert decode_entry(encode_entry(entry, 1)) == (entry, 1)
@@ -317,20 +317,20 @@ def test_an_alias_is_counted_in_bytes() -> None:
         (encode_entry(DeleteQueue("q"), 1)[:-1] + b"\xff", "cannot be decoded"),
     ],
 )
-def test_a_damaged_entry_says_what_is_wrong(damaged: bytes, why: str) -> None:
+def test_damaged_entry_is_refused_with_the_reason(damaged: bytes, why: str) -> None:
     with pytest.raises(BadRecord, match=why):
         decode_entry(damaged)
 
 
 @pytest.mark.parametrize("later", [b"\x02" + encode_entry(Noop(), 1)[1:], b"\x01\xff" + encode_entry(Noop(), 1)[2:]])
-def test_an_entry_of_a_later_release_ends_a_start_as_data_of_another_release_do(later: bytes) -> None:
+def test_entry_of_a_later_release_has_the_exit_status_of_a_wrong_version(later: bytes) -> None:
     with pytest.raises(BadRecord) as refused:
         decode_entry(later)
 
     assert refused.value.exit_status == WrongVersion.exit_status
 
 
-def test_a_follow_up_can_only_be_a_publish_and_goes_no_deeper() -> None:
+def test_follow_up_that_is_no_publish_is_refused_at_any_depth() -> None:
     payload = encode_entry(Ack("q", 1, [], []), 1)
     for _ in range(2_000):
         payload = encode_entry(Ack("q", 1, [], []), 1) + struct.pack(">I", len(payload)) + payload
@@ -339,12 +339,12 @@ def test_a_follow_up_can_only_be_a_publish_and_goes_no_deeper() -> None:
         decode_entry(payload)
 
 
-def test_policies_that_are_nested_without_end_are_refused() -> None:
+def test_deeply_nested_policies_are_refused() -> None:
     head = encode_entry(UpdateQueue("q", {}), 1)[:-1]
 
     with pytest.raises(BadRecord, match="cannot be decoded"):
         decode_entry(head + b"\x81\xa1a" + b"\x91" * 100_000)
 
 
-def test_policies_are_stored_by_name_so_that_a_later_release_may_add_some() -> None:
+def test_policies_are_encoded_by_name() -> None:
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(Policies(timeout=5))) == {"timeout": 5}

@@ -1,4 +1,4 @@
-"""Rows byte by byte: what stands on disk may only change together with its page and version."""
+"""Rows byte by byte: the bytes on disk may only change together with their page and version."""
 
 import json
 import struct
@@ -18,7 +18,7 @@ DOCUMENT_ROW = struct.Struct(">BQQQ")  # Status | Timeout | Delay | Expires of t
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
-def test_a_row_keeps_the_documents_order_and_widths(vector: dict[str, Any]) -> None:
+def test_row_has_the_documented_order_and_widths(vector: dict[str, Any]) -> None:
     """Section 8 of the file formats: Status, Timeout, Delay, Expires at the same places, in milliseconds here."""
     fields = vector["fields"]
     status, item = fields["status"], fields["item"].encode()
@@ -33,20 +33,20 @@ def test_a_row_keeps_the_documents_order_and_widths(vector: dict[str, Any]) -> N
     assert value.endswith(old[DOCUMENT_ROW.size :])
 
 
-def test_a_row_is_what_its_page_says() -> None:
+def test_row_on_disk_is_as_documented() -> None:
     side = Side(3, 1, 1, 0, 2, 9, until_ms=0x51, due_ms=0x22, error="no")
     row = Row(b"body", b"\x80", -1, 0x11, 0x99, 0x33, 0x44, side)
     spelled = (
         "03 0000000000000011 0000000000000022 0000000000000033 ffffffffffffffff"
         "00000003 00000001 00000001 00000000 0000000000000002 0000000000000009 0000000000000051 0000000000000044"
         "0001 0002"
-    ).replace("03 ", "02 ", 1)  # out with a worker: this delivery has not failed yet
+    ).replace("03 ", "02 ", 1)  # the current delivery is under lease and has not failed yet
     head, tail = bytes.fromhex(spelled), bytes.fromhex("80 6e6f 626f6479")
 
     assert encode_row(row) == head + struct.pack(">I", zlib.crc32(head + tail)) + tail
 
 
-def test_the_status_byte_saturates_and_the_count_does_not() -> None:
+def test_status_byte_saturates_and_the_count_does_not() -> None:
     for deliveries, status in ((255, 255), (256, 255), (300, 255), (254, 254)):
         value = encode_row(Row(b"", side=Side(deliveries=deliveries, due_ms=1)))
 
@@ -56,12 +56,12 @@ def test_the_status_byte_saturates_and_the_count_does_not() -> None:
         assert side.deliveries == deliveries
 
 
-def test_the_status_counts_failures_so_a_first_delivery_is_none() -> None:
+def test_status_does_not_count_a_delivery_under_lease() -> None:
     assert encode_row(Row(b"", side=Side(deliveries=1, until_ms=5)))[0] == 0
     assert encode_row(Row(b"", side=Side(deliveries=1, until_ms=0)))[0] == 1
 
 
-def test_what_is_out_has_no_delay_even_if_it_was_published_with_one() -> None:
+def test_leased_message_has_no_delay() -> None:
     side = Side(deliveries=1, until_ms=5)
 
     row = decode_row(encode_row(Row(b"", due_ms=77, side=side)))
@@ -69,7 +69,7 @@ def test_what_is_out_has_no_delay_even_if_it_was_published_with_one() -> None:
     assert row.side == side
 
 
-def test_what_was_returned_counts_as_not_acknowledged_and_not_as_failed() -> None:
+def test_released_delivery_counts_in_the_status_and_not_as_failure() -> None:
     value = encode_row(Row(b"", side=Side(deliveries=3, nacks=1, due_ms=1)))
 
     side = decode_row(value).side
@@ -78,7 +78,7 @@ def test_what_was_returned_counts_as_not_acknowledged_and_not_as_failed() -> Non
     assert (value[0], side.deliveries, side.failures) == (3, 3, 1)
 
 
-def test_new_rows_are_what_they_would_be_one_by_one() -> None:
+def test_fresh_rows_equal_rows_encoded_one_by_one() -> None:
     fresh = {
         1: (Draft(b"a"), 10),
         2: (Draft(b"b"), 10),
@@ -102,13 +102,13 @@ def test_new_rows_are_what_they_would_be_one_by_one() -> None:
         for n, (d, at_ms) in fresh.items()
     ]  # fmt: skip
     assert list(rows) == expected
-    assert list(rows) == expected  # a transaction that is done again goes through them again
+    assert list(rows) == expected  # a repeated transaction iterates a second time
 
 
 @pytest.mark.parametrize("shape", [Draft(b""), Draft(b"", priority=2), Draft(b"", timeout_ms=3)], ids=str)
 @pytest.mark.parametrize("side", [{}, {4: Side(deliveries=1, until_ms=9)}], ids=["", "delivered"])
 @pytest.mark.parametrize("gone", [(), (3, 900)], ids=["", "gone"])
-def test_rows_of_one_buffer_are_what_they_would_be_one_by_one(
+def test_fresh_rows_of_one_buffer_equal_rows_encoded_one_by_one(
     shape: Draft, side: dict[int, Side], gone: tuple[int, ...]
 ) -> None:
     bodies = [b"%d" % i * (i % 5) for i in range(3, 1_003)]
@@ -125,10 +125,10 @@ def test_rows_of_one_buffer_are_what_they_would_be_one_by_one(
 
 @pytest.mark.parametrize("gone", [(), (2,), (3,), (2, 4), (1, 2, 3, 4)])
 @pytest.mark.parametrize("side", [{}, {4: Side(deliveries=1, until_ms=9)}], ids=["", "delivered"])
-def test_new_messages_that_came_one_by_one_have_their_own_moments_whichever_of_them_went(
+def test_fresh_rows_keep_their_moments_when_neighbours_are_removed(
     gone: tuple[int, ...], side: dict[int, Side]
 ) -> None:
-    moments = [(1, 10), (2, 11), (3, 12)]  # the third brought two
+    moments = [(1, 10), (2, 11), (3, 12)]  # two messages were published at the third moment
     published = {1: 10, 2: 11, 3: 12, 4: 12}
     drafts = {number: Draft(b"%d" % number) for number in published}
     stays = bytes(number not in gone for number in published) if gone else None
@@ -142,7 +142,7 @@ def test_new_messages_that_came_one_by_one_have_their_own_moments_whichever_of_t
     ]
 
 
-def test_one_that_came_by_itself_and_has_more_than_a_body_keeps_it() -> None:
+def test_fresh_row_keeps_its_priority_among_plain_ones() -> None:
     drafts = [Draft(b"a"), Draft(b"b", priority=3)]
 
     rows = FreshRows([Stretch(1, drafts, None)], [(1, 10), (2, 11)], {}, {})

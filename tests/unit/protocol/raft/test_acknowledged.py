@@ -1,9 +1,9 @@
-"""Acknowledged: what is known of a disk never falls, and of so many disks only."""
+"""Acknowledged: the index of a disk never falls, and the number of disks is bounded."""
 
 from wakeq.protocol.raft.acknowledged import DISKS_MAX, Acknowledged
 
 
-def test_highest_index_of_each_disk_stays() -> None:
+def test_highest_index_of_each_disk_is_kept() -> None:
     known = Acknowledged([(7, 5)])
 
     known.learn([(7, 4), (8, 2)])
@@ -13,7 +13,7 @@ def test_highest_index_of_each_disk_stays() -> None:
     assert known.told() == ((7, 5), (8, 3))
 
 
-def test_of_too_many_disks_those_stay_of_which_a_leader_tells() -> None:
+def test_disks_named_by_the_leader_are_kept_when_there_are_too_many() -> None:
     known = Acknowledged((disk, 1000 + disk) for disk in range(1, DISKS_MAX + 1))
 
     known.learn([(77, 1), (78, 2)])

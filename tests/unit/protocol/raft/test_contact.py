@@ -1,9 +1,9 @@
-"""Contact: since when a majority is known to stand behind a leader."""
+"""Contact: the last moment at which a majority is known to have followed a leader."""
 
 from wakeq.protocol.raft.contact import Contact
 
 
-def test_contact_counts_from_the_beginning_of_the_round() -> None:
+def test_contact_counts_from_the_begin_of_the_round() -> None:
     contact = Contact(0)
     number = contact.begin(100)
 
@@ -13,14 +13,14 @@ def test_contact_counts_from_the_beginning_of_the_round() -> None:
     assert not contact.is_within(50, 150)
 
 
-def test_without_an_answer_there_is_no_contact() -> None:
+def test_round_without_an_answer_is_no_contact() -> None:
     contact = Contact(0)
     contact.begin(0)
 
     assert not contact.is_within(1000, 1)
 
 
-def test_a_later_round_stands_for_the_earlier_ones() -> None:
+def test_later_round_counts_for_the_earlier_ones() -> None:
     contact = Contact(0)
     for now_ms in (10, 20, 30):
         contact.begin(now_ms)
@@ -31,7 +31,7 @@ def test_a_later_round_stands_for_the_earlier_ones() -> None:
     assert (contact.heard_ms, contact.open_rounds) == (20, 1)
 
 
-def test_round_trip_lasts_from_the_beginning_of_the_round_to_the_answer_of_a_majority() -> None:
+def test_round_trip_lasts_until_a_majority_has_answered() -> None:
     contact = Contact(0)
     before = contact.took_ms
     for now_ms in (100, 200):

@@ -1,4 +1,4 @@
-"""Core: what it demands of its driver, and what it costs.  Its conduct is in the scripts."""
+"""Core: its demands on the driver, and its bounds.  The scripts prove its behaviour."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ def taken(core: Core) -> Ready:
     return ready
 
 
-def test_a_lone_voter_leads_after_one_save_and_commits_by_itself() -> None:
+def test_lone_voter_leads_after_one_save_and_commits_alone() -> None:
     core = lone_leader()
 
     first = core.propose(3, 300)
@@ -65,7 +65,7 @@ def test_a_lone_voter_leads_after_one_save_and_commits_by_itself() -> None:
     assert (core.leads, first, core.stable(4, core.era)) == (True, 2, 4)
 
 
-def test_with_nothing_to_do_there_is_no_ready() -> None:
+def test_ready_is_none_without_work() -> None:
     core = lone_leader()
     core.stable(1, core.era)
     taken(core)
@@ -73,7 +73,7 @@ def test_with_nothing_to_do_there_is_no_ready() -> None:
     assert core.ready() is None
 
 
-def test_what_the_core_puts_into_the_log_is_taken_before_anything_is_proposed() -> None:
+def test_proposal_before_own_entries_are_taken_is_a_bug() -> None:
     core = core_of([1])
     core.tick(0)
     core.saved(taken(core).save or HardState(0, None))
@@ -82,7 +82,7 @@ def test_what_the_core_puts_into_the_log_is_taken_before_anything_is_proposed() 
         core.propose(1)
 
 
-def test_only_a_leader_proposes_and_does_what_leaders_do() -> None:
+def test_follower_refuses_proposals_and_calls_for_leaders() -> None:
     core = core_of([1, 2, 3])
 
     with pytest.raises(AssertionError, match="only a leader"):
@@ -91,7 +91,7 @@ def test_only_a_leader_proposes_and_does_what_leaders_do() -> None:
         core.leader()
 
 
-def test_a_save_is_asked_for_once() -> None:
+def test_save_is_requested_once() -> None:
     core = core_of([1])
     core.tick(0)
 
@@ -100,7 +100,7 @@ def test_a_save_is_asked_for_once() -> None:
     assert saves == [HardState(1, 1), None]
 
 
-def test_messages_wait_for_the_save_and_no_more_than_so_many() -> None:
+def test_messages_wait_for_the_save_up_to_a_bound() -> None:
     core = core_of([1, 2, 3])
     for number in range(OUTBOX_MESSAGES_MAX + 10):
         core.step(Heartbeat(2, 1, 2, 1, 7, number, 0), 0)
@@ -112,28 +112,28 @@ def test_messages_wait_for_the_save_and_no_more_than_so_many() -> None:
     assert len(taken(core).messages) == OUTBOX_MESSAGES_MAX
 
 
-def test_new_leader_has_the_clocks_of_those_who_voted_for_it() -> None:
+def test_new_leader_has_the_clocks_of_its_voters() -> None:
     core = core_of([1, 2, 3, 4, 5])
     core.campaign(pre=False)
     core.saved(HardState(1, 1))
 
     core.step(VoteAnswer(2, 1, 2, 1, 1, False, False, 700, True), 0)
-    core.step(VoteAnswer(3, 1, 3, 1, 1, True, True, 600, True), 0)  # to the question before
+    core.step(VoteAnswer(3, 1, 3, 1, 1, True, True, 600, True), 0)  # an answer to the pre-vote
     core.step(VoteAnswer(4, 1, 4, 1, 1, True, False), 0)  # a node that tells no clock
     core.step(VoteAnswer(5, 1, 5, 1, 1, True, False, 500, False), 0)
 
     assert list(core.leader().clocks) == [(500, False)]
 
 
-def test_a_report_of_more_than_there_is_is_a_bug() -> None:
+def test_report_beyond_the_end_of_the_log_is_a_bug() -> None:
     core = lone_leader()
 
     with pytest.raises(AssertionError, match="the log ends with 1"):
         core.stable(2, core.era)
 
 
-def test_what_matched_one_leader_is_not_acknowledged_to_the_next() -> None:
-    """Entries 1 to 3 are of the leader of term 1 and not on disk yet; the leader of term 2 has shown entry 1 only."""
+def test_match_with_one_leader_is_not_acknowledged_to_the_next() -> None:
+    """Entries 1 to 3 came from the leader of term 1 and are not on disk; the leader of term 2 has sent entry 1 only."""
     core = core_of([1, 2, 3])
     core.step(Append(2, 1, 2, 1, 1, 0, 0, 3, ((1, 1),), 0), 0)
     core.saved(taken(core).save or HardState(0, None))
@@ -145,13 +145,13 @@ def test_what_matched_one_leader_is_not_acknowledged_to_the_next() -> None:
     assert [message.match for message in taken(core).messages] == [1]
 
 
-def test_what_no_member_acknowledges_or_another_disk_in_the_name_of_one_is_not_counted() -> None:
+def test_acknowledgement_of_a_stranger_or_another_disk_does_not_count() -> None:
     scene = Scene()
     for command in ("cluster 1 2 3", "lead 1", "propose 1", "drop"):
         scene.play(command)
     core = scene.actors[1].core
 
-    core.step(AppendAnswer(9, 1, 90, 1, core.term, 2), 2_000)  # who was removed meanwhile, perhaps
+    core.step(AppendAnswer(9, 1, 90, 1, core.term, 2), 2_000)  # perhaps a node that was removed
     core.step(AppendAnswer(2, 1, 21, 2, core.term, 2), 2_000)
     replies, committed = taken(core).messages, core.commit
     core.step(AppendAnswer(2, 1, 20, 1, core.term, 2), 2_000)
@@ -160,8 +160,8 @@ def test_what_no_member_acknowledges_or_another_disk_in_the_name_of_one_is_not_c
     assert (committed, core.commit) == (1, 2)
 
 
-def test_what_was_handed_over_before_it_was_taken_back_says_nothing() -> None:
-    """Entries of term 1 are handed to the disk in term 2 already, and replaced in it."""
+def test_report_about_truncated_entries_is_ignored() -> None:
+    """Entries of term 1 are submitted to the disk in term 2, and replaced in that term."""
     core = core_of([1, 2, 3])
     core.step(Append(2, 1, 2, 1, 1, 0, 0, 3, ((1, 1),), 0), 0)
     core.step(Heartbeat(3, 1, 3, 1, 2, 1, 0), 0)
@@ -178,7 +178,7 @@ def test_what_was_handed_over_before_it_was_taken_back_says_nothing() -> None:
     assert [message.match for message in taken(core).messages] == [3]
 
 
-def test_appends_are_not_taken_while_an_image_is_put_in_place() -> None:
+def test_append_is_ignored_while_an_image_is_installed() -> None:
     core = core_of([1, 2, 3])
     core.step(SnapshotOffer(2, 1, 2, 1, 1, 5, 1, core.members.config, 77), 0)
     core.saved(taken(core).save or HardState(0, None))
@@ -211,22 +211,22 @@ def messages() -> list[AnyMessage]:
 
 
 @pytest.mark.parametrize("message", messages(), ids=lambda message: type(message).__name__)
-def test_every_message_survives_the_wire(message: Message) -> None:
+def test_message_survives_the_wire(message: Message) -> None:
     data = msgspec.msgpack.encode(message)
 
     assert msgspec.msgpack.decode(data, type=AnyMessage) == message
 
 
-def test_no_message_carries_a_moment_of_its_sender() -> None:
+def test_messages_carry_no_moment_of_their_sender() -> None:
     names = {field.name for message in messages() for field in msgspec.structs.fields(type(message))}
 
     moments = {name for name in names if name.endswith(("_ms", "_s", "_at"))}
-    assert moments == {"clock_ms"}  # the cluster clock, which is nobody's own
+    assert moments == {"clock_ms"}  # the cluster clock, which is the same for all nodes
     assert HeartbeatAnswer in map(type, messages())
 
 
-def test_a_restart_that_does_not_know_the_members_in_its_log_is_a_bug() -> None:
-    """It would send those entries without saying that the members change there."""
+def test_restart_without_the_members_in_its_log_is_a_bug() -> None:
+    """It would send those entries without the change of the members."""
     with pytest.raises(AssertionError, match="members that stand in the log are missing"):
         Core(
             Me(1, 1, 1),
@@ -241,7 +241,7 @@ def test_a_restart_that_does_not_know_the_members_in_its_log_is_a_bug() -> None:
 
 
 def leader_of_three() -> Core:
-    """Node 1 leads in term 1; its log has one entry, and one round of heartbeats was begun."""
+    """Return node 1, which leads in term 1 with one entry and one round of heartbeats."""
     core = core_of([1, 2, 3])
     core.tick(2000)
     core.step(VoteAnswer(2, 1, 2, 1, 1, True, True), 2000)
@@ -252,7 +252,7 @@ def leader_of_three() -> Core:
     return core
 
 
-OF_TWO = (2, 1, 2, 1, 1)  # sender, receiver, its disk, its life, its term
+OF_TWO = (2, 1, 2, 1, 1)  # sender, receiver, disk, incarnation and term of the sender
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ OF_TWO = (2, 1, 2, 1, 1)  # sender, receiver, its disk, its life, its term
         Heartbeat(2, 1, 2, 1, (1 << 48) - 1, 1, 0),
     ],
 )
-def test_claim_that_no_node_can_make_is_doubted_by_a_leader(message: AnyMessage) -> None:
+def test_impossible_claim_is_doubted_by_a_leader(message: AnyMessage) -> None:
     assert leader_of_three().doubt(message)
 
 
@@ -279,24 +279,24 @@ def test_claim_that_no_node_can_make_is_doubted_by_a_leader(message: AnyMessage)
         AppendAnswer(*OF_TWO, 1),
         AppendAnswer(*OF_TWO, 0, 1, 1, 0),
         HeartbeatAnswer(*OF_TWO, 1),
-        HeartbeatAnswer(2, 1, 2, 1, 0, 99),  # of an earlier term: it is refused as such
+        HeartbeatAnswer(2, 1, 2, 1, 0, 99),  # of an earlier term, for which it is refused anyway
         RequestVote(2, 1, 2, 1, TERM_JUMP_MAX, 1 << 40, 1),
-        Append(2, 1, 2, 1, 2, 1 << 40, 2, 1 << 40, (), 1 << 40),  # this node was away for long
+        Append(2, 1, 2, 1, 2, 1 << 40, 2, 1 << 40, (), 1 << 40),  # this node was offline for long
     ],
 )
-def test_claim_that_a_node_can_make_is_not_doubted(message: AnyMessage) -> None:
+def test_possible_claim_is_not_doubted(message: AnyMessage) -> None:
     assert leader_of_three().doubt(message) == ""
 
 
-def test_node_that_knows_nothing_yet_takes_any_term() -> None:
-    """It joins a cluster that is older than its data."""
+def test_blank_node_accepts_any_term() -> None:
+    """It is joining a cluster that is older than its data."""
     message = Heartbeat(2, 1, 2, 1, 2 + TERM_JUMP_MAX, 1, 0)
 
     assert core_of([1, 2, 3]).doubt(message) == ""
 
 
-def test_term_far_ahead_is_believed_in_steps_if_it_is_said_again_and_again() -> None:
-    """Else a stranger's few frames would bring two nodes so far apart that they never meet again."""
+def test_term_far_ahead_is_accepted_in_steps_if_it_is_repeated() -> None:
+    """Otherwise a few frames of a stranger could set two nodes so far apart that they never agree on a term again."""
     core = leader_of_three()
     span_ms = SETTINGS.election_ms
     far = RequestVote(2, 1, 2, 1, 3 * TERM_JUMP_MAX, 1, 1)
@@ -309,7 +309,7 @@ def test_term_far_ahead_is_believed_in_steps_if_it_is_said_again_and_again() -> 
     assert doubts == [True, True, True, True, False]
 
 
-def test_term_that_no_cluster_reaches_is_doubted_for_years() -> None:
+def test_impossible_term_is_doubted_for_years() -> None:
     core = leader_of_three()
 
     for second in range(1_000):
@@ -317,7 +317,7 @@ def test_term_that_no_cluster_reaches_is_doubted_for_years() -> None:
         assert core.doubt(Heartbeat(2, 1, 2, 1, (1 << 48) - 1, 1, 0))
 
 
-def test_node_that_has_just_taken_any_term_takes_the_next_one() -> None:
+def test_node_that_accepted_any_term_accepts_the_next_one() -> None:
     core = core_of([1, 2, 3])
     far = 3 * TERM_JUMP_MAX
     core.step(Heartbeat(2, 1, 2, 1, far, 1, 0), 0)
@@ -326,7 +326,7 @@ def test_node_that_has_just_taken_any_term_takes_the_next_one() -> None:
     assert core.doubt(RequestVote(3, 1, 3, 1, far + TERM_JUMP_MAX + 1, 1, 1))
 
 
-def test_lives_of_nodes_that_are_no_members_are_forgotten() -> None:
+def test_incarnations_of_strangers_are_forgotten() -> None:
     core = core_of([1, 2, 3])
     core.step(Heartbeat(2, 1, 2, 5, 1, 1, 0), 0)
 

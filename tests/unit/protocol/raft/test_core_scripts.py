@@ -1,4 +1,4 @@
-"""Scripts: scenes of the consensus core with their whole trace, in `scripts/`; one for each pitfall and each bug."""
+"""Scripts: scenes of the consensus core with their recorded traces, in `scripts/`; one for each pitfall and bug."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=[path.stem for path in SCRIPTS])
-def test_a_script_plays_as_it_is_written(path: Path) -> None:
+def test_script_gives_its_recorded_trace(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
 
     played = replay(text)
@@ -18,7 +18,7 @@ def test_a_script_plays_as_it_is_written(path: Path) -> None:
     assert played == text
 
 
-def test_there_is_a_script_for_every_pitfall_of_the_core() -> None:
+def test_scripts_cover_every_pitfall_of_the_core() -> None:
     pitfalls = {path.stem.split("_")[0] for path in SCRIPTS}
 
     assert pitfalls >= {f"r{number}" for number in range(1, 13)} | {"t1", "t4"}

@@ -1,4 +1,4 @@
-"""Leader: to whom it may hand over while its own disk does not answer.  The rest of its conduct is in the scripts."""
+"""Leader: the heir while its own disk does not answer.  The scripts prove the rest of its behaviour."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from wakeq.protocol.raft.leader import Leader
 
 
 def hanging(members: str, silent: tuple[int, ...] = ()) -> Leader:
-    """Return a leader, node 1, whose disk lacks three entries that all others have; some were not heard of late."""
+    """Return a leader, node 1, whose disk lacks three entries that all others have; `silent` nodes do not answer."""
     scene = Scene()
     for command in (f"cluster {members}", "lead 1", "hold 1", "propose 1 3", "settle"):
         scene.play(command)
@@ -30,23 +30,19 @@ def hanging(members: str, silent: tuple[int, ...] = ()) -> Leader:
         ("1 2 3 4 5", (4, 5)),
     ],
 )
-def test_leader_whose_disk_hangs_has_no_heir_where_the_others_are_no_majority(
-    members: str, silent: tuple[int, ...]
-) -> None:
+def test_hanging_leader_has_no_heir_if_the_others_are_no_majority(members: str, silent: tuple[int, ...]) -> None:
     assert hanging(members, silent).heir_without_us() is None
 
 
 @pytest.mark.parametrize(("members", "silent", "heir"), [("1 2 3", (), 2), ("1 2 3 4", (), 2), ("1 2 3 4 5", (2,), 3)])
-def test_leader_whose_disk_hangs_has_an_heir_where_the_others_are_a_majority(
+def test_hanging_leader_has_an_heir_if_the_others_are_a_majority(
     members: str, silent: tuple[int, ...], heir: int
 ) -> None:
     assert hanging(members, silent).heir_without_us() == heir
 
 
 @pytest.mark.parametrize(("members", "heir"), [("1 2 3", None), ("1 2 3 4 5", 3)])
-def test_node_that_lost_what_it_acknowledged_is_no_heir_and_counts_for_no_majority(
-    members: str, heir: int | None
-) -> None:
+def test_node_that_lost_acknowledged_entries_is_no_heir(members: str, heir: int | None) -> None:
     leader = hanging(members)
     lost = leader.peers[2]
     lost.rejected(lost.match, 1, incarnation=lost.acked_in + 1)

@@ -1,4 +1,4 @@
-"""Membership: which configuration is in force, and which may follow another."""
+"""Membership: the configuration in force, and the changes that are allowed."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def learner(member: Member, disk_id: int | None = None) -> Member:
     "members",
     [(A, B), (A, B, learner(C)), (A, B, C, Member(4, voter=False)), (A, B, learner(C, 31)), (A, B, C)],
 )
-def test_one_voter_may_come_or_go_at_a_time(members: tuple[Member, ...]) -> None:
+def test_change_of_one_voter_is_allowed(members: tuple[Member, ...]) -> None:
     check_change(THREE, Config(members))
 
 
@@ -34,21 +34,19 @@ def test_one_voter_may_come_or_go_at_a_time(members: tuple[Member, ...]) -> None
     [
         ((A,), "change one at a time"),
         ((A, learner(B), learner(C)), "change one at a time"),
-        ((), "nobody would vote"),
+        ((), "no member would vote"),
         ((B, A, C), "in the order"),
         ((A, B, C, C), "in the order"),
         ((A, B, C, Member(4, 40)), "add it as a learner first"),
         ((A, B, Member(3, 31)), "make it a learner first"),
     ],
 )
-def test_a_change_in_which_majorities_could_miss_each_other_is_refused(
-    members: tuple[Member, ...], reason: str
-) -> None:
+def test_unsafe_change_is_refused(members: tuple[Member, ...], reason: str) -> None:
     with pytest.raises(BadField, match=reason):
         check_change(THREE, Config(members))
 
 
-def test_a_learner_that_nobody_has_heard_of_does_not_become_a_voter() -> None:
+def test_learner_without_a_known_disk_does_not_become_a_voter() -> None:
     old = Config((A, B, Member(3, voter=False)))
 
     with pytest.raises(BadField, match="start it"):
@@ -70,7 +68,7 @@ def test_disks_are_bound_once() -> None:
     assert [member.disk_id for member in bound.members] == [10, 20, 0]
 
 
-def test_the_configuration_of_a_truncated_entry_is_no_longer_in_force() -> None:
+def test_configuration_of_a_truncated_entry_is_no_longer_in_force() -> None:
     members = Membership(1, [(0, THREE)])
     members.append(5, Config((A, B)))
     members.append(8, Config((A,)))
@@ -81,7 +79,7 @@ def test_the_configuration_of_a_truncated_entry_is_no_longer_in_force() -> None:
     assert (members.index, members.at(4), members.at(5)) == (5, THREE, Config((A, B)))
 
 
-def test_what_was_replaced_before_a_cut_is_forgotten() -> None:
+def test_configuration_replaced_before_a_cut_is_forgotten() -> None:
     members = Membership(1, [(0, THREE)])
     members.append(5, Config((A, B)))
 
@@ -93,7 +91,7 @@ def test_what_was_replaced_before_a_cut_is_forgotten() -> None:
     assert members.between(0, 9) == ((5, Config((A, B))),)
 
 
-def test_who_loses_its_vote_may_stand_until_that_is_certain() -> None:
+def test_removed_voter_may_campaign_until_its_removal_is_committed() -> None:
     members = Membership(3, [(0, THREE)])
 
     members.append(5, Config((A, B)))
@@ -102,7 +100,7 @@ def test_who_loses_its_vote_may_stand_until_that_is_certain() -> None:
     assert not members.may_stand(30, committed=5)
 
 
-def test_another_disk_than_the_one_that_joined_does_not_stand() -> None:
+def test_disk_that_did_not_join_may_not_campaign() -> None:
     members = Membership(3, [(0, THREE)])
     before = members.may_stand(31, committed=0)
 
@@ -112,14 +110,14 @@ def test_another_disk_than_the_one_that_joined_does_not_stand() -> None:
     assert not members.may_stand(31, committed=4)
 
 
-def test_a_learner_never_stands() -> None:
+def test_learner_may_not_campaign() -> None:
     members = Membership(4, [(0, config_of([1, 2, 3], [4]))])
 
     assert not members.may_stand(40, committed=0)
 
 
 @pytest.mark.parametrize(("disk_id", "counts"), [(20, True), (21, False)])
-def test_only_the_disk_that_joined_counts(disk_id: int, counts: bool) -> None:
+def test_answer_counts_only_from_the_disk_that_joined(disk_id: int, counts: bool) -> None:
     members = Membership(1, [(0, THREE)])
 
     assert members.knows(2, disk_id) is counts

@@ -1,4 +1,4 @@
-"""Pace: how much of a gap is closed in which time.  Who is held back, and who is not, is in the scripts."""
+"""Pace: the speed at which a gap is closed.  The scripts prove which peers are slowed down."""
 
 import pytest
 
@@ -13,7 +13,7 @@ LACKING = 60  # entries
 
 @pytest.fixture
 def scene() -> Scene:
-    """Return a scene in which node 1 leads, and has just found that node 3 is far behind."""
+    """Return a scene in which node 1 leads and has just noticed that node 3 is far behind."""
     made = Scene()
     build = ["cluster 1 2 3", "lead 1", *["propose 1 20", "drop 1>3", "settle"] * 3, "restart 3", "lost 1 3", "settle"]
     for command in build:
@@ -25,19 +25,20 @@ def far_behind(scene: Scene) -> Progress:
     return scene.actors[1].core.leader().peers[3]
 
 
-def test_a_gap_is_closed_in_as_many_election_timeouts_as_it_is_said(scene: Scene) -> None:
+def test_gap_is_closed_within_the_configured_election_timeouts(scene: Scene) -> None:
     began_ms, last_index = scene.actors[1].now_ms, scene.actors[1].core.log.last_index
 
     while far_behind(scene).match < last_index:
         scene.play("tick 1 20")
         scene.play("settle")
 
-    share = 1 - SETTINGS.window.flying_bytes / (LACKING * ENTRY_BYTES)  # what is left goes as with everybody
+    # Entries within one window are sent without delay.
+    share = 1 - SETTINGS.window.flying_bytes / (LACKING * ENTRY_BYTES)
     took = (scene.actors[1].now_ms - began_ms) / SETTINGS.election_ms
     assert share / 2 < took / ELECTIONS_TO_CATCH_UP <= share
 
 
-def test_steps_too_small_for_a_byte_of_it_close_a_gap_all_the_same(scene: Scene) -> None:
+def test_gap_is_closed_even_by_ticks_too_short_for_a_byte(scene: Scene) -> None:
     scene.play("tick 1 1")
     before = far_behind(scene).allowance_bytes
     for _ in range(10):
@@ -46,7 +47,7 @@ def test_steps_too_small_for_a_byte_of_it_close_a_gap_all_the_same(scene: Scene)
     assert far_behind(scene).allowance_bytes >= before + 10
 
 
-def test_nobody_is_held_back_for_whom_proposals_wait(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peer_that_proposals_wait_for_is_not_slowed_down(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     bytes_max = LACKING * ENTRY_BYTES // 2
     leader = scene.actors[1].core.leader()
     before = leader.behind_bytes()

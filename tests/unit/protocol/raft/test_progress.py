@@ -1,4 +1,4 @@
-"""Progress: what is sent to a peer next, and whether now."""
+"""Progress: the next entry for a peer, and whether it may be sent now."""
 
 import pytest
 
@@ -18,14 +18,14 @@ def replicating(peer: Progress) -> Progress:
     return peer
 
 
-def test_a_new_peer_is_sent_one_message_at_a_time(peer: Progress) -> None:
+def test_new_peer_gets_one_message_at_a_time(peer: Progress) -> None:
     before = peer.may_send()
     peer.sent(12, 50, after_round=1)
 
     assert (before, peer.may_send(), peer.next) == (True, False, 10)
 
 
-def test_a_peer_that_follows_is_sent_messages_until_the_window_is_full(peer: Progress) -> None:
+def test_following_peer_gets_messages_until_the_window_is_full(peer: Progress) -> None:
     replicating(peer)
     for last in (11, 12, 13):
         assert peer.may_send()
@@ -39,7 +39,7 @@ def test_a_peer_that_follows_is_sent_messages_until_the_window_is_full(peer: Pro
     assert (peer.match, peer.next) == (11, 14)
 
 
-def test_bytes_fill_the_window_too(peer: Progress) -> None:
+def test_window_is_bounded_by_bytes_too(peer: Progress) -> None:
     replicating(peer)
 
     peer.sent(20, 300, after_round=1)
@@ -47,7 +47,7 @@ def test_bytes_fill_the_window_too(peer: Progress) -> None:
     assert not peer.may_send()
 
 
-def test_a_refusal_moves_back_and_never_below_what_is_certain(peer: Progress) -> None:
+def test_rejection_moves_back_but_never_below_match(peer: Progress) -> None:
     peer.accepted(4, incarnation=1)
     peer.sent(12, 50, after_round=1)
 
@@ -56,7 +56,7 @@ def test_a_refusal_moves_back_and_never_below_what_is_certain(peer: Progress) ->
     assert (peer.mode, peer.next) == (Mode.PROBE, 5)
 
 
-def test_a_refusal_of_something_else_is_an_old_one(peer: Progress) -> None:
+def test_rejection_of_another_probe_is_ignored(peer: Progress) -> None:
     peer.sent(12, 50, after_round=1)
 
     peer.rejected(3, next_index=2, incarnation=1)
@@ -64,7 +64,7 @@ def test_a_refusal_of_something_else_is_an_old_one(peer: Progress) -> None:
     assert (peer.next, peer.may_send()) == (10, False)
 
 
-def test_refusing_what_it_had_acknowledged_in_this_life_is_an_old_answer(peer: Progress) -> None:
+def test_rejection_below_match_in_one_incarnation_is_ignored(peer: Progress) -> None:
     replicating(peer)
 
     peer.rejected(9, next_index=1, incarnation=1)
@@ -73,7 +73,7 @@ def test_refusing_what_it_had_acknowledged_in_this_life_is_an_old_answer(peer: P
     assert peer.mode is Mode.REPLICATE
 
 
-def test_refusing_what_it_had_acknowledged_in_an_earlier_life_is_a_lost_disk(peer: Progress) -> None:
+def test_rejection_below_match_in_a_later_incarnation_is_a_lost_disk(peer: Progress) -> None:
     replicating(peer)
 
     has_lost = peer.rejected(9, next_index=1, incarnation=2)
@@ -83,20 +83,20 @@ def test_refusing_what_it_had_acknowledged_in_an_earlier_life_is_a_lost_disk(pee
     assert (peer.counted_match, peer.counted_round, peer.may_send()) == (0, 0, False)
 
 
-def test_a_disk_that_was_lost_counts_again_once_it_shows_what_it_had_acknowledged(peer: Progress) -> None:
+def test_lost_disk_counts_again_once_it_has_the_acknowledged_entries(peer: Progress) -> None:
     replicating(peer)
     match = peer.match
     peer.rejected(9, next_index=1, incarnation=2)
 
     peer.probe(kept_after=0, last_index=20)
-    asked = (peer.may_send(), peer.next, peer.counted_match)
+    probed = (peer.may_send(), peer.next, peer.counted_match)
     peer.accepted(match, incarnation=3)
 
-    assert asked == (True, match + 1, 0)
+    assert probed == (True, match + 1, 0)
     assert (peer.forgot, peer.counted_match) == (False, match)
 
 
-def test_a_probe_is_repeated_when_a_later_heartbeat_was_answered_instead(peer: Progress) -> None:
+def test_probe_is_repeated_after_a_later_heartbeat_is_answered(peer: Progress) -> None:
     peer.sent(12, 50, after_round=4)
 
     peer.answered_heartbeat(4)
@@ -106,7 +106,7 @@ def test_a_probe_is_repeated_when_a_later_heartbeat_was_answered_instead(peer: P
     assert (before, peer.may_send()) == (False, True)
 
 
-def test_a_message_seems_lost_when_nothing_moves_between_two_answers(peer: Progress) -> None:
+def test_message_seems_lost_without_progress_between_two_answers(peer: Progress) -> None:
     replicating(peer)
     peer.sent(12, 50, after_round=1)
 
@@ -117,7 +117,7 @@ def test_a_message_seems_lost_when_nothing_moves_between_two_answers(peer: Progr
     assert not peer.answered_heartbeat(4)
 
 
-def test_after_a_lost_connection_it_goes_on_behind_what_is_certain(peer: Progress) -> None:
+def test_probe_after_a_lost_connection_begins_behind_match(peer: Progress) -> None:
     replicating(peer)
     peer.sent(12, 300, after_round=1)
 
@@ -126,7 +126,7 @@ def test_after_a_lost_connection_it_goes_on_behind_what_is_certain(peer: Progres
     assert (peer.mode, peer.next, peer.may_send()) == (Mode.PROBE, 10, True)
 
 
-def test_an_image_is_not_asked_for_before_the_log_was_refused(peer: Progress) -> None:
+def test_probe_below_the_kept_entries_asks_at_the_end_of_the_log(peer: Progress) -> None:
     peer.accepted(4, incarnation=1)
 
     peer.probe(kept_after=7, last_index=12)
@@ -134,7 +134,7 @@ def test_an_image_is_not_asked_for_before_the_log_was_refused(peer: Progress) ->
     assert peer.next == 13
 
 
-def test_nothing_is_sent_until_the_image_has_arrived(peer: Progress) -> None:
+def test_peer_that_needs_an_image_gets_no_entries_before_it_arrives(peer: Progress) -> None:
     peer.await_image(20)
     peer.offered(stream=5, index=25)
 

@@ -1,4 +1,4 @@
-"""Quorum: what a majority has reached, and when an election is decided."""
+"""Quorum: the value that a majority has reached, and the moment at which an election is decided."""
 
 import pytest
 
@@ -6,12 +6,12 @@ from wakeq.protocol.raft.quorum import agreed, majority, verdict
 
 
 @pytest.mark.parametrize(("voters", "needed"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])
-def test_a_majority_is_more_than_half(voters: int, needed: int) -> None:
+def test_majority_is_more_than_half(voters: int, needed: int) -> None:
     assert majority(voters) == needed
 
 
 @pytest.mark.parametrize("voters", range(1, 8))
-def test_what_is_agreed_is_the_highest_value_that_a_majority_has_reached(voters: int) -> None:
+def test_agreed_value_is_the_highest_that_a_majority_has_reached(voters: int) -> None:
     values = [7 * place % 5 for place in range(voters)]
 
     reached = agreed(values)
@@ -33,7 +33,7 @@ def test_what_is_agreed_is_the_highest_value_that_a_majority_has_reached(voters:
         ([2], {1: True}, None),
     ],
 )
-def test_an_election_is_decided_as_soon_as_it_can_be(
+def test_election_is_decided_as_early_as_possible(
     voters: list[int], ballots: dict[int, bool], expected: bool | None
 ) -> None:
     assert verdict(voters, ballots) is expected

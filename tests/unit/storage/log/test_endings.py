@@ -1,4 +1,4 @@
-"""What the log says of messages that are gone."""
+"""Endings: the log says how a message ended."""
 
 from pathlib import Path
 
@@ -10,24 +10,24 @@ from wakeq.storage.log import endings
 from wakeq.storage.log.endings import ending_of
 
 
-def test_each_way_of_ending_is_found_in_the_log(tmp_path: Path) -> None:
+def test_ending_of_each_kind_is_found_in_the_log(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     client = broker.client()
-    acked, dead, stays = (client.publish("q", body) for body in "abc")
+    acked, dead, ready = (client.publish("q", body) for body in "abc")
     expired = client.publish("q", "d", expires=5)
-    for settle in ({"cmd": "ACK"}, {"cmd": "NACK", "dead": True}):
+    for command in ({"cmd": "ACK"}, {"cmd": "NACK", "dead": True}):
         one = client.fetch("q")
-        client.ask({**settle, "qname": "q", "uid": one["uid"], "lease": one["lease"]})
+        client.ask({**command, "qname": "q", "uid": one["uid"], "lease": one["lease"]})
     broker.advance(10)
 
-    found = [ending_of(broker.files.log, *(parse(uid) or (0, 0))) for uid in (acked, dead, expired, stays)]
+    found = [ending_of(broker.files.log, *(parse(uid) or (0, 0))) for uid in (acked, dead, expired, ready)]
     broker.close()
 
     assert [one and one.how for one in found] == ["was acknowledged", "became a dead letter", "expired", None]
     assert all(one is None or one.at_ms > 0 for one in found)
 
 
-def test_only_the_newest_part_of_a_large_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_in_a_large_log_reads_only_its_newest_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Broker(tmp_path)
     client = broker.client()
     acked = client.publish("q", "a")

@@ -1,4 +1,4 @@
-"""The journal's files: segments are moved into it and leave it by age and size; outcomes stay as long as they do."""
+"""Journal: segments are moved into it and removed by age and size; outcomes stay as long as the segments."""
 
 import errno
 import os
@@ -43,7 +43,7 @@ def names(path: Path) -> list[int]:
     return [int(found.name.rpartition(".")[2]) for found in sorted((path / "journal").glob("raft.log.*"))]
 
 
-def test_what_the_log_no_longer_needs_is_moved_not_copied(tmp_path: Path) -> None:
+def test_segment_removed_from_the_log_is_moved_not_copied(tmp_path: Path) -> None:
     log = open_log(tmp_path, Keep(10_000, 1 << 30))
     write_segments(log, 3)
     before = (tmp_path / "consensus" / f"raft.log.{1:019d}").stat().st_ino
@@ -65,7 +65,7 @@ def test_what_the_log_no_longer_needs_is_moved_not_copied(tmp_path: Path) -> Non
         (Keep(10_000, 0), []),
     ],
 )
-def test_the_oldest_leave_first_by_age_or_by_size(tmp_path: Path, keep: Keep, left: list[int]) -> None:
+def test_trim_removes_oldest_segments_by_age_or_size(tmp_path: Path, keep: Keep, left: list[int]) -> None:
     log = open_log(tmp_path, keep)
     write_segments(log, 3)
 
@@ -74,35 +74,22 @@ def test_the_oldest_leave_first_by_age_or_by_size(tmp_path: Path, keep: Keep, le
     assert names(tmp_path) == left
 
 
-def test_without_a_journal_segments_are_removed(tmp_path: Path) -> None:
-    log = open_log(tmp_path, Keep(10_000, 1 << 30))
-    log.journal = None
-    write_segments(log, 2)
-
-    log.cut_below(11)
-
-    assert names(tmp_path) == []
-    assert log.first_index == 11
-
-
-def test_outcomes_begin_a_file_whenever_all_queues_are_listed(tmp_path: Path) -> None:
+def test_record_that_lists_all_queues_begins_an_outcomes_file(tmp_path: Path) -> None:
     files = OutcomeFiles(tmp_path / "journal", IDENTITY)
-    told = [Outcomes(0, 5, True, [(2, 3, "q")], []), Outcomes(5, 9, False, [], [(6, 0, -1)])]
+    first = [Outcomes(0, 5, True, [(2, 3, "q")], []), Outcomes(5, 9, False, [], [(6, 0, -1)])]
     later = Outcomes(9, 12, True, [(2, 4, "q")], [])
 
-    for outcomes in (*told, later):
+    for outcomes in (*first, later):
         files.write(outcomes)
     files.close()
 
     found = sorted((tmp_path / "journal").glob("outcomes.*"))
     assert [path.name for path in found] == [f"outcomes.{1:019d}", f"outcomes.{10:019d}"]
-    assert list(decode_records(found[0].read_bytes(), IDENTITY, found[0])) == told
+    assert list(decode_records(found[0].read_bytes(), IDENTITY, found[0])) == first
     assert list(decode_records(found[1].read_bytes(), IDENTITY, found[1])) == [later]
 
 
-def test_each_record_of_outcomes_is_synced_before_the_state_that_it_is_about(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outcomes_record_is_synced_before_write_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     monkeypatch.setattr(journal, "sync_data", lambda descriptor, path: synced.append(path.stat().st_size))
     files = OutcomeFiles(tmp_path / "journal", IDENTITY)
@@ -114,7 +101,7 @@ def test_each_record_of_outcomes_is_synced_before_the_state_that_it_is_about(
     assert len(synced) == 2
 
 
-def test_outcomes_leave_with_the_entries_that_they_are_of(tmp_path: Path) -> None:
+def test_outcomes_are_removed_with_their_entries(tmp_path: Path) -> None:
     log = open_log(tmp_path, Keep(150, 1 << 30))
     log.outcomes = OutcomeFiles(tmp_path / "journal", IDENTITY)
     for after in (0, 10, 20):
@@ -127,7 +114,7 @@ def test_outcomes_leave_with_the_entries_that_they_are_of(tmp_path: Path) -> Non
     assert [path.name for path in sorted((tmp_path / "journal").glob("outcomes.*"))] == [f"outcomes.{21:019d}"]
 
 
-def test_all_segments_are_given_up_and_counted(tmp_path: Path) -> None:
+def test_clear_removes_and_counts_all_segments(tmp_path: Path) -> None:
     log = open_log(tmp_path, Keep(10_000, 1 << 30))
     write_segments(log, 3)
     log.cut_below(21)
@@ -139,12 +126,13 @@ def test_all_segments_are_given_up_and_counted(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_a_segment_that_another_thread_removes_in_this_moment_fails_nothing(tmp_path: Path) -> None:
+def test_trim_ignores_segment_that_another_thread_removes(tmp_path: Path) -> None:
     log = open_log(tmp_path, Keep(10_000, 1 << 30))
     assert log.journal is not None
     write_segments(log, 2)
     log.cut_below(11)
-    (tmp_path / "journal" / f"raft.log.{0:019d}").symlink_to("nowhere")  # it is listed, and then is not there
+    # This file is listed, but cannot be found afterwards.
+    (tmp_path / "journal" / f"raft.log.{0:019d}").symlink_to("nowhere")
 
     log.journal.trim()
 
@@ -152,7 +140,7 @@ def test_a_segment_that_another_thread_removes_in_this_moment_fails_nothing(tmp_
 
 
 def full(monkeypatch: pytest.MonkeyPatch, call: str, code: int = errno.ENOSPC) -> None:
-    """Let a call of the system fail as on a full disk."""
+    """Make a system call fail as on a full disk."""
 
     def fail(*_: object, **__: object) -> None:
         raise OSError(code, os.strerror(code))
@@ -161,7 +149,7 @@ def full(monkeypatch: pytest.MonkeyPatch, call: str, code: int = errno.ENOSPC) -
 
 
 @pytest.mark.parametrize("call", ["pwrite", "fdatasync"])
-def test_a_full_disk_costs_history_and_fails_nothing(
+def test_full_disk_drops_history_and_raises_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
 ) -> None:
     log = open_log(tmp_path, Keep(10_000, 1 << 30))
@@ -178,12 +166,12 @@ def test_a_full_disk_costs_history_and_fails_nothing(
 
     assert names(tmp_path) == []
     (path,) = (tmp_path / "journal").glob("outcomes.*")
-    told = [outcomes.through for outcomes in decode_records(path.read_bytes(), IDENTITY, path)]
-    assert told in ([5], [5, 9])
-    assert [record.message[:46] for record in caplog.records] == ["the disk is full: 1 segments of the journal we"]
+    found = [outcomes.through for outcomes in decode_records(path.read_bytes(), IDENTITY, path)]
+    assert found in ([5], [5, 9])
+    assert [record.message[:39] for record in caplog.records] == ["the disk is full: removed 1 segments of"]
 
 
-def test_history_begins_again_when_all_queues_are_listed_and_there_is_room(
+def test_history_resumes_after_full_disk_when_all_queues_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = OutcomeFiles(tmp_path / "journal", IDENTITY)
@@ -196,11 +184,12 @@ def test_history_begins_again_when_all_queues_are_listed_and_there_is_room(
     files.write(Outcomes(12, 15, False, [], []))
 
     (path,) = (tmp_path / "journal").glob("outcomes.*")
-    assert without == []  # a file without a header would be taken for a damaged one
+    # Readers would take a file without a header for a damaged one.
+    assert without == []
     assert [outcomes.through for outcomes in decode_records(path.read_bytes(), IDENTITY, path)] == [12, 15]
 
 
-def test_a_broken_disk_is_told_as_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_disk_raises_from_outcomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = OutcomeFiles(tmp_path / "journal", IDENTITY)
     full(monkeypatch, "pwrite", errno.EIO)
 
@@ -209,7 +198,7 @@ def test_a_broken_disk_is_told_as_ever(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("call", ["replace", "fsync"])
-def test_a_segment_that_finds_no_room_in_the_journal_is_removed(
+def test_segment_without_room_in_the_journal_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     keeper = Journal(tmp_path / "journal", Keep(10_000, 1 << 30), lambda: NOW_S)
@@ -222,7 +211,7 @@ def test_a_segment_that_finds_no_room_in_the_journal_is_removed(
     assert not path.exists()
 
 
-def test_a_segment_that_a_broken_disk_does_not_move_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_disk_raises_when_a_segment_is_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keeper = Journal(tmp_path / "journal", Keep(10_000, 1 << 30), lambda: NOW_S)
     full(monkeypatch, "replace", errno.EIO)
 

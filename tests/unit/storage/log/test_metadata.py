@@ -1,4 +1,4 @@
-"""Metadata: a promise once saved is never forgotten, whatever happens to one of the slots."""
+"""Metadata: a saved promise is never forgotten, whatever happens to one of the slots."""
 
 import errno
 import os
@@ -32,10 +32,10 @@ def spoil(path: Path, *offsets: int, data: bytes = b"\xff") -> None:
 
 
 def values(metadata: Metadata) -> tuple[int, int | None, int]:
-    return metadata.term, metadata.vote, metadata.committed
+    return metadata.state.term, metadata.state.vote, metadata.state.committed
 
 
-def test_what_was_saved_is_there_after_reopening(tmp_path: Path) -> None:
+def test_saved_state_is_read_after_reopening(tmp_path: Path) -> None:
     path = saved(tmp_path / "raft.metadata")
 
     again = Metadata.open(path, IDENTITY)
@@ -44,17 +44,17 @@ def test_what_was_saved_is_there_after_reopening(tmp_path: Path) -> None:
     assert again.recovered == ""
 
 
-def test_a_vote_for_node_0_is_not_the_same_as_no_vote(tmp_path: Path) -> None:
+def test_vote_for_node_0_differs_from_no_vote(tmp_path: Path) -> None:
     path = tmp_path / "raft.metadata"
     metadata = Metadata.open(path, IDENTITY)
-    assert metadata.vote is None
+    assert metadata.state.vote is None
 
     metadata.save(vote=0)
 
-    assert Metadata.open(path, IDENTITY).vote == 0
+    assert Metadata.open(path, IDENTITY).state.vote == 0
 
 
-def test_a_new_term_begins_without_a_vote(tmp_path: Path) -> None:
+def test_new_term_begins_without_a_vote(tmp_path: Path) -> None:
     metadata = Metadata.open(saved(tmp_path / "raft.metadata"), IDENTITY)
 
     metadata.save(term=8)
@@ -63,18 +63,16 @@ def test_a_new_term_begins_without_a_vote(tmp_path: Path) -> None:
     assert values(Metadata.open(metadata.path, IDENTITY)) == (8, None, 41)
 
 
-def test_what_is_committed_never_falls(tmp_path: Path) -> None:
+def test_committed_index_never_falls(tmp_path: Path) -> None:
     metadata = Metadata.open(saved(tmp_path / "raft.metadata"), IDENTITY)
 
     metadata.save(committed=40)
 
-    assert metadata.committed == 41
+    assert metadata.state.committed == 41
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, DISKS_MAX])
-def test_what_disks_have_acknowledged_is_there_after_reopening_and_other_saves_keep_it(
-    tmp_path: Path, count: int
-) -> None:
+def test_acknowledgements_of_disks_survive_reopening_and_other_saves(tmp_path: Path, count: int) -> None:
     metadata = Metadata.open(saved(tmp_path / "raft.metadata"), IDENTITY)
     acknowledged = tuple((number + 1, (1 << 47) + number) for number in range(count))
 
@@ -82,33 +80,33 @@ def test_what_disks_have_acknowledged_is_there_after_reopening_and_other_saves_k
     metadata.save(term=8, vote=1)
 
     again = Metadata.open(metadata.path, IDENTITY)
-    assert again.acknowledged == acknowledged
+    assert again.state.acknowledged == acknowledged
     assert values(again) == (8, 1, 41)
 
 
-def test_mark_of_the_clock_is_there_after_reopening_and_other_saves_keep_it(tmp_path: Path) -> None:
+def test_mark_of_the_clock_survives_reopening_and_other_saves(tmp_path: Path) -> None:
     path = saved(tmp_path / "raft.metadata")
     metadata = Metadata.open(path, IDENTITY)
-    assert metadata.clock is None
+    assert metadata.state.clock is None
 
     metadata.keep_clock(MARK)
     metadata.save(term=8, vote=1)
     metadata.begin_incarnation(70)
 
-    assert Metadata.open(path, IDENTITY).clock == MARK
+    assert Metadata.open(path, IDENTITY).state.clock == MARK
     metadata.keep_clock(None)
-    assert Metadata.open(path, IDENTITY).clock is None
+    assert Metadata.open(path, IDENTITY).state.clock is None
 
 
-def test_boot_that_is_not_known_stays_unknown(tmp_path: Path) -> None:
+def test_unknown_boot_stays_unknown_after_reopening(tmp_path: Path) -> None:
     metadata = Metadata.open(saved(tmp_path / "raft.metadata"), IDENTITY)
 
     metadata.keep_clock(MARK._replace(boot_id=b""))
 
-    assert Metadata.open(metadata.path, IDENTITY).clock == MARK._replace(boot_id=b"")
+    assert Metadata.open(metadata.path, IDENTITY).state.clock == MARK._replace(boot_id=b"")
 
 
-def test_every_start_has_a_number_of_its_own(tmp_path: Path) -> None:
+def test_incarnation_is_higher_at_every_start(tmp_path: Path) -> None:
     path = tmp_path / "raft.metadata"
 
     assert [Metadata.open(path, IDENTITY).begin_incarnation(now_ms) for now_ms in (0, 70, 50, 90)] == [1, 70, 71, 90]
@@ -116,7 +114,7 @@ def test_every_start_has_a_number_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("slot", SLOT_OFFSETS)
 @pytest.mark.parametrize("byte", [8, 10, 20, 33, 41, 50, SLOT_BYTES - 1])
-def test_one_bad_slot_loses_nothing_and_is_mended(tmp_path: Path, slot: int, byte: int) -> None:
+def test_bad_slot_is_repaired_from_the_other(tmp_path: Path, slot: int, byte: int) -> None:
     path = saved(tmp_path / "raft.metadata")
     spoil(path, slot + byte)
 
@@ -128,7 +126,7 @@ def test_one_bad_slot_loses_nothing_and_is_mended(tmp_path: Path, slot: int, byt
 
 
 @pytest.mark.parametrize(("byte", "error"), [(0, DamagedFile), (5, WrongVersion)])
-def test_a_marker_or_version_that_nobody_here_writes_is_refused_though_the_other_slot_is_good(
+def test_foreign_marker_or_version_is_refused_beside_a_good_slot(
     tmp_path: Path, byte: int, error: type[Exception]
 ) -> None:
     path = saved(tmp_path / "raft.metadata")
@@ -138,7 +136,7 @@ def test_a_marker_or_version_that_nobody_here_writes_is_refused_though_the_other
         Metadata.open(path, IDENTITY)
 
 
-def test_a_crash_between_the_two_slots_keeps_the_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crash_between_the_slots_keeps_the_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = Metadata.open(saved(tmp_path / "raft.metadata"), IDENTITY)
     real, calls = os.pwrite, list[int]()
 
@@ -158,7 +156,7 @@ def test_a_crash_between_the_two_slots_keeps_the_newer_one(tmp_path: Path, monke
     assert values(Metadata.open(metadata.path, IDENTITY)) == (9, 2, 41)
 
 
-def test_two_bad_slots_are_refused_and_left_alone(tmp_path: Path) -> None:
+def test_file_with_two_bad_slots_is_refused_and_unchanged(tmp_path: Path) -> None:
     path = saved(tmp_path / "raft.metadata")
     spoil(path, *(offset + 44 for offset in SLOT_OFFSETS))
     before = path.read_bytes()
@@ -169,7 +167,7 @@ def test_two_bad_slots_are_refused_and_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_bytes_behind_the_slots_are_not_ours_and_refused(tmp_path: Path) -> None:
+def test_file_with_bytes_behind_the_slots_is_refused(tmp_path: Path) -> None:
     path = saved(tmp_path / "raft.metadata")
     path.write_bytes(path.read_bytes() + b"x")
 
@@ -187,7 +185,9 @@ def test_bytes_behind_the_slots_are_not_ours_and_refused(tmp_path: Path) -> None
         ("2f6f0f2f00000006", WrongVersion, "expected version 5, found 6"),
     ],
 )
-def test_files_of_others_are_refused(tmp_path: Path, data: str, error: type[Exception], match: str) -> None:
+def test_file_of_another_program_or_version_is_refused(
+    tmp_path: Path, data: str, error: type[Exception], match: str
+) -> None:
     path = saved(tmp_path / "raft.metadata")
     spoil(path, *SLOT_OFFSETS, data=bytes.fromhex(data))
 
@@ -195,21 +195,21 @@ def test_files_of_others_are_refused(tmp_path: Path, data: str, error: type[Exce
         Metadata.open(path, IDENTITY)
 
 
-def test_the_metadata_of_another_node_are_refused(tmp_path: Path) -> None:
+def test_metadata_of_another_node_are_refused(tmp_path: Path) -> None:
     path = saved(tmp_path / "raft.metadata")
 
     with pytest.raises(DamagedFile, match="belongs to another node"):
         Metadata.open(path, Identity(IDENTITY.cluster_id, 4))
 
 
-def test_a_file_of_0_bytes_is_a_first_start(tmp_path: Path) -> None:
+def test_empty_file_counts_as_first_start(tmp_path: Path) -> None:
     path = tmp_path / "raft.metadata"
     path.touch()
 
     assert values(Metadata.open(path, IDENTITY)) == (0, None, 0)
 
 
-def test_after_a_failed_sync_nothing_is_saved_ever_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_save_after_a_failed_sync_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = Metadata.open(saved(tmp_path / "raft.metadata"), IDENTITY)
 
     def fail(_descriptor: int) -> None:
@@ -222,10 +222,10 @@ def test_after_a_failed_sync_nothing_is_saved_ever_again(tmp_path: Path, monkeyp
 
     with pytest.raises(SyncFailed, match="sync failed"):
         metadata.save(term=9)
-    assert metadata.term == 7
+    assert metadata.state.term == 7
 
 
-def test_looking_on_changes_nothing(tmp_path: Path) -> None:
+def test_read_only_open_changes_no_file(tmp_path: Path) -> None:
     path = saved(tmp_path / "raft.metadata")
     spoil(path, SLOT_OFFSETS[1])
     before = path.read_bytes()
@@ -234,7 +234,7 @@ def test_looking_on_changes_nothing(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_looking_on_makes_no_file_where_none_is(tmp_path: Path) -> None:
+def test_read_only_open_creates_no_file(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot be opened"):
         Metadata.open(tmp_path / "raft.metadata", IDENTITY, read_only=True)
 

@@ -1,4 +1,4 @@
-"""Metadata under power cuts: at every moment, whatever the disk made of what was not synced, one slot is whole."""
+"""Metadata under power cuts: at every moment one slot is whole, whatever the disk did with unsynced writes."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,21 +22,22 @@ SAVES: tuple[Callable[[Metadata], object], ...] = (
 )
 
 
-def look(path: Path, content: bytes) -> State:
+def state_of(path: Path, content: bytes) -> State:
+    """Return the state that a start would read from these bytes."""
     path.write_bytes(content)
     try:
         metadata = Metadata.open(path, IDENTITY, read_only=True)
     except WakeqError as error:
-        raise AssertionError(f"it cannot be read: {error}") from error
+        raise AssertionError(f"the file cannot be read: {error}") from error
     metadata.close()
     return metadata.state
 
 
 def cut_everywhere(path: Path, patch: pytest.MonkeyPatch) -> int:
-    """Save, with a cut of the power at every moment, and again while that is mended; return how many cuts it were."""
+    """Save with a power cut at every moment, and with another one while that is repaired; return the number of cuts."""
     metadata = Metadata.open(path, IDENTITY)
     before = path.read_bytes()
-    states, ends = [metadata.state], [0]  # after each save: the state, and how many steps there were
+    states, ends = [metadata.state], [0]  # after each save: the state, and the number of steps so far
     with watched(patch) as steps:
         for save in SAVES:
             save(metadata)
@@ -47,28 +48,28 @@ def cut_everywhere(path: Path, patch: pytest.MonkeyPatch) -> int:
     for done, content in contents_after_a_cut(before, steps):
         confirmed = max(place for place, end in enumerate(ends) if end <= done)
         possible = states[confirmed : confirmed + 2]
-        assert look(path, content) in possible, f"after {done} steps"
+        assert state_of(path, content) in possible, f"after {done} steps"
         cuts += 1
         if content not in seen:
             seen.add(content)
-            cuts += cut_while_mending(path, content, possible, patch)
+            cuts += cut_while_repairing(path, content, possible, patch)
     return cuts
 
 
-def cut_while_mending(path: Path, content: bytes, possible: list[State], patch: pytest.MonkeyPatch) -> int:
-    """The same for an opening; once it has returned, its state is the only possible one."""
+def cut_while_repairing(path: Path, content: bytes, possible: list[State], patch: pytest.MonkeyPatch) -> int:
+    """Do the same while the file is opened; once `open` has returned, its state is the only possible one."""
     path.write_bytes(content)
     with watched(patch) as steps:
         opened = Metadata.open(path, IDENTITY)
     opened.close()
     contents = list(contents_after_a_cut(content, steps)) if steps else []
     for done, after in contents:
-        found = look(path, after)
-        assert found in (possible if done < len(steps) else [opened.state]), f"after {done} steps of mending"
+        found = state_of(path, after)
+        assert found in (possible if done < len(steps) else [opened.state]), f"after {done} steps of the repair"
     return len(contents)
 
 
-def test_no_cut_of_the_power_loses_a_save_or_both_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_power_cut_at_any_moment_loses_no_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cuts = cut_everywhere(tmp_path / "raft.metadata", monkeypatch)
 
     assert cuts > 500
@@ -110,17 +111,17 @@ def put_into_one_slot(self: Metadata, slot: bytes, offsets: Sequence[int] = SLOT
         put_into_one_slot,
     ],
 )
-def test_a_sync_that_is_missing_or_in_the_wrong_place_is_seen(
+def test_power_cut_test_finds_missing_and_misplaced_syncs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[..., None]
 ) -> None:
-    """The test above is worth something: each of these faults makes it fail."""
+    """The test above can fail: each of these faults makes it fail."""
     monkeypatch.setattr(Metadata, "_put", fault)
 
     with pytest.raises(AssertionError):
         cut_everywhere(tmp_path / "raft.metadata", monkeypatch)
 
 
-def test_what_no_sync_has_followed_may_be_there_or_not_in_any_order() -> None:
+def test_unsynced_writes_may_survive_in_any_combination() -> None:
     steps = [Write(0, b"aaaa"), Sync(), Write(0, b"bbbb"), Write(4, b"cccc")]
 
     contents = {(done, content) for done, content in contents_after_a_cut(b"........", steps)}

@@ -1,10 +1,11 @@
-"""SegmentedLog: what is written comes back, also beside a writer; a disk that failed is never believed again."""
+"""SegmentedLog: written entries are read back, also beside a writer; after a failed write the log accepts nothing."""
 
 import errno
 import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +13,12 @@ from tests.helpers.written_log import IDENTITY, RECORD, indexes, offset_of, open
 from wakeq.protocol.errors import SyncFailed, TooLarge
 from wakeq.protocol.log.format import HEADER_BYTES, PAYLOAD_BYTES_MAX
 from wakeq.storage import files
+from wakeq.storage.log import segmented_log
+from wakeq.storage.log.opening import OpenedSegments
 from wakeq.storage.log.segmented_log import SegmentedLog
 
 
-def test_what_was_written_is_there_after_reopening(tmp_path: Path) -> None:
+def test_written_entries_are_read_after_reopening(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     write(log, 3)
     write(log, 2, term=4)
@@ -28,10 +31,10 @@ def test_what_was_written_is_there_after_reopening(tmp_path: Path) -> None:
     assert (again.recovered.entries, again.recovered.torn_bytes) == (5, 0)
 
 
-def test_what_was_only_appended_is_not_on_disk(tmp_path: Path) -> None:
+def test_appended_entry_is_not_on_disk_before_write(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     write(log, 2)
-    log.append(3, 1, payload(3))
+    log.append_many(3, 1, [payload(3)])
 
     assert (log.last_index, log.written_index) == (3, 2)
     assert indexes(log) == [1, 2]
@@ -39,11 +42,11 @@ def test_what_was_only_appended_is_not_on_disk(tmp_path: Path) -> None:
     assert open_log(tmp_path).last_index == 2
 
 
-def test_the_loop_may_append_while_a_batch_is_being_written(tmp_path: Path) -> None:
+def test_append_is_allowed_while_a_batch_is_written(tmp_path: Path) -> None:
     log = open_log(tmp_path)
-    log.append(1, 1, payload(1))
+    log.append_many(1, 1, [payload(1)])
     first = log.take_buffer()
-    log.append(2, 1, payload(2))
+    log.append_many(2, 1, [payload(2)])
 
     assert first is not None
     log.write(first)
@@ -55,7 +58,17 @@ def test_the_loop_may_append_while_a_batch_is_being_written(tmp_path: Path) -> N
     assert log.take_buffer() is None
 
 
-def test_a_log_can_begin_behind_a_snapshot(tmp_path: Path) -> None:
+def test_buffered_bytes_are_those_appended_since_the_last_batch(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.append_many(1, 1, [payload(1), payload(2)])
+    before = log.buffered_bytes
+    log.take_buffer()
+    log.append_many(3, 1, [payload(3)])
+
+    assert (before, log.buffered_bytes) == (2 * RECORD, RECORD)
+
+
+def test_new_log_may_begin_behind_a_snapshot(tmp_path: Path) -> None:
     log = SegmentedLog.open(tmp_path, IDENTITY, committed_at_least=0, create_first_index=100, create_previous_term=7)
 
     assert (log.first_index, log.last_index, log.last_term) == (100, 99, 7)
@@ -77,7 +90,7 @@ def test_terms_are_known_across_segments_and_reopening(tmp_path: Path) -> None:
         assert [each.term_at(i) for i in range(12)] == [0, 2, 2, 2, 5, 5, 5, 5, 5, 9, 9, None]
 
 
-def test_a_payload_larger_than_a_read_comes_back_whole(tmp_path: Path) -> None:
+def test_payload_larger_than_a_read_is_read_whole(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     big = os.urandom(9_000_000)
     log.append_many(1, 1, [b"a", big, b"", b"z"])
@@ -91,7 +104,7 @@ def test_a_payload_larger_than_a_read_comes_back_whole(tmp_path: Path) -> None:
     assert [data for _index, _term, data in again.entries(1)] == [b"a", big, b"", b"z"]
 
 
-def test_an_entry_beyond_the_limit_is_refused_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_oversized_entry_is_refused_with_its_batch(tmp_path: Path) -> None:
     class Huge(bytes):
         def __len__(self) -> int:
             return PAYLOAD_BYTES_MAX + 1
@@ -105,7 +118,7 @@ def test_an_entry_beyond_the_limit_is_refused_and_leaves_nothing_behind(tmp_path
     assert log.take_buffer() is None
 
 
-def test_entries_can_be_read_from_the_middle_of_any_segment(tmp_path: Path) -> None:
+def test_entries_are_read_from_the_middle_of_any_segment(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for _ in range(3):
         write(log, 6000)
@@ -120,7 +133,7 @@ def test_entries_can_be_read_from_the_middle_of_any_segment(tmp_path: Path) -> N
 # The disk fails -------------------------------------------------------------------------------------------------------
 
 
-def test_after_a_failed_sync_nothing_is_written_ever_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_after_a_failed_sync_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(tmp_path)
     write(log, 1)
     before = (tmp_path / "raft.log").read_bytes()[: offset_of(2)]
@@ -136,16 +149,7 @@ def test_after_a_failed_sync_nothing_is_written_ever_again(tmp_path: Path, monke
     assert (tmp_path / "raft.log").read_bytes().startswith(before)
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_called_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    log = open_log(tmp_path)
-    monkeypatch.setattr(os, "pwritev", _fail(number))
-
-    with pytest.raises(SyncFailed, match="the disk is full"):
-        write(log, 1)
-
-
-def test_an_io_error_without_space_left_is_called_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_io_error_without_free_space_is_reported_as_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(tmp_path)
     monkeypatch.setattr(os, "pwritev", _fail(errno.EIO))
     monkeypatch.setattr(files, "free_bytes", lambda path: 4096)
@@ -154,7 +158,7 @@ def test_an_io_error_without_space_left_is_called_full(tmp_path: Path, monkeypat
         write(log, 1)
 
 
-def test_a_short_write_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_write_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(tmp_path)
     real = os.pwrite
     monkeypatch.setattr(os, "pwritev", lambda fd, parts, offset: real(fd, parts[0][:-1], offset))
@@ -165,9 +169,7 @@ def test_a_short_write_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert log.written_index == 0
 
 
-def test_zeros_that_find_no_room_behind_a_whole_batch_do_not_matter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_short_write_of_zeros_behind_a_batch_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(tmp_path)
     real = os.pwrite
     monkeypatch.setattr(os, "pwritev", lambda fd, parts, offset: real(fd, parts[0], offset))
@@ -188,7 +190,7 @@ def _fail(number: int) -> Callable[..., int]:
 # Reading beside a writer ----------------------------------------------------------------------------------------------
 
 
-def test_a_reader_in_another_thread_sees_only_whole_entries(tmp_path: Path) -> None:
+def test_reader_in_another_thread_sees_only_whole_entries(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     write(log, 10)
     stop, failures = threading.Event(), list[BaseException]()
@@ -214,7 +216,7 @@ def test_a_reader_in_another_thread_sees_only_whole_entries(tmp_path: Path) -> N
     assert not failures
 
 
-def test_a_read_only_log_changes_nothing_and_stops_at_a_half_write(tmp_path: Path) -> None:
+def test_read_only_log_changes_no_file_and_stops_at_a_torn_record(tmp_path: Path) -> None:
     two_sealed(tmp_path)
     path = tmp_path / "raft.log"
     os.truncate(path, HEADER_BYTES + 9 * RECORD + 30)
@@ -228,9 +230,28 @@ def test_a_read_only_log_changes_nothing_and_stops_at_a_half_write(tmp_path: Pat
     assert path.read_bytes() == before
 
 
-def test_a_closed_log_takes_nothing_more(tmp_path: Path) -> None:
+def test_read_only_log_is_opened_again_if_a_segment_was_just_sealed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_sealed(tmp_path)
+    real, calls = segmented_log.open_segments, []
+
+    def renamed_meanwhile(*arguments: Any, **options: Any) -> OpenedSegments:
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise FileNotFoundError("raft.log")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(segmented_log, "open_segments", renamed_meanwhile)
+
+    log = SegmentedLog.open(tmp_path, None, committed_at_least=None, read_only=True)
+
+    assert indexes(log) == list(range(1, 31))
+
+
+def test_closed_log_refuses_batches(tmp_path: Path) -> None:
     log = open_log(tmp_path)
-    log.append(1, 1, b"late")
+    log.append_many(1, 1, [b"late"])
 
     log.close()
     log.close()
@@ -239,7 +260,7 @@ def test_a_closed_log_takes_nothing_more(tmp_path: Path) -> None:
         log.take_buffer()
 
 
-def test_what_was_written_only_grows_though_the_log_is_cut(tmp_path: Path) -> None:
+def test_written_bytes_do_not_fall_when_segments_are_removed(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     write(log, 20)
     before = log.written_bytes

@@ -1,4 +1,4 @@
-"""SegmentedLog and its segments: a full one is sealed, old ones are cut, and a crash in between loses nothing."""
+"""SegmentedLog and its segments: a full one is sealed, old ones are removed, and a crash in between loses no entry."""
 
 import errno
 import os
@@ -11,15 +11,14 @@ from tests.helpers.written_log import IDENTITY, indexes, offset_of, open_log, pa
 from wakeq.protocol.errors import SyncFailed
 from wakeq.protocol.log.format import TRAILER_BYTES, decode_footer, footer_offset, record_seed
 from wakeq.storage import files
-from wakeq.storage.log import active_segment, segments
+from wakeq.storage.log import active_segment, segmented_log, segments
 from wakeq.storage.log import opening as log_opening
-from wakeq.storage.log import segmented_log as raft_log
 from wakeq.storage.log.segmented_log import EntriesGone, SegmentedLog
 
 # Sealing --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_segment_is_sealed_under_the_index_it_begins_with(tmp_path: Path) -> None:
+def test_sealed_segment_is_named_after_its_first_index(tmp_path: Path) -> None:
     paths = two_sealed(tmp_path)
 
     assert [path.name for path in paths] == ["raft.log.0000000000000000001", "raft.log.0000000000000000011"]
@@ -28,7 +27,7 @@ def test_a_full_segment_is_sealed_under_the_index_it_begins_with(tmp_path: Path)
     assert indexes(again) == list(range(1, 31))
 
 
-def test_the_footer_keeps_the_notes_of_its_caller(tmp_path: Path) -> None:
+def test_footer_contains_the_notes_of_the_caller(tmp_path: Path) -> None:
     path = two_sealed(tmp_path)[1]
 
     data = path.read_bytes()
@@ -42,7 +41,19 @@ def test_the_footer_keeps_the_notes_of_its_caller(tmp_path: Path) -> None:
     assert (footer.notes, footer.terms, footer.blocks[0].first_index) == (b"notes", ((11, 1),), 11)
 
 
-def test_nothing_is_sealed_that_is_not_committed(tmp_path: Path) -> None:
+def test_footer_of_one_large_batch_has_a_block_for_every_4096_records(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    write(log, 9000)
+
+    log.roll(9000)
+
+    footer = segments.load_sealed(segments.sealed_paths(tmp_path)[0], IDENTITY, verify=True).footer
+    assert [(block.first_index, block.offset) for block in footer.blocks] == [
+        (first, offset_of(first)) for first in (1, 4097, 8193)
+    ]
+
+
+def test_segment_with_uncommitted_entries_is_not_sealed(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes_max=200)
     assert not log.roll(0)
     write(log, 10)
@@ -55,16 +66,17 @@ def test_nothing_is_sealed_that_is_not_committed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("committed", "begins"), [(10, 11), (9, 1)])
-def test_a_stop_seals_what_a_start_would_walk_through_for_long_if_it_is_committed(
+def test_clean_stop_seals_a_long_committed_segment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, committed: int, begins: int
 ) -> None:
     log = open_log(tmp_path)
     write(log, 10)
 
+    # Reading so short a segment at a start takes no time.
     log.seal_for_start(10)
-    assert log.active_first_index == 1  # that is soon done
+    assert log.active_first_index == 1
 
-    monkeypatch.setattr(raft_log, "WALKED_BYTES_MAX", log.size_bytes - 1)
+    monkeypatch.setattr(segmented_log, "WALKED_BYTES_MAX", log.size_bytes - 1)
     log.seal_for_start(committed)
     log.close()
 
@@ -72,10 +84,10 @@ def test_a_stop_seals_what_a_start_would_walk_through_for_long_if_it_is_committe
     assert (again.active_first_index, indexes(again)) == (begins, list(range(1, 11)))
 
 
-def test_records_appended_while_a_segment_is_sealed_go_to_the_next_one(tmp_path: Path) -> None:
+def test_entries_appended_during_sealing_go_to_the_next_segment(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     write(log, 3)
-    log.append(4, 2, payload(4))
+    log.append_many(4, 2, [payload(4)])
 
     assert log.roll(3)
     batch = log.take_buffer()
@@ -94,18 +106,19 @@ class Crash(BaseException):
 
 SEALING_STEPS = [
     ("footer written", active_segment, "sync_data"),
-    ("footer synced", raft_log, "rename_durably"),
-    ("renamed", raft_log, "create_active"),
+    ("footer synced", segmented_log, "rename_durably"),
+    ("renamed", segmented_log, "create_active"),
     ("new header written", files, "rename_durably"),
 ]
 
 
 @pytest.mark.parametrize(("step", "module", "name"), SEALING_STEPS)
-def test_a_crash_while_sealing_loses_nothing(
+def test_crash_while_sealing_loses_no_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, module: object, name: str
 ) -> None:
     log = open_log(tmp_path)
-    write(log, 10)
+    write(log, 5)
+    write(log, 5, term=2)
 
     def crash(*_arguments: object) -> None:
         raise Crash(step)
@@ -117,7 +130,8 @@ def test_a_crash_while_sealing_loses_nothing(
 
     again = open_log(tmp_path, committed=10)
     assert indexes(again) == list(range(1, 11))
-    write(again, 5)
+    assert again.runs == [(1, 1), (6, 2)]
+    write(again, 5, term=2)
     assert len(segments.sealed_paths(tmp_path)) == 1
     assert not list(tmp_path.glob("*.new"))
     again.close()
@@ -125,7 +139,7 @@ def test_a_crash_while_sealing_loses_nothing(
 
 
 @pytest.mark.parametrize("name", ["rename_durably", "create_active"])
-def test_a_crash_while_a_start_finishes_the_sealing_loses_nothing(
+def test_crash_while_a_start_finishes_sealing_loses_no_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     log = open_log(tmp_path)
@@ -135,7 +149,7 @@ def test_a_crash_while_a_start_finishes_the_sealing_loses_nothing(
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr(raft_log, "rename_durably", crash)
+        patch.setattr(segmented_log, "rename_durably", crash)
         patch.setattr(log_opening, name, crash)
         with pytest.raises(Crash):
             log.roll(10)
@@ -155,9 +169,7 @@ FOOTERS: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("torn", FOOTERS.values(), ids=FOOTERS)
 @pytest.mark.parametrize("committed", [10, 9])
-def test_a_footer_of_which_a_part_was_stored_is_cut_off(
-    tmp_path: Path, torn: Callable[[bytes], bytes], committed: int
-) -> None:
+def test_torn_footer_is_removed(tmp_path: Path, torn: Callable[[bytes], bytes], committed: int) -> None:
     log = open_log(tmp_path)
     write(log, 10)
     log.roll(10)
@@ -173,10 +185,10 @@ def test_a_footer_of_which_a_part_was_stored_is_cut_off(
     assert again.roll(10)
 
 
-# Cutting --------------------------------------------------------------------------------------------------------------
+# Removing entries -----------------------------------------------------------------------------------------------------
 
 
-def test_only_whole_sealed_segments_are_cut(tmp_path: Path) -> None:
+def test_cut_removes_only_whole_sealed_segments(tmp_path: Path) -> None:
     paths = two_sealed(tmp_path)
     log = open_log(tmp_path)
 
@@ -190,7 +202,30 @@ def test_only_whole_sealed_segments_are_cut(tmp_path: Path) -> None:
         log.entries(20)
 
 
-def test_a_reader_goes_on_while_its_segment_is_cut(tmp_path: Path) -> None:
+def test_term_before_the_first_entry_is_known_after_a_cut(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for term in (1, 2, 3):
+        write(log, 10, term=term)
+        log.roll(log.last_index)
+
+    log.cut_below(11)
+
+    assert [log.term_at(index) for index in (9, 10, 11, 21)] == [None, 1, 2, 3]
+
+
+def test_reader_behind_a_reset_is_told_that_the_entries_are_gone(tmp_path: Path) -> None:
+    two_sealed(tmp_path)
+    log = open_log(tmp_path)
+    reading = log.entries(1)
+    next(reading)
+
+    log.reset(101, 6)
+
+    with pytest.raises(EntriesGone, match="entry 11 is gone, the log begins with 101"):
+        list(reading)
+
+
+def test_reader_continues_while_its_segment_is_removed(tmp_path: Path) -> None:
     two_sealed(tmp_path)
     log = open_log(tmp_path)
     reading = log.entries(1)
@@ -201,7 +236,7 @@ def test_a_reader_goes_on_while_its_segment_is_cut(tmp_path: Path) -> None:
     assert [index for index, _term, _data in reading] == list(range(2, 31))
 
 
-def test_truncated_entries_are_gone_and_can_be_written_anew(tmp_path: Path) -> None:
+def test_truncated_entries_can_be_written_again(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     write(log, 10, term=1)
     write(log, 10, term=2)
@@ -216,7 +251,7 @@ def test_truncated_entries_are_gone_and_can_be_written_anew(tmp_path: Path) -> N
     assert [again.term_at(i) for i in (7, 8, 10)] == [1, 3, 3]
 
 
-def test_the_whole_active_segment_can_be_truncated(tmp_path: Path) -> None:
+def test_active_segment_can_be_truncated_completely(tmp_path: Path) -> None:
     two_sealed(tmp_path)
     log = open_log(tmp_path)
 
@@ -228,7 +263,7 @@ def test_the_whole_active_segment_can_be_truncated(tmp_path: Path) -> None:
     assert indexes(open_log(tmp_path)) == list(range(1, 22))
 
 
-def test_a_reset_log_begins_behind_the_snapshot(tmp_path: Path) -> None:
+def test_reset_log_begins_behind_the_snapshot(tmp_path: Path) -> None:
     two_sealed(tmp_path)
     log = open_log(tmp_path)
 
@@ -242,7 +277,7 @@ def test_a_reset_log_begins_behind_the_snapshot(tmp_path: Path) -> None:
     assert [again.term_at(i) for i in (99, 100, 101, 102)] == [None, 6, 6, 6]
 
 
-def test_a_crash_in_a_reset_leaves_a_log_that_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crash_in_a_reset_leaves_a_log_that_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     two_sealed(tmp_path)
     log = open_log(tmp_path)
     calls = []
@@ -252,7 +287,7 @@ def test_a_crash_in_a_reset_leaves_a_log_that_opens(tmp_path: Path, monkeypatch:
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr(raft_log, "sync_directory", crash)
+        patch.setattr(segmented_log, "sync_directory", crash)
         with pytest.raises(Crash):
             log.reset(101, 6)
 
@@ -272,7 +307,7 @@ STEPS: dict[str, tuple[Callable[[SegmentedLog], object], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("name", "step"), [(name, step) for name, (_, steps) in STEPS.items() for step in steps])
-def test_after_a_step_that_failed_nothing_is_tried_ever_again(
+def test_log_refuses_every_step_after_a_failed_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, step: str
 ) -> None:
     def fail(*_args: object, **_options: object) -> int:
@@ -285,6 +320,7 @@ def test_after_a_step_that_failed_nothing_is_tried_ever_again(
         with pytest.raises(SyncFailed, match="kernel's log"):
             action(log)
 
-    for again in (SegmentedLog.take_buffer, STEPS["roll"][0], action):  # the disk is sound again, or says so
+    # The disk may work again by now; nobody knows what it lost.
+    for again in (SegmentedLog.take_buffer, STEPS["roll"][0], action):
         with pytest.raises(SyncFailed, match="kernel's log"):
             again(log)

@@ -1,4 +1,4 @@
-"""SyncWatch: a sync that hangs on the loop is reported by a thread, and nothing else is."""
+"""SyncWatch: a thread reports a sync that hangs on the loop, and nothing else."""
 
 import logging
 import threading
@@ -9,45 +9,45 @@ from wakeq.storage.log import sync_watch
 from wakeq.storage.log.sync_watch import AGAIN_S, HANGS_S, SyncWatch
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.message for record in caplog.records if record.levelno == logging.WARNING]
 
 
-def test_sync_that_hangs_is_reported_once_and_again_after_a_while(caplog: pytest.LogCaptureFixture) -> None:
+def test_hanging_sync_is_reported_once_and_again_later(caplog: pytest.LogCaptureFixture) -> None:
     watch = SyncWatch()
     watch.since_s = 100.0
 
     for passed_s in (0.5, HANGS_S, HANGS_S + 1, HANGS_S + AGAIN_S):
-        watch.look(100.0 + passed_s)
+        watch.tick(100.0 + passed_s)
 
-    assert [line.split(" under way for ")[1][:6] for line in said(caplog)] == ["1.0 s,", "11.0 s"]
+    assert [line.split(" under way for ")[1][:6] for line in warnings(caplog)] == ["1.0 s,", "11.0 s"]
 
 
-def test_next_sync_that_hangs_is_reported_at_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_next_hanging_sync_is_reported_at_once(caplog: pytest.LogCaptureFixture) -> None:
     watch = SyncWatch()
 
     for since_s in (100.0, 103.0):
         watch.since_s = since_s
-        watch.look(since_s + HANGS_S)
+        watch.tick(since_s + HANGS_S)
 
-    assert len(said(caplog)) == 2
-
-
-def test_nothing_is_reported_while_no_sync_is_under_way(caplog: pytest.LogCaptureFixture) -> None:
-    SyncWatch().look(1e9)
-
-    assert said(caplog) == []
+    assert len(warnings(caplog)) == 2
 
 
-def test_thread_looks_until_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sync_watch, "LOOK_S", 0.0)
-    looked = threading.Event()
+def test_watch_reports_nothing_without_a_sync(caplog: pytest.LogCaptureFixture) -> None:
+    SyncWatch().tick(1e9)
+
+    assert warnings(caplog) == []
+
+
+def test_thread_ticks_until_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sync_watch, "TICK_S", 0.0)
+    ticked = threading.Event()
     watch = SyncWatch()
-    monkeypatch.setattr(watch, "look", lambda _now_s: looked.set())
+    monkeypatch.setattr(watch, "tick", lambda _now_s: ticked.set())
 
     watch.start()
-    looked.wait(10)
+    ticked.wait(10)
     watch.close()
 
-    assert looked.is_set()
+    assert ticked.is_set()
     assert "wakeq-watch" not in [thread.name for thread in threading.enumerate()]

@@ -1,4 +1,4 @@
-"""Cuts and what comes back from them: which records a change makes, and which damage is noticed."""
+"""Checkpoints and loading: the records that a change writes, the queues that are loaded, and damage that is noticed."""
 
 import msgspec
 import pytest
@@ -22,13 +22,22 @@ from wakeq.storage.state.cut import (
     Part,
     StoredQueue,
     key_of,
-    load_asides,
     load_queue,
     load_queues,
+    load_skipped,
     make_cut,
 )
 from wakeq.storage.state.memory import MemoryStore
-from wakeq.storage.state.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Cut, sealed, unsealed
+from wakeq.storage.state.store import (
+    DEDUP,
+    GRAVES,
+    INDEX,
+    MESSAGES,
+    QUEUES,
+    Checkpoint,
+    with_checksum,
+    without_checksum,
+)
 
 QUEUE_ID = 7
 UID = "0000007_0000000{}".format
@@ -37,7 +46,7 @@ META = msgspec.msgpack.encode({"name": "q-1"})
 
 
 class Stored:
-    """A ledger, its bodies, and the store that they are written to."""
+    """A ledger, its bodies, and the store to which they are flushed."""
 
     def __init__(self) -> None:
         self.store = MemoryStore()
@@ -68,11 +77,13 @@ class Stored:
             ledger.next_number,
         )
 
-    def cut(self, *parts: Part, graves: tuple[Grave, ...] = (), asides: dict[int, bytes] | None = None) -> Cut:
+    def flush(
+        self, *parts: Part, graves: tuple[Grave, ...] = (), skipped: dict[int, bytes] | None = None
+    ) -> Checkpoint:
         self.index += 1
-        cut = make_cut(self.store, (self.index, 1, 100), parts, graves, asides or {})
-        self.store.commit(cut)
-        return cut
+        checkpoint = make_cut(self.store, (self.index, 1, 100), parts, graves, skipped or {})
+        self.store.commit(checkpoint)
+        return checkpoint
 
     def records(self, table: int) -> dict[bytes, bytes]:
         with self.store.read() as view:
@@ -88,7 +99,7 @@ class Stored:
 
     def overwrite(self, table: int, key: bytes, value: bytes | None) -> None:
         puts, deletes = ([(table, [(key, value)])], []) if value is not None else ([], [(table, [key])])
-        self.store.commit(Cut(self.index, 1, 100, puts, deletes))
+        self.store.commit(Checkpoint(self.index, 1, 100, puts, deletes))
 
 
 @pytest.fixture
@@ -96,67 +107,60 @@ def stored() -> Stored:
     return Stored()
 
 
-def test_a_new_message_is_one_record_under_name_and_uid(stored: Stored) -> None:
+def test_new_message_is_one_record_under_name_and_uid(stored: Stored) -> None:
     stored.publish(Draft(b"body", 3, delay_ms=5, expires_ms=50, timeout_ms=7, headers=b"\x80"))
 
-    stored.cut(stored.part())
+    stored.flush(stored.part())
 
     ((key, value),) = stored.records(MESSAGES).items()
     assert key == b"q-1-0000007_00000001"
     assert decode_row(value) == Row(b"body", b"\x80", 3, 7, 105, 150, 100)
     assert list(stored.records(INDEX)) == [KEY.pack(QUEUE_ID, 0)]
-    assert stored.records(QUEUES) == {ID.pack(QUEUE_ID): sealed(META)}
+    assert stored.records(QUEUES) == {ID.pack(QUEUE_ID): with_checksum(META)}
 
 
-def test_a_cut_carries_the_index_that_it_brings_the_state_to(stored: Stored) -> None:
-    cut = stored.cut()
-
-    assert tuple(cut.applied) == (1, 1, 100)
-    assert stored.store.applied() == cut.applied
-
-
-def test_what_happens_to_a_stored_message_keeps_its_body(stored: Stored) -> None:
+def test_deliveries_of_a_stored_message_keep_its_body(stored: Stored) -> None:
     stored.publish(Draft(b"body", 3, headers=b"\x80"))
-    stored.cut(stored.part())
+    stored.flush(stored.part())
     stored.ledger.deliver(Delivered("q-1", QUEUE_ID, [1], [500], 9), 2)
-    stored.cut(stored.part())
+    stored.flush(stored.part())
     stored.ledger.release(Released("q-1", QUEUE_ID, [1], [600], [(2, 9)], Reason.NACK, "why"))
 
-    stored.cut(stored.part())
+    stored.flush(stored.part())
 
     row = decode_row(stored.records(MESSAGES)[key_of("q-1", UID(1))])
     assert row == Row(b"body", b"\x80", 3, 0, 600, 0, 100, Side(1, 1, 0, 0, 2, 9, 0, 600, "why"))
 
 
-def test_a_message_that_was_delivered_before_it_was_stored_is_stored_as_delivered(stored: Stored) -> None:
+def test_message_delivered_before_the_first_flush_is_stored_as_delivered(stored: Stored) -> None:
     stored.publish(Draft(b"body"))
     stored.ledger.deliver(Delivered("q-1", QUEUE_ID, [1], [500], 9), 2)
 
-    stored.cut(stored.part())
+    stored.flush(stored.part())
 
     (queue,) = stored.load()
     assert queue.sides == {1: Side(1, 0, 0, 0, 2, 9, 500)}
 
 
-def test_an_acknowledged_message_leaves_no_record(stored: Stored) -> None:
+def test_acknowledged_message_leaves_no_record(stored: Stored) -> None:
     stored.publish(Draft(b"body"))
-    stored.cut(stored.part())
+    stored.flush(stored.part())
     stored.ledger.acknowledge(Ack("q-1", QUEUE_ID, [1], [(0, 0)]))
 
-    stored.cut(stored.part(gone=(1,)))
+    stored.flush(stored.part(gone=(1,)))
 
     assert stored.records(MESSAGES) == stored.records(INDEX) == {}
-    assert stored.records(QUEUES) != {}  # the queue is still there, empty
+    assert stored.records(QUEUES) != {}  # the queue still exists, without messages
 
 
-def test_publishers_and_imported_uids_have_records_with_a_checksum(stored: Stored) -> None:
+def test_records_of_publishers_and_imported_uids_have_a_checksum(stored: Stored) -> None:
     stored.publish(Draft(b""), once="I")
     stored.publish(Draft(b""), session="S")
     stored.publish(Draft(b"", alias="old-1"))
 
-    stored.cut(stored.part())
+    stored.flush(stored.part())
 
-    values = {key: unsealed(value) for key, value in stored.records(DEDUP).items()}
+    values = {key: without_checksum(value) for key, value in stored.records(DEDUP).items()}
     start = ID.pack(QUEUE_ID)
     assert {key: msgspec.msgpack.decode(value or b"") for key, value in values.items()} == {
         start + BY_ID + b"I": [7, 1, 1, 100],
@@ -170,29 +174,29 @@ def test_publishers_and_imported_uids_have_records_with_a_checksum(stored: Store
     assert [(name, session.outcomes) for name, session in queue.sessions] == [("S", {1: (7, 2, 1)})]
 
 
-def test_messages_that_left_in_any_order_take_only_their_own_records_along(stored: Stored) -> None:
+def test_messages_removed_in_any_order_lose_only_their_own_records(stored: Stored) -> None:
     stored.publish(*[Draft(b"")] * 8)
-    stored.cut(stored.part())
+    stored.flush(stored.part())
 
-    stored.cut(stored.part(gone=(7, 2, 4, 3)))
+    stored.flush(stored.part(gone=(7, 2, 4, 3)))
 
     assert list(stored.records(MESSAGES)) == [key_of("q-1", UID(number)) for number in (1, 5, 6, 8)]
 
 
-def test_new_messages_are_stored_under_imported_uids_where_they_have_one(stored: Stored) -> None:
+def test_imported_message_is_stored_under_its_imported_uid(stored: Stored) -> None:
     stored.publish(Draft(b""), Draft(b"", alias="line\nend"), Draft(b""))
 
-    stored.cut(stored.part())
+    stored.flush(stored.part())
 
     uids = (UID(1), UID(3), "line\nend")
     assert list(stored.records(MESSAGES)) == [key_of("q-1", uid) for uid in uids]
 
 
-def test_imported_message_that_was_delivered_comes_back_with_its_uid_and_its_lease(stored: Stored) -> None:
+def test_imported_message_is_loaded_with_its_uid_and_lease(stored: Stored) -> None:
     stored.publish(Draft(b""), Draft(b"", alias="old-1"))
     stored.ledger.deliver(Delivered("q-1", QUEUE_ID, [2], [500], 9), 2)
     sides = dict(stored.ledger.sides)
-    stored.cut(stored.part())
+    stored.flush(stored.part())
 
     (loaded,) = stored.load()
 
@@ -201,44 +205,44 @@ def test_imported_message_that_was_delivered_comes_back_with_its_uid_and_its_lea
     assert sides.keys() == {2}
 
 
-def test_an_imported_message_that_is_gone_takes_its_uid_along(stored: Stored) -> None:
+def test_removed_imported_message_loses_its_uid_record(stored: Stored) -> None:
     stored.publish(Draft(b"", alias="old-1"))
-    stored.cut(stored.part())
+    stored.flush(stored.part())
     stored.ledger.acknowledge(Ack("q-1", 0, [-1], [(0, 0)], foreign={0: "old-1"}))
 
-    stored.cut(stored.part())
+    stored.flush(stored.part())
 
     assert stored.records(MESSAGES) == stored.records(DEDUP) == {}
 
 
-def test_imported_messages_of_a_purged_queue_are_removed_by_name(stored: Stored) -> None:
+def test_imported_messages_of_a_purged_queue_are_removed(stored: Stored) -> None:
     stored.publish(Draft(b"", alias="old-1"))
-    stored.cut(stored.part())
+    stored.flush(stored.part())
     stored.ledger.begin(QUEUE_ID + 1, Policies())
     stored.ledger.begin(QUEUE_ID + 2, Policies())
 
-    stored.cut(stored.part(), graves=(Grave("q-1", QUEUE_ID), Grave("q-1", QUEUE_ID + 1)))
+    stored.flush(stored.part(), graves=(Grave("q-1", QUEUE_ID), Grave("q-1", QUEUE_ID + 1)))
 
     assert stored.records(MESSAGES) == {}
 
 
-def test_ids_and_sessions_come_back_in_the_order_in_which_they_will_be_forgotten(stored: Stored) -> None:
+def test_ids_and_sessions_are_loaded_oldest_first(stored: Stored) -> None:
     moments = {"b": 10, "a": 30, "c": 20}
     ids: list[tuple[str, Once | None]] = [(name, (7, 1, 1, at_ms)) for name, at_ms in moments.items()]
     sessions: list[tuple[str, Session | None]] = [(name, Session(1, at_ms, {})) for name, at_ms in moments.items()]
 
-    stored.cut(Part("q-1", QUEUE_ID, {}, [], {}, {}, {}, {}, [], Delta([], [], ids, sessions), META, 1))
+    stored.flush(Part("q-1", QUEUE_ID, {}, [], {}, {}, {}, {}, [], Delta([], [], ids, sessions), META, 1))
 
     (queue,) = stored.load()
     assert [name for name, _ in queue.ids] == ["b", "c", "a"]
     assert [name for name, _ in queue.sessions] == ["b", "c", "a"]
 
 
-def test_a_dead_incarnation_becomes_a_grave_and_is_not_loaded(stored: Stored) -> None:
+def test_deleted_queue_becomes_a_grave_and_is_not_loaded(stored: Stored) -> None:
     stored.publish(Draft(b""))
-    stored.cut(stored.part())
+    stored.flush(stored.part())
 
-    stored.cut(graves=(Grave("q-1", QUEUE_ID),))
+    stored.flush(graves=(Grave("q-1", QUEUE_ID),))
 
     assert stored.load() == []
     assert stored.records(GRAVES) == {ID.pack(QUEUE_ID): b"q-1-0000007_"}
@@ -246,14 +250,14 @@ def test_a_dead_incarnation_becomes_a_grave_and_is_not_loaded(stored: Stored) ->
     assert stored.records(MESSAGES) == stored.records(INDEX) == {}
 
 
-def test_of_several_queues_each_has_its_own_records_also_beside_one_that_is_buried(stored: Stored) -> None:
+def test_queues_are_loaded_with_their_own_records_beside_a_deleted_one(stored: Stored) -> None:
     stored.publish(*[Draft(b"")] * 3, once="once")
     part = stored.part()
     ids = range(QUEUE_ID, QUEUE_ID + 4)
     empty = Part("q-1", ids[2], {}, [], {}, {}, {}, {}, [], Delta(), META, 1)
-    stored.cut(*(part._replace(queue_id=queue_id) for queue_id in (ids[0], ids[1], ids[3])), empty)
+    stored.flush(*(part._replace(queue_id=queue_id) for queue_id in (ids[0], ids[1], ids[3])), empty)
 
-    stored.cut(graves=(Grave("q-1", ids[1]),))
+    stored.flush(graves=(Grave("q-1", ids[1]),))
 
     first, second, third = stored.load()
     assert [[number for number, _ in queue.chunks] for queue in (first, second, third)] == [[0], [], [0]]
@@ -264,34 +268,34 @@ def test_of_several_queues_each_has_its_own_records_also_beside_one_that_is_buri
     assert stored.load_one("q-2") is None
 
 
-def test_a_queue_that_does_not_exist_any_more_only_hands_over_what_is_gone(stored: Stored) -> None:
+def test_part_of_a_deleted_queue_only_removes_records(stored: Stored) -> None:
     stored.publish(Draft(b"", alias="old-1"))
-    stored.cut(stored.part())
+    stored.flush(stored.part())
     stored.publish(Draft(b""))
     part = stored.part()
 
-    stored.cut(part._replace(queue_id=0, delta=Delta(aliases_gone=["old-1"])), graves=(Grave("q-1", QUEUE_ID),))
+    stored.flush(part._replace(queue_id=0, delta=Delta(aliases_gone=["old-1"])), graves=(Grave("q-1", QUEUE_ID),))
 
     assert stored.records(MESSAGES) == stored.records(QUEUES) == {}
 
 
-def test_entries_that_were_set_aside_are_not_queues(stored: Stored) -> None:
+def test_skipped_entry_is_loaded_and_is_not_a_queue(stored: Stored) -> None:
     stored.publish(Draft(b""))
 
-    stored.cut(stored.part(), asides={12: b"why"})
+    stored.flush(stored.part(), skipped={12: b"why"})
 
     assert len(stored.load()) == 1
     with stored.store.read() as view:
-        assert load_asides(view) == {12: b"why"}
+        assert load_skipped(view) == {12: b"why"}
 
 
-def test_numbers_across_chunks_come_back(stored: Stored) -> None:
+def test_numbers_across_chunks_are_loaded(stored: Stored) -> None:
     stored.publish(*[Draft(b"x")] * 1_200)
     stored.ledger.acknowledge(Ack("q-1", QUEUE_ID, list(range(1, 600)), [(0, 0)] * 599))
     stored.ledger.deliver(Delivered("q-1", QUEUE_ID, [1_100], [500], 9), 2)
     stored.fresh = {number: draft for number, draft in stored.fresh.items() if number >= 600}
 
-    stored.cut(stored.part())
+    stored.flush(stored.part())
 
     (queue,) = stored.load()
     assert [(chunk_id, chunk.living) for chunk_id, chunk in queue.chunks] == [(1, 424), (2, 177)]
@@ -304,18 +308,18 @@ def test_numbers_across_chunks_come_back(stored: Stored) -> None:
 def delivered(stored: Stored) -> bytes:
     stored.publish(Draft(b"body"), once="I")
     stored.ledger.deliver(Delivered("q-1", QUEUE_ID, [1], [500], 9), 2)
-    stored.cut(stored.part())
+    stored.flush(stored.part())
     return key_of("q-1", UID(1))
 
 
-def test_a_message_that_is_only_in_the_index_stops_the_start(stored: Stored) -> None:
+def test_load_refuses_message_that_is_only_in_the_index(stored: Stored) -> None:
     stored.overwrite(MESSAGES, delivered(stored), None)
 
     with pytest.raises(BadRecord, match="0000007_00000001"):
         stored.load()
 
 
-def test_a_message_that_was_delivered_by_its_index_alone_stops_the_start(stored: Stored) -> None:
+def test_load_refuses_message_delivered_only_by_its_index(stored: Stored) -> None:
     stored.overwrite(MESSAGES, delivered(stored), encode_row(Row(b"body")))
 
     with pytest.raises(BadRecord, match="0000007_00000001"):
@@ -323,20 +327,18 @@ def test_a_message_that_was_delivered_by_its_index_alone_stops_the_start(stored:
 
 
 @pytest.mark.parametrize("value", [None, encode_row(Row(b"body"))[:-1] + b"X"], ids=["missing", "rotten"])
-def test_a_damaged_message_that_has_to_be_written_again_stops_the_cut_which_says_the_way_back(
-    stored: Stored, value: bytes | None
-) -> None:
+def test_flush_of_a_damaged_message_is_refused_with_a_hint(stored: Stored, value: bytes | None) -> None:
     stored.overwrite(MESSAGES, delivered(stored), value)
     stored.ledger.release(Released("q-1", QUEUE_ID, [1], [600], [(2, 9)], Reason.NACK))
 
     with pytest.raises(DamagedFile, match=r"state/data\.mdb: .*0000007_00000001") as refused:
-        stored.cut(stored.part())
+        stored.flush(stored.part())
 
     assert refused.value.hint == REBUILD
 
 
 @pytest.mark.parametrize("table", [MESSAGES, INDEX, DEDUP])
-def test_a_flipped_bit_in_any_record_is_noticed(stored: Stored, table: int) -> None:
+def test_load_refuses_record_with_a_flipped_bit(stored: Stored, table: int) -> None:
     delivered(stored)
     ((key, value),) = stored.records(table).items()
 
@@ -346,8 +348,8 @@ def test_a_flipped_bit_in_any_record_is_noticed(stored: Stored, table: int) -> N
             stored.load()
 
 
-def test_nothing_changed_is_a_cut_without_messages(stored: Stored) -> None:
-    cut = stored.cut(Part("q-1", QUEUE_ID, {}, [], {}, {}, {}, {}, [], NOTHING, META, 1))
+def test_flush_without_changes_writes_no_messages(stored: Stored) -> None:
+    checkpoint = stored.flush(Part("q-1", QUEUE_ID, {}, [], {}, {}, {}, {}, [], NOTHING, META, 1))
 
-    assert list(dict(cut.puts)[MESSAGES]) == []
-    assert list(dict(cut.puts)[QUEUES]) == [(ID.pack(QUEUE_ID), sealed(META))]
+    assert list(dict(checkpoint.puts)[MESSAGES]) == []
+    assert list(dict(checkpoint.puts)[QUEUES]) == [(ID.pack(QUEUE_ID), with_checksum(META))]

@@ -1,4 +1,4 @@
-"""Gate: nobody is inside while it is closed."""
+"""Gate: no visitor is inside while it is closed."""
 
 import os
 import threading
@@ -12,7 +12,7 @@ from wakeq.storage.state.gate import Gate
 
 
 @pytest.mark.parametrize("close", [lambda gate: gate.closed(0.0), Gate.closed_if_empty], ids=["closed", "if empty"])
-def test_whoever_comes_while_it_is_closed_waits_until_it_opens(
+def test_visitor_of_a_closed_gate_waits_until_it_opens(
     close: Callable[[Gate], AbstractContextManager[object]],
 ) -> None:
     gate = Gate()
@@ -25,7 +25,8 @@ def test_whoever_comes_while_it_is_closed_waits_until_it_opens(
     visitor = threading.Thread(target=come)
     with close(gate):
         visitor.start()
-        while not gate._changed._waiters:  # type: ignore[attr-defined]  # he has come, and waits
+        # Wait until the visitor is waiting.
+        while not gate._changed._waiters:  # type: ignore[attr-defined]
             os.sched_yield()
         assert not passed.is_set()
     visitor.join(30)
@@ -33,7 +34,7 @@ def test_whoever_comes_while_it_is_closed_waits_until_it_opens(
     assert passed.is_set()
 
 
-def test_it_closes_when_whoever_is_inside_has_left_and_not_before() -> None:
+def test_gate_closes_after_the_last_visitor_has_left() -> None:
     gate = Gate()
     inside = threading.Event()
     seen: list[str] = []
@@ -58,13 +59,14 @@ def test_it_closes_when_whoever_is_inside_has_left_and_not_before() -> None:
     assert took_s < 60.0
 
 
-def test_it_does_not_close_around_somebody_unless_it_is_said_how_long_to_wait() -> None:
+def test_closed_if_empty_does_not_close_around_a_visitor() -> None:
     gate = Gate()
 
     with gate.passed():
         with gate.closed_if_empty() as is_closed:
             assert not is_closed
-        with gate.passed():  # it has stayed open
+        # The gate is still open.
+        with gate.passed():
             pass
 
     with gate.closed_if_empty() as is_closed:

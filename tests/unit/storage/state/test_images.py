@@ -1,4 +1,4 @@
-"""Images on their way: only one that came whole and in order, and is the one that was sent, gets a name."""
+"""Images between nodes: only an image that arrived whole, in order and unchanged gets its name."""
 
 from pathlib import Path
 
@@ -38,11 +38,11 @@ def pieces_of(reader: ImageReader) -> list[tuple[int, bytes]]:
     return pieces
 
 
-def test_where_no_image_is_none_is_opened(tmp_path: Path) -> None:
+def test_open_without_an_image_returns_none(tmp_path: Path) -> None:
     assert ImageReader.open(tmp_path / "raft.snapshot", IDENTITY) is None
 
 
-def test_what_came_piece_by_piece_is_the_image_that_was_sent(reader: ImageReader, consensus: Path) -> None:
+def test_image_received_in_pieces_equals_the_sent_one(reader: ImageReader, consensus: Path) -> None:
     writer = ImageWriter(consensus)
 
     for offset, data in pieces_of(reader):
@@ -53,7 +53,7 @@ def test_what_came_piece_by_piece_is_the_image_that_was_sent(reader: ImageReader
 
 
 @pytest.mark.parametrize("order", [(1,), (0, 0), (0, 2), (0, 1, 0)])
-def test_any_piece_but_the_next_is_refused(reader: ImageReader, consensus: Path, order: tuple[int, ...]) -> None:
+def test_piece_out_of_order_is_refused(reader: ImageReader, consensus: Path, order: tuple[int, ...]) -> None:
     pieces, writer = pieces_of(reader), ImageWriter(consensus)
     *first, last = [pieces[number] for number in order]
     for offset, data in first:
@@ -66,7 +66,7 @@ def test_any_piece_but_the_next_is_refused(reader: ImageReader, consensus: Path,
     assert writer.path.read_bytes() == before
 
 
-def test_a_whole_image_other_than_the_one_that_was_sent_is_refused(reader: ImageReader, consensus: Path) -> None:
+def test_image_with_another_checksum_is_refused(reader: ImageReader, consensus: Path) -> None:
     writer = ImageWriter(consensus)
     for offset, data in pieces_of(reader):
         writer.write(offset, data)
@@ -75,9 +75,7 @@ def test_a_whole_image_other_than_the_one_that_was_sent_is_refused(reader: Image
         writer.finish(reader.crc ^ 1, IDENTITY)
 
 
-def test_an_image_without_its_last_piece_is_refused_though_its_checksum_fits(
-    reader: ImageReader, consensus: Path
-) -> None:
+def test_image_without_its_last_piece_is_refused(reader: ImageReader, consensus: Path) -> None:
     *pieces, _last = pieces_of(reader)
     writer = ImageWriter(consensus)
     for offset, data in pieces:
@@ -87,7 +85,7 @@ def test_an_image_without_its_last_piece_is_refused_though_its_checksum_fits(
         writer.finish(writer._crc, IDENTITY)
 
 
-def test_what_is_given_up_takes_no_room(reader: ImageReader, consensus: Path) -> None:
+def test_discarded_image_leaves_no_file(reader: ImageReader, consensus: Path) -> None:
     writer = ImageWriter(consensus)
     writer.write(*pieces_of(reader)[0])
 

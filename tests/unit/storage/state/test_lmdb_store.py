@@ -1,4 +1,4 @@
-"""StateStore on a real disk: what it keeps, in which order it reads it, and what it costs."""
+"""StateStore on a real disk: the records that it keeps, the order of reads, and their cost."""
 
 import subprocess
 import sys
@@ -15,17 +15,17 @@ from wakeq.storage.state import lmdb_store as state
 from wakeq.storage.state.environment import DATA_FILE, lengthen
 from wakeq.storage.state.lmdb_store import SCAN_BYTES, SCAN_RECORDS, SCAN_RECORDS_FIRST, StateStore
 from wakeq.storage.state.memory import MemoryStore
-from wakeq.storage.state.store import DEDUP, GRAVES, INDEX, MESSAGES, META, QUEUES, Applied, Cut
+from wakeq.storage.state.store import DEDUP, GRAVES, INDEX, MESSAGES, META, QUEUES, Applied, Checkpoint
 
 
-def test_a_new_state_has_applied_nothing(store: StateStore, directory: Path) -> None:
+def test_new_state_has_applied_nothing(store: StateStore, directory: Path) -> None:
     assert store.applied() == Applied(0, 0, 0)
-    assert (directory / DATA_FILE).stat().st_mode & 0o077 == 0  # nobody else reads messages
+    assert (directory / DATA_FILE).stat().st_mode & 0o077 == 0  # other users cannot read messages
 
 
-def test_what_was_committed_is_there_after_reopening(store: StateStore, directory: Path) -> None:
-    store.commit(Cut(7, 3, 70, puts=[(MESSAGES, [(b"q-b", b""), (b"q-a", b"1")]), (QUEUES, [(b"k", b"v")])]))
-    store.commit(Cut(9, 3, 90, puts=[(MESSAGES, [(b"q-c", b"3")])], deletes=[(MESSAGES, [b"q-a", b"q-x"])]))
+def test_committed_records_are_read_after_reopening(store: StateStore, directory: Path) -> None:
+    store.commit(Checkpoint(7, 3, 70, puts=[(MESSAGES, [(b"q-b", b""), (b"q-a", b"1")]), (QUEUES, [(b"k", b"v")])]))
+    store.commit(Checkpoint(9, 3, 90, puts=[(MESSAGES, [(b"q-c", b"3")])], deletes=[(MESSAGES, [b"q-a", b"q-x"])]))
     store.close()
 
     store = open_store(directory)
@@ -38,14 +38,14 @@ def test_what_was_committed_is_there_after_reopening(store: StateStore, director
     store.close()
 
 
-def test_of_two_puts_of_one_key_the_later_one_stays(store: StateStore) -> None:
+def test_later_put_of_one_key_wins(store: StateStore) -> None:
     store.commit(put(1, [(b"a", b"9"), (b"b", b"2"), (b"a", b"3")]))
     store.commit(put(2, [(b"b", b"4"), (b"c", b"7"), (b"c", b"6")]))
 
     assert store.get_many([b"a", b"b", b"c"]) == [b"3", b"4", b"6"]
 
 
-def test_puts_before_within_and_behind_the_table_all_land(store: StateStore) -> None:
+def test_puts_before_within_and_behind_a_table_are_stored(store: StateStore) -> None:
     store.commit(put(1, [(b"m%d" % n, b"") for n in range(0, 10, 2)]))
     store.commit(put(2, [(b"z", b"2"), (b"m3", b"2"), (b"a", b"2"), (b"m8", b"2"), (b"y", b"2")]))
 
@@ -61,11 +61,11 @@ def test_consecutive_keys_fill_their_pages(store: StateStore) -> None:
     stats = store.stats()
 
     used = (stats.pages - stats.free_pages) * stats.page_bytes
-    assert used / 3000 < 1400  # 2,100 where pages are split in halves
+    assert used / 3000 < 1400  # it would be 2,100 if pages were split in halves
     assert stats.records[MESSAGES] == 3000
 
 
-def test_scan_gives_one_prefix_in_order(store: StateStore) -> None:
+def test_scan_yields_one_prefix_in_order(store: StateStore) -> None:
     store.commit(put(1, [(b"b2", b""), (b"a", b""), (b"b1", b""), (b"c", b""), (b"b", b"")], table=INDEX))
 
     with store.read() as view:
@@ -76,7 +76,7 @@ def test_scan_gives_one_prefix_in_order(store: StateStore) -> None:
 
 
 @pytest.mark.parametrize("count", [SCAN_RECORDS - 1, SCAN_RECORDS, SCAN_RECORDS + 1, 2 * SCAN_RECORDS + 7])
-def test_a_long_scan_leaves_nothing_out_and_ends_with_its_prefix(store: StateStore, count: int) -> None:
+def test_long_scan_is_complete_and_ends_with_its_prefix(store: StateStore, count: int) -> None:
     mine = [(b"b%06d" % number, b"v") for number in range(count)]
     others = [(b"a", b"v"), *((b"c%06d" % number, b"v") for number in range(SCAN_RECORDS))]
     store.commit(put(1, [*mine, *others]))
@@ -86,7 +86,7 @@ def test_a_long_scan_leaves_nothing_out_and_ends_with_its_prefix(store: StateSto
         assert len(list(view.scan(MESSAGES))) == len(mine) + len(others)
 
 
-def test_a_scan_of_large_records_holds_a_few_of_them_at_a_time(store: StateStore) -> None:
+def test_scan_of_large_records_holds_only_a_few(store: StateStore) -> None:
     size = 2 * SCAN_BYTES
     store.commit(put(1, [(b"m%02d" % number, bytes(size)) for number in range(16)]))
 
@@ -102,10 +102,8 @@ def test_a_scan_of_large_records_holds_a_few_of_them_at_a_time(store: StateStore
     assert peak < 4 * size
 
 
-def test_a_scan_for_a_few_records_reads_few_of_their_neighbours(
-    store: StateStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A start asks so for each queue."""
+def test_scan_for_a_few_records_reads_few_neighbours(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start makes such a scan for each queue."""
     store.commit(put(1, numbered(0, SCAN_RECORDS)))
     ((first, value),) = numbered(0, 1)
     read: list[tuple[bytes, bytes]] = []
@@ -124,11 +122,11 @@ def test_a_scan_for_a_few_records_reads_few_of_their_neighbours(
     assert len(read) <= SCAN_RECORDS // 8
 
 
-def test_a_view_stays_as_it_was_even_in_another_thread(store: StateStore) -> None:
+def test_view_does_not_change_even_in_another_thread(store: StateStore) -> None:
     store.commit(put(1, numbered(0, 10)))
     seen: list[int] = []
     with store.read() as view:
-        store.commit(Cut(2, 1, 20, deletes=[(MESSAGES, [key for key, _ in numbered(0, 5)])]))
+        store.commit(Checkpoint(2, 1, 20, deletes=[(MESSAGES, [key for key, _ in numbered(0, 5)])]))
 
         reader = threading.Thread(target=lambda: seen.append(len(list(view.scan(MESSAGES)))))
         reader.start()
@@ -139,11 +137,12 @@ def test_a_view_stays_as_it_was_even_in_another_thread(store: StateStore) -> Non
     assert store.applied().log_index == 2
 
 
-def test_a_view_is_of_no_use_after_its_block(store: StateStore) -> None:
+def test_view_is_refused_after_its_block(store: StateStore) -> None:
     store.commit(put(1, numbered(0, 2 * SCAN_RECORDS)))
     with store.read() as view:
         scan = view.scan(MESSAGES)
-        for _ in range(SCAN_RECORDS_FIRST):  # what was taken together is given out
+        # Records that were read at once are still yielded.
+        for _ in range(SCAN_RECORDS_FIRST):
             next(scan)
 
     with pytest.raises(Busy):
@@ -153,7 +152,7 @@ def test_a_view_is_of_no_use_after_its_block(store: StateStore) -> None:
     assert store.stats().readers == 0
 
 
-def test_sweep_removes_a_buried_queue_in_slices_and_leaves_its_neighbours(store: StateStore) -> None:
+def test_sweep_removes_a_deleted_queue_in_slices(store: StateStore) -> None:
     dead, alive = (7).to_bytes(8, "big"), (8).to_bytes(8, "big")
     store.commit(put(1, [*((b"q-0000007_%08d" % n, b"") for n in range(10)), (b"q-0000008_00000001", b"kept")]))
     store.commit(put(2, [(dead + b"1", b""), (alive + b"1", b"")], table=INDEX))
@@ -174,7 +173,7 @@ def test_churn_does_not_grow_the_file(store: StateStore) -> None:
     for turn in range(1, 40):
         gone = [key for key, _ in numbered(500 * turn - 500, 500 * turn)]
         store.commit(
-            Cut(
+            Checkpoint(
                 turn + 1,
                 1,
                 turn,
@@ -187,10 +186,10 @@ def test_churn_does_not_grow_the_file(store: StateStore) -> None:
     assert sizes[-1] <= 1.2 * sizes[9]
 
 
-def test_the_file_is_never_left_shorter_than_its_last_page(
+def test_commit_leaves_the_file_as_long_as_its_last_page(
     store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # When LMDB itself leaves it short is its secret: another file stands for one that it left so.
+    # It is not known when LMDB leaves its file short: another file stands for such a one.
     short = tmp_path / "short"
     short.write_bytes(b"page")
     monkeypatch.setattr(state, "lengthen", lambda env, path, read_only: lengthen(env, short, read_only=read_only))
@@ -202,7 +201,7 @@ def test_the_file_is_never_left_shorter_than_its_last_page(
     assert short.read_bytes().rstrip(b"\0") == b"page"
 
 
-def test_a_dead_reader_is_found_and_released(store: StateStore, directory: Path) -> None:
+def test_dead_reader_is_found_and_released(store: StateStore, directory: Path) -> None:
     code = f"""
 import os, pathlib, signal
 from wakeq.storage.state.lmdb_store import SCAN_RECORDS, StateStore
@@ -221,12 +220,12 @@ with store.read() as view:
     assert store.stats().readers == 0
 
 
-def test_a_grave_does_not_take_the_messages_of_a_queue_whose_name_begins_like_its_keys(tmp_path: Path) -> None:
+def test_sweep_keeps_messages_of_a_queue_named_like_a_grave(tmp_path: Path) -> None:
     for store in (open_store(tmp_path), MemoryStore()):
         other = b"a-0000005_x-0000009_00000001"
         dead = b"a-0000005_00000001"
-        store.commit(Cut(1, 1, 1, [(MESSAGES, [(other, b"living"), (dead, b"dead")])]))
-        store.commit(Cut(2, 1, 2, [(GRAVES, [((5).to_bytes(8, "big"), b"a-0000005_")])]))
+        store.commit(Checkpoint(1, 1, 1, [(MESSAGES, [(other, b"living"), (dead, b"dead")])]))
+        store.commit(Checkpoint(2, 1, 2, [(GRAVES, [((5).to_bytes(8, "big"), b"a-0000005_")])]))
 
         while store.sweep():
             pass

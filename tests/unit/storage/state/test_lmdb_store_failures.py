@@ -1,4 +1,4 @@
-"""What a write of StateStore that failed ends for good, and in which words it is told."""
+"""StateStore after a failed write: it refuses all use, and the error names the cause."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ from wakeq.storage.state.lmdb_store import StateStore
 
 
 class FailingEnvironment:
-    """An environment whose transactions begin with what a disk would say."""
+    """An environment whose write transactions fail with a given error."""
 
     def __init__(self, env: lmdb.Environment, error: Exception) -> None:
         self._env = env
@@ -32,7 +32,7 @@ class FailingEnvironment:
         return self._env.begin(*args, **options)
 
 
-def test_after_a_failed_commit_nothing_is_accepted_any_more(store: StateStore) -> None:
+def test_store_refuses_all_use_after_a_failed_commit(store: StateStore) -> None:
     store.commit(put(1, numbered(0, 10)))
     sound, error = store._env, lmdb.Error("mdb_txn_commit: Input/output error")
     store._env = FailingEnvironment(sound, error)  # type: ignore[assignment]
@@ -40,7 +40,8 @@ def test_after_a_failed_commit_nothing_is_accepted_any_more(store: StateStore) -
     with pytest.raises(SyncFailed, match="commit failed"):
         store.commit(put(2, numbered(10, 20)))
 
-    store._env = sound  # the disk works again, or says so: nobody knows what it lost
+    # The disk may work again by now; nobody knows what it lost.
+    store._env = sound
     for use in (
         lambda: store.commit(put(2, numbered(10, 20))),
         lambda: store.get_many([b"a"]),
@@ -52,7 +53,7 @@ def test_after_a_failed_commit_nothing_is_accepted_any_more(store: StateStore) -
             use()
 
 
-def test_a_full_disk_is_told_by_the_space_that_is_left(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_recognised_by_the_free_space(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "free_bytes", lambda path: 0)
     error = lmdb.Error("mdb_txn_commit: Input/output error")
     store._env = FailingEnvironment(store._env, error)  # type: ignore[assignment]
@@ -61,7 +62,7 @@ def test_a_full_disk_is_told_by_the_space_that_is_left(store: StateStore, monkey
         store.commit(put(1, numbered(0, 10)))
 
 
-def test_damage_found_while_writing_is_called_damage(store: StateStore) -> None:
+def test_damage_found_by_a_write_is_reported_as_damage(store: StateStore) -> None:
     error = lmdb.CorruptedError("mdb_cursor_put: MDB_CORRUPTED")
     store._env = FailingEnvironment(store._env, error)  # type: ignore[assignment]
 
@@ -69,22 +70,22 @@ def test_damage_found_while_writing_is_called_damage(store: StateStore) -> None:
         store.commit(put(1, numbered(0, 10)))
 
 
-def test_a_file_size_limit_fails_the_commit_and_keeps_the_last_state(directory: Path) -> None:
+def test_commit_over_the_file_size_limit_keeps_the_last_state(directory: Path) -> None:
     code = f"""
 import pathlib, resource, signal
 from wakeq.protocol.errors import SyncFailed
 from wakeq.storage.state.lmdb_store import SCAN_RECORDS, StateStore
-from wakeq.storage.state.store import Cut
+from wakeq.storage.state.store import Checkpoint
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = StateStore.open(pathlib.Path({str(directory)!r}), cluster_id={CLUSTER!r}, node_id=1)
-store.commit(Cut(1, 1, 1, puts=[(1, [(b"a", b"1")])]))
+store.commit(Checkpoint(1, 1, 1, puts=[(1, [(b"a", b"1")])]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 try:
-    store.commit(Cut(2, 1, 2, puts=[(1, [(b"%08d" % n, b"v" * 1000) for n in range(5000)])]))
+    store.commit(Checkpoint(2, 1, 2, puts=[(1, [(b"%08d" % n, b"v" * 1000) for n in range(5000)])]))
 except SyncFailed as error:
     print("refused")
 try:
-    store.commit(Cut(2, 1, 2))
+    store.commit(Checkpoint(2, 1, 2))
 except SyncFailed as error:
     print("latched")
 """
@@ -98,7 +99,7 @@ except SyncFailed as error:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_or_quota_is_told_by_the_words_of_the_error(store: StateStore, number: int) -> None:
+def test_full_disk_or_quota_is_recognised_by_the_error_text(store: StateStore, number: int) -> None:
     error = lmdb.Error(f"mdb_txn_commit: {os.strerror(number)}")
     store._env = FailingEnvironment(store._env, error)  # type: ignore[assignment]
 

@@ -1,4 +1,4 @@
-"""StateStore and the map of its file: it grows under writers and readers, and fits into a small address space."""
+"""StateStore and the map of its file: the map grows beside readers, and fits into a small address space."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ from wakeq.storage.state.store import MESSAGES
 MAP_BYTES = 1 << 20
 
 
-def test_a_full_map_grows_and_the_whole_cut_is_done_again(directory: Path) -> None:
+def test_full_map_grows_and_the_checkpoint_is_committed(directory: Path) -> None:
     store = open_store(directory, map_bytes=MAP_BYTES)
 
     store.commit(put(1, numbered(0, 10)))
@@ -29,9 +29,7 @@ def test_a_full_map_grows_and_the_whole_cut_is_done_again(directory: Path) -> No
     store.close()
 
 
-def test_a_view_that_stands_in_the_way_of_a_growing_map_says_so(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_view_closed_by_a_growing_map_is_refused(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "GROW_WAIT_S", 0.0)
     store = open_store(directory, map_bytes=MAP_BYTES)
     with store.read() as view:
@@ -44,7 +42,7 @@ def test_a_view_that_stands_in_the_way_of_a_growing_map_says_so(
     store.close()
 
 
-def test_a_small_address_space_gets_a_smaller_map(directory: Path) -> None:
+def test_small_address_space_gets_a_smaller_map(directory: Path) -> None:
     code = f"""
 import resource, pathlib
 from wakeq.storage.state.lmdb_store import SCAN_RECORDS, StateStore
@@ -57,7 +55,7 @@ print(store.stats().map_bytes)
     assert 1 << 26 <= int(out) < 1 << 32
 
 
-def test_a_reader_of_another_process_follows_a_grown_map(directory: Path) -> None:
+def test_reader_in_another_process_follows_a_grown_map(directory: Path) -> None:
     writer = open_store(directory, map_bytes=MAP_BYTES)
     writer.commit(put(1, numbered(0, 1)))
     code = f"""
@@ -83,7 +81,7 @@ print(store.applied().log_index, store.stats().records[1])
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """What is opened, once for each time."""
+    """The directory of each environment that is opened, in order."""
     opened: list[Path] = []
     open_environment = state.open_environment
 
@@ -95,12 +93,12 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return opened
 
 
-def test_a_store_that_rests_is_opened_anew_and_has_all(directory: Path, opened: list[Path]) -> None:
+def test_release_of_memory_reopens_the_store_with_all_records(directory: Path, opened: list[Path]) -> None:
     store = open_store(directory)
 
     for index in (1, 2, 3):
         store.commit(put(index, numbered(index, index + 1)))
-        store.rest()
+        store.release_memory()
 
     assert len(opened) == 1 + 3
     assert store.stats().records[MESSAGES] == 3
@@ -109,7 +107,7 @@ def test_a_store_that_rests_is_opened_anew_and_has_all(directory: Path, opened: 
     store.close()
 
 
-def test_a_store_that_rests_keeps_no_memory_for_what_was_written(directory: Path) -> None:
+def test_release_of_memory_frees_the_pages_of_large_writes(directory: Path) -> None:
     code = f"""
 import os, pathlib
 from tests.helpers.state_by_hand import numbered, open_store, put
@@ -120,7 +118,7 @@ store = open_store(pathlib.Path({str(directory)!r}))
 before = private_bytes()
 store.commit(put(1, numbered(0, 20_000, size=1_000)))
 kept = private_bytes() - before
-store.rest()
+store.release_memory()
 print(kept, private_bytes() - before)
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -130,33 +128,33 @@ print(kept, private_bytes() - before)
     assert left < 8 << 20
 
 
-def test_a_map_that_has_grown_stays_so_after_a_rest(directory: Path) -> None:
+def test_grown_map_keeps_its_size_after_memory_is_released(directory: Path) -> None:
     store = open_store(directory, map_bytes=MAP_BYTES)
     store.commit(put(1, numbered(10, 5000, size=1000)))
     map_bytes = store.stats().map_bytes
 
-    store.rest()
+    store.release_memory()
 
     assert store.stats().map_bytes == map_bytes > MAP_BYTES
     store.close()
 
 
-def test_a_view_keeps_the_file_from_being_opened_anew_and_sees_what_it_saw(directory: Path, opened: list[Path]) -> None:
+def test_view_prevents_reopening_and_does_not_change(directory: Path, opened: list[Path]) -> None:
     store = open_store(directory)
     store.commit(put(1, numbered(0, 1)))
     with store.read() as view:
         store.commit(put(2, numbered(1, 2)))
-        store.rest()
+        store.release_memory()
 
         assert view.count(MESSAGES) == 1
         assert len(opened) == 1
 
-    store.rest()
+    store.release_memory()
     assert len(opened) == 2
     store.close()
 
 
-def test_who_reads_while_the_file_is_opened_anew_reads_behind_it(directory: Path) -> None:
+def test_reads_during_reopening_succeed(directory: Path) -> None:
     store = open_store(directory)
     ((key, value),) = numbered(2, 3)
     found: set[bytes | None] = set()
@@ -171,7 +169,7 @@ def test_who_reads_while_the_file_is_opened_anew_reads_behind_it(directory: Path
     for reader in readers:
         reader.start()
     for _ in range(50):
-        store.rest()
+        store.release_memory()
     done.set()
     for reader in readers:
         reader.join()
@@ -180,9 +178,7 @@ def test_who_reads_while_the_file_is_opened_anew_reads_behind_it(directory: Path
     store.close()
 
 
-def test_a_file_that_cannot_be_opened_anew_is_not_used_any_more(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_store_refuses_all_use_after_reopening_fails(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(directory)
 
     def fail(*_: object, **__: object) -> None:
@@ -190,7 +186,7 @@ def test_a_file_that_cannot_be_opened_anew_is_not_used_any_more(
 
     monkeypatch.setattr(state, "open_environment", fail)
     with pytest.raises(StorageError, match="too many open files"):
-        store.rest()
+        store.release_memory()
 
     with pytest.raises(StorageError, match="not used since"):
         store.commit(put(1, numbered(0, 1)))

@@ -1,4 +1,4 @@
-"""What StateStore does not open or not let anybody do, and in which words it says so."""
+"""StateStore: the files that it refuses to open, the uses that it refuses, and its error texts."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from wakeq.protocol.errors import DamagedFile, StorageError, WrongVersion
 from wakeq.protocol.log.layout import BadRecord
 from wakeq.storage.state.environment import DATA_FILE
 from wakeq.storage.state.lmdb_store import StateStore
-from wakeq.storage.state.store import APPLIED_KEY, FORMAT_KEY, MESSAGES, Cut, encode_number
+from wakeq.storage.state.store import APPLIED_KEY, FORMAT_KEY, MESSAGES, Checkpoint, encode_number
 
 
 def read_all_messages(directory: Path) -> list[tuple[bytes, bytes]]:
@@ -26,7 +26,7 @@ def change_raw(directory: Path, table: bytes, key: bytes, value: bytes) -> None:
         txn.put(key, value, db=env.open_db(table, txn=txn))
 
 
-def test_the_state_of_another_node_is_refused(store: StateStore, directory: Path) -> None:
+def test_state_of_another_node_is_refused(store: StateStore, directory: Path) -> None:
     store.close()
 
     with pytest.raises(DamagedFile, match="state of node 1 of cluster"):
@@ -36,7 +36,7 @@ def test_the_state_of_another_node_is_refused(store: StateStore, directory: Path
     open_store(directory).close()
 
 
-def test_a_format_of_a_later_release_is_refused(store: StateStore, directory: Path) -> None:
+def test_format_of_a_later_release_is_refused(store: StateStore, directory: Path) -> None:
     store.close()
     change_raw(directory, b"meta", FORMAT_KEY, encode_number(2))
 
@@ -45,7 +45,7 @@ def test_a_format_of_a_later_release_is_refused(store: StateStore, directory: Pa
 
 
 @pytest.mark.parametrize("key", [FORMAT_KEY, APPLIED_KEY, b"cluster", b"node"])
-def test_a_damaged_record_of_meta_is_refused(store: StateStore, directory: Path, key: bytes) -> None:
+def test_damaged_record_of_meta_is_refused(store: StateStore, directory: Path, key: bytes) -> None:
     store.close()
     change_raw(directory, b"meta", key, b"\x00" * 28)
 
@@ -53,7 +53,7 @@ def test_a_damaged_record_of_meta_is_refused(store: StateStore, directory: Path,
         open_store(directory)
 
 
-def test_a_record_that_makes_no_sense_to_whoever_reads_it_is_damage_of_the_file(store: StateStore) -> None:
+def test_bad_record_in_a_view_is_reported_as_damaged_file(store: StateStore) -> None:
     with (
         pytest.raises(
             DamagedFile, match=r"data\.mdb: at offset 0: expected whole records, found half a one; stop the node"
@@ -63,7 +63,7 @@ def test_a_record_that_makes_no_sense_to_whoever_reads_it_is_damage_of_the_file(
         raise BadRecord("half a one")
 
 
-def test_an_environment_of_somebody_else_is_refused(directory: Path) -> None:
+def test_environment_of_another_program_is_refused(directory: Path) -> None:
     directory.mkdir()
     change_raw(directory, b"theirs", b"key", b"value")
 
@@ -71,7 +71,7 @@ def test_an_environment_of_somebody_else_is_refused(directory: Path) -> None:
         open_store(directory)
 
 
-def test_a_file_that_is_no_environment_is_refused(directory: Path) -> None:
+def test_file_that_is_no_environment_is_refused(directory: Path) -> None:
     directory.mkdir()
     (directory / DATA_FILE).write_bytes(b"no environment" * 1000)
 
@@ -79,9 +79,7 @@ def test_a_file_that_is_no_environment_is_refused(directory: Path) -> None:
         open_store(directory)
 
 
-def test_a_file_whose_end_was_cut_off_is_reported_and_does_not_kill_the_process(
-    store: StateStore, directory: Path
-) -> None:
+def test_truncated_file_is_reported_without_killing_the_process(store: StateStore, directory: Path) -> None:
     store.commit(put(1, numbered(0, 2000, size=1000)))
     store.close()
     path = directory / DATA_FILE
@@ -93,35 +91,35 @@ def test_a_file_whose_end_was_cut_off_is_reported_and_does_not_kill_the_process(
         read_all_messages(directory)
 
 
-def test_a_reader_of_a_directory_without_state_makes_nothing(directory: Path) -> None:
+def test_reader_without_a_state_creates_nothing(directory: Path) -> None:
     with pytest.raises(StorageError, match="found no file"):
         StateStore.open(directory, cluster_id=None, node_id=None, read_only=True)
 
     assert not directory.exists()
 
 
-def test_opened_twice_in_one_process_is_refused(store: StateStore, directory: Path) -> None:
+def test_second_open_in_one_process_is_refused(store: StateStore, directory: Path) -> None:
     with pytest.raises(StorageError, match="already open"):
         open_store(directory)
 
 
-def test_a_reader_cannot_write(store: StateStore, directory: Path) -> None:
+def test_reader_cannot_write(store: StateStore, directory: Path) -> None:
     store.close()
     store = open_store(directory, read_only=True)
 
     with pytest.raises(AssertionError):
-        store.commit(Cut(1, 1, 1))
+        store.commit(Checkpoint(1, 1, 1))
 
     store.close()
 
 
-def test_writing_belongs_to_the_thread_that_began_it(store: StateStore) -> None:
-    store.commit(Cut(1, 1, 1))
+def test_write_from_another_thread_is_refused(store: StateStore) -> None:
+    store.commit(Checkpoint(1, 1, 1))
     errors: list[BaseException] = []
 
     def write() -> None:
         try:
-            store.commit(Cut(2, 1, 1))
+            store.commit(Checkpoint(2, 1, 1))
         except AssertionError as error:
             errors.append(error)
 

@@ -1,4 +1,4 @@
-"""Pairs: sorted without losing which value belongs to which key."""
+"""Pairs: sorting keeps each value with its key."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from wakeq.storage.state.pairs import Pairs
 
 
 class Repeated:
-    """Values that can be gone through again and again."""
+    """Values that can be iterated several times."""
 
     def __iter__(self) -> Iterator[bytes]:
         return iter((b"5", b"6"))
@@ -17,7 +17,7 @@ class Repeated:
 MIXED = [(b"b", b"1"), (b"a", b"2"), (b"b", b"3"), (b"c", b"4")]
 
 
-def test_pairs_come_out_as_they_went_in() -> None:
+def test_pairs_keep_their_order() -> None:
     pairs = Pairs(MIXED[:2])
     pairs.append(MIXED[2])
     pairs.extend(Pairs(MIXED[3:]))
@@ -26,7 +26,7 @@ def test_pairs_come_out_as_they_went_in() -> None:
     assert len(pairs) == 4
 
 
-def test_values_that_are_made_as_they_are_gone_through_are_made_each_time() -> None:
+def test_computed_values_are_computed_in_each_iteration() -> None:
     pairs = Pairs(MIXED[:1])
     pairs.add([b"x", b"y"], Repeated())
     pairs.append(MIXED[1])
@@ -38,13 +38,13 @@ def test_values_that_are_made_as_they_are_gone_through_are_made_each_time() -> N
 
 
 @pytest.mark.parametrize("pairs", [MIXED, sorted(MIXED), [(b"a", b"2"), (b"a", b"1")], MIXED[:1], []])
-def test_in_order_those_of_one_key_stay_as_they_were(pairs: list[tuple[bytes, bytes]]) -> None:
+def test_in_order_is_stable_for_equal_keys(pairs: list[tuple[bytes, bytes]]) -> None:
     in_order = Pairs(pairs).in_order()
 
     assert list(in_order) == sorted(pairs, key=lambda pair: pair[0])
 
 
-def test_what_is_left_out_takes_its_value_along() -> None:
+def test_without_removes_keys_with_their_values() -> None:
     pairs = Pairs(MIXED)
 
     assert list(pairs.without({b"b", b"x"})) == [(b"a", b"2"), (b"c", b"4")]

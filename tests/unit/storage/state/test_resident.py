@@ -1,4 +1,4 @@
-"""ResidentPages gives up what was read, and nothing that is lost by it."""
+"""ResidentPages: it releases pages that were read, and no content is lost."""
 
 import mmap
 from pathlib import Path
@@ -9,7 +9,7 @@ from wakeq.storage.state.resident import ResidentPages, mapped_file_bytes
 SIZE = 64 * 1024 * 1024
 
 
-def test_pages_given_up_are_no_longer_ours_and_still_read_the_same(tmp_path: Path) -> None:
+def test_released_pages_are_not_resident_and_read_the_same(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"0123456789abcdef" * (SIZE // 16))
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
@@ -24,7 +24,7 @@ def test_pages_given_up_are_no_longer_ours_and_still_read_the_same(tmp_path: Pat
         assert bytes(mapped) == content
 
 
-def test_it_looks_only_now_and_then_and_acts_only_past_the_bound(tmp_path: Path) -> None:
+def test_pages_are_released_only_at_a_check_above_the_bound(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x" * SIZE)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
@@ -42,7 +42,7 @@ def test_it_looks_only_now_and_then_and_acts_only_past_the_bound(tmp_path: Path)
         assert mapped_file_bytes() < touched - SIZE // 2
 
 
-def test_a_file_that_is_not_mapped_or_gone_is_nothing_to_give_up(tmp_path: Path) -> None:
+def test_release_of_an_unmapped_or_missing_file_does_nothing(tmp_path: Path) -> None:
     ResidentPages(tmp_path / "none").give_up()
     (tmp_path / "file").write_bytes(b"x")
 

@@ -1,4 +1,4 @@
-"""Snapshot: what was written comes back exactly, and nothing else is ever taken for it."""
+"""Snapshot: the written items are read back exactly, and damage is never taken for an image."""
 
 import errno
 import os
@@ -38,7 +38,7 @@ def load(path: Path, identity: Identity | None = IDENTITY) -> list[Item]:
 
 
 @pytest.mark.parametrize("items", [[], ITEMS, many(3000), [(2, b"k", bytes(3 * BLOCK_BYTES)), *ITEMS]])
-def test_what_was_written_comes_back_in_order(tmp_path: Path, items: list[Item]) -> None:
+def test_items_are_read_in_the_order_they_were_written(tmp_path: Path, items: list[Item]) -> None:
     path = tmp_path / "raft.snapshot"
 
     size = write_snapshot(path, HEADER, iter(items))
@@ -49,7 +49,7 @@ def test_what_was_written_comes_back_in_order(tmp_path: Path, items: list[Item])
     assert not list(tmp_path.glob("*.new"))
 
 
-def test_the_version_is_negative_where_version_1_has_an_index(tmp_path: Path) -> None:
+def test_version_is_negative_where_version_1_has_an_index(tmp_path: Path) -> None:
     path = tmp_path / "raft.snapshot"
     assert not has_snapshot(path)
 
@@ -65,7 +65,7 @@ def test_the_version_is_negative_where_version_1_has_an_index(tmp_path: Path) ->
         read_snapshot(path, IDENTITY)
 
 
-def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
+def test_flipped_bit_is_found_anywhere(tmp_path: Path) -> None:
     path = tmp_path / "raft.snapshot"
     write_snapshot(path, HEADER, ITEMS)
     whole = path.read_bytes()
@@ -79,7 +79,7 @@ def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
                 verify_snapshot(path, IDENTITY)
 
 
-def test_every_cut_is_found(tmp_path: Path) -> None:
+def test_truncation_is_found_anywhere(tmp_path: Path) -> None:
     path = tmp_path / "raft.snapshot"
     write_snapshot(path, HEADER, ITEMS)
     whole = path.read_bytes()
@@ -121,7 +121,7 @@ def test_blocks_in_another_order_are_found(tmp_path: Path) -> None:
         (lambda data: data + b"\0", "expected the end of the file, found more bytes"),
     ],
 )
-def test_damage_is_named(tmp_path: Path, change: object, match: str) -> None:
+def test_damage_is_reported_with_its_place(tmp_path: Path, change: object, match: str) -> None:
     path = tmp_path / "raft.snapshot"
     write_snapshot(path, HEADER, ITEMS)
     assert callable(change)
@@ -133,7 +133,7 @@ def test_damage_is_named(tmp_path: Path, change: object, match: str) -> None:
     assert str(caught.value).startswith(str(path))
 
 
-def test_an_image_of_another_node_of_the_cluster_is_taken_and_one_of_another_cluster_is_not(
+def test_image_of_another_node_is_accepted_and_of_another_cluster_refused(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "raft.snapshot"
@@ -144,7 +144,7 @@ def test_an_image_of_another_node_of_the_cluster_is_taken_and_one_of_another_clu
         load(path, Identity(b"x" * 16, 1))
 
 
-def test_whoever_checks_can_stop_the_writing_and_the_old_image_stays(tmp_path: Path) -> None:
+def test_check_can_stop_the_writer_and_the_old_image_stays(tmp_path: Path) -> None:
     path = tmp_path / "raft.snapshot"
     write_snapshot(path, HEADER, ITEMS)
     calls = []
@@ -162,7 +162,9 @@ def test_whoever_checks_can_stop_the_writing_and_the_old_image_stays(tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["sync_data", "rename_durably"])
-def test_a_crash_leaves_the_old_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_crash_before_the_rename_leaves_the_old_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     path = tmp_path / "raft.snapshot"
     write_snapshot(path, HEADER, ITEMS)
 
@@ -176,7 +178,7 @@ def test_a_crash_leaves_the_old_image(tmp_path: Path, monkeypatch: pytest.Monkey
     assert load(path) == ITEMS
 
 
-def test_a_crash_after_the_rename_leaves_the_new_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crash_after_the_rename_leaves_the_new_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "raft.snapshot"
     write_snapshot(path, HEADER, ITEMS)
 
@@ -190,7 +192,7 @@ def test_a_crash_after_the_rename_leaves_the_new_image(tmp_path: Path, monkeypat
     assert load(path) == many(10)
 
 
-def test_a_leftover_of_a_crash_does_not_matter(tmp_path: Path) -> None:
+def test_leftover_of_a_crash_is_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "raft.snapshot"
     (tmp_path / "raft.snapshot.new").write_bytes(random.Random(1).randbytes(5000))
 
@@ -200,7 +202,7 @@ def test_a_leftover_of_a_crash_does_not_matter(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "error"), [(errno.ENOSPC, DiskFull), (errno.EIO, SyncFailed)])
-def test_a_full_disk_can_be_lived_with_and_a_broken_one_cannot(
+def test_full_disk_and_broken_disk_raise_different_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, error: type[Exception]
 ) -> None:
     path = tmp_path / "raft.snapshot"
@@ -216,7 +218,7 @@ def test_a_full_disk_can_be_lived_with_and_a_broken_one_cannot(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_short_write_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_write_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "writev", lambda _descriptor, parts: sum(map(len, parts)) - 1)
 
     with pytest.raises(DiskFull, match="only 55 of 56 bytes"):

@@ -1,4 +1,4 @@
-"""The logs of 2023, byte for byte: what an import makes of each, or why it refuses."""
+"""The logs of 2023, byte for byte: the result of each import, or the reason of its refusal."""
 
 import json
 import re
@@ -45,7 +45,7 @@ def test_log_of_2023_is_imported_in_the_order_of_its_commands(vector: dict[str, 
 
 
 @pytest.mark.parametrize("vector", BAD, ids=lambda vector: vector["name"])
-def test_log_that_cannot_be_of_2023_is_refused_and_stays(vector: dict[str, Any], tmp_path: Path) -> None:
+def test_log_that_fits_neither_encoding_is_refused_unchanged(vector: dict[str, Any], tmp_path: Path) -> None:
     directory = laid_out(tmp_path, vector)
 
     with pytest.raises(DamagedFile, match=re.escape(vector["expect"].removeprefix("refuse: "))):
@@ -54,7 +54,7 @@ def test_log_that_cannot_be_of_2023_is_refused_and_stays(vector: dict[str, Any],
     assert (directory / "consensus" / "raft.log").read_bytes().hex() == vector["log_hex"]
 
 
-def test_any_cut_of_a_command_with_a_string_is_refused() -> None:
+def test_truncated_command_with_a_string_is_refused() -> None:
     data = b"D" + bytes.fromhex("00000003") + b"abc"
 
     assert decode_command(data, names_are_strings=True) == RemovedFirst("abc")
@@ -63,7 +63,7 @@ def test_any_cut_of_a_command_with_a_string_is_refused() -> None:
             decode_command(data[:size], names_are_strings=True)
 
 
-def test_refusal_of_a_log_that_can_be_read_in_no_way_names_the_first_bad_command() -> None:
+def test_refusal_of_a_log_names_the_first_bad_command() -> None:
     entries = [LogEntry(1, b"D" + bytes.fromhex("0000000171"), 16), LogEntry(1, b"?", 29)]
 
     with pytest.raises(DamagedFile, match="at offset 29: expected Enqueue, Dequeue, Count, CreateQueue or DeleteQueue"):

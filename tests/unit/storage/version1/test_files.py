@@ -76,7 +76,7 @@ def place(directory: Path, vector: dict[str, Any]) -> Path:
 
 
 @pytest.mark.parametrize("vector", [each for each in FILES if each["expect"] == "accept"], ids=ids)
-def test_golden_files_are_read(tmp_path: Path, vector: dict[str, Any]) -> None:
+def test_golden_file_is_read(tmp_path: Path, vector: dict[str, Any]) -> None:
     path = place(tmp_path, vector)
     expected = {key: value for key, value in vector["decoded"].items() if key not in ("marker_hex", "version")}
     if not expected.get("has_vote", True):
@@ -86,7 +86,7 @@ def test_golden_files_are_read(tmp_path: Path, vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vector", [each for each in FILES if each["expect"].startswith("refuse")], ids=ids)
-def test_golden_bad_files_are_refused_with_their_reason(tmp_path: Path, vector: dict[str, Any]) -> None:
+def test_golden_bad_file_is_refused_with_its_reason(tmp_path: Path, vector: dict[str, Any]) -> None:
     path = place(tmp_path, vector)
 
     with pytest.raises((DamagedFile, WrongVersion)) as caught:
@@ -98,7 +98,7 @@ def test_golden_bad_files_are_refused_with_their_reason(tmp_path: Path, vector: 
 
 
 @pytest.mark.parametrize("vector", [each for each in FILES if each["expect"].startswith("tail")], ids=ids)
-def test_golden_tails_are_reported_and_the_entries_before_them_read(tmp_path: Path, vector: dict[str, Any]) -> None:
+def test_golden_tail_is_reported_and_entries_before_it_are_read(tmp_path: Path, vector: dict[str, Any]) -> None:
     path = place(tmp_path, vector)
 
     log = read_log(path)
@@ -107,7 +107,7 @@ def test_golden_tails_are_reported_and_the_entries_before_them_read(tmp_path: Pa
     assert len(log.entries) == int(vector["expect"].split()[2])
 
 
-def test_every_golden_file_is_in_one_of_the_tests() -> None:
+def test_golden_files_are_all_used() -> None:
     kinds = {vector["expect"].split(":")[0] for vector in FILES}
 
     assert kinds == {"accept", "refuse", "tail"}
@@ -116,7 +116,7 @@ def test_every_golden_file_is_in_one_of_the_tests() -> None:
 
 
 @pytest.mark.parametrize("name", ["raft.log", "raft.metadata", "raft.snapshot"])
-def test_an_absent_or_empty_file_is_a_first_start(tmp_path: Path, name: str) -> None:
+def test_missing_or_empty_file_is_a_first_start(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
 
     for _ in range(2):
@@ -127,7 +127,7 @@ def test_an_absent_or_empty_file_is_a_first_start(tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("cut", range(1, 60))
-def test_a_snapshot_cut_anywhere_is_refused(tmp_path: Path, cut: int) -> None:
+def test_snapshot_truncated_anywhere_is_refused(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "raft.snapshot"
     path.write_bytes(HEX["snapshot_three_queues"][:-cut])
 
@@ -135,7 +135,7 @@ def test_a_snapshot_cut_anywhere_is_refused(tmp_path: Path, cut: int) -> None:
         read_snapshot(path)
 
 
-def test_a_snapshot_without_the_default_queue_is_refused(tmp_path: Path) -> None:
+def test_snapshot_without_the_default_queue_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "raft.snapshot"
     path.write_bytes(bytes.fromhex("2f6f0f2f000000010000000100000001016100000000 00000000"))
 
@@ -146,7 +146,7 @@ def test_a_snapshot_without_the_default_queue_is_refused(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("offset", "match"), [(4, "a possible index"), (8, "a possible term"), (12, "a possible count")]
 )
-def test_a_snapshot_with_negative_numbers_is_refused(tmp_path: Path, offset: int, match: str) -> None:
+def test_snapshot_with_a_negative_number_is_refused(tmp_path: Path, offset: int, match: str) -> None:
     path = tmp_path / "raft.snapshot"
     data = bytearray(HEX["snapshot_three_queues"])
     data[offset] = 0xFF
@@ -156,7 +156,7 @@ def test_a_snapshot_with_negative_numbers_is_refused(tmp_path: Path, offset: int
         read_snapshot(path)
 
 
-def test_metadata_with_more_bytes_are_refused(tmp_path: Path) -> None:
+def test_metadata_with_extra_bytes_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "raft.metadata"
     path.write_bytes(HEX["metadata_initial"] + b"\0")
 
@@ -184,7 +184,7 @@ def test_metadata_with_more_bytes_are_refused(tmp_path: Path) -> None:
         ("430161", Counted("a")),
     ],
 )
-def test_commands_are_decoded(text: str, command: object) -> None:
+def test_command_is_decoded_and_every_truncation_refused(text: str, command: object) -> None:
     data = bytes.fromhex(text)
 
     assert decode_command(data) == command
@@ -207,6 +207,6 @@ def test_commands_are_decoded(text: str, command: object) -> None:
         ("510161 00000003 00000000 00000000 00", "found implementation 3"),
     ],
 )
-def test_bad_commands_name_their_place_in_the_file(text: str, match: str) -> None:
+def test_bad_command_is_refused_with_its_offset(text: str, match: str) -> None:
     with pytest.raises(DamagedFile, match=match):
         decode_command(bytes.fromhex(text), path="raft.log", offset=100)

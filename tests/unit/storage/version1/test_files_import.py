@@ -1,4 +1,4 @@
-"""Version 1 is imported once, in its order; a crash at any step leaves all of it to the next start."""
+"""Import of version 1: it happens once and in order; after a crash at any step the next start does all of it."""
 
 import shutil
 from pathlib import Path
@@ -54,7 +54,7 @@ def queues(imported: Import) -> list[str]:
     return [item.name for item in imported.items if isinstance(item, ImportedQueue)]
 
 
-def test_a_log_alone_is_imported_in_its_order(tmp_path: Path) -> None:
+def test_log_alone_is_imported_in_order(tmp_path: Path) -> None:
     seed(tmp_path, log=HEX["log_three_entries"], metadata=HEX["metadata_voted_for_0"])
 
     imported = read_import(tmp_path)
@@ -65,7 +65,7 @@ def test_a_log_alone_is_imported_in_its_order(tmp_path: Path) -> None:
     assert imported.notes == []
 
 
-def test_a_snapshot_alone_is_imported_with_the_limits_that_it_knows(tmp_path: Path) -> None:
+def test_snapshot_alone_is_imported_with_its_limits(tmp_path: Path) -> None:
     seed(tmp_path, snapshot=HEX["snapshot_three_queues"])
 
     imported = read_import(tmp_path)
@@ -77,7 +77,7 @@ def test_a_snapshot_alone_is_imported_with_the_limits_that_it_knows(tmp_path: Pa
     assert len(messages(imported)) == 5
 
 
-def test_deleted_queues_take_their_messages_along(tmp_path: Path) -> None:
+def test_deleted_queue_loses_its_messages(tmp_path: Path) -> None:
     log = log_of(
         (1, create("a")), (1, enqueue("a", 1, b"x")), (1, delete("a")), (1, create("a")), (1, enqueue("a", 2, b"y"))
     )
@@ -88,7 +88,7 @@ def test_deleted_queues_take_their_messages_along(tmp_path: Path) -> None:
     assert messages(imported) == [("a", 2, b"y")]
 
 
-def test_commands_that_could_not_be_done_are_noted(tmp_path: Path) -> None:
+def test_commands_without_effect_are_noted(tmp_path: Path) -> None:
     log = log_of((1, enqueue("nowhere", 1, b"x")), (1, delete("")), (1, create("")), (1, delete("none")))
     seed(tmp_path, log=log)
 
@@ -97,7 +97,7 @@ def test_commands_that_could_not_be_done_are_noted(tmp_path: Path) -> None:
     assert (queues(imported), messages(imported), len(imported.notes)) == ([""], [], 4)
 
 
-def test_an_undecodable_command_is_refused(tmp_path: Path) -> None:
+def test_undecodable_command_is_refused(tmp_path: Path) -> None:
     seed(tmp_path, log=HEX["log_empty_data_and_max_term"])
 
     with pytest.raises(DamagedFile, match="at offset 16: expected 1 bytes of a command"):
@@ -112,7 +112,7 @@ def snapshot_of(last_index: int, last_term: int, *records: tuple[int, bytes]) ->
     return bytes.fromhex("2f6f0f2f") + head + bytes(5) + len(records).to_bytes(4, "big") + data
 
 
-def test_entries_that_the_snapshot_holds_are_not_imported_twice(tmp_path: Path) -> None:
+def test_entries_in_the_snapshot_are_not_imported_twice(tmp_path: Path) -> None:
     log = log_of((1, enqueue("", 1, b"a")), (1, enqueue("", 2, b"b")), (2, enqueue("", 3, b"c")))
     seed(tmp_path, log=log, snapshot=snapshot_of(1, 1, (2, b"b")))
 
@@ -122,7 +122,7 @@ def test_entries_that_the_snapshot_holds_are_not_imported_twice(tmp_path: Path) 
     assert "its first 2 entries are in the snapshot" in imported.notes[0]
 
 
-def test_a_log_that_was_cut_behind_the_snapshot_is_imported_whole(tmp_path: Path) -> None:
+def test_log_that_begins_behind_the_snapshot_is_imported_whole(tmp_path: Path) -> None:
     log = log_of((1, enqueue("", 5, b"d")), (1, enqueue("", 6, b"e")))
     seed(tmp_path, log=log, snapshot=snapshot_of(1, 1, (2, b"b")))
 
@@ -132,7 +132,7 @@ def test_a_log_that_was_cut_behind_the_snapshot_is_imported_whole(tmp_path: Path
     assert "cut behind the snapshot" in imported.notes[0]
 
 
-def test_a_tail_is_noted_and_what_stands_before_it_imported(tmp_path: Path) -> None:
+def test_incomplete_tail_is_noted_and_entries_before_it_are_imported(tmp_path: Path) -> None:
     seed(tmp_path, log=HEX["log_torn_data"])
 
     imported = read_import(tmp_path)
@@ -141,7 +141,7 @@ def test_a_tail_is_noted_and_what_stands_before_it_imported(tmp_path: Path) -> N
     assert "entry 2 is incomplete" in imported.notes[0]
 
 
-# Setting aside ----------------------------------------------------------------------------------------------
+# Renaming ---------------------------------------------------------------------------------------------------
 
 
 def whole_seed(directory: Path) -> Path:
@@ -149,7 +149,7 @@ def whole_seed(directory: Path) -> Path:
     return seed(directory, log=log, metadata=HEX["metadata_voted_for_2"], snapshot=snapshot_of(9, 1, (2, b"b")))
 
 
-def test_only_a_directory_of_version_1_needs_an_import(tmp_path: Path) -> None:
+def test_import_is_needed_only_for_version_1(tmp_path: Path) -> None:
     assert not needs_import(tmp_path)
     whole_seed(tmp_path)
     assert needs_import(tmp_path)
@@ -159,7 +159,7 @@ def test_only_a_directory_of_version_1_needs_an_import(tmp_path: Path) -> None:
     assert not needs_import(tmp_path)
 
 
-def test_a_file_with_a_wrong_prefix_counts_and_is_refused_by_name(tmp_path: Path) -> None:
+def test_file_with_a_wrong_prefix_needs_an_import_and_is_refused(tmp_path: Path) -> None:
     seed(tmp_path, log=HEX["log_wrong_marker"])
 
     assert needs_import(tmp_path)
@@ -167,7 +167,7 @@ def test_a_file_with_a_wrong_prefix_counts_and_is_refused_by_name(tmp_path: Path
         read_import(tmp_path)
 
 
-def test_what_is_set_aside_is_kept_byte_for_byte(tmp_path: Path) -> None:
+def test_renamed_files_are_kept_byte_for_byte(tmp_path: Path) -> None:
     consensus = whole_seed(tmp_path) / "consensus"
     before = {path.name: path.read_bytes() for path in consensus.iterdir()}
     imported = read_import(tmp_path)
@@ -184,9 +184,7 @@ def test_what_is_set_aside_is_kept_byte_for_byte(tmp_path: Path) -> None:
     assert not needs_import(tmp_path)
 
 
-def test_a_crash_at_any_step_of_an_import_leaves_all_of_it_to_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_crash_in_an_import_leaves_all_data_to_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Path.rename
     for steps in range(4):
         directory = tmp_path / str(steps)
@@ -213,7 +211,7 @@ def test_a_crash_at_any_step_of_an_import_leaves_all_of_it_to_the_next_start(
         assert read_import(directory) == imported
 
 
-def test_what_an_unfinished_import_made_is_dropped_and_what_it_read_is_kept(tmp_path: Path) -> None:
+def test_unfinished_import_is_dropped_and_its_source_kept(tmp_path: Path) -> None:
     whole_seed(tmp_path)
     imported = read_import(tmp_path)
     set_aside(tmp_path)
@@ -232,7 +230,7 @@ def test_what_an_unfinished_import_made_is_dropped_and_what_it_read_is_kept(tmp_
     assert read_import(tmp_path) == imported
 
 
-def test_an_unreadable_file_is_an_error_and_not_an_empty_one(tmp_path: Path) -> None:
+def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "raft.log").mkdir()
 
     with pytest.raises(StorageError, match="cannot be read"):

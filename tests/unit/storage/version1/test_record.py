@@ -1,4 +1,4 @@
-"""The stored record of version 1: every golden one is read and written, what it cannot be is refused."""
+"""The record of version 1: every golden one is decoded and encoded, and impossible bytes are refused."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ VECTORS = json.loads((Path(__file__).parents[3] / "vectors" / "lmdb_records.json
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: str(vector["name"]))
-def test_golden_records_are_read_and_written(vector: dict[str, Any]) -> None:
+def test_golden_record_is_decoded_and_encoded(vector: dict[str, Any]) -> None:
     fields = vector["fields"]
     record = RecordVersion1(
         fields["qname"], fields["uid"], fields["status"], fields["timeout"], fields["delay"], fields["expires"],
@@ -35,12 +35,12 @@ def test_golden_records_are_read_and_written(vector: dict[str, Any]) -> None:
         (b"\xff-b", bytes(25), "expected text"),
     ],
 )
-def test_bad_records_are_refused(key: bytes, value: bytes, match: str) -> None:
+def test_bad_record_is_refused(key: bytes, value: bytes, match: str) -> None:
     with pytest.raises(BadField, match=match):
         decode_record_v1(key, value)
 
 
-def test_what_version_1_cannot_hold_is_not_written() -> None:
+def test_record_beyond_version_1_is_not_encoded() -> None:
     with pytest.raises(BadField):
         encode_record_v1(RecordVersion1("q", "u", 256, 60, 0, 0, ""))
     with pytest.raises(BadField):

@@ -38,7 +38,7 @@ def kept(data_dir: Path) -> Mark | None:
     directory = DataDirectory.read_only(data_dir)
     metadata = Metadata.open(directory.consensus / METADATA_NAME, directory.identity, read_only=True)
     metadata.close()
-    return metadata.clock
+    return metadata.state.clock
 
 
 def test_mark_is_forgotten_once_it_was_confirmed(data_dir: Path) -> None:

@@ -83,7 +83,7 @@ def test_what_is_damaged_is_said_of_its_file_and_the_rest_is_shown(broker: Broke
 def test_record_of_an_entry_set_aside_is_shown_or_said_to_be_damaged(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, record: bytes, reason: str | None
 ) -> None:
-    monkeypatch.setattr("wakeq.data.inspect.load_asides", lambda view: {12: record})
+    monkeypatch.setattr("wakeq.data.inspect.load_skipped", lambda view: {12: record})
     broker.crash()
 
     state = inspect(broker.path)["state"]

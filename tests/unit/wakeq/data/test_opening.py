@@ -14,7 +14,7 @@ from wakeq.protocol.errors import DamagedFile, WrongVersion
 from wakeq.storage.log.metadata import Metadata
 from wakeq.storage.state.images import mark_spoilt
 from wakeq.storage.state.lmdb_store import StateStore
-from wakeq.storage.state.store import INDEX, MESSAGES, QUEUES, Cut
+from wakeq.storage.state.store import INDEX, MESSAGES, QUEUES, Checkpoint
 
 
 def used(path: Path) -> Path:
@@ -53,7 +53,7 @@ def test_files_of_0_bytes_are_a_first_start(tmp_path: Path, names: list[str]) ->
 
     with closing(open_all(tmp_path, upgrade=True, segment_bytes_max=1 << 20)) as opened:
         assert opened.imported is None
-        assert (opened.metadata.term, opened.log.last_index) == (0, 0)
+        assert (opened.metadata.state.term, opened.log.last_index) == (0, 0)
 
 
 def test_a_lost_version_of_a_used_directory_is_not_taken_for_version_1(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_state_that_is_gone_is_made_of_the_image_and_written_by_the_thread_of_
     opened = open_all(path, upgrade=True, segment_bytes_max=1 << 20)
     index, term, clock_ms = opened.store.applied()
     with ThreadPoolExecutor(1) as thread:
-        thread.submit(opened.store.commit, Cut(index + 1, term, clock_ms, [])).result()
+        thread.submit(opened.store.commit, Checkpoint(index + 1, term, clock_ms, [])).result()
 
     assert index > 0
     assert opened.store.applied().log_index == index + 1

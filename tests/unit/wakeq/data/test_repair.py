@@ -14,7 +14,7 @@ from wakeq.protocol.errors import DamagedFile, DirectoryInUse
 from wakeq.protocol.log.format import RECORD_BYTES
 from wakeq.storage.directory import DataDirectory
 from wakeq.storage.state.environment import DATA_FILE
-from wakeq.storage.state.store import QUEUES, Cut
+from wakeq.storage.state.store import QUEUES, Checkpoint
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_a_log_that_ends_before_what_is_committed_is_refused_too(data_dir: Path)
 def test_how_far_a_state_goes_is_known_also_if_what_it_holds_is_damaged(data_dir: Path) -> None:
     """Else the end of the log, which the state has, could be taken for what was never completed."""
     opened = with_batches(data_dir, committed=0)
-    opened.store.commit(Cut(30, 1, 100, [(QUEUES, [(bytes(8), b"no record")])], []))
+    opened.store.commit(Checkpoint(30, 1, 100, [(QUEUES, [(bytes(8), b"no record")])], []))
     opened.close()
     flip(data_dir / "consensus" / "raft.log", offset_of(30) + RECORD_BYTES)
 

@@ -18,7 +18,7 @@ from wakeq.protocol.log.entries import Publish, SetAside
 from wakeq.protocol.queue.ledger import Ledger
 from wakeq.protocol.raft import membership
 from wakeq.protocol.raft.membership import LEVEL
-from wakeq.storage.state.cut import load_asides
+from wakeq.storage.state.cut import load_skipped
 
 Q = "q"
 POISON = b"poison"
@@ -59,7 +59,7 @@ def test_what_was_set_aside_is_not_met_again_and_its_reason_is_kept(broker: Brok
     assert len(poisoned) == times_met
     assert broker.client().fetch(Q)["msg"] == "before"
     with broker.files.store.read() as view:
-        assert any(b"ZeroDivisionError: poisoned" in reason for reason in load_asides(view).values())
+        assert any(b"ZeroDivisionError: poisoned" in reason for reason in load_skipped(view).values())
 
 
 def test_a_cut_between_an_entry_that_is_set_aside_and_what_says_so_says_so_too(
@@ -74,7 +74,7 @@ def test_a_cut_between_an_entry_that_is_set_aside_and_what_says_so_says_so_too(
         committed(queues, message)
         if not cuts and any(isinstance(entry, SetAside) for _, _, _, entry, _ in message.items):
             with broker.files.store.read() as view:
-                cuts.append(load_asides(view))
+                cuts.append(load_skipped(view))
         queues.tell(Tick("flush"))
 
     monkeypatch.setattr(Queues, "on_committed", committed_and_cut)

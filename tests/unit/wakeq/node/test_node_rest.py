@@ -20,13 +20,13 @@ SELDOM = Sizes(flush_after_ms=3_600_000)
 def rests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How far the state was each time when it was to rest."""
     rests: list[int] = []
-    rest = StateStore.rest
+    rest = StateStore.release_memory
 
     def noted(store: StateStore) -> bool:
         rests.append(store.applied().log_index)
         return rest(store)
 
-    monkeypatch.setattr(StateStore, "rest", noted)
+    monkeypatch.setattr(StateStore, "release_memory", noted)
     monkeypatch.setattr(node, "REST_AFTER_BYTES", 1_000)
     return rests
 
@@ -76,7 +76,7 @@ def test_a_state_that_cannot_be_opened_again_ends_the_node(tmp_path: Path, monke
     def fail(_: StateStore) -> bool:
         raise OSError("gone")
 
-    monkeypatch.setattr(StateStore, "rest", fail)
+    monkeypatch.setattr(StateStore, "release_memory", fail)
     monkeypatch.setattr(node, "REST_AFTER_BYTES", 1_000)
 
     async def story() -> BaseException:
