@@ -48,9 +48,9 @@ ledger = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 class RecordingClient(AsyncClient):
     async def fetch_many(self, queue, count, *, wait=0):
         op, first_saying = history.invoke("deliver", queue=queue), history.invoke("deliver", queue=queue)
-        link = self._caller._link
+        connection = self._caller._connection
         messages = await super().fetch_many(queue, count, wait=wait)
-        if self._caller._link is link:
+        if self._caller._connection is connection:
             history.fail("deliver", first_saying)  # else it was said twice, and what the first one brought is unknown
         for one in messages:
             body = one.text()

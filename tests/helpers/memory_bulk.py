@@ -1,7 +1,7 @@
 """A BulkClient of a broker in this process: the real broker, in memory, on a clock by hand."""
 
 from wakeq.client.bulk import BulkClient
-from wakeq.client.transport import Wire
+from wakeq.client.connection import Connection
 from wakeq.testing.connection import MemoryConnection
 from wakeq.testing.machine import MemoryMachine
 from wakeq.testing.manual_time import ManualTime
@@ -17,5 +17,5 @@ class MemoryClient(BulkClient):
         self.machine = machine
         super().__init__("memory")
 
-    def _dial(self, address: str) -> Wire:
+    def _dial(self, address: str) -> Connection:
         return MemoryConnection(self.machine)

@@ -62,7 +62,7 @@ class FakeClient:
 
 
 def message(**fields: Any) -> Message:
-    given = {"queue": "q", "uid": "u1", "body": b"hi", "lease": "1.2", "delivery": 1, "settler": None}
+    given = {"queue": "q", "uid": "u1", "body": b"hi", "lease": "1.2", "delivery": 1, "client": None}
     return Message(**{**given, **fields})
 
 

@@ -16,8 +16,8 @@ def sent(session: Session) -> list[wire.Command]:
     return commands  # type: ignore[return-value]
 
 
-def online(session_id: str = "s", *, mute_after_s: float = inf) -> Session:
-    session = Session(session_id, answer_timeout_s=ANSWER_S, mute_after_s=mute_after_s)
+def online(session_id: str = "s", *, silence_limit_s: float = inf) -> Session:
+    session = Session(session_id, answer_timeout_s=ANSWER_S, silence_limit_s=silence_limit_s)
     session.connected(NOW_S)
     session.bytes_to_send()
     assert heard(session, wire.HelloReply(version="1")) == [Greeted()]

@@ -2,8 +2,8 @@
 
     call("GET", "/queues", prefix="a")  -->  HTTP  -->  JSON, or the WakeqError that the broker's code names
 
-It keeps one connection.  Of several addresses it takes the first that serves: a node that follows says so, and where
-the leader is, which may be none of them.
+It keeps one connection. Of several addresses it uses the first that serves. A follower names the leader, whose address
+need not be among those that were given.
 """
 
 import http.client
@@ -16,21 +16,24 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from wakeq.client.credentials import context_of, token_source
+from wakeq.client.credentials import tls_context, token_source
 from wakeq.client.on_loop import refuse_on_loop
 from wakeq.protocol.errors import BY_CODE, BadSettings, BrokerUnreachable, Busy, Disconnected, NotLeader, Refused
 
 HTTP_PORT = 8080
 DEFAULT_HTTP = f"127.0.0.1:{HTTP_PORT}"
 PREFIX = "/api/v1"
-TIMEOUT_S = 60.0  # longer than any call is paced
+# Longer than the broker takes for any call.
+TIMEOUT_S = 60.0
 PIECE_BYTES = 1 << 20
-SENTENCE_BYTES_MAX = 300  # of a refusal that is not JSON
-CALL_MAX = 1_000  # messages in one call, so that progress is seen
+# A longer text in a refusal is not quoted in the error.
+TEXT_BYTES_MAX = 300
+# The number of messages in one call is limited so that progress can be shown.
+CALL_MAX = 1_000
 
 
 class AdminClient:
-    """See the head of this file.  Use it in a `with`, or close it."""
+    """A client of the HTTP API. Use it in a `with` block, or close it."""
 
     def __init__(self, address: str | None = None, *, token: str | None = None) -> None:
         given = address or os.environ.get("WAKEQ_HTTP") or DEFAULT_HTTP
@@ -52,31 +55,32 @@ class AdminClient:
             self._connection = None
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: Any) -> Any:
-        """Ask for something; return the JSON of the answer."""
+        """Call the API and return the decoded JSON of the answer."""
         target = PREFIX + path + _query(query)
-        return self._of_the_leader(lambda: self._call(method, target, body))
+        return self._ask_leader(lambda: self._call(method, target, body))
 
     def text(self, path: str) -> str:
-        """Get a path that is not of the API, such as /readyz, whatever its status."""
+        """Get a path outside of the API, such as /readyz, with any status."""
         response = self._request("GET", path, None)
         return response.read().decode()
 
     def download(self, path: str, write: Callable[[bytes], Any]) -> int:
-        """Hand what a path gives to `write`, piece by piece; return how many bytes it was."""
-        return int(self._of_the_leader(lambda: self._download(PREFIX + path, write)))
+        """Pass the content of a path to `write`, piece by piece; return the number of bytes."""
+        return int(self._ask_leader(lambda: self._download(PREFIX + path, write)))
 
     @contextmanager
     def stream(self, path: str) -> Iterator[Iterator[bytes]]:
-        """Open a path that goes on for ever; read its lines."""
+        """Open an endless stream and iterate over its lines."""
         try:
-            yield _whole(iter(self._of_the_leader(lambda: self._opened(PREFIX + path))))
+            yield _checked(iter(self._ask_leader(lambda: self._opened(PREFIX + path))))
         finally:
-            self.close()  # the rest of it is not read
+            # The rest of the answer is not read, so the connection cannot be used again.
+            self.close()
 
     # ----------------------------------------------------------------------------------------------------------------
 
-    def _of_the_leader(self, ask: Callable[[], Any]) -> Any:
-        """Ask the node that is connected; if it follows or is gone, the one that it names, or the others."""
+    def _ask_leader(self, ask: Callable[[], Any]) -> Any:
+        """Ask the connected node. If it follows or is gone, ask the leader that it names, or the other addresses."""
         last: NotLeader | BrokerUnreachable | None = None
         for _ in range(len(self._addresses) + 1):
             try:
@@ -85,7 +89,7 @@ class AdminClient:
                 last = error
                 self.close()
                 self._addresses.append(self._addresses.pop(0))
-                if isinstance(error, _Elsewhere):
+                if isinstance(error, _Redirect):
                     self._addresses = [error.address, *(one for one in self._addresses if one != error.address)]
         assert last is not None, "there is an address"
         raise last
@@ -97,7 +101,7 @@ class AdminClient:
         try:
             return msgspec.json.decode(response.read())
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Refused(f"the answer is no JSON ({error}); is this the HTTP port of a broker?") from None
+            raise Refused(f"the answer is not JSON ({error}); is this the HTTP port of a broker?") from None
 
     def _opened(self, target: str) -> http.client.HTTPResponse:
         response = self._request("GET", target, None)
@@ -107,7 +111,7 @@ class AdminClient:
 
     def _download(self, target: str, write: Callable[[bytes], Any]) -> int:
         response, size = self._opened(target), 0
-        for piece in _whole(iter(lambda: response.read(PIECE_BYTES), b"")):
+        for piece in _checked(iter(lambda: response.read(PIECE_BYTES), b"")):
             write(piece)
             size += len(piece)
         return size
@@ -122,30 +126,32 @@ class AdminClient:
         is_new = self._connection is None
         connection = self._connection = self._connection or _connection(self._addresses[0])
         try:
-            with suppress(BrokenPipeError):  # who is refused at the door has its answer before all is asked
+            # The server may answer with a refusal before it has read the whole request.
+            with suppress(BrokenPipeError):
                 connection.request(method, target, data, headers)
             return connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            if not is_new and method == "GET":  # it was kept alive for too long
+            # The server may have closed the idle connection.
+            if not is_new and method == "GET":
                 return self._request(method, target, body)
-            what = str(error) if isinstance(error, OSError) else "what answers there speaks something else"
+            reason = str(error) if isinstance(error, OSError) else "the server there does not speak HTTP"
             raise BrokerUnreachable(
-                f"no broker answers over HTTP at {self._addresses[0]}: {what}; "
+                f"no broker answers over HTTP at {self._addresses[0]}: {reason}; "
                 "name its HTTP port with --http or WAKEQ_HTTP, and --tls if it has TLS"
             ) from error
 
 
-def _whole(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield what comes of an answer; raise Disconnected if it breaks off."""
+def _checked(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the pieces of an answer; raise Disconnected if the connection breaks."""
     try:
         yield from pieces
     except (OSError, http.client.HTTPException) as error:
-        raise Disconnected(f"the broker stopped in the middle of it: {error!r}; look into its log") from error
+        raise Disconnected(f"the broker stopped in the middle of the answer: {error!r}; see its log") from error
 
 
-class _Elsewhere(NotLeader):
-    """The node that was asked follows, and names the leader."""
+class _Redirect(NotLeader):
+    """The node is a follower and names the HTTP address of the leader."""
 
     address = ""
 
@@ -158,7 +164,7 @@ def _connection(address: str) -> http.client.HTTPConnection:
         host, port = None, None
     if not host or parts.scheme not in ("http", "https"):
         raise BadSettings(f"{address!r} is not the HTTP address of a broker; write HOST:PORT, such as {DEFAULT_HTTP}")
-    context = context_of("system" if parts.scheme == "https" and not os.environ.get("WAKEQ_TLS") else None)
+    context = tls_context("system" if parts.scheme == "https" and not os.environ.get("WAKEQ_TLS") else None)
     if context is not None:
         return http.client.HTTPSConnection(host, port or HTTP_PORT, timeout=TIMEOUT_S, context=context)
     return http.client.HTTPConnection(host, port or HTTP_PORT, timeout=TIMEOUT_S)
@@ -175,28 +181,28 @@ def _refusal(response: http.client.HTTPResponse) -> Refused:
         error = msgspec.json.decode(body)["error"]
         code, detail = error["code"], error["detail"]
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
-        return _refusal_in_words(response, _sentence(response, body))
+        return _foreign_refusal(response, _short_text(response, body))
     leader = f" (its worker port is {error['leader']})" if error.get("leader") else ""
     refusal = BY_CODE.get(code, Refused)(f"{detail}{leader}")
     location = urlsplit(response.headers.get("Location", ""))
     if isinstance(refusal, NotLeader) and location.netloc:
-        elsewhere = _Elsewhere(str(refusal))
-        elsewhere.address = f"{location.scheme}://{location.netloc}"
-        return elsewhere
+        redirect = _Redirect(str(refusal))
+        redirect.address = f"{location.scheme}://{location.netloc}"
+        return redirect
     return refusal
 
 
-def _refusal_in_words(response: http.client.HTTPResponse, sentence: str) -> Refused:
-    """The error of an answer that is not the API's: of a broker that is full, a proxy, or another server."""
+def _foreign_refusal(response: http.client.HTTPResponse, text: str) -> Refused:
+    """Return the error for an answer that is not the API's: of a broker at its limit, a proxy, or another server."""
     answer = f"the answer was HTTP {response.status} {response.reason}"
     if response.status == http.HTTPStatus.SERVICE_UNAVAILABLE:
-        return Busy(sentence or f"{answer}; try again later")
-    return Refused(f"{answer}{sentence and f': {sentence}'}; is this the HTTP port of a broker?")
+        return Busy(text or f"{answer}; try again later")
+    return Refused(f"{answer}{text and f': {text}'}; is this the HTTP port of a broker?")
 
 
-def _sentence(response: http.client.HTTPResponse, body: bytes) -> str:
-    """What it says, if it is for people and short."""
-    if response.headers.get_content_type() != "text/plain" or len(body) > SENTENCE_BYTES_MAX:
+def _short_text(response: http.client.HTTPResponse, body: bytes) -> str:
+    """Return the body if it is plain text and short, else nothing."""
+    if response.headers.get_content_type() != "text/plain" or len(body) > TEXT_BYTES_MAX:
         return ""
     try:
         return body.decode().strip()
@@ -204,7 +210,7 @@ def _sentence(response: http.client.HTTPResponse, body: bytes) -> str:
         return ""
 
 
-def selected(
+def apply_to_selected(
     client: AdminClient,
     path: str,
     queue: str,
@@ -214,15 +220,15 @@ def selected(
     progress: Callable[[Mapping[str, int]], None] = lambda _: None,
     strangers: set[str] | None = None,
 ) -> dict[str, int]:
-    """Do something to all messages that are meant, call after call; return the sums.
+    """Apply an operation to all selected messages, with as many calls as needed; return the sums.
 
-    `strangers` takes the queues for which a redrive has left letters.
+    A redrive adds the origins whose letters it did not move to `strangers`.
     """
     sums = {"scanned": 0, "matched": 0, "done": 0}
-    more: dict[str, Any] = {}
+    page: dict[str, Any] = {}
     while True:
         left = CALL_MAX if limit is None else min(CALL_MAX, limit - sums["matched"])
-        answer = client.call("POST", path, {**body, **more, "limit": left}, queue=queue)
+        answer = client.call("POST", path, {**body, **page, "limit": left}, queue=queue)
         for name in sums:
             sums[name] += answer[name]
         if strangers is not None:
@@ -230,4 +236,4 @@ def selected(
         progress(sums)
         if not answer["after"] or (limit is not None and sums["matched"] >= limit):
             return sums
-        more = {"after": answer["after"], "through": answer["through"]}
+        page = {"after": answer["after"], "through": answer["through"]}

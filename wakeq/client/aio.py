@@ -2,9 +2,9 @@
 
     await client.publish(...)  -->  Request  -->  AsyncCaller  -->  broker
 
-The names, arguments and meanings are the blocking Client's.  Any number of tasks may share one client: their calls
-are under way together, and what they ask in one turn of the loop leaves in one write.  A call may be cancelled;
-a message that a cancelled fetch brings is given back at once.
+Names, arguments and meanings are those of the blocking Client. Any number of tasks may share one client: no call waits
+for another, and the commands of one turn of the loop are sent in one write. A call may be cancelled; a message that a
+cancelled fetch brings is released at once.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from wakeq.client.core import requests
 from wakeq.client.core.requests import Settled
 from wakeq.client.core.route import default_address
 from wakeq.client.core.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts
-from wakeq.client.credentials import Credentials, Tls, context_of, token_source
+from wakeq.client.credentials import Credentials, Tls, tls_context, token_source
 from wakeq.client.message import AsyncMessage, Body, Reason, Then
 from wakeq.client.redrive import Redriven, Steps, redrive
 from wakeq.protocol.errors import WakeqError
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """A connection to a broker, made again by itself when it breaks."""
+    """A connection to a broker; the client reconnects by itself when it breaks."""
 
     def __init__(
         self,
@@ -41,36 +41,36 @@ class AsyncClient:
         tls: Tls = None,
         listener: Listener | None = None,
     ) -> None:
-        """Talk to `address`, HOST:PORT or several with commas between; else to WAKEQ_BROKER, else to 127.0.0.1:2601.
+        """Use the broker at `address`: HOST:PORT, or several with commas; default WAKEQ_BROKER, else 127.0.0.1:2601.
 
-        `token` says who we are, else WAKEQ_TOKEN or the file WAKEQ_TOKEN_FILE.  `tls`: True, a file of authorities to
-        trust, or an SSLContext; else WAKEQ_TLS.  The connection is made by `async with`, by `connect`, or by the
-        first call.
+        `token` identifies the program; default WAKEQ_TOKEN or the file WAKEQ_TOKEN_FILE. `tls` is True, a file of
+        authorities to trust, or an SSLContext; default WAKEQ_TLS. The client connects with `async with`, with
+        `connect`, or with the first call.
         """
         timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
-        credentials = Credentials(token_source(token), context_of(tls))
+        credentials = Credentials(token_source(token), tls_context(tls))
         self._caller = AsyncCaller(address or default_address(), timeouts, listener, credentials)
 
     @property
     def address(self) -> str:
-        """Where the broker is."""
+        """The address of the broker."""
         return self._caller.address
 
     @property
     def broker_version(self) -> str:
-        """What the broker said of itself when it greeted."""
+        """The version that the broker named in its greeting."""
         return self._caller.broker_version
 
     async def connect(self) -> None:
-        """Return when there is a connection; raise BrokerUnreachable if there is nobody."""
+        """Return when there is a connection; raise BrokerUnreachable if no broker answers."""
         await self._caller.connect()
 
     async def drain(self) -> None:
-        """Return when everything that was asked is answered, but for fetches that still wait."""
+        """Return when every call so far is answered, except for fetches that still wait."""
         await self._caller.drain()
 
     async def close(self) -> None:
-        """End the connection, also under calls that wait; the client is of no use afterwards."""
+        """Close the client. Calls that still wait raise Disconnected; later calls do so, too."""
         await self._caller.close()
 
     async def __aenter__(self) -> Self:
@@ -96,12 +96,12 @@ class AsyncClient:
         headers: Mapping[str, str] | None = None,
         id: str | None = None,
     ) -> str:
-        """Publish one message (text, bytes, or what JSON can say) and return its uid; spans are whole seconds.
+        """Publish one message (text, bytes, or a JSON value) and return its uid; durations are whole seconds.
 
-        It is stored when this returns, and once, even if the connection broke in between.  `id` does the same
-        over restarts of the publisher, for 15 minutes.
+        When this returns the message is stored, exactly once, even if the connection broke in between. An `id` does the
+        same across restarts of the publisher, for 15 minutes.
         """
-        options = requests.Options(delay, timeout, expires, priority, headers, id)
+        options = requests.PublishOptions(delay, timeout, expires, priority, headers, id)
         return await self._caller.call(requests.publish(queue, body, options))
 
     async def publish_many(
@@ -116,26 +116,27 @@ class AsyncClient:
         headers: Mapping[str, str] | None = None,
         id: str | None = None,
     ) -> list[str]:
-        """Publish all of them or none, in one step, and return the uids in the same order."""
-        options = requests.Options(delay, timeout, expires, priority, headers, id)
-        batch = requests.batch_of(bodies)
+        """Publish all messages or none, in one step, and return their uids in the same order."""
+        options = requests.PublishOptions(delay, timeout, expires, priority, headers, id)
+        batch = requests.list_of_bodies(bodies)
         return await self._caller.call(requests.publish_many(queue, batch, options)) if batch else []
 
     async def fetch(self, queue: str, *, wait: float = 0, timeout: int | None = None) -> AsyncMessage | None:
-        """The next message, ours for `timeout` seconds, or for its own; None if there is none within `wait` seconds.
+        """Return the next message, or None if there is none within `wait` seconds.
 
-        Without `wait` a queue that does not exist is QueueNotFound; with it, it is waited for.
+        Its lease lasts for `timeout` seconds, by default for the timeout of the message. Without `wait` a queue that
+        does not exist raises QueueNotFound; with `wait` the call waits for the queue, too.
         """
         return await self._caller.call(requests.fetch(queue, wait, self._message, timeout))
 
     async def fetch_many(
         self, queue: str, count: int, *, wait: float = 0, timeout: int | None = None
     ) -> list[AsyncMessage]:
-        """Up to `count` messages; an empty list if there is none within `wait` seconds."""
+        """Return up to `count` messages, or an empty list if there is none within `wait` seconds."""
         return await self._caller.call(requests.fetch_many(queue, count, wait, self._message, timeout))
 
     async def ack(self, queue: str, *uids: str, lease: str | None = None, then: Then = ()) -> bool:
-        """The messages are done with; `then` is published in the same step.  False: one was gone."""
+        """Acknowledge messages, and publish `then` in the same step. False: one of them was gone."""
         return await self._caller.call(requests.ack(queue, uids, lease, then))
 
     async def nack(
@@ -149,20 +150,20 @@ class AsyncClient:
         dead: bool = False,
         exhausted: bool = False,
     ) -> bool:
-        """Give messages back, to be delivered after `delay` seconds, or as the queue's retry policy says.
+        """Return messages to the queue, to be redelivered after `delay` seconds, or by the queue's retry policy.
 
-        `failed=False`: it counts as no failure.  `dead=True`: they become dead letters now; `exhausted=True` says of
-        them that they were tried as often as they may.  False: one was gone.
+        With `failed=False` this counts as no failure. With `dead=True` they become dead letters now; `exhausted=True`
+        records as the reason that no retries are left. False: one of them was gone.
         """
-        ending = requests.Ending(delay, error, failed, dead, exhausted)
+        ending = requests.NackOptions(delay, error, failed, dead, exhausted)
         return await self._caller.call(requests.nack(queue, uids, lease, ending))
 
     async def touch(self, queue: str, *uids: str, timeout: int | None = None, lease: str | None = None) -> bool:
-        """Keep messages for `timeout` seconds from now, or for the timeout they were delivered with."""
+        """Extend leases to `timeout` seconds from now, or by the timeout of the delivery."""
         return await self._caller.call(requests.touch(queue, uids, lease, timeout))
 
     async def ack_many(self, messages: Sequence[AsyncMessage]) -> Settled:
-        """Messages of one queue are done with, each by its own lease, in one step."""
+        """Acknowledge messages of one queue, each with its own lease, in one step."""
         return await self._caller.call(requests.ack_many(messages)) if messages else Settled()
 
     async def nack_many(
@@ -175,81 +176,81 @@ class AsyncClient:
         dead: bool = False,
         exhausted: bool = False,
     ) -> Settled:
-        """Give messages of one queue back, each by its own lease, in one step."""
-        ending = requests.Ending(delay, error, failed, dead, exhausted)
+        """Return messages of one queue to it, each with its own lease, in one step."""
+        ending = requests.NackOptions(delay, error, failed, dead, exhausted)
         return await self._caller.call(requests.nack_many(messages, ending)) if messages else Settled()
 
     async def touch_many(self, messages: Sequence[AsyncMessage], *, timeout: int | None = None) -> Settled:
-        """Keep messages of one queue for longer, each by its own lease, in one step."""
+        """Extend the leases of messages of one queue, in one step."""
         return await self._caller.call(requests.touch_many(messages, timeout)) if messages else Settled()
 
-    # Working ----------------------------------------------------------------------------------------------
+    # Subscriptions ----------------------------------------------------------------------------------------------
 
     async def subscribe(self, queue: str) -> None:
-        """Join those who work on a queue, which need not exist yet; also on each connection that follows."""
+        """Subscribe to a queue, which need not exist yet, on this connection and on all later ones."""
         await self._caller.call(requests.subscribe(queue))
 
     async def unsubscribe(self, queue: str) -> None:
-        """Leave those who work on a queue."""
+        """End the subscription to a queue."""
         await self._caller.call(requests.unsubscribe(queue))
 
     async def sleep(self, queue: str) -> None:
-        """Ask to be woken: the listener's `awoken` is called when there is something, perhaps before this returns.
+        """Ask to be woken: the listener's `awoken` is called when there is a message, perhaps before this returns.
 
-        It holds for this connection only; if that breaks before the answer, Disconnected is raised.
+        This holds for the current connection only. If it breaks before the answer, Disconnected is raised.
         """
         await self._caller.call(requests.sleep(queue))
 
     # Queues -----------------------------------------------------------------------------------------------
 
     async def queues(self, prefix: str = "") -> list[dict[str, Any]]:
-        """Every queue whose name begins with `prefix`, with what the broker says of it."""
+        """Return the queues whose names begin with `prefix`, with their counts."""
         return await self._caller.call(requests.queues(prefix))
 
     async def stats(self, queue: str | None = None) -> dict[str, Any]:
-        """Counts and policies of a queue; of the whole node for None."""
+        """Return the counts and policies of a queue, or with None the figures of the node."""
         return await self._caller.call(requests.stats(queue))
 
     async def cluster(self, do: str = "status", *, node: int | None = None, address: str = "") -> dict[str, Any]:
-        """Look at the cluster; or transfer, add, remove or snapshot (docs/operations/cluster.md)."""
+        """Return the state of the cluster; or transfer, add, remove or snapshot (docs/operations/cluster.md)."""
         return await self._caller.call(requests.cluster(do, node, address))
 
     async def peek(self, queue: str, count: int = 10, *, state: str = "ready") -> list[dict[str, Any]]:
-        """Look at the next messages in a state (ready, delayed, leased, any), changing nothing."""
+        """Return the next messages in a state (ready, delayed, leased, any) without changing anything."""
         return await self._caller.call(requests.peek(queue, count, state))
 
     async def create_queue(self, queue: str, **policies: Any) -> None:
-        """Make a queue with these policies; QueueExists if there is one."""
+        """Create a queue with these policies; QueueExists if there is one."""
         await self._caller.call(requests.create_queue(queue, policies))
 
     async def update_queue(self, queue: str, **policies: Any) -> None:
-        """Change the named policies of a queue; None sets one back to its default."""
+        """Change the named policies of a queue; None resets a policy to its default."""
         await self._caller.call(requests.update_queue(queue, policies))
 
     async def delete_queue(self, queue: str) -> None:
-        """Delete a queue with all that is in it."""
+        """Delete a queue and all of its messages."""
         await self._caller.call(requests.delete_queue(queue))
 
     async def purge(self, queue: str) -> int:
-        """Delete all messages of a queue and return how many there were."""
+        """Delete all messages of a queue and return their number."""
         return await self._caller.call(requests.purge(queue))
 
     async def redrive(
         self, queue: str, count: int | None = None, *, to: str | None = None, anywhere: bool = False
     ) -> Redriven:
-        """Move dead letters, up to `count` or all that are ready now, back to where each came from, or to `to`.
+        """Move dead letters, up to `count` or all that are ready now, back to their queues of origin, or to `to`.
 
-        Each leaves `queue` in the step in which it is published again.  One without an origin stays, and so does one
-        whose origin does not send its dead letters to `queue`, unless `anywhere` says that it may go there.
+        Each leaves `queue` in the step in which it is published again. A letter without an origin stays. So does a
+        letter whose origin does not send its dead letters to `queue`, unless `anywhere` allows it.
         """
         return await self._carry_out(redrive(queue, count, to, anywhere=anywhere))
 
     async def ping(self) -> None:
-        """Return when the broker has answered."""
+        """Return as soon as the broker answers."""
         await self._caller.call(requests.ping())
 
     async def _carry_out(self, steps: Steps[T]) -> T:
-        """Ask one request after the other; an error goes to where the next one is decided."""
+        """Send one request after the other. The steps receive each result, or the error instead."""
         try:
             request = next(steps)
             while True:
@@ -263,4 +264,4 @@ class AsyncClient:
             return cast(T, end.value)
 
     def _message(self, queue: str, one: wire.Msg | wire.Delivery) -> AsyncMessage:
-        return AsyncMessage(settler=self, **requests.facts_of(queue, one))
+        return AsyncMessage(client=self, **requests.delivered_fields(queue, one))

@@ -1,9 +1,9 @@
-"""BulkClient: a blocking client that also speaks in blocks, and stages what it works on (docs/internals/staging.md).
+"""BulkClient: a blocking client that also sends messages in blocks, and claims them (docs/internals/staging.md).
 
     columns of many messages  -->  one frame  -->  broker          broker  -->  one frame  -->  wire.Block
 
-Blocks are passed on as they are: whoever makes or reads columns uses `wakeq.protocol.wire.worker.blocks`, or gives
-their buffers to Arrow.  Names of sources, stashes and writers are the caller's; repeating a call changes nothing.
+Blocks are passed on unchanged: callers encode and decode columns with `wakeq.protocol.wire.worker.blocks`, or give the
+buffers to Arrow. Callers choose the names of sources, stashes and writers. Repeating a call changes nothing.
 """
 
 from collections.abc import Sequence
@@ -17,27 +17,27 @@ from wakeq.protocol.wire.worker import codec as wire
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """A block to be sent: how many messages, what their columns are called, their buffers."""
+    """A block to be sent: the number of messages, the names of their columns, their buffers."""
 
     rows: int
     names: Sequence[str]
     block: bytes
 
     def fields(self) -> dict[str, Any]:
-        """As the fields of a command."""
+        """Return the block as fields of a command."""
         return {"rows": self.rows, "columns": list(self.names), "block": self.block}
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What an epoch holds: a number of messages for each slice."""
+    """The claim of an epoch: the number of messages in each slice."""
 
     epoch: int
     sizes: Sequence[int] = field(default_factory=list)
 
 
 class BulkClient(Client):
-    """See the head of this file."""
+    """A Client with blocks, claims and stashes."""
 
     def publish_block(
         self,
@@ -50,9 +50,9 @@ class BulkClient(Client):
         priority: int = 0,
         id: str | None = None,
     ) -> str:
-        """Publish all of them or none, in one entry of the log; the uid of the first comes back, the others follow it.
+        """Publish all messages or none, in one entry of the log. Return the first uid; the others follow it.
 
-        What is said here is the same for every message; a column wins.
+        The options apply to every message, except where a column has a value of its own.
         """
         command = wire.PubBlock(
             qname=queue, delay=delay, timeout=timeout, expires=expires, priority=priority, id=id, **columns.fields()
@@ -60,11 +60,11 @@ class BulkClient(Client):
         return self._caller.call(Request(command, lambda reply: expect(reply, wire.Okrows).uid or ""))
 
     def fetch_block(self, queue: str, count: int) -> wire.Block | None:
-        """Up to `count` messages, leased to us; None if there is none."""
+        """Return up to `count` messages, leased to this client; None if there is none."""
         return self._caller.call(Request(wire.FetBlock(qname=queue, count=count), _read_block))
 
     def peek_block(self, queue: str, *, after: int = 0, last: int = 0, count: int = 1000) -> wire.Block:
-        """Look at messages in the order of publication; `next` of what comes back is the `after` to go on with."""
+        """Return messages in the order of publication. `next` of the block is the `after` of the next call."""
         command = wire.PeekBlock(qname=queue, after=after, last=last, count=count)
         return self._caller.call(Request(command, lambda reply: expect(reply, wire.Block)))
 
@@ -73,37 +73,36 @@ class BulkClient(Client):
     def stage(
         self, queue: str, source: str, epoch: int, *, count: int, slices: int = 1, timeout: int = 60
     ) -> Claimed | None:
-        """Claim up to `count` messages for an epoch, for `timeout` seconds; None if nothing is in line.
+        """Claim up to `count` messages for an epoch, for `timeout` seconds; None if no message is ready.
 
-        An epoch that is open is answered as the first time; one that is over is EpochExpired.
+        An open epoch is answered as it was the first time; an epoch that is over raises EpochExpired.
         """
-        about = {"count": count, "slices": slices, "timeout": timeout}
 
         def read(reply: wire.Reply) -> Claimed | None:
             if isinstance(reply, wire.Nomsg):
                 return None
             return Claimed(epoch, expect(reply, wire.Okstage).sizes)
 
-        return self._caller.call(Request(wire.Stage(qname=queue, source=source, epoch=epoch, **about), read))
+        command = wire.Stage(qname=queue, source=source, epoch=epoch, count=count, slices=slices, timeout=timeout)
+        return self._caller.call(Request(command, read))
 
     def read_slice(self, queue: str, source: str, epoch: int, slice: int, *, offset: int, count: int) -> wire.Block:
-        """Messages of a slice from `offset` on; nothing changes.  `next` is the offset to go on with, 0 at the end."""
-        about = {"slice": slice, "offset": offset, "count": count}
-        command = wire.Slice(qname=queue, source=source, epoch=epoch, raw=True, **about)
+        """Return messages of a slice from `offset` on. `next` of the block is the next offset, 0 at the end."""
+        command = wire.Slice(qname=queue, source=source, epoch=epoch, slice=slice, offset=offset, count=count, raw=True)
         return self._caller.call(Request(command, lambda reply: expect(reply, wire.Block)))
 
     def renew(self, queue: str, source: str, *, timeout: int) -> int:
-        """Keep the open epochs of a source for `timeout` seconds from now; how many there are."""
+        """Extend the open epochs of a source to `timeout` seconds from now; return their number."""
         command = wire.Renew(qname=queue, source=source, timeout=timeout)
         return self._caller.call(Request(command, lambda reply: expect(reply, wire.Okrenew).epochs))
 
     def settle(self, queue: str, source: str, epoch: int) -> int:
-        """Acknowledge every open epoch up to this one; how many messages that were."""
+        """Acknowledge every open epoch up to this one; return the number of messages."""
         command = wire.SettleEpochs(qname=queue, source=source, epoch=epoch)
         return self._caller.call(Request(command, lambda reply: expect(reply, wire.Oksettle).count))
 
     def next_epoch(self, queue: str, source: str) -> int:
-        """The first epoch of a source that is open, or else the one to stage next."""
+        """Return the first open epoch of a source, or else the epoch to stage next."""
         command = wire.SettleEpochs(qname=queue, source=source, epoch=0)
         return self._caller.call(Request(command, lambda reply: expect(reply, wire.Oksettle).next or 1))
 
@@ -122,7 +121,7 @@ class BulkClient(Client):
         expires: int = 0,
         priority: int = 0,
     ) -> None:
-        """Put a part of a stash aside for `keep` seconds; nobody sees it until the stash is published."""
+        """Store a part of a stash for `keep` seconds; it is invisible until the stash is published."""
         command = wire.Stash(
             qname=queue, stash=stash, part=part, keep=keep,
             delay=delay, timeout=timeout, expires=expires, priority=priority, **columns.fields(),
@@ -130,20 +129,20 @@ class BulkClient(Client):
         self._caller.call(Request(command, lambda reply: expect(reply, wire.Okrows)))
 
     def publish_stashes(self, queue: str, stashes: Sequence[tuple[str, int]], *, writer: str, epoch: int = 0) -> int:
-        """Publish stashes, each with the number of its messages, in one step; 0 if the epoch was published before.
+        """Publish stashes, pairs of name and number of messages, in one step; 0 if the epoch was published before.
 
-        Without an epoch the writer is a job: it publishes once, and is forgotten after some minutes.
+        Without an epoch the writer is a job: it publishes once, and the broker forgets it after some minutes.
         """
         command = wire.Unstash(qname=queue, stashes=list(stashes), writer=writer, epoch=epoch)
         return self._caller.call(Request(command, lambda reply: expect(reply, wire.Okrows).rows))
 
     def writer_epoch(self, queue: str, writer: str) -> int:
-        """The last epoch that a writer has published; 0 if none."""
+        """Return the last epoch that a writer has published; 0 if none."""
         command = wire.Unstash(qname=queue, stashes=[], writer=writer)
         return self._caller.call(Request(command, lambda reply: expect(reply, wire.Okrows).epoch or 0))
 
     def drop_stashes(self, queue: str, stashes: Sequence[tuple[str, int]]) -> None:
-        """Forget stashes that nobody is going to publish."""
+        """Delete stashes that will not be published."""
         command = wire.Unstash(qname=queue, stashes=list(stashes))
         self._caller.call(Request(command, lambda reply: expect(reply, wire.Okrows)))
 

@@ -1,9 +1,9 @@
-"""Credentials: what a client shows a broker, and how it knows that the broker is the right one.
+"""Credentials: the token that a client shows to a broker, and the TLS context that verifies the broker.
 
-    token=, else WAKEQ_TOKEN, else the file that WAKEQ_TOKEN_FILE names  -->  what HELLO says, on each connection
+    token=, else WAKEQ_TOKEN, else the file named by WAKEQ_TOKEN_FILE  -->  the token in HELLO, on each connection
     tls=, else WAKEQ_TLS  -->  an SSLContext, or none
 
-A file is read again for each connection, so a new token needs no restart.  Must never put a token into a text.
+A token file is read again for each connection, so a new token needs no restart. No token may appear in an error or log.
 """
 
 import os
@@ -16,30 +16,31 @@ from wakeq.protocol.errors import BadSettings
 if TYPE_CHECKING:
     import ssl
 
-SYSTEM = "system"  # of WAKEQ_TLS: whom the system trusts
+# This value of WAKEQ_TLS stands for the certificate authorities that the system trusts.
+SYSTEM = "system"
 
 Tls: TypeAlias = "bool | str | os.PathLike[str] | ssl.SSLContext | None"
 TokenSource: TypeAlias = Callable[[], str | None]
 
 
 def no_token() -> str | None:
-    """Show none."""
+    """Return no token: the client shows none."""
     return None
 
 
 def token_source(token: str | None) -> TokenSource:
-    """Return what gives the token for the next connection."""
+    """Return a function that gives the token for the next connection."""
     return _from_environment if token is None else lambda: token
 
 
 class Credentials(NamedTuple):
-    """What a new connection needs."""
+    """The credentials of a new connection."""
 
     token: TokenSource
     context: "ssl.SSLContext | None"
 
 
-NONE = Credentials(no_token, None)
+NO_CREDENTIALS = Credentials(no_token, None)
 
 
 def _from_environment() -> str | None:
@@ -50,22 +51,23 @@ def _from_environment() -> str | None:
     try:
         return Path(name).read_text(encoding="utf-8").strip() or None
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise BadSettings(
-            f"the token file {name} cannot be read: {why}; check --token-file or WAKEQ_TOKEN_FILE"
+            f"the token file {name} cannot be read: {reason}; check --token-file or WAKEQ_TOKEN_FILE"
         ) from error
 
 
-def context_of(tls: Tls) -> "ssl.SSLContext | None":
-    """Return how to secure connections; None: not at all.
+def tls_context(tls: Tls) -> "ssl.SSLContext | None":
+    """Return the context for TLS connections, or None for connections without TLS.
 
-    True stands for the authorities that the system trusts, a text or path for a file of those to trust instead.
+    True stands for the certificate authorities that the system trusts; a path names a file of others to trust instead.
     """
     if tls is None:
         tls = os.environ.get("WAKEQ_TLS") or False
     if tls is False:
         return None
-    import ssl  # it takes its time to load, and most connections stay within a machine
+    # This import is slow, and most connections stay within one machine.
+    import ssl
 
     if isinstance(tls, ssl.SSLContext):
         return tls

@@ -1,7 +1,7 @@
-"""Message and AsyncMessage: one delivery in the hands of a worker, and the bodies that a publisher gives.
+"""Message and AsyncMessage: one delivery of a message; and the bodies that a publisher may pass.
 
-What was delivered, with short ways back to the client that fetched it.  The two differ in nothing but that the
-second one's answers are awaited.  A message holds no connection; what becomes of it is said by its settler.
+Their methods `ack`, `nack`, `release`, `reject` and `touch` go to the client that fetched the message. The two classes
+differ only in that the methods of AsyncMessage are awaited. A message holds no connection of its own.
 """
 
 from collections.abc import Awaitable, Iterable, Mapping
@@ -20,7 +20,7 @@ from wakeq.protocol.wire.worker.codec import Followup
 
 
 class Dataclass(Protocol):
-    """An instance of any dataclass, to a type checker."""
+    """An instance of any dataclass, for type checkers."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -34,8 +34,8 @@ Then: TypeAlias = Iterable[tuple[str, Body] | Followup]
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
-class Settler(Protocol):
-    """Who tells the broker what became of a Message, and waits for the answer."""
+class MessageClient(Protocol):
+    """The methods of Client that a Message needs."""
 
     def ack(self, queue: str, *uids: str, lease: str | None = None, then: Then = ()) -> bool: ...
 
@@ -53,8 +53,8 @@ class Settler(Protocol):
     def touch(self, queue: str, *uids: str, timeout: int | None = None, lease: str | None = None) -> bool: ...
 
 
-class AsyncSettler(Protocol):
-    """Who tells the broker what became of an AsyncMessage."""
+class AsyncMessageClient(Protocol):
+    """The methods of AsyncClient that an AsyncMessage needs."""
 
     def ack(self, queue: str, *uids: str, lease: str | None = None, then: Then = ()) -> Awaitable[bool]: ...
 
@@ -75,24 +75,27 @@ class AsyncSettler(Protocol):
 
 
 class Received(msgspec.Struct, kw_only=True, gc=False, eq=False):
-    """What both kinds of message hold.  `settled` is true once it was said what became of it."""
+    """The fields of both kinds of message."""
 
     queue: str
     uid: str
     body: bytes
     lease: str | None
-    delivery: int  # 1 for the first one
-    failures: int = 0  # deliveries before this one that failed
+    # 1 for the first delivery.
+    delivery: int
+    # How many earlier deliveries failed.
+    failures: int = 0
     priority: int = 0
     headers: Mapping[str, str] = NO_HEADERS
+    # The program called `ack`, `nack`, `release` or `reject`.
     settled: bool = False
 
     def text(self) -> str:
-        """The body as text."""
+        """Return the body as text."""
         return self.body.decode()
 
     def json(self) -> Any:
-        """What the body, read as JSON, says."""
+        """Return the value of a JSON body."""
         return msgspec.json.decode(self.body)
 
     def __repr__(self) -> str:
@@ -100,33 +103,33 @@ class Received(msgspec.Struct, kw_only=True, gc=False, eq=False):
 
 
 class Message(Received, kw_only=True, gc=False, eq=False):
-    """A message that is ours until its timeout.  `with message:` acknowledges it, or gives it back."""
+    """A message leased to this client. `with message:` acknowledges it, or returns it to the queue after an error."""
 
-    settler: Settler
+    client: MessageClient
 
     def ack(self, then: Then = ()) -> bool:
-        """It is done with; `then`, (queue, body) pairs, is published in the same step.  False: it was gone."""
+        """Acknowledge the message, and publish `then`, pairs of (queue, body), in the same step. False: it was gone."""
         self.settled = True
-        return self.settler.ack(self.queue, self.uid, lease=self.lease, then=then)
+        return self.client.ack(self.queue, self.uid, lease=self.lease, then=then)
 
     def nack(self, delay: int | None = None, *, error: Reason | None = None) -> bool:
-        """It failed: deliver it again after `delay` seconds, or as the queue's retry policy says.  False: gone."""
+        """Report a failure: redeliver after `delay` seconds, or by the queue's retry policy. False: it was gone."""
         self.settled = True
-        return self.settler.nack(self.queue, self.uid, delay=delay, lease=self.lease, error=_text(error))
+        return self.client.nack(self.queue, self.uid, delay=delay, lease=self.lease, error=_text(error))
 
     def release(self, delay: int = 0) -> bool:
-        """Give it back untried, for `delay` seconds later: this delivery counts as no failure.  False: gone."""
+        """Return the message to the queue for `delay` seconds later; this counts as no failure. False: it was gone."""
         self.settled = True
-        return self.settler.nack(self.queue, self.uid, delay=delay, lease=self.lease, failed=False)
+        return self.client.nack(self.queue, self.uid, delay=delay, lease=self.lease, failed=False)
 
     def reject(self, reason: Reason) -> bool:
-        """It will never succeed: put it into the dead-letter queue now, with the reason.  False: it was gone."""
+        """Make the message a dead letter now: it will never succeed. False: it was gone."""
         self.settled = True
-        return self.settler.nack(self.queue, self.uid, lease=self.lease, error=_text(reason), dead=True)
+        return self.client.nack(self.queue, self.uid, lease=self.lease, error=_text(reason), dead=True)
 
     def touch(self, seconds: int | None = None) -> bool:
-        """Keep it for `seconds` from now, or for the timeout it was delivered with.  False: it was gone."""
-        return self.settler.touch(self.queue, self.uid, timeout=seconds, lease=self.lease)
+        """Extend the lease to `seconds` from now, or by the timeout of the delivery. False: it was gone."""
+        return self.client.touch(self.queue, self.uid, timeout=seconds, lease=self.lease)
 
     def __enter__(self) -> Self:
         return self
@@ -134,7 +137,7 @@ class Message(Received, kw_only=True, gc=False, eq=False):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Acknowledge; after an error give it back, unless the block has said already what became of it."""
+        """Acknowledge, or return the message after an error, unless the block has already done one or the other."""
         if self.settled:
             return
         if error is None:
@@ -142,38 +145,39 @@ class Message(Received, kw_only=True, gc=False, eq=False):
             return
         try:
             self.nack(error=error) if isinstance(error, Exception) else self.release()
-        except WakeqError as unheard:  # it comes back after its timeout; the block's own error is the news
-            error.add_note(f"the message was not given back: {unheard}")
+        except WakeqError as refusal:
+            # The message is redelivered after its timeout; the error of the block matters more.
+            error.add_note(f"the message was not returned to the queue: {refusal}")
 
 
 class AsyncMessage(Received, kw_only=True, gc=False, eq=False):
-    """A message that is ours until its timeout.  `async with message:` acknowledges it, or gives it back."""
+    """A message leased to this client. `async with message:` acknowledges it, or returns it after an error."""
 
-    settler: AsyncSettler
+    client: AsyncMessageClient
 
     async def ack(self, then: Then = ()) -> bool:
-        """It is done with; `then`, (queue, body) pairs, is published in the same step.  False: it was gone."""
+        """Acknowledge the message, and publish `then`, pairs of (queue, body), in the same step. False: it was gone."""
         self.settled = True
-        return await self.settler.ack(self.queue, self.uid, lease=self.lease, then=then)
+        return await self.client.ack(self.queue, self.uid, lease=self.lease, then=then)
 
     async def nack(self, delay: int | None = None, *, error: Reason | None = None) -> bool:
-        """It failed: deliver it again after `delay` seconds, or as the queue's retry policy says.  False: gone."""
+        """Report a failure: redeliver after `delay` seconds, or by the queue's retry policy. False: it was gone."""
         self.settled = True
-        return await self.settler.nack(self.queue, self.uid, delay=delay, lease=self.lease, error=_text(error))
+        return await self.client.nack(self.queue, self.uid, delay=delay, lease=self.lease, error=_text(error))
 
     async def release(self, delay: int = 0) -> bool:
-        """Give it back untried, for `delay` seconds later: this delivery counts as no failure.  False: gone."""
+        """Return the message to the queue for `delay` seconds later; this counts as no failure. False: it was gone."""
         self.settled = True
-        return await self.settler.nack(self.queue, self.uid, delay=delay, lease=self.lease, failed=False)
+        return await self.client.nack(self.queue, self.uid, delay=delay, lease=self.lease, failed=False)
 
     async def reject(self, reason: Reason) -> bool:
-        """It will never succeed: put it into the dead-letter queue now, with the reason.  False: it was gone."""
+        """Make the message a dead letter now: it will never succeed. False: it was gone."""
         self.settled = True
-        return await self.settler.nack(self.queue, self.uid, lease=self.lease, error=_text(reason), dead=True)
+        return await self.client.nack(self.queue, self.uid, lease=self.lease, error=_text(reason), dead=True)
 
     async def touch(self, seconds: int | None = None) -> bool:
-        """Keep it for `seconds` from now, or for the timeout it was delivered with.  False: it was gone."""
-        return await self.settler.touch(self.queue, self.uid, timeout=seconds, lease=self.lease)
+        """Extend the lease to `seconds` from now, or by the timeout of the delivery. False: it was gone."""
+        return await self.client.touch(self.queue, self.uid, timeout=seconds, lease=self.lease)
 
     async def __aenter__(self) -> Self:
         return self
@@ -181,7 +185,7 @@ class AsyncMessage(Received, kw_only=True, gc=False, eq=False):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Acknowledge; after an error give it back, unless the block has said already what became of it."""
+        """Acknowledge, or return the message after an error, unless the block has already done one or the other."""
         if self.settled:
             return
         if error is None:
@@ -189,8 +193,9 @@ class AsyncMessage(Received, kw_only=True, gc=False, eq=False):
             return
         try:
             await (self.nack(error=error) if isinstance(error, Exception) else self.release())
-        except WakeqError as unheard:  # it comes back after its timeout; the block's own error is the news
-            error.add_note(f"the message was not given back: {unheard}")
+        except WakeqError as refusal:
+            # The message is redelivered after its timeout; the error of the block matters more.
+            error.add_note(f"the message was not returned to the queue: {refusal}")
 
 
 def _text(reason: Reason | None) -> str | None:
@@ -198,7 +203,7 @@ def _text(reason: Reason | None) -> str | None:
 
 
 def bytes_of_body(body: Body) -> bytes:
-    """Text and bytes as they are, everything else as JSON."""
+    """Return text and bytes as they are, and everything else as JSON."""
     match body:
         case str():
             try:
@@ -208,6 +213,6 @@ def bytes_of_body(body: Body) -> bytes:
         case bytes() | bytearray() | memoryview():
             return bytes(body)
         case Received():
-            raise BadField(f"{body!r} is a message; publish its body, and say which of its headers go along")
+            raise BadField(f"{body!r} is a message; publish its body, and pass the headers that you want to keep")
         case _:
             return json_of(body)

@@ -1,9 +1,9 @@
-"""refuse_on_loop: keeps calls that wait for the broker off the threads of event loops.
+"""refuse_on_loop: refuses calls that wait for the broker in a thread that runs an event loop.
 
     Client, TaskFluxClient, MoniqueClient, AdminClient, task.publish, worker.run  -->  refuse_on_loop  -->  OnEventLoop
 
-A call that waits stops everything else on the loop, for as long as the broker is away.  It must not load asyncio: a
-program that has not loaded it runs no loop.
+A call that waits blocks everything else on the loop, perhaps for as long as the broker is away. This file must not
+import asyncio: a program that has not imported asyncio runs no loop.
 """
 
 import builtins
@@ -15,17 +15,16 @@ from wakeq.protocol.errors import OnEventLoop
 def refuse_on_loop(call: str, instead: str) -> None:
     """Raise OnEventLoop if an event loop runs in this thread; `instead` says what to write."""
     events = sys.modules.get("asyncio.events")
-    running = getattr(events, "_get_running_loop", None)  # missing while another thread imports it
+    # The attribute is missing while another thread imports asyncio.
+    running = getattr(events, "_get_running_loop", None)
     if running is None or running() is None:
         return
-    if hasattr(builtins, "__IPYTHON__"):  # each cell of a notebook runs on a loop, with nothing else on it
+    # Each cell of a notebook runs on a loop of its own that does nothing else.
+    if hasattr(builtins, "__IPYTHON__"):
         return
-    raise OnEventLoop(
-        f"{call} waits for its answer, and the event loop that runs in this thread would stand still for as long; "
-        f"{instead}"
-    )
+    raise OnEventLoop(f"{call} waits for its answer and would block the event loop that runs in this thread; {instead}")
 
 
 def refuse_client_on_loop(client: str) -> None:
-    """The same for all calls of a client whose sibling with `Async` in front has them as coroutines."""
+    """Raise OnEventLoop for a call of a client that has an `Async` sibling."""
     refuse_on_loop(f"a call of {client}", f"use Async{client}, or await asyncio.to_thread(...) with the call")

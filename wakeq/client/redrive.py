@@ -1,11 +1,11 @@
-"""Redrive: dead letters go back to the queues that they came from.
+"""redrive: moves dead letters back to the queues that they came from.
 
-    redrive  -->  Request  -->  whoever carries it out  -->  what the reply said  -->  ...  -->  Redriven
+    redrive  -->  Request  -->  Client or AsyncClient sends it  -->  its result  -->  ...  -->  Redriven
 
-One conversation for both clients.  A message leaves the dead-letter queue in the same step in which it is published
-again, so that it is never in both and never in neither, whatever dies in between; what was only fetched comes back.
-Many are moved in one step, and each in a step of its own where that is refused.  It must end: only as many as were
-ready at the beginning are moved, for one that fails again becomes a dead letter once more.
+One conversation for both clients. A message leaves the dead-letter queue in the same step in which it is published
+again, so that no crash leaves it in both queues or in neither; a message that was only fetched is redelivered. Many
+messages are moved in one step; if that is refused, each is moved in a step of its own. A redrive must end: it moves
+only as many messages as were ready at the beginning, because one that fails again becomes a dead letter once more.
 """
 
 from collections.abc import Generator, Iterator, Mapping
@@ -13,32 +13,39 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from wakeq.client.core import requests
-from wakeq.client.core.requests import Ending, Request
+from wakeq.client.core.requests import NackOptions, Request
 from wakeq.client.message import Received
 from wakeq.protocol.errors import BadField, MessageNotFound, Refused, StaleLease, WakeqError
 from wakeq.protocol.wire.worker import codec as wire
 
 BATCH_MAX = 100
-STEP_BYTES_MAX = 64 * 1024  # of bodies in one step, but for one that is larger: lines are bounded too
-HELD_MAX = 10_000  # messages without an origin; then it ends
-DEAD_SUFFIX = ".dead"  # of the queue for the dead letters of another one, unless that says otherwise
+# The bodies moved in one step, except for a single larger one: the broker limits the length of a line.
+STEP_BYTES_MAX = 64 * 1024
+# A redrive ends when so many messages stay in the queue.
+STAYING_MAX = 10_000
+# Appended to the name of a queue, the default name of its dead-letter queue.
+DEAD_SUFFIX = ".dead"
 # As protocol/queue/dead_letters.py writes it; importing that here would load it into every program that publishes.
 ORIGIN = "wakeq-origin"
-OWN_PREFIX = "wakeq-"  # of the headers in which a dead letter says why it is one
-REDRIVEN = "wakeq-redriven"  # the header that counts how often a message was brought back
-GONE = (MessageNotFound.code, StaleLease.code)  # somebody else has taken it meanwhile
-UNTRIED = Ending(delay=0, error=None, failed=False, dead=False)
+# Headers with this prefix say why a message became a dead letter.
+BROKER_PREFIX = "wakeq-"
+# This header counts how often a message was redriven.
+REDRIVEN = "wakeq-redriven"
+# Another client has fetched or acknowledged the message meanwhile.
+GONE = (MessageNotFound.code, StaleLease.code)
+RELEASE = NackOptions(delay=0, error=None, failed=False, dead=False)
 
 T = TypeVar("T")
-Letter: TypeAlias = tuple[Received, str]  # and where to
+# A dead letter and the queue to move it to.
+Letter: TypeAlias = tuple[Received, str]
 Steps: TypeAlias = Generator[Request[Any], Any, T]
 
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """How many messages were moved, and how many stayed: they do not say where they came from, or a strange queue.
+    """How many messages were moved, and how many stayed because their origin is missing or not allowed.
 
-    `strangers` are the queues that were named and do not send their dead letters here.
+    `strangers` are the queues that letters name as their origin although they do not send their dead letters here.
     """
 
     done: int
@@ -47,70 +54,73 @@ class Redriven:
 
 
 def redrive(queue: str, count: int | None, to: str | None, *, anywhere: bool = False) -> Steps[Redriven]:
-    """Move up to `count` messages, or as many as are ready now, to where each came from, or all of them to `to`.
+    """Move up to `count` messages, or as many as are ready now, to their origins, or all of them to `to`.
 
-    Whoever may publish here may have written where a message came from.  So one that names a queue which does not send
-    its dead letters here stays, unless `anywhere` says that it may go.
+    Any client that may publish to `queue` can forge an origin. So a letter stays if the queue that it names does not
+    send its dead letters here, unless `anywhere` allows it.
     """
     if to == queue:
-        raise BadField(f"what is in {queue!r} cannot be redriven to {queue!r}; name another queue")
+        raise BadField(f"{queue!r} cannot be redriven to itself; name another queue")
     if count is not None and (type(count) is not int or count < 1):
         raise BadField(f"count is {count!r}; give a number of messages, or None for all that are ready")
     stats: Mapping[str, Any] = yield requests.stats(queue)
-    held: dict[str, Received] = {}
+    # Messages that were fetched and not moved.
+    staying: dict[str, Received] = {}
     origins = Origins(queue, to, anywhere=anywhere)
     try:
-        done = yield from _move(queue, min(stats["ready"], count or stats["ready"]), origins, held)
+        done = yield from _move(queue, min(stats["ready"], count or stats["ready"]), origins, staying)
     except WakeqError as error:
         try:
-            yield from _give_back(held)
-        except WakeqError:  # they come back after their timeout
-            error.add_note("what was fetched comes back after its timeout")
+            yield from _release(staying)
+        except WakeqError:
+            error.add_note("messages that were fetched are redelivered after their timeout")
         raise
-    yield from _give_back(held)
-    return Redriven(done, len(held), tuple(sorted(origins.strangers)))
+    yield from _release(staying)
+    return Redriven(done, len(staying), tuple(sorted(origins.strangers)))
 
 
 class Origins:
-    """Where messages go, and whether they may."""
+    """The queue to which each message goes back, if that is allowed."""
 
     def __init__(self, queue: str, to: str | None, *, anywhere: bool) -> None:
         self._queue, self._to, self._anywhere = queue, to, anywhere
-        self._family: set[str] = set()
+        # Origins whose dead letters are sent to this queue.
+        self._members: set[str] = set()
         self.strangers: set[str] = set()
 
     def target_of(self, message: Received) -> Steps[str | None]:
-        """Where a message is to go; None: it stays."""
+        """Return the queue to move a message to, or None if it has to stay."""
         if self._to is not None:
             return self._to
         origin = message.headers.get(ORIGIN)
-        if origin is None or self._anywhere or origin in self._family:
+        if origin is None or self._anywhere or origin in self._members:
             return origin
         if origin not in self.strangers:
-            is_own = yield from self._sends_here(origin)
-            (self._family if is_own else self.strangers).add(origin)
-        return origin if origin in self._family else None
+            is_member = yield from self._sends_here(origin)
+            (self._members if is_member else self.strangers).add(origin)
+        return origin if origin in self._members else None
 
     def _sends_here(self, origin: str) -> Steps[bool]:
-        """Whether the dead letters of a queue come here."""
+        """Return whether a queue sends its dead letters here."""
         if origin + DEAD_SUFFIX == self._queue:
             return True
         try:
             stats: Mapping[str, Any] = yield requests.stats(origin)
-        except Refused:  # it is not there, or not ours to see
+        # The queue does not exist, or this client may not see it.
+        except Refused:
             return False
         return bool(stats["policies"]["dead_letter"] == self._queue)
 
 
-def _move(queue: str, room: int, origins: Origins, held: dict[str, Received]) -> Steps[int]:
-    """Fetch and move; whatever was fetched and not moved is in `held` at the end, and at every error."""
+def _move(queue: str, room: int, origins: Origins, staying: dict[str, Received]) -> Steps[int]:
+    """Fetch and move messages. At the end, and after an error, `staying` has those that were fetched and not moved."""
     done = 0
-    while room and len(held) < HELD_MAX:
+    while room and len(staying) < STAYING_MAX:
         batch: list[Received] = yield requests.fetch_many(queue, min(room, BATCH_MAX), 0, _received)
         if not batch:
             break
         room -= len(batch)
-        held |= {message.uid: message for message in batch}
+        staying |= {message.uid: message for message in batch}
         letters: list[Letter] = []
         for message in batch:
             target = yield from origins.target_of(message)
@@ -119,7 +129,7 @@ def _move(queue: str, room: int, origins: Origins, held: dict[str, Received]) ->
         for together in _in_steps(letters):
             done += yield from _move_together(together)
             for message, _ in together:
-                del held[message.uid]
+                del staying[message.uid]
     return done
 
 
@@ -138,32 +148,29 @@ def _in_steps(letters: list[Letter]) -> Iterator[list[Letter]]:
 
 
 def _move_together(letters: list[Letter]) -> Steps[int]:
-    """Move letters in one step; each in its own if that is refused, for one of them may be gone, or find no room."""
+    """Move letters in one step. If that is refused, move each in its own: one may be gone, or its queue full."""
     if len(letters) > 1:
         try:
             if (yield _moved(letters)):
                 return len(letters)
         except Refused:
-            pass  # whoever is to blame is refused again below
+            # The letter at fault is refused again below.
+            pass
     done = 0
     for letter in letters:
         done += yield _moved([letter])
     return done
 
 
-def _give_back(held: Mapping[str, Received]) -> Steps[None]:
-    """Only now: given back at once, they would be fetched again and again."""
-    for batch in _batches(list(held.values())):
-        yield requests.nack_many(batch, UNTRIED)
-
-
-def _batches(messages: list[Received]) -> Iterator[list[Received]]:
+def _release(staying: Mapping[str, Received]) -> Steps[None]:
+    """Release messages, at the very end: released earlier, they would be fetched again and again."""
+    messages = list(staying.values())
     for start in range(0, len(messages), BATCH_MAX):
-        yield messages[start : start + BATCH_MAX]
+        yield requests.nack_many(messages[start : start + BATCH_MAX], RELEASE)
 
 
 def _moved(letters: list[Letter]) -> Request[bool]:
-    """Acknowledge them here and publish them there, in one step.  False: one was gone, and nothing was done."""
+    """Acknowledge letters here and publish them there, in one step. False: one was gone, and nothing was done."""
 
     def read(reply: wire.Reply) -> bool:
         if isinstance(reply, wire.Nok) and reply.err in GONE:
@@ -185,11 +192,11 @@ def _followup(message: Received, target: str) -> wire.Followup:
 
 
 def _headers(message: Received) -> dict[str, str]:
-    """Its own headers, and how often it was brought back."""
-    own = {name: value for name, value in message.headers.items() if not name.startswith(OWN_PREFIX)}
+    """Return the headers that the publisher gave, and how often the message was redriven."""
+    own = {name: value for name, value in message.headers.items() if not name.startswith(BROKER_PREFIX)}
     before = message.headers.get(REDRIVEN, "")
     return own | {REDRIVEN: str(int(before) + 1 if before.isascii() and before.isdigit() else 1)}
 
 
 def _received(queue: str, one: wire.Msg | wire.Delivery) -> Received:
-    return Received(**requests.facts_of(queue, one))
+    return Received(**requests.delivered_fields(queue, one))

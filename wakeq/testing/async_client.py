@@ -20,7 +20,7 @@ from wakeq.testing.machine import Machine
 T = TypeVar("T")
 
 
-class AnsweredAtOnce(AsyncCaller):
+class ImmediateCaller(AsyncCaller):
     """An AsyncCaller with nothing to wait for: all of its methods are those of a Caller."""
 
     def __init__(self, caller: Caller) -> None:
@@ -53,4 +53,6 @@ class MemoryAsyncClient(AsyncClient):
 
     def __init__(self, machine: Machine) -> None:
         timeouts = Timeouts(CONNECT_TIMEOUT_S, ANSWER_TIMEOUT_S, RECONNECT_FOR_S)
-        self._caller = AnsweredAtOnce(Caller(ADDRESS, timeouts, lambda address: MemoryConnection(machine), waits=False))
+        self._caller = ImmediateCaller(
+            Caller(ADDRESS, timeouts, lambda address: MemoryConnection(machine), waits=False)
+        )

@@ -74,7 +74,7 @@ class Broker(MemoryClient):
         """Run the handlers of the adopted workers for everything that is due now, and what that brings along.
 
         They run one after the other in this thread, and end as in a worker: acknowledged, tried again, snoozed or
-        dead.  Returns how many deliveries there were; what is due later waits for `advance`.
+        dead.  FinishedJobs how many deliveries there were; what is due later waits for `advance`.
         """
         from wakeq.testing.work import work  # a test without workers does not pay for them
 

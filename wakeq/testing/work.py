@@ -1,6 +1,6 @@
 """work: runs the handlers of tasks for everything that is due now, one after the other.
 
-    client --messages--> call, call_async --> Verdict --> Settling --> client
+    client --messages--> call, call_async --> Outcome --> OutcomeReporter --> client
 
 A handler is called and its message settled by the worker's own code; what is missing is only its threads: plain
 handlers run in the thread that calls (another one if a loop runs there), coroutines on a loop of this call's own.  It
@@ -18,16 +18,16 @@ from wakeq.client.core.requests import Settled
 from wakeq.client.message import Message, Then
 from wakeq.protocol.errors import QueueNotFound
 from wakeq.testing.loops import outside_of_loop
-from wakeq.worker.engine.settling import Settling
+from wakeq.worker.engine.outcome_reporter import OutcomeReporter
+from wakeq.worker.outcome import Outcome
 from wakeq.worker.pools.call import call, call_async
 from wakeq.worker.task import Task
-from wakeq.worker.verdict import Verdict
 
 DELIVERIES_MAX = 10_000  # in one call; more is a task that never comes to rest
 
 
-class Awaited:
-    """A blocking client for Settling, which awaits: here every answer is there at once."""
+class AsyncAdapter:
+    """A blocking client for OutcomeReporter, which awaits: here every answer is there at once."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -59,8 +59,8 @@ def work(client: Client, tasks: Sequence[Task[..., Any]]) -> int:
 
 
 def _work(client: Client, tasks: Sequence[Task[..., Any]]) -> int:
-    settling = Settling(Awaited(client))
-    settling.give_up()  # a broker that is down is not asked again: nobody else could bring it back meanwhile
+    reporter = OutcomeReporter(AsyncAdapter(client))
+    reporter.give_up()  # a broker that is down is not asked again: nobody else could bring it back meanwhile
     deliveries = idle = 0
     turns = cycle(tasks)  # of the queues, as in a worker
     with asyncio.Runner() as runner:
@@ -73,10 +73,10 @@ def _work(client: Client, tasks: Sequence[Task[..., Any]]) -> int:
             idle, deliveries = 0, deliveries + 1
             assert deliveries <= DELIVERIES_MAX, _restless(message)
             if task.mode == "coroutine":
-                verdict = runner.run(call_async(task, message, _drawn))
+                outcome = runner.run(call_async(task, message, _drawn))
             else:
-                verdict = call(task, message, _drawn)
-            runner.run(_settle(settling, message, verdict))
+                outcome = call(task, message, _drawn)
+            runner.run(_settle(reporter, message, outcome))
     return deliveries
 
 
@@ -91,10 +91,10 @@ def _next(client: Client, queue: str) -> Message | None:
     return None
 
 
-async def _settle(settling: Settling, message: Message, verdict: Verdict) -> None:
-    settling.add(message, verdict)
-    settling.flush()
-    while not settling.idle:
+async def _settle(reporter: OutcomeReporter, message: Message, outcome: Outcome) -> None:
+    reporter.add(message, outcome)
+    reporter.flush()
+    while not reporter.idle:
         await asyncio.sleep(0)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, overload
 from wakeq.client.message import Body, Received
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.worker import codec as wire
-from wakeq.worker.verdict import DONE, Done
+from wakeq.worker.outcome import DONE, Done
 
 if TYPE_CHECKING:
     from wakeq.worker.task import Publisher
@@ -83,7 +83,7 @@ class Current:
         self._then.append(followup_of(target, args, kwargs))
 
     def done(self) -> Done:
-        """The verdict on a handler that returned."""
+        """The outcome on a handler that returned."""
         return Done(tuple(self._then)) if self._then else DONE
 
 

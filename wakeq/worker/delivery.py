@@ -1,6 +1,6 @@
 """What a handler gets of a delivery, and how one is made fit to be sent to another process.
 
-A delivery is a `Received` of the client, whoever brought it.  A handler never settles it: how it ends is a Verdict.
+A delivery is a `Received` of the client, whoever brought it.  A handler never settles it: how it ends is a Outcome.
 """
 
 from typing import Any, NoReturn
@@ -29,7 +29,7 @@ _NOT_YOURS = _NotYours()
 
 def message_of(delivery: Received) -> Message:
     """The message for a handler that takes it raw."""
-    return Message(**_facts(delivery), headers=delivery.headers, settler=_NOT_YOURS)
+    return Message(**_facts(delivery), headers=delivery.headers, client=_NOT_YOURS)
 
 
 def parcel_of(delivery: Received) -> Received:

@@ -24,7 +24,7 @@ def check_span(what: str, span_s: object) -> None:
         raise ValueError(f"{what} is {span_s!r}; it is a number of seconds, 0 to {SECONDS_MAX}")
 
 
-class Ending(Exception):
+class HandlerDecision(Exception):
     """Root of what a handler raises to say how its message ends.  Not a WakeqError: nothing went wrong in wakeq."""
 
     is_asked_for: ClassVar[bool] = True  # by the handler itself: what its log says is no warning
@@ -34,7 +34,7 @@ class Ending(Exception):
         super().__init__(self.reason)
 
 
-class Retry(Ending):
+class Retry(HandlerDecision):
     """Try again: as the policy of a task, for whatever the handler raises; raised, for this delivery.
 
     `max` is how many failures are followed by another try; the one after them makes a dead letter.  `delay` is how
@@ -101,7 +101,7 @@ class Retry(Ending):
 RETRY = Retry(max=20, backoff="exponential", delay=FIRST_DELAY_S)  # of a task that does not say: for nine hours
 
 
-class Snooze(Ending):
+class Snooze(HandlerDecision):
     """Not now: the message comes back after `seconds`, and this delivery is not counted as a failure."""
 
     def __init__(self, seconds: float, reason: object = "") -> None:
@@ -110,7 +110,7 @@ class Snooze(Ending):
         self.seconds = math.ceil(seconds)
 
 
-class Reject(Ending):
+class Reject(HandlerDecision):
     """Never: the message goes to the dead-letter queue at once, with this reason."""
 
     def __init__(self, reason: object) -> None:

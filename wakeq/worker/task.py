@@ -21,7 +21,7 @@ from wakeq.protocol.wire.worker import codec as wire
 from wakeq.protocol.wire.worker.commands import SECONDS_MAX, TIMEOUT_S_MIN
 from wakeq.worker import tracing
 from wakeq.worker.parameters import BadHandler, Parameters, name_of
-from wakeq.worker.publishers import in_thread
+from wakeq.worker.publish_threads import run_in_publish_thread
 from wakeq.worker.retry import Retry
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Publisher(Generic[P]):
 
         If it is cancelled the message may have been stored.
         """
-        return await in_thread(lambda: self.publish(*args, **kwargs))
+        return await run_in_publish_thread(lambda: self.publish(*args, **kwargs))
 
     async def publish_by(
         self, client: "AsyncClient", arguments: Mapping[str, Any], *, id: str, more_headers: Mapping[str, str]
@@ -140,7 +140,7 @@ class Publisher(Generic[P]):
 
     async def publish_many_async(self, calls: Iterable[Mapping[str, Any]]) -> list[str]:
         """The same for a coroutine, as publish_async."""
-        return await in_thread(lambda: self.publish_many(calls))
+        return await run_in_publish_thread(lambda: self.publish_many(calls))
 
     def _refuse_on_loop(self, method: str) -> None:
         """Also with an outbox that never waits: a test must not pass what stops a loop later."""

@@ -24,16 +24,16 @@ from wakeq.client.on_loop import refuse_on_loop
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.names import check_name
 from wakeq.worker.engine.engine import Engine
+from wakeq.worker.engine_thread import EngineThread
 from wakeq.worker.parameters import BadHandler
 from wakeq.worker.pools.coroutines import CoroutinePool
-from wakeq.worker.pools.pool import Pool, Returns
+from wakeq.worker.pools.pool import FinishedJobs, Pool
 from wakeq.worker.pools.threads import ThreadPool
-from wakeq.worker.publishing import Publishing
 from wakeq.worker.retry import RETRY, Retry
 from wakeq.worker.schedule.cron import read_moments
 from wakeq.worker.schedule.timetable import Schedule, Timetable
-from wakeq.worker.service import Service
-from wakeq.worker.stop import Signals, refuse_in_child
+from wakeq.worker.shared_client import SharedClient
+from wakeq.worker.signals import StopSignals, refuse_in_child
 from wakeq.worker.task import Mode, Outbox, Publisher, Task, check_settings, mode_of
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ class Worker:
         self._trace_parent = trace_parent
         self._token, self._tls = token, tls
         self._outbox: Outbox | None = None  # in place of a connection of our own
-        self._publishing = Publishing(self._connect)
-        self._service: Service | None = None
+        self._publishing = SharedClient(self._connect)
+        self._service: EngineThread | None = None
 
     # Tasks --------------------------------------------------------------------------------------------------
 
@@ -193,12 +193,12 @@ class Worker:
             refuse_in_child()
             service = self._prepare(drain=drain, limit=limit)  # first: then even the earliest signal finds it
             try:
-                with Signals(self._signalled) as signals:
+                with StopSignals(self._signalled) as signals:
                     service.launch()
                     left = signals.wait_for(service.ended)
             finally:
                 self._service = None
-                self._publishing.let_go()
+                self._publishing.close_when_unused()
         except WakeqError as error:
             print(f"wakeq: {error}", file=sys.stderr)
             sys.exit(error.exit_status)
@@ -227,7 +227,7 @@ class Worker:
         try:
             return service.wait()
         finally:
-            self._publishing.let_go()
+            self._publishing.close_when_unused()
 
     def __enter__(self) -> Self:
         self.start()
@@ -238,13 +238,13 @@ class Worker:
     ) -> None:
         self.stop()
 
-    def _prepare(self, *, drain: bool = False, limit: int | None = None) -> Service:
+    def _prepare(self, *, drain: bool = False, limit: int | None = None) -> EngineThread:
         """The service, not started; it is known before, so that a signal can stop it while it connects."""
         if self._service is not None:
             raise RuntimeError("this worker runs already")
         self.check()
         stays = not drain and limit is None
-        self._service = Service(
+        self._service = EngineThread(
             lambda: self._make_engine(drain=drain, limit=limit),
             grace_s=self._grace_s,
             timetable=Timetable(self.schedules) if self.schedules and stays else None,
@@ -279,7 +279,7 @@ class Worker:
         tasks = list(self.tasks.values())
         return Engine(make_client, self._make_pool, tasks, prefetch=self._prefetch, drain=drain, limit=limit)
 
-    def _make_pool(self, mode: Mode, returns: Returns) -> Pool:
+    def _make_pool(self, mode: Mode, returns: FinishedJobs) -> Pool:
         match mode:
             case "thread":
                 return ThreadPool(self.concurrency, returns)

@@ -14,7 +14,7 @@ import click
 from wakeq.cli.common import EXIT_NOTHING, Broker, json_option, queue_name
 from wakeq.cli.output import moment, plain, print_body, print_json, print_line, say
 from wakeq.client import Client, Message
-from wakeq.client.core.session import NotTheProtocol
+from wakeq.client.core.session import WrongProtocol
 from wakeq.client.core.timeouts import CONNECT_TIMEOUT_S
 from wakeq.protocol.errors import NOT_NOW, NoQuorum, QueueNotFound, WakeqError
 from wakeq.protocol.log.entries import PAUSE_MS_MAX
@@ -277,7 +277,7 @@ def _ping_until_it_serves(broker: Broker, wait_s: float) -> Pong:
         left_s = until_s - time.monotonic()
         try:
             return _ping(broker, within_s=min(CONNECT_TIMEOUT_S, max(ASK_AGAIN_S, left_s)))
-        except NotTheProtocol:
+        except WrongProtocol:
             raise  # it is another port
         except NOT_NOW:
             if left_s <= ASK_AGAIN_S:

@@ -53,7 +53,7 @@ def select(
     more: Mapping[str, Any] | None = None,
 ) -> None:
     """Do something to the messages that are meant, or show them."""
-    from wakeq.client.admin import selected
+    from wakeq.client.admin import apply_to_selected
 
     body: dict[str, Any] = {**(more or {}), "where": list(where)} | ({"rate": rate} if rate else {})
     if uids:
@@ -66,7 +66,7 @@ def select(
             say(f"nothing was done; {answer['matched']} of {answer['scanned']} messages examined match{behind}")
             return
         strangers: set[str] = set()
-        sums = selected(client, path, queue, body, limit=limit, strangers=strangers)
+        sums = apply_to_selected(client, path, queue, body, limit=limit, strangers=strangers)
     print_json({"queue": queue, **sums}) if as_json else click.echo(f"{word} {queue_name(queue)}: {sums['done']}")
     if strangers:
         say_strangers(queue, strangers)

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from wakeq.cli.worker.program import KILL_AFTER_S, Program
 from wakeq.client import Message
 from wakeq.worker import Reject, Retry, Snooze
-from wakeq.worker.retry import Ending
+from wakeq.worker.retry import HandlerDecision
 
 HEADER_PREFIX = "WAKEQ_HEADER_"
 TOKEN_VARIABLES = ("WAKEQ_TOKEN", "WAKEQ_TOKEN_FILE")  # of `wakeq work`: the work of others needs no right of its own
@@ -54,7 +54,7 @@ class Command:
 
     async def handle(self, message: Message) -> None:
         """Run it; return if it has succeeded, else raise what is to become of the message."""
-        ending: Ending | None
+        ending: HandlerDecision | None
         environment = environment_of(message, self._inherited, broker=self._broker)
         try:
             program = Program(self._arguments, body=message.body, environment=environment)
@@ -65,7 +65,7 @@ class Command:
         if ending is not None:
             raise ending
 
-    async def _end_of(self, program: Program, message: Message) -> Ending | None:
+    async def _end_of(self, program: Program, message: Message) -> HandlerDecision | None:
         """Wait until it has ended, or end it, and judge."""
         try:
             async with asyncio.timeout(self._max_run_s):
@@ -97,7 +97,7 @@ def environment_of(message: Message, inherited: Mapping[str, str], *, broker: st
     }
 
 
-def judge(status: int, last_line: str, policy: Retry | None, *, deliveries: int, drawn: float) -> Ending | None:
+def judge(status: int, last_line: str, policy: Retry | None, *, deliveries: int, drawn: float) -> HandlerDecision | None:
     """What an exit status says of the message, by the words of sysexits.h; negative: the signal that killed it.
 
     `drawn` is a random number of 0..1 for the jitter.

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from wakeq.worker.pools.parent import die_with
+from wakeq.worker.pools.parent_death import kill_with_parent
 
 KILL_AFTER_S = 5.0  # from SIGTERM
 PIPE_BYTES = 64 * 1024  # as much as a pipe holds, so that one read empties it
@@ -141,7 +141,7 @@ def _spawn(arguments: Sequence[str], body: bytes, environment: Mapping[str, str]
             env=environment,
             process_group=0,
             bufsize=0,
-            preexec_fn=partial(die_with, os.getpid()),  # one call of libc: it takes no lock that another thread has
+            preexec_fn=partial(kill_with_parent, os.getpid()),  # one call of libc: it takes no lock that another thread has
         )
 
 

@@ -16,7 +16,7 @@ from types import FrameType
 
 from wakeq.cli.output import say
 from wakeq.protocol.errors import BadSettings, NotInstalled
-from wakeq.worker.pools.parent import die_with
+from wakeq.worker.pools.parent_death import kill_with_parent
 
 try:
     from watchfiles import Change, watch
@@ -69,7 +69,7 @@ class Reloader:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         """Start the command: Ctrl-C comes to us alone, and it does not live on without us."""
-        return subprocess.Popen(self._command, process_group=0, preexec_fn=partial(die_with, os.getpid()))
+        return subprocess.Popen(self._command, process_group=0, preexec_fn=partial(kill_with_parent, os.getpid()))
 
     def _watch(self, process: "subprocess.Popen[bytes]") -> bool:
         """Return when a file has changed, or, with False, when the process has ended."""

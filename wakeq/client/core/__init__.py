@@ -1,1 +1,1 @@
-"""core: the client without a socket: what is said and heard (session.py), and where a broker is found (route.py)."""
+"""core: the client without a socket: the conversation with the broker (session.py) and where to connect (route.py)."""

@@ -1,9 +1,9 @@
-"""Encoding: what a program gives, as what the wire can carry: a value as JSON, a reason as text.
+"""Encoding: values of a program in the form that the wire carries: a value as JSON, a reason as text.
 
     value  -->  json_of  -->  bytes          a reason, perhaps an exception  -->  text_of_reason  -->  text
 
-Subclasses of what JSON can say are written as what they are made of, for that is what reads them: a frozen or a
-localised datetime is a datetime.  It must never raise anything but BadField, which names what cannot be written.
+A subclass of a type that JSON knows is written as that type, because readers expect that type: a frozen or a localised
+datetime becomes a datetime. No error but BadField leaves this file; it names the value that cannot be written.
 """
 
 from collections.abc import Mapping
@@ -18,46 +18,47 @@ from wakeq.protocol.wire.worker.commands import ERROR_CHARS_MAX
 
 
 def json_of(value: object) -> bytes:
-    """The value as JSON.  Raise BadField if it cannot be written."""
+    """Return the value as JSON, or raise BadField."""
     try:
         return _ENCODER.encode(value)
     except UnicodeEncodeError as error:
-        raise BadField(f"a text in it cannot be sent as UTF-8 ({error}); send bytes instead") from None
+        raise BadField(f"a text in the value cannot be sent as UTF-8 ({error}); send bytes instead") from None
     except RecursionError:
-        raise BadField("it is nested too deeply for JSON; does it hold itself?") from None
+        raise BadField("the value is nested too deeply for JSON; does it contain itself?") from None
     except (TypeError, ValueError, OverflowError) as error:
-        raise BadField(f"it cannot be written as JSON ({error})") from None
+        raise BadField(f"the value cannot be written as JSON ({error})") from None
 
 
-def same_json_of(value: object) -> bytes:
-    """The value as JSON that is the same in every process: mappings and sets in order.
+def canonical_json_of(value: object) -> bytes:
+    """Return JSON that is the same in every process: mappings and sets are sorted.
 
-    Raise BadField for a set that has none.
+    Raise BadField for a set that cannot be sorted.
     """
     try:
         return _ENCODER.encode(msgspec.to_builtins(value, enc_hook=_written_as, order="deterministic", str_keys=True))
     except (TypeError, RecursionError) as error:
-        raise BadField(f"it has no order that is the same everywhere ({error}); give a list, not a set") from None
+        raise BadField(f"the value has no order that is the same everywhere ({error}); use a list, not a set") from None
 
 
-def text_of_reason(what: object) -> str:
-    """Why something failed, as text that can be sent: half characters are spelt out, what is too long is cut."""
-    kind = type(what).__name__
+def text_of_reason(reason: object) -> str:
+    """Return why something failed as text that can be sent: lone surrogates are escaped, and long text is cut."""
+    kind = type(reason).__name__
     try:
-        said = str(what)
-    except Exception as error:  # it is the program's code that speaks here
-        said = f"(what it says cannot be had: {type(error).__name__})"
-    text = f"{kind}: {said}" if isinstance(what, BaseException) else said
+        text = str(reason)
+    except Exception as error:
+        # `__str__` is code of the program and may fail, too.
+        text = f"(its text is not available: {type(error).__name__})"
+    text = f"{kind}: {text}" if isinstance(reason, BaseException) else text
     return text[:ERROR_CHARS_MAX].encode("utf-8", "backslashreplace").decode()[:ERROR_CHARS_MAX]
 
 
 def plain_text(text: str) -> str:
-    """The characters of a text that may be of a subclass of str."""
+    """Return a plain str for an instance of str or a subclass."""
     return str.__str__(text)
 
 
 def _written_as(value: Any) -> Any:
-    """What stands in JSON for a value of a type that msgspec does not know."""
+    """Return the value that stands in JSON for a value of a type that msgspec does not know."""
     match value:
         case str():
             return plain_text(value)
@@ -67,7 +68,8 @@ def _written_as(value: Any) -> Any:
             return float.__float__(value)
         case bytes():
             return bytes(memoryview(value))
-        case date() | time():  # a datetime is a date too
+        # A datetime is a date, too.
+        case date() | time():
             return value.isoformat()
         case timedelta():
             return timedelta(value.days, value.seconds, value.microseconds)
@@ -78,8 +80,8 @@ def _written_as(value: Any) -> Any:
         case _:
             kind = type(value)
             raise BadField(
-                f"{kind.__module__}.{kind.__qualname__} cannot be written as JSON, or not as a key of it; "
-                "give what it is made of: text, numbers, lists and dicts"
+                f"{kind.__module__}.{kind.__qualname__} is not JSON-serializable, or not as a key; "
+                "pass text, numbers, lists and dicts instead"
             )
 
 

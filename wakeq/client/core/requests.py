@@ -1,9 +1,10 @@
-"""Requests: what every call of a client says, and how the broker's reply to it is read.
+"""Requests: the command that each call of a client sends, and how the broker's reply to it is read.
 
-    arguments  -->  Request(command, read)          reply  -->  read  -->  what the call returns
+    arguments  -->  Request(command, read)          reply  -->  read  -->  the result of the call
 
-Both clients stand on this, so that a call means the same in each.  Pure: it builds, reads, and raises BadField for
-what cannot be said, and the typed error of a refusal; it never waits and knows no connection.
+Both clients are built on this, so that a call means the same in each. Pure: it builds commands and reads replies. It
+raises BadField for arguments that cannot be sent and the typed error of a refusal. It never waits and knows no
+connection.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import msgspec
 
 from wakeq.client.core.encoding import plain_text, text_of_reason
-from wakeq.client.core.session import NotTheProtocol, error_of
+from wakeq.client.core.session import WrongProtocol, error_of
 from wakeq.client.message import Body, Reason, Received, Then, bytes_of_body
 from wakeq.protocol.errors import BadField, MessageNotFound, StaleLease
 from wakeq.protocol.wire.worker import codec as wire
@@ -22,13 +23,14 @@ T = TypeVar("T")
 AnyReply = TypeVar("AnyReply", bound=wire.Reply)
 AnyMessage = TypeVar("AnyMessage", bound=Received)
 
-SHOWN_CHARS_MAX = 60  # of a value that is quoted in an error
+# The length at which a value is cut when an error quotes it.
+SHOWN_CHARS_MAX = 60
 
 MessageMaker: TypeAlias = Callable[[str, "wire.Msg | wire.Delivery"], AnyMessage]
 
 
 class Request(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """A command, and the way to read its reply."""
+    """A command, and the function that reads its reply."""
 
     command: wire.Command
     read: Callable[[wire.Reply], T]
@@ -36,11 +38,13 @@ class Request(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What became of many messages, by uid.  True if all were as their holder believed."""
+    """The outcome for many messages, by uid. True if the broker accepted every one of them."""
 
     done: Sequence[str] = ()
-    unknown: Sequence[str] = ()  # gone already
-    stale: Sequence[str] = ()  # their leases were over: they came back, perhaps to others
+    # These messages no longer exist.
+    unknown: Sequence[str] = ()
+    # The leases of these messages had timed out; other workers may have them now.
+    stale: Sequence[str] = ()
 
     def __bool__(self) -> bool:
         return not self.unknown and not self.stale
@@ -49,8 +53,8 @@ class Settled:
 # Messages -------------------------------------------------------------------------------------------------
 
 
-class Options(msgspec.Struct, frozen=True, gc=False):
-    """How to publish; spans in whole seconds."""
+class PublishOptions(msgspec.Struct, frozen=True, gc=False):
+    """How to publish; durations are whole seconds."""
 
     delay: int
     timeout: int | None
@@ -60,7 +64,7 @@ class Options(msgspec.Struct, frozen=True, gc=False):
     id: str | None
 
     def fields(self) -> dict[str, Any]:
-        """As the fields of a command."""
+        """Return the options as fields of a command."""
         return {
             "delay": _seconds("delay", self.delay),
             "timeout": _seconds("timeout", self.timeout),
@@ -71,8 +75,8 @@ class Options(msgspec.Struct, frozen=True, gc=False):
         }
 
 
-class Ending(msgspec.Struct, frozen=True, gc=False):
-    """How messages are given back."""
+class NackOptions(msgspec.Struct, frozen=True, gc=False):
+    """How messages are returned to the queue."""
 
     delay: int | None
     error: Reason | None
@@ -81,27 +85,27 @@ class Ending(msgspec.Struct, frozen=True, gc=False):
     exhausted: bool = False
 
     def fields(self) -> dict[str, Any]:
-        """As the fields of a command."""
+        """Return the options as fields of a command."""
         delay = _seconds("delay", self.delay)
         error = None if self.error is None else text_of_reason(self.error)
-        said = {"delay": delay, "error": error, "failed": self.failed, "dead": self.dead}
-        return said | ({"exhausted": True} if self.exhausted else {})
+        fields = {"delay": delay, "error": error, "failed": self.failed, "dead": self.dead}
+        return fields | ({"exhausted": True} if self.exhausted else {})
 
 
-def publish(queue: str, body: Body, options: Options) -> Request[str]:
-    """One message; its uid comes back."""
+def publish(queue: str, body: Body, options: PublishOptions) -> Request[str]:
+    """Publish one message; the result is its uid."""
     text, encoding = _text_of(body)
     return Request(wire.Pub(qname=queue, message=text, enc=encoding, **options.fields()), _read_uid)
 
 
-def publish_many(queue: str, bodies: Sequence[Body], options: Options) -> Request[list[str]]:
-    """A batch; the uids come back in the same order."""
+def publish_many(queue: str, bodies: Sequence[Body], options: PublishOptions) -> Request[list[str]]:
+    """Publish a batch; the result is the list of uids, in the same order."""
     items = [body if type(body) is str else _item(body) for body in bodies]
     return Request(wire.Pub(qname=queue, messages=items, **options.fields()), _read_uids)
 
 
-def batch_of(bodies: Iterable[Body]) -> list[Body]:
-    """The bodies of a batch; one that stands for itself would be a batch of its letters."""
+def list_of_bodies(bodies: Iterable[Body]) -> list[Body]:
+    """Return the bodies of a batch. A single text is refused: iterating over it would publish its characters."""
     if isinstance(bodies, str | bytes | bytearray | memoryview | Mapping) or not isinstance(bodies, Iterable):
         raise BadField(f"{_shown(bodies)} is not a batch; give publish_many a list of bodies, or publish one body")
     return list(bodies)
@@ -110,7 +114,7 @@ def batch_of(bodies: Iterable[Body]) -> list[Body]:
 def fetch(
     queue: str, wait: float, make: MessageMaker[AnyMessage], timeout: int | None = None
 ) -> Request[AnyMessage | None]:
-    """The next message, or None."""
+    """Fetch the next message, or None."""
 
     def read(reply: wire.Reply) -> AnyMessage | None:
         if isinstance(reply, wire.Msg):
@@ -124,7 +128,7 @@ def fetch(
 def fetch_many(
     queue: str, count: int, wait: float, make: MessageMaker[AnyMessage], timeout: int | None = None
 ) -> Request[list[AnyMessage]]:
-    """Up to `count` messages."""
+    """Fetch up to `count` messages."""
 
     def read(reply: wire.Reply) -> list[AnyMessage]:
         if isinstance(reply, wire.Msgs):
@@ -135,9 +139,9 @@ def fetch_many(
     return Request(wire.Fet(qname=queue, count=count, wait=_wait(wait), timeout=_seconds("timeout", timeout)), read)
 
 
-def facts_of(queue: str, one: "wire.Msg | wire.Delivery") -> dict[str, Any]:
-    """What was delivered, as the fields of a message."""
-    facts: dict[str, Any] = {
+def delivered_fields(queue: str, one: "wire.Msg | wire.Delivery") -> dict[str, Any]:
+    """Return the fields of a Message for a delivery."""
+    fields: dict[str, Any] = {
         "queue": queue,
         "uid": one.uid,
         "body": wire.bytes_of(one),
@@ -147,39 +151,43 @@ def facts_of(queue: str, one: "wire.Msg | wire.Delivery") -> dict[str, Any]:
         "priority": one.priority,
     }
     if one.headers:
-        facts["headers"] = one.headers
-    return facts
+        fields["headers"] = one.headers
+    return fields
 
 
 def ack(queue: str, uids: Sequence[str], lease: str | None, then: Then) -> Request[bool]:
-    """Done with, and what follows from it."""
+    """Acknowledge messages, and publish `then` in the same step."""
     followups = [one if isinstance(one, wire.Followup) else _followup(one) for one in then] or None
-    return Request(wire.Ack(qname=queue, publish=followups, **_which(uids, lease)), _read_known)
+    return Request(wire.Ack(qname=queue, publish=followups, **_message_fields(uids, lease)), _read_known)
 
 
-def nack(queue: str, uids: Sequence[str], lease: str | None, ending: Ending) -> Request[bool]:
-    """Given back."""
-    return Request(wire.Nack(qname=queue, **ending.fields(), **_which(uids, lease)), _read_known)
+def nack(queue: str, uids: Sequence[str], lease: str | None, ending: NackOptions) -> Request[bool]:
+    """Return messages to the queue."""
+    return Request(wire.Nack(qname=queue, **ending.fields(), **_message_fields(uids, lease)), _read_known)
 
 
 def touch(queue: str, uids: Sequence[str], lease: str | None, timeout: int | None) -> Request[bool]:
-    """Kept for longer."""
-    return Request(wire.Touch(qname=queue, timeout=_seconds("timeout", timeout), **_which(uids, lease)), _read_known)
+    """Extend leases."""
+    return Request(
+        wire.Touch(qname=queue, timeout=_seconds("timeout", timeout), **_message_fields(uids, lease)), _read_known
+    )
 
 
 def ack_many(messages: Sequence[Received]) -> Request[Settled]:
-    """Done with, each by its own lease."""
-    return Request(wire.Ack(**_held(messages)), lambda reply: _read_settled(reply, messages))
+    """Acknowledge messages, each with its own lease."""
+    return Request(wire.Ack(**_leased_fields(messages)), lambda reply: _read_settled(reply, messages))
 
 
-def nack_many(messages: Sequence[Received], ending: Ending) -> Request[Settled]:
-    """Given back, each by its own lease."""
-    return Request(wire.Nack(**ending.fields(), **_held(messages)), lambda reply: _read_settled(reply, messages))
+def nack_many(messages: Sequence[Received], ending: NackOptions) -> Request[Settled]:
+    """Return messages to the queue, each with its own lease."""
+    return Request(
+        wire.Nack(**ending.fields(), **_leased_fields(messages)), lambda reply: _read_settled(reply, messages)
+    )
 
 
 def touch_many(messages: Sequence[Received], timeout: int | None) -> Request[Settled]:
-    """Kept for longer, each by its own lease."""
-    command = wire.Touch(timeout=_seconds("timeout", timeout), **_held(messages))
+    """Extend leases, each with its own token."""
+    command = wire.Touch(timeout=_seconds("timeout", timeout), **_leased_fields(messages))
     return Request(command, lambda reply: _read_settled(reply, messages))
 
 
@@ -187,75 +195,75 @@ def touch_many(messages: Sequence[Received], timeout: int | None) -> Request[Set
 
 
 def subscribe(queue: str) -> Request[None]:
-    """Join those who work on a queue."""
-    return Request(wire.Sub(qname=queue), _done(wire.Oksub))
+    """Subscribe to a queue."""
+    return Request(wire.Sub(qname=queue), _accept(wire.Oksub))
 
 
 def unsubscribe(queue: str) -> Request[None]:
-    """Leave them."""
-    return Request(wire.Uns(qname=queue), _done(wire.Okuns))
+    """End the subscription."""
+    return Request(wire.Uns(qname=queue), _accept(wire.Okuns))
 
 
 def sleep(queue: str) -> Request[None]:
-    """Be woken when there is something."""
-    return Request(wire.Islp(qname=queue, wake="ready"), _done(wire.Okslp))
+    """Ask to be woken when the queue has a message."""
+    return Request(wire.Islp(qname=queue, wake="ready"), _accept(wire.Okslp))
 
 
 # Queues ---------------------------------------------------------------------------------------------------
 
 
 def queues(prefix: str) -> Request[list[dict[str, Any]]]:
-    """Which queues there are."""
+    """List the queues."""
     return Request(wire.List(prefix=prefix), lambda reply: expect(reply, wire.Queues).queues)
 
 
 def stats(queue: str | None) -> Request[dict[str, Any]]:
-    """Counts and policies."""
+    """Get the counts and policies of a queue, or the figures of the node."""
     return Request(wire.Stats(qname=queue), lambda reply: expect(reply, wire.StatsReply).stats)
 
 
 def cluster(do: str, node: int | None, address: str) -> Request[dict[str, Any]]:
-    """What an operator asks of the cluster."""
-    command = wire.Cluster(do=do, node=node, address=address)  # type: ignore[arg-type]  # the broker knows the words
+    """Show or change the cluster."""
+    command = wire.Cluster(do=do, node=node, address=address)  # type: ignore[arg-type]  # the broker checks it
     return Request(command, lambda reply: expect(reply, wire.ClusterReply).cluster)
 
 
 def peek(queue: str, count: int, state: str) -> Request[list[dict[str, Any]]]:
-    """What is in a queue."""
-    command = wire.Peek(qname=queue, count=count, state=state)  # type: ignore[arg-type]  # the broker knows the states
+    """Look at messages without changing anything."""
+    command = wire.Peek(qname=queue, count=count, state=state)  # type: ignore[arg-type]  # the broker checks it
     return Request(command, lambda reply: expect(reply, wire.Peeked).messages)
 
 
 def create_queue(queue: str, policies: dict[str, Any]) -> Request[None]:
-    """A new queue."""
-    return Request(wire.Create(qname=queue, **_policies(policies)), _done(wire.Okcreate))
+    """Create a queue."""
+    return Request(wire.Create(qname=queue, **_policies(policies)), _accept(wire.Okcreate))
 
 
 def update_queue(queue: str, policies: dict[str, Any]) -> Request[None]:
-    """Other policies."""
-    return Request(wire.Update(qname=queue, **_policies(policies)), _done(wire.Okupdate))
+    """Change policies of a queue."""
+    return Request(wire.Update(qname=queue, **_policies(policies)), _accept(wire.Okupdate))
 
 
 def delete_queue(queue: str) -> Request[None]:
-    """No such queue any more."""
-    return Request(wire.Drop(qname=queue), _done(wire.Okdrop))
+    """Delete a queue and its messages."""
+    return Request(wire.Drop(qname=queue), _accept(wire.Okdrop))
 
 
 def purge(queue: str) -> Request[int]:
-    """No messages any more; how many there were comes back."""
+    """Delete all messages of a queue; the result is their number."""
     return Request(wire.Purge(qname=queue), lambda reply: expect(reply, wire.Purged).count)
 
 
 def ping() -> Request[None]:
-    """A sign of life."""
-    return Request(wire.Ping(), _done(wire.Pong))
+    """Ask for a sign of life."""
+    return Request(wire.Ping(), _accept(wire.Pong))
 
 
 # Arguments ------------------------------------------------------------------------------------------------
 
 
 def _seconds(name: str, span: float | None) -> int | None:
-    """A span that the broker counts in whole seconds."""
+    """Return a duration that the broker counts in whole seconds."""
     if span is None or type(span) is int:
         return span
     if isinstance(span, float) and span.is_integer():
@@ -264,33 +272,28 @@ def _seconds(name: str, span: float | None) -> int | None:
 
 
 def _wait(span: float) -> float:
-    """A span that may have a fraction."""
+    """Return a duration that may have a fraction."""
     if isinstance(span, int | float) and 0 <= span < float("inf"):
         return float(span)
     raise BadField(f"wait is {span!r}; give seconds, 0 or more (at most an hour at a time)")
 
 
 def _headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Names and values, all of them text that can be sent."""
+    """Return headers whose names and values are text that can be sent."""
     for name, value in headers.items():
         for text in (name, value):
             if not isinstance(text, str):
                 kind = type(text).__name__
                 raise BadField(f"header {_shown(name)}: {_shown(text)} is {kind}, and headers are text: give a str")
-            if not text.isascii():
-                _check_utf8(name, text)
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise BadField(f"header {name!r} cannot be sent as UTF-8 ({error}); encode it first") from None
     return {plain_text(name): plain_text(value) for name, value in headers.items()}
 
 
-def _check_utf8(name: str, text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise BadField(f"header {name!r} cannot be sent as UTF-8 ({error}); encode it first") from None
-
-
 def _shown(value: object) -> str:
-    """A value as an error quotes it."""
+    """Return a value as an error quotes it."""
     text = repr(value)
     return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}..."
 
@@ -312,12 +315,12 @@ def _followup(pair: tuple[str, Body]) -> wire.Followup:
     return wire.Followup(qname=queue, message=text, enc=encoding)
 
 
-def _which(uids: Sequence[str], lease: str | None) -> dict[str, Any]:
-    """The fields that name messages: one, with its lease, or many."""
+def _message_fields(uids: Sequence[str], lease: str | None) -> dict[str, Any]:
+    """Return the fields that name messages: one with its lease, or several."""
     if not uids:
         raise BadField("no uid; name at least one message")
-    if odd := next((uid for uid in uids if not isinstance(uid, str)), None):
-        raise BadField(f"{_shown(odd)} is not a uid; give the text that publish returned, or message.uid")
+    if wrong := next((uid for uid in uids if not isinstance(uid, str)), None):
+        raise BadField(f"{_shown(wrong)} is not a uid; give the text that publish returned, or message.uid")
     if len(uids) == 1:
         return {"uid": uids[0], "lease": lease}
     if lease is not None:
@@ -325,10 +328,10 @@ def _which(uids: Sequence[str], lease: str | None) -> dict[str, Any]:
     return {"uids": list(uids)}
 
 
-def _held(messages: Sequence[Received]) -> dict[str, Any]:
-    """The fields that name messages in our hands, each with its lease."""
+def _leased_fields(messages: Sequence[Received]) -> dict[str, Any]:
+    """Return the fields that name leased messages, each with its lease."""
     if len({message.queue for message in messages}) != 1:
-        raise BadField("these messages are not of one queue; settle those of each queue together")
+        raise BadField("these messages are from several queues; make one call for each queue")
     return {
         "qname": messages[0].queue,
         "uids": [message.uid for message in messages],
@@ -337,7 +340,7 @@ def _held(messages: Sequence[Received]) -> dict[str, Any]:
 
 
 def _policies(policies: dict[str, Any]) -> dict[str, Any]:
-    """The policies as the command's fields."""
+    """Return policies as fields of a command."""
     known = set(wire.Policies.__struct_fields__) - {"qname", "cmd_id"}
     for name in policies:
         if name not in known:
@@ -354,17 +357,17 @@ def _policies(policies: dict[str, Any]) -> dict[str, Any]:
 
 
 def expect(reply: wire.Reply, kind: type[AnyReply]) -> AnyReply:
-    """The reply, which is of this kind; a refusal is raised as its error."""
+    """Return the reply if it is of this kind. Raise a refusal as its error."""
     if isinstance(reply, kind):
         return reply
     if isinstance(reply, wire.Nok):
         raise error_of(reply)
-    said, wanted = type(reply).__name__.lower(), kind.__name__.lower()
-    raise NotTheProtocol(f"the broker answered {said} where {wanted} was due; is it older than this client?")
+    received, expected = type(reply).__name__.lower(), kind.__name__.lower()
+    raise WrongProtocol(f"the broker answered {received} instead of {expected}; is it older than this client?")
 
 
-def _done(kind: type[AnyReply]) -> Callable[[wire.Reply], None]:
-    """A reply that says nothing but yes."""
+def _accept(kind: type[AnyReply]) -> Callable[[wire.Reply], None]:
+    """Return a reader for a reply that carries nothing but its kind."""
 
     def read(reply: wire.Reply) -> None:
         expect(reply, kind)
@@ -375,7 +378,7 @@ def _done(kind: type[AnyReply]) -> Callable[[wire.Reply], None]:
 def _read_uid(reply: wire.Reply) -> str:
     uid = expect(reply, wire.Ok).uid
     if uid is None:
-        raise NotTheProtocol("the broker published a message and gave no uid; is it older than this client?")
+        raise WrongProtocol("the broker published a message and gave no uid; is it older than this client?")
     return uid
 
 
@@ -384,17 +387,18 @@ def _read_uids(reply: wire.Reply) -> list[str]:
 
 
 def _read_known(reply: wire.Reply) -> bool:
-    """Whether the broker knew every message."""
+    """Return whether the broker knew every message."""
     if isinstance(reply, (wire.Okack, wire.Oknack, wire.Oktouch)):
         return reply.known and not reply.unknown
-    if isinstance(reply, wire.Nok) and reply.err == MessageNotFound.code:  # with follow-ups: nothing was done
+    # An ACK with follow-ups is refused as a whole, and nothing was done.
+    if isinstance(reply, wire.Nok) and reply.err == MessageNotFound.code:
         return False
     expect(reply, wire.Okack)
     return True
 
 
 def _read_settled(reply: wire.Reply, messages: Sequence[Received]) -> Settled:
-    """Which of them were done, unknown or stale."""
+    """Return which messages were done, unknown or stale."""
     unknown = getattr(reply, "unknown", None) or ()
     if isinstance(reply, wire.Nok) and reply.err == StaleLease.code and reply.stale:
         return Settled(reply.uids or (), unknown, reply.stale)

@@ -1,30 +1,31 @@
-"""Route: at which address to look for the broker next, and after which pause.
+"""Route: which address to connect to next, and after which pause.
 
-The addresses that the user gave, in turn, and before them the one that a node named as its leader.  It remembers
-what became of each, so that in the end the error lists what was tried.  It opens no connection and waits for nothing.
+The leader that a node has named comes first, then the addresses that the user gave, in turn. The route remembers what
+happened at each address, so that the final error lists all attempts. It opens no connection and waits for nothing.
 """
 
 import logging
 import os
 
-from wakeq.client.core.patience import Patience
-from wakeq.client.core.session import NotReady, Silent
+from wakeq.client.core.backoff import ReconnectBackoff
+from wakeq.client.core.session import NotReady, PeerSilent
 from wakeq.protocol.errors import BadSettings, BrokerUnreachable, NotLeader, WakeqError
 
 PORT = 2601
-SILENT_LAST_S = 3.0  # an address that fell silent is left out for so long: by then the others know who leads
+# A silent address is skipped for this long: by then the other nodes know who leads.
+SILENT_LAST_S = 3.0
 DEFAULT_ADDRESS = f"127.0.0.1:{PORT}"
 
 logger = logging.getLogger("wakeq.client")
 
 
 def default_address() -> str:
-    """Where the broker is if nobody says: WAKEQ_BROKER, or the usual port of this machine."""
+    """Return the address for a client that was given none: WAKEQ_BROKER, or the usual port of this machine."""
     return os.environ.get("WAKEQ_BROKER") or DEFAULT_ADDRESS
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """`host`, `host:port`, `[::1]:port` as host and port."""
+    """Return host and port of `host`, `host:port` or `[::1]:port`."""
     host, colon, port = address.rpartition(":")
     if not colon or address.endswith("]"):
         host, port = address, str(PORT)
@@ -35,116 +36,131 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 def _is_host(host: str) -> bool:
-    """Whether this can be asked for at all; each way to connect would say in words of its own that it cannot."""
+    """Return whether a host can be looked up at all. Without this check each kind of client would fail differently."""
     try:
         return host.encode("idna") != b"" and "/" not in host
     except UnicodeError:
         return False
 
 
-class Elsewhere(NotLeader):
-    """This node does not serve; `leader` does, if it is known."""
+class Redirect(NotLeader):
+    """The node does not serve clients; the node at `leader` does, if that is known."""
 
     leader: str | None = None
 
 
-def elsewhere(address: str, leader: str | None) -> Elsewhere:
-    """The error for a node that sends its clients away."""
-    error = Elsewhere(f"{address} does not lead" + (f", {leader} does" if leader else " and knows of no leader"))
+def redirect(address: str, leader: str | None) -> Redirect:
+    """Return the error for a node that sends its clients away."""
+    error = Redirect(f"{address} does not lead" + (f", {leader} does" if leader else " and knows of no leader"))
     error.leader = leader if leader and _is_address(leader) else None
     return error
 
 
 class Route:
-    """Where to go: to the leader if one was named, else to the next address of the list.
+    """The next address to connect to.
 
-    Nobody is waited for until a broker was found, which may have said that it is not ready; from then on for
-    `reconnect_for_s`.
+    Until a broker was reached, every address is tried once. From then on attempts go on for `reconnect_for_s` after a
+    loss. A broker that answers that it is not ready was reached, too.
     """
 
     def __init__(self, addresses: str, *, reconnect_for_s: float) -> None:
-        """Take `HOST:PORT`, or several of them with commas between."""
+        """`addresses` is `HOST:PORT`, or several separated by commas."""
         if not isinstance(addresses, str):
             raise BadSettings(f"{addresses!r} is not the address of a broker; write HOST:PORT, like {DEFAULT_ADDRESS}")
         self._addresses = [_with_port(address.strip()) for address in addresses.split(",")]
         self._reconnect_for_s = reconnect_for_s
-        self._patience = Patience(0.0)
-        self._was_found = self._is_lost = False
-        self._must_tell = False  # of an outage that has begun and does not stand in the log yet
-        self._is_told = False  # that it is lost stands in the log, and that it is found again does not yet
-        self._place = 0
+        self._backoff = ReconnectBackoff(0.0)
+        # A broker has greeted this client, or answered that it is not ready.
+        self._was_reached = False
+        self._is_lost = False
+        # An outage has begun and was not logged yet.
+        self._must_log_outage = False
+        # The beginning of an outage was logged, its end was not.
+        self._is_outage_logged = False
+        self._index = 0
         self._leader: str | None = None
+        # What happened at each address in this round.
         self._tried: dict[str, WakeqError] = {}
         self._silent_until_s: dict[str, float] = {}
-        self._given_up: WakeqError | None = None  # the error with which the last attempts ended
+        # The error with which the last series of attempts ended.
+        self._final_error: WakeqError | None = None
 
     @property
     def address(self) -> str:
-        """Where to connect to now."""
-        return self._leader or self._addresses[self._place % len(self._addresses)]
+        """The address to connect to now."""
+        return self._leader or self._addresses[self._index % len(self._addresses)]
 
     @property
     def has_others(self) -> bool:
         """Whether there is more than one node to ask."""
         return len(self._addresses) > 1
 
-    def found(self, now_s: float) -> None:
-        """A broker greeted us."""
-        self._begin_patience()
-        if self._is_told:
-            logger.warning("connected to %s again", self.address)  # as loud as the outage that it ends
-            self._is_told = False
+    def connected(self, now_s: float) -> None:
+        """Note that a broker at the current address has greeted this client."""
+        self._note_reached()
+        if self._is_outage_logged:
+            # The level is that of the outage, so that every log with its beginning also has its end.
+            logger.warning("connected to %s again", self.address)
+            self._is_outage_logged = False
         self._is_lost = False
         self._silent_until_s.pop(self.address, None)
-        self._patience.found(now_s)
+        self._backoff.connected(now_s)
 
-    def _begin_patience(self) -> None:
-        if not self._was_found:
-            self._was_found, self._patience = True, Patience(self._reconnect_for_s)
+    def _note_reached(self) -> None:
+        """Allow reconnecting for `reconnect_for_s` from the first broker on."""
+        if not self._was_reached:
+            self._was_reached, self._backoff = True, ReconnectBackoff(self._reconnect_for_s)
 
-    def renew(self) -> None:
-        """It was of use, or somebody asks once more after the patience had ended: begin anew."""
-        self._patience.renew()
+    def reset(self) -> None:
+        """Start anew: the connection was useful, or a caller asks again after all attempts had failed."""
+        self._backoff.reset()
         self._tried.clear()
 
     def lost(self, error: WakeqError, now_s: float) -> float:
-        """The connection ended: the seconds to wait before the next one.  Raise if there were enough attempts."""
+        """Note that the connection ended. Return the seconds to wait before the next attempt.
+
+        Raise an error that lists all attempts if the time for them is used up.
+        """
         self._is_lost = True
-        is_new = self._patience.begin(now_s)
-        self._must_tell |= is_new  # once for each outage, however many attempts it takes
-        # An error that has ended the attempts once is no news of the address: who asks again wants it to be dialled.
-        if isinstance(error, Elsewhere | Silent) and error is not self._given_up:
+        is_new_outage = self._backoff.lost(now_s)
+        # Each outage is logged once, however many attempts it takes.
+        self._must_log_outage |= is_new_outage
+        # An error that already ended a series of attempts says nothing new about the address: the caller that asks
+        # again wants the address to be dialled.
+        if isinstance(error, Redirect | PeerSilent) and error is not self._final_error:
             return self.failed(error, now_s)
-        self._tell(error)
+        self._log_outage(error)
         self._tried[self.address] = error
-        return 0.0 if is_new else self._pause_s(now_s)
+        return 0.0 if is_new_outage else self._next_pause_s(now_s)
 
     def failed(self, error: WakeqError, now_s: float) -> float:
-        """Nobody serves at this address, go to the next one: the seconds to wait before.  Raise as `lost` does."""
+        """Note that the current address does not serve, and go to the next one. Return and raise as `lost` does."""
         self._tried[self.address] = error
         if isinstance(error, NotReady):
-            self._begin_patience()
-        if isinstance(error, Silent) or isinstance(error.__cause__, TimeoutError):
+            self._note_reached()
+        if isinstance(error, PeerSilent) or isinstance(error.__cause__, TimeoutError):
             self._silent_until_s[self.address] = now_s + SILENT_LAST_S
-        leader = error.leader if isinstance(error, Elsewhere) else None
-        if leader is not None and self._is_silent(leader, now_s):  # whoever names it does not know yet
+        leader = error.leader if isinstance(error, Redirect) else None
+        # The node that names a silent leader does not know yet that the leader is silent.
+        if leader is not None and self._is_silent(leader, now_s):
             leader = None
         self._leader = leader
-        if leader is not None:  # who is sent on has lost nothing
-            return self._pause_s(now_s) if leader in self._tried else 0.0
-        self._tell(error)
-        if self._go_on(now_s):
+        # To be redirected is no outage, so nothing is logged.
+        if leader is not None:
+            return self._next_pause_s(now_s) if leader in self._tried else 0.0
+        self._log_outage(error)
+        if self._advance(now_s):
             return 0.0
-        self._place += 1
-        pause_s = self._pause_s(now_s)
+        self._index += 1
+        pause_s = self._next_pause_s(now_s)
         if self._is_silent(self.address, now_s):
-            self._go_on(now_s)
+            self._advance(now_s)
         return pause_s
 
-    def _go_on(self, now_s: float) -> bool:
-        """Go to the next address of this round; False if all but the silent ones had their turn."""
+    def _advance(self, now_s: float) -> bool:
+        """Go to the next address of this round. Return False if all but the silent ones were tried."""
         for _ in self._addresses:
-            self._place += 1
+            self._index += 1
             if self.address not in self._tried and not self._is_silent(self.address, now_s):
                 return True
         return False
@@ -152,37 +168,38 @@ class Route:
     def _is_silent(self, address: str, now_s: float) -> bool:
         return self._silent_until_s.get(address, now_s) > now_s
 
-    def _tell(self, error: WakeqError) -> None:
-        if self._must_tell:
+    def _log_outage(self, error: WakeqError) -> None:
+        if self._must_log_outage:
             logger.warning("%s; reconnecting", error)
-            self._must_tell, self._is_told = False, True
+            self._must_log_outage, self._is_outage_logged = False, True
 
-    def _pause_s(self, now_s: float) -> float:
-        """All had their turn; begin a new round after a pause."""
+    def _next_pause_s(self, now_s: float) -> float:
+        """End this round. Return the pause before the next one, or raise if there is no time for another round."""
         errors = list(self._tried.values())
-        is_election = any(isinstance(error, Elsewhere) and error.leader is None for error in errors)
-        pause_s = self._patience.pause_s(now_s, is_election=is_election)
+        is_election = any(isinstance(error, Redirect) and error.leader is None for error in errors)
+        pause_s = self._backoff.next_pause_s(now_s, is_election=is_election)
         self._tried.clear()
         if pause_s is not None:
             return pause_s
-        error = errors[0] if len(errors) == 1 else _of_all(errors)
+        error = errors[0] if len(errors) == 1 else _combined(errors)
         if self._is_lost:
-            logger.warning("no broker came back within %g s", self._reconnect_for_s)  # the error says the rest
-        self._given_up = error
+            # The error that is raised says the rest.
+            logger.warning("no broker came back within %g s", self._reconnect_for_s)
+        self._final_error = error
         raise error
 
 
-def _of_all(errors: list[WakeqError]) -> WakeqError:
-    """What happened at each address, and at the end what to try, if that is the same for all."""
+def _combined(errors: list[WakeqError]) -> WakeqError:
+    """Return one error that lists what happened at each address, with the advice last if all errors share it."""
     kind = NotLeader if any(isinstance(error, NotLeader) for error in errors) else BrokerUnreachable
     parts = [str(error).partition("; ") for error in errors]
     advice = {one for _, _, one in parts if one}
-    said = "; ".join([*(what for what, _, _ in parts), *advice] if len(advice) == 1 else map(str, errors))
-    return kind(f"no broker serves; tried {len(errors)} addresses: {said}")
+    text = "; ".join([*(problem for problem, _, _ in parts), *advice] if len(advice) == 1 else map(str, errors))
+    return kind(f"no broker serves; tried {len(errors)} addresses: {text}")
 
 
 def _with_port(address: str) -> str:
-    """The address as errors name it: whoever left the port out sees which one was tried."""
+    """Return the address with its port, so that errors show which port was tried."""
     host, port = parse_address(address)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -1,3 +1,3 @@
-"""The client of MoniQue over WebSocket: frames (websocket.py), what is said and heard (session.py), messages as
-programs use them (posts.py), where the server is (line.py), and who waits: a thread (blocking.py) or a task (aio.py).
+"""The client of MoniQue over WebSocket: frames (websocket.py), the conversation (session.py), messages as programs use
+them (posts.py), where and when to connect (connector.py), and the clients for threads (blocking.py) and tasks (aio.py).
 """

@@ -1,8 +1,8 @@
 """AsyncMoniqueClient: MoniQue for a program with an event loop.
 
-    await client.push(...), receive() --> Session --> frames, carried by one task of the client --> server
+    await client.push(...), receive() --> Session --> frames; one task of the client reads --> server
 
-Tasks share one client.  It says and hears what MoniqueClient does, by the same session and posts.
+Tasks share one client. Names, arguments and meanings are those of MoniqueClient; session and posts are the same.
 """
 
 import asyncio
@@ -12,14 +12,21 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from wakeq.client.connection import READ_BYTES, broken, closed_by_peer, configure_socket, unreachable
 from wakeq.client.core.route import parse_address
-from wakeq.client.core.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts, hung, was_closed
+from wakeq.client.core.timeouts import (
+    ANSWER_TIMEOUT_S,
+    CONNECT_TIMEOUT_S,
+    RECONNECT_FOR_S,
+    Timeouts,
+    client_closed,
+    no_answer,
+)
 from wakeq.client.credentials import Tls
 from wakeq.client.monique import posts
-from wakeq.client.monique.line import Line
+from wakeq.client.monique.connector import Connector
 from wakeq.client.monique.posts import CREATOR, Data, Post
 from wakeq.client.monique.session import DEFAULT_ADDRESS, INBOX_MAX, Answer, Pair, Session
-from wakeq.client.transport import READ_BYTES, broken, closed, guard, unreachable
 from wakeq.protocol.errors import Busy, Disconnected, WakeqError
 from wakeq.protocol.wire.monique.commands import Reply
 from wakeq.protocol.wire.monique.messages import Encoding
@@ -27,7 +34,7 @@ from wakeq.protocol.wire.monique.tags import Type
 
 
 class AsyncMoniqueClient:
-    """See the head of this file.  It connects again by itself; what others push meanwhile is lost."""
+    """A connection to a server; the client reconnects by itself. Messages pushed by others meanwhile are lost."""
 
     def __init__(
         self,
@@ -43,41 +50,45 @@ class AsyncMoniqueClient:
     ) -> None:
         """`address` is HOST:PORT, several with commas between, or ws://HOST:PORT/PATH.
 
-        `creator` is the name under which messages are made; `token` and `tls` are those of Client (wss:// is TLS too).
+        `creator` is the name that messages carry; `token` and `tls` are those of Client (wss:// is TLS, too).
         """
         self.creator = creator
         self._timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
-        self._line = Line(address, self._timeouts, token=token, tls=tls, cookies=cookies)
-        self._session = self._line.session
+        self._connector = Connector(address, self._timeouts, token=token, tls=tls, cookies=cookies)
+        self._session = self._connector.session
         self._futures: dict[int, asyncio.Future[Reply]] = {}
-        self._news = asyncio.Condition()
+        # Notified after each read.
+        self._received = asyncio.Condition()
         self._writer: asyncio.StreamWriter | None = None
-        self._carrier: asyncio.Task[None] | None = None
-        self._taken = asyncio.Event()  # from a full inbox
-        self._failure: WakeqError | None = None  # of the carrier
+        # Reads from the connection, and reconnects.
+        self._reader_task: asyncio.Task[None] | None = None
+        # The program has received a message from a full inbox.
+        self._inbox_drained = asyncio.Event()
+        # Why the reader task has ended.
+        self._failure: WakeqError | None = None
 
     @property
     def address(self) -> str:
-        """Where the server is."""
-        return self._line.address
+        """The address of the server."""
+        return self._connector.address
 
     async def connect(self) -> None:
-        """Have a connection, or raise BrokerUnreachable."""
+        """Connect, or raise BrokerUnreachable."""
         reader = await self._connect()
-        self._carrier = asyncio.create_task(self._carry(reader))
+        self._reader_task = asyncio.create_task(self._read_for_ever(reader))
 
     async def close(self) -> None:
-        """End the connection; who waits hears that it was closed."""
-        carrier, self._carrier = self._carrier, None
-        self._failure = self._failure or was_closed()
+        """Close the connection; calls that wait raise Closed."""
+        reader_task, self._reader_task = self._reader_task, None
+        self._failure = self._failure or client_closed()
         if self._writer is not None:
             with suppress(OSError):
                 self._writer.write(self._session.goodbye())
-        if carrier is not None:
-            carrier.cancel()
+        if reader_task is not None:
+            reader_task.cancel()
             with suppress(asyncio.CancelledError):
-                await carrier
-        self._hang_up()
+                await reader_task
+        self._drop()
         await self._fail(self._failure)
 
     async def __aenter__(self) -> Self:
@@ -89,31 +100,31 @@ class AsyncMoniqueClient:
     ) -> None:
         await self.close()
 
-    # --- what others say ---
+    # --- receiving ---
 
     async def subscribe(self, *pairs: Pair) -> None:
-        """Hear messages of these (spec, type); either may be "*".  In effect when this returns."""
+        """Receive messages of these (spec, type) from now on; either may be "*"."""
         await self._call(lambda session: session.subscribe(pairs))
 
     async def unsubscribe(self, *pairs: Pair) -> None:
-        """Take just these back."""
+        """End just these subscriptions."""
         await self._call(lambda session: session.unsubscribe(pairs))
 
     async def receive(self, timeout: float | None = None) -> Post | None:
-        """The next message; None if none came in so many seconds.  Without a number it waits."""
+        """Return the next message, or None after `timeout` seconds. Without a timeout, wait."""
         inbox = self._session.inbox
         await self._wait(lambda: bool(inbox), timeout)
         if not inbox:
             return None
-        self._taken.set()
+        self._inbox_drained.set()
         return inbox.popleft()
 
     async def listen(self, timeout: float | None = None) -> AsyncIterator[Post]:
-        """Messages as they come, until none came for so many seconds."""
+        """Iterate over messages, until none arrives for `timeout` seconds."""
         while (post := await self.receive(timeout)) is not None:
             yield post
 
-    # --- what we say ---
+    # --- sending ---
 
     async def push(
         self,
@@ -125,23 +136,23 @@ class AsyncMoniqueClient:
         pid: str = "",
         expires: float | None = None,
     ) -> Post:
-        """Send a new message; `expires` is after how many seconds nobody wants an answer.  Returns what was sent."""
+        """Send a new message and return it. After `expires` seconds an answer is not wanted any more."""
         post = posts.make(spec, data, type=type, encoding=encoding, pid=pid, creator=self.creator, expires_in_s=expires)
         await self.send(post)
         return post
 
     async def send(self, post: Post) -> None:
-        """Send a message that was made before.  If the connection breaks: OutcomeUnknown."""
+        """Send a message that was made before. If the connection breaks: OutcomeUnknown."""
         await self._call(lambda session: session.push(post))
 
     async def ask(
         self, spec: str, data: Data, *, encoding: Encoding = "JSON", timeout: float | None = None
     ) -> Post | None:
-        """Send a task and wait for its result, or the error instead; None if neither came in so many seconds."""
+        """Send a task and return its result, or the error instead; None if neither arrives within `timeout` seconds."""
         task = posts.make(spec, data, encoding=encoding, creator=self.creator, expires_in_s=timeout)
         awaited = self._session.awaited
         try:
-            await self._call(lambda session: session.await_answer(task))
+            await self._call(lambda session: session.expect_answer(task))
             await self.send(task)
             await self._wait(lambda: awaited[task.id] is not None, timeout)
         finally:
@@ -149,27 +160,27 @@ class AsyncMoniqueClient:
         return answer
 
     async def result(self, task: Post, data: Data, *, encoding: Encoding = "JSON") -> None:
-        """Answer a task."""
+        """Answer a task with a result."""
         await self.send(posts.result_of(task, data, encoding=encoding, creator=self.creator))
 
     async def error(self, task: Post, code: int, text: str) -> None:
-        """Answer a task with an error; 500 is the component's own, 502 the task's."""
+        """Answer a task with an error. Code 500 stands for an error of the component, 502 for one of the task."""
         await self.send(posts.error_of(task, code, text, creator=self.creator))
 
     async def ping(self) -> float:
-        """The seconds that an answer takes."""
+        """Return how many seconds an answer takes."""
         began_ns = time.perf_counter_ns()
         await self._call(lambda session: session.ping(time.time_ns()))
         return (time.perf_counter_ns() - began_ns) / 1e9
 
     # --- waiting ---
 
-    async def _call(self, say: Callable[[Session], int | None]) -> None:
-        """Say something, and wait until it is answered."""
-        self._look()
+    async def _call(self, send: Callable[[Session], int | None]) -> None:
+        """Send a command and wait for its answer."""
+        self._check()
         if self._session.is_full:
-            raise Busy(f"{INBOX_MAX} messages wait to be received; take them first")
-        ticket = say(self._session)
+            raise Busy(f"{INBOX_MAX} messages wait to be received; receive them first")
+        ticket = send(self._session)
         if ticket is None:
             return
         future = self._futures[ticket] = asyncio.get_running_loop().create_future()
@@ -178,43 +189,45 @@ class AsyncMoniqueClient:
             async with asyncio.timeout(self._timeouts.answer_s):
                 await future
         except TimeoutError:
-            raise hung(self.address, self._timeouts) from None
+            raise no_answer(self.address, self._timeouts) from None
         finally:
             if self._futures.pop(ticket, None) is not None and not future.done():
                 self._session.abandon(ticket)
 
     async def _wait(self, is_over: Callable[[], bool], timeout_s: float | None) -> None:
-        """Wait until it is over, or so many seconds have passed."""
+        """Wait until `is_over`, or until the timeout has passed."""
         if is_over():
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s), self._news:
+            async with asyncio.timeout(timeout_s), self._received:
                 while not is_over():
-                    self._look()
-                    await self._news.wait()
+                    self._check()
+                    await self._received.wait()
 
-    def _look(self) -> None:
-        """Raise if there is nobody who carries anything."""
+    def _check(self) -> None:
+        """Raise an error if no reader task runs."""
         if self._failure is not None:
             raise self._failure
-        if self._carrier is None:
+        if self._reader_task is None:
             raise Disconnected("not connected; use `async with`, or await connect() first")
 
-    # --- carrying ---
+    # --- the reader task ---
 
-    async def _carry(self, reader: asyncio.StreamReader) -> None:
-        """Take what comes, on one connection after the other, until none can be had."""
+    async def _read_for_ever(self, reader: asyncio.StreamReader) -> None:
+        """Read from one connection after the other, until no server can be reached."""
         try:
             while True:
                 try:
                     await self._read(reader)
                 except Disconnected as error:
-                    self._hang_up()
-                    self._settle(self._session.disconnected())
-                    await asyncio.sleep(self._line.lost(error))
+                    self._drop()
+                    self._deliver(self._session.disconnected())
+                    await asyncio.sleep(self._connector.lost(error))
                     reader = await self._connect()
         except Exception as error:
-            self._failure = error if isinstance(error, WakeqError) else Disconnected(f"a bug of this client: {error!r}")
+            self._failure = (
+                error if isinstance(error, WakeqError) else Disconnected(f"this client failed by a bug: {error!r}")
+            )
             await self._fail(self._failure)
             if self._failure is not error:
                 raise
@@ -222,15 +235,15 @@ class AsyncMoniqueClient:
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while True:
             if self._session.is_full:
-                self._taken.clear()
-                await self._taken.wait()
+                self._inbox_drained.clear()
+                await self._inbox_drained.wait()
                 continue
-            await self._hear(reader)
+            await self._receive(reader)
             self._flush()
-            async with self._news:
-                self._news.notify_all()
+            async with self._received:
+                self._received.notify_all()
 
-    def _settle(self, answers: list[Answer]) -> None:
+    def _deliver(self, answers: list[Answer]) -> None:
         for answer in answers:
             future = self._futures.get(answer.ticket)
             if future is None or future.done():
@@ -241,10 +254,10 @@ class AsyncMoniqueClient:
                 future.set_result(answer.outcome)
 
     async def _fail(self, error: WakeqError) -> None:
-        """Nobody will answer any more."""
-        self._settle(self._session.give_up(error))
-        async with self._news:
-            self._news.notify_all()
+        """Fail all calls that wait."""
+        self._deliver(self._session.fail_all(error))
+        async with self._received:
+            self._received.notify_all()
 
     def _flush(self) -> None:
         if self._writer is not None:
@@ -252,44 +265,46 @@ class AsyncMoniqueClient:
             if data:
                 self._writer.write(data)
 
-    def _hang_up(self) -> None:
+    def _drop(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
 
     async def _connect(self) -> asyncio.StreamReader:
-        """Have a connection whose server has agreed, or raise what became of all attempts."""
+        """Make a connection and finish the handshake, or raise an error that lists all attempts."""
         while True:
             try:
                 async with asyncio.timeout(self._timeouts.connect_s):
                     reader = await self._dial()
             except (WakeqError, TimeoutError) as error:
-                self._hang_up()
-                self._settle(self._session.disconnected())
-                await asyncio.sleep(self._line.failed(error))
+                self._drop()
+                self._deliver(self._session.disconnected())
+                await asyncio.sleep(self._connector.failed(error))
             else:
-                self._line.found()
+                self._connector.connected()
                 return reader
 
     async def _dial(self) -> asyncio.StreamReader:
         try:
-            reader, self._writer = await asyncio.open_connection(*parse_address(self.address), ssl=self._line.context)
+            reader, self._writer = await asyncio.open_connection(
+                *parse_address(self.address), ssl=self._connector.context
+            )
         except OSError as error:
             raise unreachable(self.address, error) from error
-        guard(self._writer.get_extra_info("socket"))
-        self._line.begin()
+        configure_socket(self._writer.get_extra_info("socket"))
+        self._connector.begin()
         self._flush()
         while not self._session.is_open:
-            await self._hear(reader)
+            await self._receive(reader)
         self._flush()
         return reader
 
-    async def _hear(self, reader: asyncio.StreamReader) -> None:
-        """Take what comes next."""
+    async def _receive(self, reader: asyncio.StreamReader) -> None:
+        """Read once from the socket and deliver the answers."""
         try:
             data = await reader.read(READ_BYTES)
         except OSError as error:
             raise broken(self.address, error) from error
         if not data:
-            raise closed(self.address)
-        self._settle(self._session.receive(data))
+            raise closed_by_peer(self.address)
+        self._deliver(self._session.receive(data))

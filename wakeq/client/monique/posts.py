@@ -1,8 +1,8 @@
-"""Posts: messages as a program makes and reads them.
+"""Posts: MoniQue messages as a program makes and reads them.
 
     spec, data, ... --> make --> Post --> tag and packed message          Post.json(), .id, .answers(task)
 
-A message is packed once.  What was received is unpacked only when somebody looks into it: it may be encrypted.
+A message is packed once. A received message is unpacked only when the program looks into it: it may be encrypted.
 """
 
 import secrets
@@ -28,7 +28,8 @@ from wakeq.protocol.wire.monique.messages import (
 from wakeq.protocol.wire.monique.tags import Tag, Type
 from wakeq.protocol.wire.monique.transfers import read_transfer
 
-Data: TypeAlias = object  # bytes as they are; anything else is encoded
+# Bytes are sent as they are; any other value is encoded.
+Data: TypeAlias = object
 
 CREATOR = "wakeq"
 
@@ -62,22 +63,22 @@ class Post(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def frames(self) -> tuple[bytes, bytes]:
-        """What is sent over ZeroMQ."""
+        """The two frames of the message over ZeroMQ."""
         return self.tag.text.encode(), self.packed
 
     def message(self) -> Message:
-        """The nine fields; raises BadMessage or BadEncoding if this is no such message."""
+        """Return the nine fields; raise BadMessage or BadEncoding if they cannot be read."""
         return decode_message(self.packed)
 
     @property
     def data(self) -> bytes:
-        """The content, as it is."""
+        """The content, not decoded."""
         return self.message().data
 
     def value(self) -> Any:
-        """The content, decoded as the message says; raises BadEncoding if it cannot be.
+        """Return the content, decoded by the encoding that the message names; raise BadEncoding if that fails.
 
-        Of MessagePack a timestamp is a msgpack.Timestamp, any other extension a msgspec.msgpack.Ext.
+        In MessagePack a timestamp becomes a msgpack.Timestamp, any other extension a msgspec.msgpack.Ext.
         """
         message = self.message()
         try:
@@ -86,12 +87,12 @@ class Post(msgspec.Struct, frozen=True, gc=False):
             raise BadEncoding(f"the data of {self.tag.text} cannot be read as {message.encoding}: {error}") from None
 
     def answers(self, task: Self) -> bool:
-        """Whether this is the result of a task, or the error that came instead: also that it was killed."""
+        """Return whether this is the result of a task or the error instead, also that the task was killed."""
         return self.pid == task.id and self.type in ("result", "error")
 
 
 def read_post(frames: Sequence[bytes]) -> Post:
-    """Return what came over ZeroMQ; raises BadTransfer or BadTag."""
+    """Read a message received over ZeroMQ; raise BadTransfer or BadTag."""
     transfer = read_transfer(frames)
     return Post(transfer.tag, transfer.message)
 
@@ -106,7 +107,7 @@ def make(
     creator: str = CREATOR,
     expires_in_s: float | None = None,
 ) -> Post:
-    """Return a new message, packed.  Raises BadMessage or BadField for what cannot be sent."""
+    """Return a new, packed message; raise BadMessage or BadField if it cannot be sent."""
     now_ms = time.time_ns() // 1_000_000
     message = Message(
         created_at_ms=now_ms,
@@ -128,7 +129,7 @@ def result_of(task: Post, data: Data, *, encoding: Encoding = "JSON", creator: s
 
 
 def error_of(task: Post, code: int, text: str, *, creator: str = CREATOR) -> Post:
-    """Return the error that stands in place of a result."""
+    """Return an error as the answer to a task."""
     return make(task.spec, error_data(ErrorCode(code), text), type="error", pid=task.id, creator=creator)
 
 
@@ -143,10 +144,11 @@ def encoded(data: Data, encoding: Encoding) -> bytes:
     try:
         return messagepack.encode(data)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise BadField(f"it cannot be written as MessagePack ({error})") from None
+        raise BadField(f"the data cannot be written as MessagePack ({error})") from None
 
 
 def _unpacked(data: bytes) -> Any:
-    from wakeq.protocol.wire import messagepack  # loaded only for who needs it
+    # Most programs send JSON and need not load this.
+    from wakeq.protocol.wire import messagepack
 
     return messagepack.decode(data)

@@ -1,3 +1,3 @@
-"""The client of the TaskFlux protocol: what is said and heard (requests.py), in which order and where (course.py), and
-who waits for it: a thread (blocking.py) or a task (aio.py).  It works with any server of the protocol.
+"""The client of the TaskFlux protocol: packets and answers (requests.py), their order and addresses (call_script.py),
+and the clients for threads (blocking.py) and tasks (aio.py). It works with any server of the protocol.
 """

@@ -1,4 +1,4 @@
-"""What a TaskFlux client hands to its user: plain data."""
+"""The results of a TaskFlux client: plain data."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from wakeq.protocol.errors import Refused, WakeqError
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What was taken from a queue.  Only servers of the dialect `csharp` tell the id."""
+    """A record from a queue. Only servers with the dialect `csharp` send its id."""
 
     key: int
     payload: bytes
@@ -16,7 +16,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
-    """One queue of a list: how many records, and its policies in the server's words."""
+    """One queue: the number of its records, and its policies in the server's words."""
 
     count: int
     policies: dict[str, str]
@@ -24,7 +24,7 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The nodes by their ids, and which of them leads and answered; None if nobody leads."""
+    """The addresses of the nodes by id, the id of the leader (None if there is none), and of the node that answered."""
 
     addresses: list[str]
     leader: int | None
@@ -32,9 +32,9 @@ class Cluster:
 
 
 class NotAllEnqueued(Refused):
-    """Some of many records were refused; the others are stored.  `refusals` has the error of each by its place."""
+    """Some of the records were refused; the others are stored. `refusals` maps the index of a record to its error."""
 
     def __init__(self, refusals: dict[int, WakeqError], count: int) -> None:
-        place, error = next(iter(refusals.items()))
-        super().__init__(f"{len(refusals)} of {count} records were not stored; the first was number {place}: {error}")
+        index, error = next(iter(refusals.items()))
+        super().__init__(f"{len(refusals)} of {count} records were not stored; the first was number {index}: {error}")
         self.refusals = refusals

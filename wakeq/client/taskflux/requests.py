@@ -1,8 +1,8 @@
-"""What a TaskFlux client says, and how it reads what comes back.
+"""Requests: the packets that a TaskFlux client sends, and how it reads the answers.
 
-    a call --> Request: packets to say --> answers, one by one, until it is over --> a result, or the error that it was
+    a call --> Request: packets to send --> answers, one by one, until it is over --> a result, or an error
 
-Pure.  A request is used once; whether the same may be said again after a lost connection, it knows.
+Pure. A request is used once. It states whether the same call may be sent again after a lost connection.
 """
 
 from abc import ABC, abstractmethod
@@ -29,8 +29,9 @@ from wakeq.protocol.wire.taskflux.dialects import Dialect
 
 T = TypeVar("T")
 
-TOGETHER_MAX = 512  # records that are said together, before their answers are looked at
-TOGETHER_BYTES_MAX = 1 << 20
+# The records of one batch, which is sent before its answers are read.
+BATCH_MAX = 512
+BATCH_BYTES_MAX = 1 << 20
 
 _ERRORS: dict[wire.ErrorCode, type[Refused]] = {
     wire.ErrorCode.BAD_NAME: BadName,
@@ -45,16 +46,16 @@ _ERRORS: dict[wire.ErrorCode, type[Refused]] = {
 }
 
 
-class Unexpected(Disconnected):
-    """The server says what no server says here; the stream is of no use any more."""
+class UnexpectedAnswer(Disconnected):
+    """The server sent an answer that makes no sense here; the stream cannot be trusted any more."""
 
 
 def refusal_of(answer: wire.Packet, queue: str, dialect: Dialect) -> WakeqError:
-    """Return the error for an answer that is not what was asked for."""
+    """Return the error for an answer that is not the one that the request expects."""
     name = f"queue {queue!r}"
     match answer:
-        case wire.BusinessError(details=details) if (told := _told(details)) is not None:
-            return told
+        case wire.BusinessError(details=details) if (refusal := _broker_refusal(details)) is not None:
+            return refusal
         case wire.BusinessError(code=code, details=details):
             text = details or code.name.lower().replace("_", " ")
             return _ERRORS.get(code, Refused)(f"{name}: {text}")
@@ -69,22 +70,26 @@ def refusal_of(answer: wire.Packet, queue: str, dialect: Dialect) -> WakeqError:
         case wire.ErrorResponse(code=number) if 0 < number < len(dialect.error_codes):
             return refusal_of(wire.BusinessError(dialect.error_codes[number]), queue, dialect)
         case wire.ErrorResponse(details=details):
-            return Unexpected(f"the server ended the conversation: {details or 'it gave no reason'}")
-    return Unexpected(f"the server answered {type(answer).__name__}, which makes no sense here; is the dialect right?")
+            return UnexpectedAnswer(f"the server ended the conversation: {details or 'it gave no reason'}")
+    return UnexpectedAnswer(
+        f"the server answered {type(answer).__name__}, which makes no sense here; is the dialect right?"
+    )
 
 
-def _told(details: str) -> Refused | None:
-    """Return the error of a broker that says what this protocol has no word for, as CODE: text."""
+def _broker_refusal(details: str) -> Refused | None:
+    """Return the error for details of the form `CODE: text`; brokers send these where TaskFlux has no code."""
     code, _, text = details.partition(": ")
     kind = BY_CODE.get(code)
     return None if kind is None else kind(text)
 
 
 class Request(ABC, Generic[T]):
-    """One thing to be said.  `moved` is where the server sent us, if it does not lead."""
+    """One request. `moved` is set if the server does not lead, and names the leader."""
 
-    may_repeat = True  # after a lost connection, when it may have been done already
-    wait_s = 0.0  # so long an answer may take longer than others
+    # The request may be sent again after a lost connection, although it may have been done already.
+    may_repeat = True
+    # How much longer than other answers this one may take.
+    wait_s = 0.0
 
     def __init__(self, queue: str, dialect: Dialect) -> None:
         self.queue = queue
@@ -93,19 +98,19 @@ class Request(ABC, Generic[T]):
 
     @abstractmethod
     def next_packets(self) -> Sequence[wire.Packet]:
-        """Return what is to be said now; nothing while answers are to be read first."""
+        """Return the packets to send now; none while answers have to be read first."""
 
     @abstractmethod
     def take(self, answer: wire.Packet) -> bool:
-        """Take the next answer; return whether it is over."""
+        """Read the next answer; return whether the request is over."""
 
     @abstractmethod
     def result(self) -> T:
-        """Return what it was for, or raise what it was refused by."""
+        """Return the result, or raise the refusal."""
 
 
-class Single(Request[T]):
-    """A packet with one answer."""
+class SingleRequest(Request[T]):
+    """One packet with one answer."""
 
     def __init__(
         self,
@@ -134,18 +139,17 @@ class Single(Request[T]):
         return True
 
     def result(self) -> T:
-        assert self._answer is not None, "it is over"
+        assert self._answer is not None, "the request is over"
         value = self._read(self._answer)
         if value is None:
             raise refusal_of(self._answer, self.queue, self.dialect)
         return value
 
 
-class Enqueues(Request[None]):
-    """Records for one queue, each with its Ack right behind it.
+class EnqueueRequest(Request[None]):
+    """Records for one queue, each followed by its Ack.
 
-    `places` are those of `records` to be said, `refusals` what is known of others: when the server leads no longer, the
-    rest is said again elsewhere.
+    When the server stops leading, the remaining records are sent to another server.
     """
 
     may_repeat = False
@@ -153,29 +157,34 @@ class Enqueues(Request[None]):
     def __init__(self, queue: str, records: Sequence[tuple[int, bytes]], dialect: Dialect) -> None:
         super().__init__(queue, dialect)
         self._records = records
+        # The indexes of the records to send.
         self._places: Sequence[int] = range(len(records))
-        self._said = self._answered = 0  # of these
-        self._is_accepted = False  # the Enqueue of the next record to be answered
+        # How many of `_places` were sent, and how many of these were answered.
+        self._sent = 0
+        self._answered = 0
+        # The server has accepted the Enqueue of the next record and not answered its Ack.
+        self._is_accepted = False
+        # Records that were refused because the server does not lead.
         self._not_led: list[int] = []
         self._refusals: dict[int, WakeqError] = {}
 
-    def rest(self) -> "Enqueues":
-        """Return what is to be said to another server."""
-        rest = Enqueues(self.queue, self._records, self.dialect)
-        rest._places, rest._refusals = [*self._not_led, *self._places[self._said :]], self._refusals
+    def rest(self) -> "EnqueueRequest":
+        """Return a request for another server, with the records that are not stored."""
+        rest = EnqueueRequest(self.queue, self._records, self.dialect)
+        rest._places, rest._refusals = [*self._not_led, *self._places[self._sent :]], self._refusals
         return rest
 
     def next_packets(self) -> Sequence[wire.Packet]:
-        """Keep up to two batches under way, so that neither side waits for the other."""
-        if self._said - self._answered > TOGETHER_MAX // 2 or self.moved is not None:
+        """Keep up to two batches outstanding, so that neither side waits for the other."""
+        if self._sent - self._answered > BATCH_MAX // 2 or self.moved is not None:
             return []
         packets: list[wire.Packet] = []
         size = 0
-        while self._said < len(self._places) and len(packets) < 2 * TOGETHER_MAX and size < TOGETHER_BYTES_MAX:
-            key, payload = self._records[self._places[self._said]]
+        while self._sent < len(self._places) and len(packets) < 2 * BATCH_MAX and size < BATCH_BYTES_MAX:
+            key, payload = self._records[self._places[self._sent]]
             packets += (wire.Enqueue(self.queue, key, payload), wire.ACK)
             size += len(payload)
-            self._said += 1
+            self._sent += 1
         return packets
 
     def take(self, answer: wire.Packet) -> bool:
@@ -193,7 +202,7 @@ class Enqueues(Request[None]):
                 raise error
             self._refusals[place] = error
         self._answered += 1
-        return self._answered == (self._said if self.moved is not None else len(self._places))
+        return self._answered == (self._sent if self.moved is not None else len(self._places))
 
     def result(self) -> None:
         if self._refusals and len(self._records) == 1:
@@ -202,13 +211,13 @@ class Enqueues(Request[None]):
             raise NotAllEnqueued(self._refusals, len(self._records))
 
 
-def done(answer: wire.Packet) -> bool | None:
+def is_ok(answer: wire.Packet) -> bool | None:
     """Read an Ok."""
     return True if isinstance(answer, wire.Ok) else None
 
 
-def taken(answer: wire.Packet) -> Record | bool | None:
-    """Read what a Dequeue brought; False is nothing."""
+def record_in(answer: wire.Packet) -> Record | bool | None:
+    """Read the answer to a Dequeue; False if there was no record."""
     match answer:
         case wire.Record(key=key, payload=payload, id=number):
             return Record(key, payload, number)
@@ -230,26 +239,26 @@ def queues_in(answer: wire.Packet) -> dict[str, QueueInfo] | None:
 
 
 def cluster_in(answer: wire.Packet) -> Cluster | None:
-    """Read who there is."""
+    """Read the nodes of a cluster."""
     if not isinstance(answer, wire.ClusterMetadataResponse):
         return None
     leader = None if answer.leader == wire.UNKNOWN_NODE else answer.leader
     return Cluster(list(answer.addresses), leader, answer.responder)
 
 
-class Greeting(Request[None]):
-    """The handshake: both packets at once."""
+class Handshake(Request[None]):
+    """Both packets of the handshake, sent together."""
 
     def __init__(self, dialect: Dialect, token: str | None = None) -> None:
         super().__init__("", dialect)
         self._token = token
-        self._said = False
+        self._is_sent = False
         self._answers: list[wire.Packet] = []
 
     def next_packets(self) -> Sequence[wire.Packet]:
-        if self._said:
+        if self._is_sent:
             return []
-        self._said = True
+        self._is_sent = True
         authorization = wire.AuthorizationRequest()
         if self._token is not None:
             authorization = wire.AuthorizationRequest(wire.METHOD_TOKEN, self._token)
@@ -264,5 +273,5 @@ class Greeting(Request[None]):
         if not getattr(last, "success", False):
             reason = getattr(last, "reason", "") or f"it answered {type(last).__name__}"
             if isinstance(last, wire.AuthorizationResponse):
-                raise Unauthorized(f"the server refuses us: {reason}")
-            raise Unexpected(f"the server refuses us: {reason}")
+                raise Unauthorized(f"the server refuses the connection: {reason}")
+            raise UnexpectedAnswer(f"the server refuses the connection: {reason}")

@@ -1,8 +1,8 @@
 """Engine: the loop between the broker and the handlers; it runs on a thread of its own and never runs a handler.
 
-    client --messages--> Engine --jobs--> pools          pools --verdicts--> Engine --settlements--> client
+    client --messages--> Engine --jobs--> pools          pools --outcomes--> Engine --settlements--> client
 
-It decides nothing by itself: what to ask is Appetite's, how far ahead is Pace's, what is due is Leases'; here they
+It decides nothing by itself: what to ask is FetchPlanner's, how far ahead is PrefetchEstimator's, what is due is Leases'; here they
 meet the client, the clock and the pools.  It keeps every message that was fetched until the broker was told what became
 of it, and stops without leaving one behind.  With `drain` or a `limit` it says by itself when it is done.
 """
@@ -17,16 +17,16 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from wakeq.client.message import Received
 from wakeq.protocol.errors import Disconnected, WakeqError
-from wakeq.worker.engine.appetite import Fetch, Question, Sleep
-from wakeq.worker.engine.extending import Toucher, extend
+from wakeq.worker.engine.fetch_planner import Fetch, Question, Sleep
 from wakeq.worker.engine.job import Job
+from wakeq.worker.engine.lease_extension import Toucher, extend
 from wakeq.worker.engine.leases import Batch, Leases
-from wakeq.worker.engine.quota import Quota
-from wakeq.worker.engine.settling import Settler, Settling
+from wakeq.worker.engine.message_limit import MessageLimit
+from wakeq.worker.engine.outcome_reporter import OutcomeReporter, Settler
+from wakeq.worker.outcome import Done, Outcome, Returned, failed, telling
 from wakeq.worker.pools.crew import Crew
-from wakeq.worker.pools.pool import Ended, Pool, Returns
+from wakeq.worker.pools.pool import Ended, FinishedJobs, Pool
 from wakeq.worker.task import Mode, Task
-from wakeq.worker.verdict import Done, Returned, Verdict, failed, telling
 
 log = logging.getLogger("wakeq.worker")
 
@@ -60,7 +60,7 @@ class Engine(Generic[C]):
     def __init__(
         self,
         make_client: "Callable[[Engine[C]], C]",
-        make_pool: Callable[[Mode, Returns], Pool],
+        make_pool: Callable[[Mode, FinishedJobs], Pool],
         tasks: Sequence[Task[..., Any]],
         *,
         prefetch: int,
@@ -71,10 +71,10 @@ class Engine(Generic[C]):
         self.client = make_client(self)
         self.done = asyncio.Event()  # all that drain and limit asked for, or all that it can do
         self._drain = drain
-        self._quota = Quota(limit)
+        self._limit = MessageLimit(limit)
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._settling = Settling(self.client, self._take_stock)
+        self._reporter = OutcomeReporter(self.client, self._take_stock)
         self._leases = Leases()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_s = math.inf
@@ -84,16 +84,16 @@ class Engine(Generic[C]):
         self._cutting_short = False
         self._worn_out = False
         self._at_rest = asyncio.Event()  # while stopping: nothing runs any more
-        self._returns = Returns(self._loop, self._collect)
+        self._finished = FinishedJobs(self._loop, self._collect)
         self._crews: dict[Mode, Crew] = {}
         for mode in dict.fromkeys(task.mode for task in tasks):
             members = [task for task in tasks if task.mode == mode]
-            self._crews[mode] = Crew(make_pool(mode, self._returns), members, self._quota, prefetch=prefetch)
+            self._crews[mode] = Crew(make_pool(mode, self._finished), members, self._limit, prefetch=prefetch)
 
     @property
     def handled(self) -> int:
         """How many messages were taken and not given back untried."""
-        return self._quota.taken
+        return self._limit.taken
 
     # The client's listener ----------------------------------------------------------------------------------
 
@@ -101,17 +101,17 @@ class Engine(Generic[C]):
         if self._started:
             log.info("connected to %s", self.client.address)
         for crew in self._crews.values():
-            crew.appetite.connected()
+            crew.planner.connected()
             self._ask(crew)
 
     def disconnected(self, error: WakeqError) -> None:
         log.info("the connection is lost, handlers go on: %s", error)
         for crew in self._crews.values():
-            crew.appetite.lost()
+            crew.planner.lost()
 
     def awoken(self, queue: str) -> None:
         for crew in self._crews.values():
-            crew.appetite.awoken(queue)
+            crew.planner.awoken(queue)
             self._ask(crew)
 
     # Life ---------------------------------------------------------------------------------------------------
@@ -137,19 +137,19 @@ class Engine(Generic[C]):
         """
         self._stopping = True
         for crew in self._crews.values():
-            crew.appetite.close()
+            crew.planner.close()
             self._give_back_untried(crew.pool.take_back(), "the worker stops")
-        self._settling.flush()
+        self._reporter.flush()
         self._begin(self._unsubscribe())
         self._rest_if_idle()
         await first_of(self._at_rest.wait(), hurry.wait(), asyncio.sleep(grace_s))
-        self._returns.gather()  # who ended in the last moment has ended
+        self._finished.gather()  # who ended in the last moment has ended
         left = len(self._leases)
         if left:
             log.warning("not waited for any longer, and given back: %s", ", ".join(map(str, self._leases)))
         await self._cut_short(hurry)
         await self._farewell(HURRIED_FAREWELL_S if hurry.is_set() else FAREWELL_S)
-        return max(left, self._settling.unheard, self._worn_out)
+        return max(left, self._reporter.unheard, self._worn_out)
 
     async def _cut_short(self, hurry: asyncio.Event) -> None:
         """End the handlers that can be ended, and give a message back when its handler is gone, or will not go."""
@@ -157,7 +157,7 @@ class Engine(Generic[C]):
         for crew in self._crews.values():
             crew.pool.stop()
         self._give_back([job for job in self._leases if not self._abandon(job)], CUT_SHORT)
-        self._settling.flush()
+        self._reporter.flush()
         self._rest_if_idle()
         if hurry.is_set():
             await first_of(self._at_rest.wait(), asyncio.sleep(INSISTING_S))
@@ -167,7 +167,7 @@ class Engine(Generic[C]):
             self._abandon(job)
         await first_of(self._at_rest.wait(), asyncio.sleep(INSISTING_S))
         self._give_back(list(self._leases), CUT_SHORT)
-        self._settling.flush()
+        self._reporter.flush()
 
     def _abandon(self, job: Job) -> bool:
         return self._crews[job.task.mode].pool.abandon(job)
@@ -183,13 +183,13 @@ class Engine(Generic[C]):
         """Until the broker has heard everything, or for so long."""
         try:
             async with asyncio.timeout(patience_s):
-                while under_way := {*self._settling.under_way, *self._questions}:
+                while under_way := {*self._reporter.under_way, *self._questions}:
                     await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             log.warning(
-                "the broker does not answer; %d messages come back when their leases end", self._settling.unheard
+                "the broker does not answer; %d messages come back when their leases end", self._reporter.unheard
             )
-            self._settling.give_up()
+            self._reporter.give_up()
         if self._alarm is not None:
             self._alarm.cancel()
 
@@ -209,7 +209,7 @@ class Engine(Generic[C]):
     def _ask(self, crew: Crew) -> None:
         if not self._started:
             return
-        for question in crew.appetite.questions():
+        for question in crew.planner.questions():
             self._begin(self._fetch(crew, question) if isinstance(question, Fetch) else self._sleep(crew, question))
 
     def _begin(self, question: Coroutine[Any, Any, None]) -> None:
@@ -223,7 +223,7 @@ class Engine(Generic[C]):
         except WakeqError as error:
             self._refused(crew, question, error)
             return
-        crew.appetite.answered(question, len(messages))
+        crew.planner.answered(question, len(messages))
         if messages:
             self._take(crew, crew.tasks[question.queue], messages)
         self._ask_all()  # what did not come others may ask for
@@ -235,7 +235,7 @@ class Engine(Generic[C]):
         except WakeqError as error:
             self._refused(crew, question, error)
             return
-        crew.appetite.slept(question)
+        crew.planner.slept(question)
         self._ask(crew)
 
     def _refused(self, crew: Crew, question: Question, error: WakeqError) -> None:
@@ -244,12 +244,12 @@ class Engine(Generic[C]):
         pause_s = AFTER_LOSS_S if lost else ASK_AGAIN_S
         if not lost:
             log.warning("%s: the broker refused to be asked, trying again in %g s: %s", question.queue, pause_s, error)
-        crew.appetite.refused(question)
+        crew.planner.refused(question)
         self._ask_all()
         self._loop.call_later(pause_s, self._resume, crew, question.queue)
 
     def _resume(self, crew: Crew, queue: str) -> None:
-        crew.appetite.resumed(queue)
+        crew.planner.resumed(queue)
         self._ask(crew)
 
     # Jobs ---------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class Engine(Generic[C]):
         self._leases.take(jobs, self._clock())
         if self._stopping:
             self._give_back_untried(jobs, "the worker stops")
-            self._settling.flush()
+            self._reporter.flush()
             return
         self._set_alarm()
         crew.pool.submit(jobs)
@@ -267,28 +267,28 @@ class Engine(Generic[C]):
     def _collect(self, ended: list[Ended]) -> None:
         """Handlers have ended: settle, and ask for more."""
         spans: dict[Mode, list[float]] = {}
-        for job, verdict, span_s in ended:
-            if self._cutting_short and not isinstance(verdict, Done):
-                verdict = Returned(CUT_SHORT)  # not its own fault
-            if self._settle(job, verdict):
+        for job, outcome, span_s in ended:
+            if self._cutting_short and not isinstance(outcome, Done):
+                outcome = Returned(CUT_SHORT)  # not its own fault
+            if self._settle(job, outcome):
                 spans.setdefault(job.task.mode, []).append(span_s)
-        self._settling.flush()
+        self._reporter.flush()
         for mode, taken in spans.items():
             crew = self._crews[mode]
-            crew.pace.took(len(taken), sum(taken))
-            crew.appetite.reach(crew.pace.ahead)
+            crew.prefetch.took(len(taken), sum(taken))
+            crew.planner.reach(crew.prefetch.ahead)
             self._ask(crew)
         self._rest_if_idle()
 
-    def _settle(self, job: Job, verdict: Verdict) -> bool:
+    def _settle(self, job: Job, outcome: Outcome) -> bool:
         """This is what becomes of it; False if that was said before."""
         if not self._leases.release(job):
             return False
-        self._crews[job.task.mode].appetite.freed(1)
+        self._crews[job.task.mode].planner.freed(1)
         if job.lost:  # it kept its place until now, but others have the message
             self._take_stock()
         else:
-            self._settling.add(job.message, verdict)
+            self._reporter.add(job.message, outcome)
         return True
 
     def _give_back(self, jobs: list[Job], reason: str) -> None:
@@ -296,7 +296,7 @@ class Engine(Generic[C]):
             self._settle(job, Returned(reason))
 
     def _give_back_untried(self, jobs: list[Job], reason: str) -> None:
-        self._quota.untried(len(jobs))
+        self._limit.untried(len(jobs))
         self._give_back(jobs, reason)
 
     # The end ------------------------------------------------------------------------------------------------
@@ -309,23 +309,23 @@ class Engine(Generic[C]):
         """What became of some messages was heard, or they were lost: are there more?"""
         if self._drain and self._holds_nothing():
             for crew in self._crews.values():
-                crew.appetite.doubt()
+                crew.planner.doubt()
             self._ask_all()
         self._end_if_done()
 
     def _end_if_done(self) -> None:
-        sated = self._drain and all(crew.appetite.sated for crew in self._crews.values())
-        if (sated or self._quota.spent) and self._holds_nothing():
+        sated = self._drain and all(crew.planner.sated for crew in self._crews.values())
+        if (sated or self._limit.spent) and self._holds_nothing():
             self._end()
 
     def _end(self) -> None:
         for crew in self._crews.values():
-            crew.appetite.close()  # until it is stopped, too
+            crew.planner.close()  # until it is stopped, too
         self.done.set()
 
     def _holds_nothing(self) -> bool:
         """No message is held, and the broker has heard what became of those that were."""
-        return not self._leases and self._settling.idle
+        return not self._leases and self._reporter.idle
 
     # Leases -------------------------------------------------------------------------------------------------
 
@@ -345,7 +345,7 @@ class Engine(Generic[C]):
         for batch in self._leases.due(now_s):
             self._look_after(batch, now_s)
         self._end_if_worn_out()
-        self._settling.flush()
+        self._reporter.flush()
         self._ask_all()
         self._set_alarm()
         self._rest_if_idle()
@@ -355,8 +355,8 @@ class Engine(Generic[C]):
         crew = self._crews[batch.task.mode]
         if any(job.started_s is None for job in batch.jobs):
             self._give_back_untried(crew.pool.take_back(), "fetched ahead, and the handlers before it took long")
-            crew.pace.stalled(now_s - batch.taken_s)
-            crew.appetite.reach(crew.pace.ahead)
+            crew.prefetch.stalled(now_s - batch.taken_s)
+            crew.planner.reach(crew.prefetch.ahead)
         for job in batch.overdue(now_s):
             self._give_up(job)
         if not batch.jobs:
@@ -370,10 +370,10 @@ class Engine(Generic[C]):
     def _give_up(self, job: Job) -> None:
         """A handler that ran for as long as it may: its message is tried again as after any failure."""
         error = f"the handler ran for more than {job.task.max_run:g} s (max_run)"
-        verdict = failed(error, job.task.retry, job.message.failures, random.random())
-        self._settle(job, verdict)
+        outcome = failed(error, job.task.retry, job.message.failures, random.random())
+        self._settle(job, outcome)
         remains = "" if self._abandon(job) else "; its thread cannot be ended and goes on, also beside the next try"
-        text, *facts = telling(job.message, verdict)
+        text, *facts = telling(job.message, outcome)
         log.error(text + "%s", *facts, remains)
 
     def _end_if_worn_out(self) -> None:

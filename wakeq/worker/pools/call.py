@@ -1,6 +1,6 @@
 """call, call_async: run the handler of a task with one message, and say what is to become of it.
 
-Everything that a handler can do ends here as a Verdict, also sys.exit(): nothing rises to the thread, loop or process
+Everything that a handler can do ends here as a Outcome, also sys.exit(): nothing rises to the thread, loop or process
 that runs it, nor comes back there in a copy of the process.  What a handler returns is looked at before its message
 counts as done: an awaitable is awaited, and a generator is a failure, for then nothing has run yet.  Talks to no
 broker; wakeq.testing and the child processes use the same functions.
@@ -19,42 +19,42 @@ from wakeq.client.message import Received
 from wakeq.worker import tracing
 from wakeq.worker.context import CURRENT, Current, LogContext
 from wakeq.worker.delivery import message_of
+from wakeq.worker.outcome import Dead, GivenBack, Outcome, outcome_of, telling
 from wakeq.worker.parameters import BadHandler, Misfit, name_of
-from wakeq.worker.pools.copies import end_copy, forks
-from wakeq.worker.retry import Ending
+from wakeq.worker.pools.forks import exit_if_forked, fork_count
+from wakeq.worker.retry import HandlerDecision
 from wakeq.worker.task import INSTEAD_OF_YIELD, Task
-from wakeq.worker.verdict import Dead, GivenBack, Verdict, telling, verdict_of
 
 log = logging.getLogger("wakeq.worker")
 log.addFilter(LogContext())
 
 
-def call(task: Task[..., Any], message: Received, drawn: Callable[[], float] = random.random) -> Verdict:
-    """The verdict on a message by a plain handler; `drawn` is for the jitter of a delay."""
+def call(task: Task[..., Any], message: Received, drawn: Callable[[], float] = random.random) -> Outcome:
+    """The outcome on a message by a plain handler; `drawn` is for the jitter of a delay."""
     return copy_context().run(_call, task, message, drawn)
 
 
-def _call(task: Task[..., Any], message: Received, drawn: Callable[[], float]) -> Verdict:
-    before = forks()
+def _call(task: Task[..., Any], message: Received, drawn: Callable[[], float]) -> Outcome:
+    before = fork_count()
     try:
-        verdict: Verdict = _run(task, message).done()
+        outcome: Outcome = _run(task, message).done()
     except BaseException as error:
-        end_copy(before, error)
-        verdict = _ended_by(error, task, message, drawn)
-    end_copy(before)
-    return verdict
+        exit_if_forked(before, error)
+        outcome = _ended_by(error, task, message, drawn)
+    exit_if_forked(before)
+    return outcome
 
 
-async def call_async(task: Task[..., Any], message: Received, drawn: Callable[[], float] = random.random) -> Verdict:
-    """The verdict on a message by a coroutine handler.  To be run as an asyncio.Task of its own."""
-    before = forks()
+async def call_async(task: Task[..., Any], message: Received, drawn: Callable[[], float] = random.random) -> Outcome:
+    """The outcome on a message by a coroutine handler.  To be run as an asyncio.Task of its own."""
+    before = fork_count()
     try:
-        verdict: Verdict = (await run_async(task, message)).done()
+        outcome: Outcome = (await run_async(task, message)).done()
     except BaseException as error:
-        end_copy(before, error)
-        verdict = _ended_by(error, task, message, drawn)
-    end_copy(before)
-    return verdict
+        exit_if_forked(before, error)
+        outcome = _ended_by(error, task, message, drawn)
+    exit_if_forked(before)
+    return outcome
 
 
 def run(task: Task[..., Any], message: Received) -> Current:
@@ -112,22 +112,22 @@ def _was_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _ended_by(error: BaseException, task: Task[..., Any], message: Received, drawn: Callable[[], float]) -> Verdict:
-    """The verdict on a handler that raised, told to the log."""
+def _ended_by(error: BaseException, task: Task[..., Any], message: Received, drawn: Callable[[], float]) -> Outcome:
+    """The outcome on a handler that raised, told to the log."""
     if isinstance(error, Misfit):
-        verdict: GivenBack = Dead(text_of_reason(str(error)))
+        outcome: GivenBack = Dead(text_of_reason(str(error)))
     else:
-        verdict = verdict_of(error, task.retry, failures=message.failures, drawn=drawn())
+        outcome = outcome_of(error, task.retry, failures=message.failures, drawn=drawn())
     match error:
         case Misfit():
             level, trace = logging.ERROR, None
         case asyncio.CancelledError() if _was_cancelled():
             level, trace = logging.DEBUG, None  # whoever cancelled it knows why, and says what becomes of the message
-        case Ending(is_asked_for=True) if not isinstance(verdict, Dead):
+        case HandlerDecision(is_asked_for=True) if not isinstance(outcome, Dead):
             level, trace = logging.INFO, None
-        case Ending():  # what is lost to the queue is to be seen, also if it was asked for
+        case HandlerDecision():  # what is lost to the queue is to be seen, also if it was asked for
             level, trace = logging.WARNING, None
         case _:
             level, trace = logging.ERROR, error
-    log.log(level, *telling(message, verdict), exc_info=trace)
-    return verdict
+    log.log(level, *telling(message, outcome), exc_info=trace)
+    return outcome

@@ -1,4 +1,4 @@
-"""serve: what runs in a process of a ProcessPool: take a job from the pipe, run its handler, answer with the verdict.
+"""serve: what runs in a process of a ProcessPool: take a job from the pipe, run its handler, answer with the outcome.
 
 The process ends when the pipe does, so it never outlives its worker; the signals of a terminal are the worker's alone.
 """
@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from wakeq.worker.pools.call import call
-from wakeq.worker.pools.parent import die_with
+from wakeq.worker.pools.parent_death import kill_with_parent
 from wakeq.worker.task import Task
 
 GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # sent to all of us at once; the worker decides what becomes of us
@@ -30,7 +30,7 @@ def serve(pipe: Connection, set_up: Callable[[], None] | None) -> None:
     parent = parent_process()
     assert parent is not None
     assert parent.pid is not None
-    die_with(parent.pid)  # also while a handler lets no other thread run
+    kill_with_parent(parent.pid)  # also while a handler lets no other thread run
     threading.Thread(target=_end_with_parent, args=(parent.sentinel,), daemon=True).start()
     while True:
         try:

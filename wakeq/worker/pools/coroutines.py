@@ -14,9 +14,9 @@ from contextlib import suppress
 from functools import partial
 
 from wakeq.worker.engine.job import Job
+from wakeq.worker.outcome import Failed, Outcome
 from wakeq.worker.pools.call import call_async
-from wakeq.worker.pools.pool import LEFT_MAX, Returns, survived, taken_back
-from wakeq.worker.verdict import Failed, Verdict
+from wakeq.worker.pools.pool import ABANDONED_MAX, FinishedJobs, crashed_outcome, drain_waiting
 
 HUNG_S = 3.0  # that a handler goes on without an await after it was abandoned
 
@@ -24,12 +24,12 @@ HUNG_S = 3.0  # that a handler goes on without an await after it was abandoned
 class CoroutinePool:
     """A loop with room for `slots` handlers at once."""
 
-    def __init__(self, slots: int, returns: Returns, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, slots: int, returns: FinishedJobs, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.slots = slots
-        self._returns = returns
+        self._finished = returns
         self._clock = clock
         self._waiting: deque[Job] = deque()
-        self._running: dict[Job, asyncio.Task[Verdict]] = {}
+        self._running: dict[Job, asyncio.Task[Outcome]] = {}
         self._left: set[Job] = set()  # those of them that were abandoned; they take no places
         self._abandoned_s: deque[float] = deque()  # when, of those from which the loop has not come back yet
         self._loop = asyncio.new_event_loop()
@@ -38,7 +38,7 @@ class CoroutinePool:
 
     @property
     def worn_out(self) -> bool:
-        return len(self._left) > LEFT_MAX or self._held_up_s >= HUNG_S
+        return len(self._left) > ABANDONED_MAX or self._held_up_s >= HUNG_S
 
     @property
     def _held_up_s(self) -> float:
@@ -51,7 +51,7 @@ class CoroutinePool:
     @property
     def _room(self) -> int:
         """How many may start now."""
-        return 0 if len(self._left) > LEFT_MAX else self.slots + len(self._left) - len(self._running)
+        return 0 if len(self._left) > ABANDONED_MAX else self.slots + len(self._left) - len(self._running)
 
     def start(self) -> None:
         self._thread.start()
@@ -61,7 +61,7 @@ class CoroutinePool:
         self._tell(self._fill)
 
     def take_back(self) -> list[Job]:
-        return taken_back(self._waiting)
+        return drain_waiting(self._waiting)
 
     def abandon(self, job: Job) -> bool:
         self._abandoned_s.append(self._clock())
@@ -99,8 +99,8 @@ class CoroutinePool:
             task.add_done_callback(partial(self._ended, job, job.started_s))
             self._running[job] = task
 
-    def _ended(self, job: Job, began_s: float, task: asyncio.Task[Verdict]) -> None:
-        self._returns.put(job, _verdict_of(task), self._clock() - began_s)
+    def _ended(self, job: Job, began_s: float, task: asyncio.Task[Outcome]) -> None:
+        self._finished.put(job, _outcome_of(task), self._clock() - began_s)
         del self._running[job]
         self._left.discard(job)
         self._fill()
@@ -118,9 +118,9 @@ class CoroutinePool:
             self._loop.stop()
 
 
-def _verdict_of(task: asyncio.Task[Verdict]) -> Verdict:
+def _outcome_of(task: asyncio.Task[Outcome]) -> Outcome:
     """What came of a handler, however it ended."""
     if task.cancelled():
         return Failed("cancelled before it began")
     error = task.exception()
-    return task.result() if error is None else survived(error)
+    return task.result() if error is None else crashed_outcome(error)

@@ -1,6 +1,6 @@
 """Pool: where handlers run, as the engine sees it, and the way back from there.
 
-    engine --submit--> Pool (threads, a loop of coroutines, processes) --Returns--> engine
+    engine --submit--> Pool (threads, a loop of coroutines, processes) --FinishedJobs--> engine
 
 A pool never talks to the broker and decides nothing: it runs what it is given, oldest first, `slots` at once.
 """
@@ -13,12 +13,14 @@ from contextlib import suppress
 from typing import Protocol, TypeAlias
 
 from wakeq.worker.engine.job import Job
-from wakeq.worker.verdict import Failed, Verdict
+from wakeq.worker.outcome import Failed, Outcome
 
-LEFT_MAX = 100  # handlers that go on though nobody wants them; then their places stay empty, and the pool is worn out
+ABANDONED_MAX = (
+    100  # handlers that go on though nobody wants them; then their places stay empty, and the pool is worn out
+)
 JUDGE_AGAIN_S = 5  # until a message comes back of which the end could not be judged
 
-Ended: TypeAlias = tuple[Job, Verdict, float]  # with how long the handler took, in seconds
+Ended: TypeAlias = tuple[Job, Outcome, float]  # with how long the handler took, in seconds
 
 
 class Pool(Protocol):
@@ -48,7 +50,7 @@ class Pool(Protocol):
         """Start nothing more, and let go of what is idle.  What still runs is not waited for."""
 
 
-def taken_back(waiting: deque[Job]) -> list[Job]:
+def drain_waiting(waiting: deque[Job]) -> list[Job]:
     """Take the jobs that no thread has taken meanwhile."""
     taken = []
     while True:
@@ -58,8 +60,8 @@ def taken_back(waiting: deque[Job]) -> list[Job]:
             return taken
 
 
-def survived(error: BaseException) -> Failed:
-    """The verdict when not even the judgement on a handler came to its end: its place must go on with the next one.
+def crashed_outcome(error: BaseException) -> Failed:
+    """The outcome when not even the judgement on a handler came to its end: its place must go on with the next one.
 
     It is not told to the log, whose filters and handlers are the user's and may be what raised.
     """
@@ -68,7 +70,7 @@ def survived(error: BaseException) -> Failed:
     return Failed(f"what became of its handler could not be judged: {type(error).__name__}", JUDGE_AGAIN_S)
 
 
-class Returns:
+class FinishedJobs:
     """What came of the handlers, gathered from any thread; the loop is woken once for many."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, collect: Callable[[list[Ended]], None]) -> None:
@@ -77,9 +79,9 @@ class Returns:
         self._ended: deque[Ended] = deque()
         self._woken = False
 
-    def put(self, job: Job, verdict: Verdict, span_s: float) -> None:
+    def put(self, job: Job, outcome: Outcome, span_s: float) -> None:
         """From any thread.  First the result, then the look at the flag: so none is left lying."""
-        self._ended.append((job, verdict, span_s))
+        self._ended.append((job, outcome, span_s))
         if not self._woken:
             self._woken = True
             try:

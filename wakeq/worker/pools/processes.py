@@ -1,6 +1,6 @@
 """ProcessPool: plain handlers, each in a spawned process: for work that hogs the processor, leaks, or crashes.
 
-    thread of the pool <--pipe--> child process (child.py): one job at a time, a verdict for each
+    thread of the pool <--pipe--> child process (child.py): one job at a time, a outcome for each
 
 Each thread of the pool owns one child and waits for it.  A child that dies is a failure of the one message that it
 worked on, and is replaced.  Processes are spawned, never forked: a child imports the handler by module and name.
@@ -21,13 +21,13 @@ from typing import Any
 
 from wakeq.worker.delivery import parcel_of
 from wakeq.worker.engine.job import Job
+from wakeq.worker.outcome import Outcome, Returned, failed, telling
 from wakeq.worker.parameters import BadHandler
 from wakeq.worker.pools.child import GROUP_SIGNALS, serve
-from wakeq.worker.pools.pool import Returns
+from wakeq.worker.pools.pool import FinishedJobs
 from wakeq.worker.pools.threads import ThreadPool
-from wakeq.worker.stop import CHILD_NAME
+from wakeq.worker.signals import CHILD_NAME
 from wakeq.worker.task import Task
-from wakeq.worker.verdict import Returned, Verdict, failed, telling
 
 log = logging.getLogger("wakeq.worker")
 
@@ -47,14 +47,14 @@ class Child:
         far_end.close()
         atexit.register(self.kill)  # or the end of the interpreter waits for a process that waits for it
 
-    def run(self, job: Job) -> Verdict | None:
+    def run(self, job: Job) -> Outcome | None:
         """Have the job done there; None if the process died."""
         try:
             self._pipe.send((job.task.handler.__module__, job.task.handler.__qualname__, parcel_of(job.message)))
-            verdict: Verdict = self._pipe.recv()
+            outcome: Outcome = self._pipe.recv()
         except (EOFError, OSError):
             return None
-        return verdict
+        return outcome
 
     def kill(self) -> None:
         self._process.kill()
@@ -66,7 +66,7 @@ class Child:
         self._process.kill()
         atexit.unregister(self.kill)
 
-    def epitaph(self) -> str:
+    def exit_reason(self) -> str:
         """It has died: how, in words."""
         self._process.join(END_S)
         atexit.unregister(self.kill)
@@ -81,14 +81,14 @@ class ProcessPool(ThreadPool):
 
     can_end = True
 
-    def __init__(self, slots: int, returns: Returns, set_up: Callable[[], None] | None = None) -> None:
+    def __init__(self, slots: int, returns: FinishedJobs, set_up: Callable[[], None] | None = None) -> None:
         """`set_up` is called in each process, before its first handler."""
         super().__init__(slots, returns)
         self._set_up = set_up
         self._own = threading.local()  # the child of each thread
         self._running: dict[Job, Child] = {}
 
-    def run(self, job: Job) -> Verdict:
+    def run(self, job: Job) -> Outcome:
         child: Child | None = getattr(self._own, "child", None)
         if child is None:
             try:
@@ -100,14 +100,14 @@ class ProcessPool(ThreadPool):
         if job.abandoned:  # while its process was being made
             child.kill()
         try:
-            verdict = child.run(job)
+            outcome = child.run(job)
         finally:
             with self._lock:  # from now on nobody may kill it for this job
                 del self._running[job]
-        if verdict is None:
+        if outcome is None:
             self._own.child = None
-            return self._died(job, child.epitaph())
-        return verdict
+            return self._died(job, child.exit_reason())
+        return outcome
 
     def leave(self, job: Job) -> None:
         with self._lock:
@@ -122,11 +122,11 @@ class ProcessPool(ThreadPool):
         if child is not None:
             child.end()
 
-    def _died(self, job: Job, epitaph: str) -> Verdict:
-        verdict = failed(epitaph, job.task.retry, job.message.failures, random.random())
+    def _died(self, job: Job, exit_reason: str) -> Outcome:
+        outcome = failed(exit_reason, job.task.retry, job.message.failures, random.random())
         if not job.abandoned:
-            log.error(*telling(job.message, verdict))
-        return verdict
+            log.error(*telling(job.message, outcome))
+        return outcome
 
 
 def _start_shielded(process: SpawnProcess) -> None:

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from wakeq.worker.engine.job import Job
+from wakeq.worker.outcome import Outcome
 from wakeq.worker.pools.call import call
-from wakeq.worker.pools.pool import LEFT_MAX, Returns, survived, taken_back
-from wakeq.worker.verdict import Verdict
+from wakeq.worker.pools.pool import ABANDONED_MAX, FinishedJobs, crashed_outcome, drain_waiting
 
 
 class ThreadPool:
@@ -24,9 +24,9 @@ class ThreadPool:
 
     can_end = False  # a handler that runs
 
-    def __init__(self, slots: int, returns: Returns, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, slots: int, returns: FinishedJobs, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.slots = slots
-        self._returns = returns
+        self._finished = returns
         self._clock = clock
         self._waiting: deque[Job] = deque()
         self._idle: list[threading.Lock] = []  # the bells of those who lie down, the last one on top
@@ -36,7 +36,7 @@ class ThreadPool:
 
     @property
     def worn_out(self) -> bool:
-        return self._left > LEFT_MAX
+        return self._left > ABANDONED_MAX
 
     def start(self) -> None:
         for _ in range(self.slots):
@@ -47,7 +47,7 @@ class ThreadPool:
         self._ring()
 
     def take_back(self) -> list[Job]:
-        return taken_back(self._waiting)
+        return drain_waiting(self._waiting)
 
     def abandon(self, job: Job) -> bool:
         with self._lock:
@@ -63,7 +63,7 @@ class ThreadPool:
         while self._idle:
             self._ring()
 
-    def run(self, job: Job) -> Verdict:
+    def run(self, job: Job) -> Outcome:
         """Run the handler here; a pool of processes runs it elsewhere."""
         return call(job.task, job.message)
 
@@ -125,10 +125,10 @@ class ThreadPool:
         """Run one job; whether this thread was given up meanwhile."""
         began_s = job.started_s = self._clock()
         try:
-            verdict = self.run(job)
+            outcome = self.run(job)
         except BaseException as error:
-            verdict = survived(error)
+            outcome = crashed_outcome(error)
         with self._lock:
             job.ended = True
-        self._returns.put(job, verdict, self._clock() - began_s)
+        self._finished.put(job, outcome, self._clock() - began_s)
         return job.abandoned and self.came_back()

@@ -17,8 +17,8 @@ from hashlib import blake2b
 from typing import Any
 
 from wakeq.client.aio import AsyncClient
-from wakeq.client.core.encoding import same_json_of
-from wakeq.client.core.requests import Options, publish
+from wakeq.client.core.encoding import canonical_json_of
+from wakeq.client.core.requests import PublishOptions, publish
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.worker.schedule.cron import Cron, Every
@@ -49,7 +49,7 @@ class Schedule:
             raise ValueError(f"{task.queue}: each moment has an id of its own; leave options(id=...) out of a schedule")
         if settings.headers is not None and not isinstance(settings.headers, Mapping):
             raise TypeError(f"{task.queue}: headers are names with their values, and not {settings.headers!r}")
-        options = Options(
+        options = PublishOptions(
             settings.delay,
             task.timeout,
             settings.expires,
@@ -69,7 +69,7 @@ class Schedule:
         """What the same call, with the same options, of any instance at this moment is called."""
         settings = self.publisher.settings
         options = (settings.delay, settings.expires, settings.priority, settings.headers or {})
-        call = same_json_of((self.arguments, options))
+        call = canonical_json_of((self.arguments, options))
         return f"{_text_of(moment)} {blake2b(call, digest_size=8).hexdigest()}"
 
 

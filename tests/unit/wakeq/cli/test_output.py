@@ -97,7 +97,7 @@ def test_what_another_port_says_is_not_shown_as_an_answer(capsys: pytest.Capture
 
     said = capsys.readouterr().err
     assert status == 69
-    assert "speaks something else; name its HTTP port with --http" in said
+    assert "does not speak HTTP; name its HTTP port with --http" in said
     assert "nok" not in said
 
 

@@ -11,15 +11,15 @@ from tests.helpers.aio_by_script import DEADLINE_S, delivered, pong, run, stored
 from tests.helpers.scripted_peer import scripted
 from wakeq import errors
 from wakeq.client.aio import AsyncClient
-from wakeq.client.aio_caller import Link
-from wakeq.client.core import patience
+from wakeq.client.aio_caller import AsyncConnection
+from wakeq.client.core import backoff
 from wakeq.client.core.session import UNDER_WAY_MAX
 from wakeq.protocol.wire.worker import codec as wire
 
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PAUSE_S_MIN", 0.0)
+    monkeypatch.setattr(backoff, "PAUSE_S_MIN", 0.0)
 
 
 # Calls ----------------------------------------------------------------------------------------------------
@@ -37,8 +37,8 @@ def test_many_tasks_get_each_its_own_answer() -> None:
 def test_what_is_asked_in_one_turn_of_the_loop_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
     writes: list[bytes] = []
 
-    def connection_made(link: Link, transport: Any) -> None:
-        made(link, transport)
+    def connection_made(connection: AsyncConnection, transport: Any) -> None:
+        made(connection, transport)
         send = transport.write
         monkeypatch.setattr(transport, "write", lambda data: (writes.append(data), send(data)))
 
@@ -46,8 +46,8 @@ def test_what_is_asked_in_one_turn_of_the_loop_is_one_write(monkeypatch: pytest.
         async with AsyncClient(address) as client:
             await asyncio.gather(*(client.publish("q", "x") for _ in range(20)))
 
-    made = Link.connection_made
-    monkeypatch.setattr(Link, "connection_made", connection_made)
+    made = AsyncConnection.connection_made
+    monkeypatch.setattr(AsyncConnection, "connection_made", connection_made)
     with scripted(stored) as address:
         run(work)
 

@@ -12,13 +12,13 @@ from tests.helpers.aio_by_script import DEADLINE_S, Heard, delivered, pong, run,
 from tests.helpers.scripted_peer import scripted
 from wakeq import Client, errors
 from wakeq.client.aio import AsyncClient
-from wakeq.client.core import patience
+from wakeq.client.core import backoff
 from wakeq.protocol.wire.worker import codec as wire
 
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PAUSE_S_MIN", 0.0)
+    monkeypatch.setattr(backoff, "PAUSE_S_MIN", 0.0)
 
 
 # Connections ----------------------------------------------------------------------------------------------
@@ -122,8 +122,8 @@ def test_a_peer_that_says_no_more_while_much_is_still_sent_to_it_ends_the_connec
         asyncio.get_running_loop().set_exception_handler(lambda _, context: mistakes.append(context["message"]))
         client = AsyncClient(address, reconnect_for_s=0)
         await client.connect()
-        assert client._caller._link is not None
-        transport = client._caller._link.transport
+        assert client._caller._connection is not None
+        transport = client._caller._connection.transport
         asked = asyncio.create_task(client.publish("q", "x" * (16 << 20)))
         while not transport.is_closing():
             await asyncio.sleep(0)
@@ -158,8 +158,8 @@ def test_a_connection_that_breaks_as_soon_as_it_is_greeted_is_made_again_once() 
     class Breaking(Heard):
         def connected(self) -> None:
             super().connected()
-            if len(self.news) == 1 and (link := client._caller._link):
-                link.transport.abort()
+            if len(self.news) == 1 and (connection := client._caller._connection):
+                connection.transport.abort()
 
     async def work() -> None:
         nonlocal client
@@ -213,7 +213,7 @@ def test_a_hung_broker_is_said_to_who_waited_too_long_and_left_for_the_others() 
         published, fetched = run(work)
 
     assert isinstance(published, errors.Disconnected)
-    assert "does not answer" in str(published)
+    assert "has not answered" in str(published)
     assert getattr(fetched, "uid", None) == "u"
 
 
@@ -221,7 +221,7 @@ def test_a_hung_broker_is_said_to_who_waited_too_long_and_left_for_the_others() 
 def test_a_node_that_falls_silent_is_left_for_the_next_one_and_nobody_is_told(
     monkeypatch: pytest.MonkeyPatch, greets: bool
 ) -> None:
-    monkeypatch.setattr("wakeq.client.aio_caller.MUTE_AFTER_S", 0.05)
+    monkeypatch.setattr("wakeq.client.aio_caller.SILENCE_LIMIT_S", 0.05)
 
     async def work() -> list[str]:
         async with AsyncClient(f"{hangs},{works}") as client:
@@ -296,10 +296,10 @@ def test_a_close_that_is_cancelled_has_closed_although_the_broker_reads_nothing(
     async def work() -> None:
         client = AsyncClient(f"127.0.0.1:{listener.getsockname()[1]}")
         await client.connect()
-        link = client._caller._link
-        assert link is not None
+        connection = client._caller._connection
+        assert connection is not None
         publish = asyncio.create_task(client.publish("q", bytes(32 << 20)))
-        while not link.transport.get_write_buffer_size():
+        while not connection.transport.get_write_buffer_size():
             await asyncio.sleep(0)
         closing = asyncio.create_task(client.close())
         await asyncio.sleep(0)
@@ -307,7 +307,7 @@ def test_a_close_that_is_cancelled_has_closed_although_the_broker_reads_nothing(
         closing.cancel()
 
         await asyncio.wait([closing])
-        await link.ended
+        await connection.ended
         assert isinstance(publish.exception(), errors.Disconnected)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -341,9 +341,9 @@ def test_what_nobody_foresaw_while_it_connects_reaches_whoever_waits(monkeypatch
 def test_the_socket_finds_a_dead_peer_in_about_eleven_seconds() -> None:
     async def work() -> tuple[int, ...]:
         async with AsyncClient(address) as client:
-            link = client._caller._link
-            assert link is not None
-            option = link.transport.get_extra_info("socket").getsockopt
+            connection = client._caller._connection
+            assert connection is not None
+            option = connection.transport.get_extra_info("socket").getsockopt
             names = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
             return tuple(option(socket.IPPROTO_TCP, getattr(socket, name)) for name in names)
 

@@ -12,9 +12,9 @@ import pytest
 
 from tests.helpers.scripted_peer import scripted
 from wakeq import Client, errors
-from wakeq.client import transport
-from wakeq.client.core import patience
-from wakeq.client.transport import Wire, broken, dial
+from wakeq.client import connection
+from wakeq.client.connection import Connection, broken, dial
+from wakeq.client.core import backoff
 from wakeq.protocol.wire.worker import codec as wire
 
 DEADLINE_S = 10.0
@@ -22,7 +22,7 @@ DEADLINE_S = 10.0
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PAUSE_S_MIN", 0.0)
+    monkeypatch.setattr(backoff, "PAUSE_S_MIN", 0.0)
 
 
 def pong(_: int, command: wire.Command) -> wire.Reply:
@@ -209,7 +209,7 @@ def test_a_hung_broker_is_said_and_not_asked_again() -> None:
     with (
         scripted(script) as address,
         Client(address, answer_timeout_s=0.05) as client,
-        pytest.raises(errors.Disconnected, match="does not answer"),
+        pytest.raises(errors.Disconnected, match="has not answered"),
     ):
         client.ping()
 
@@ -220,7 +220,7 @@ def test_a_hung_broker_is_said_and_not_asked_again() -> None:
 def test_a_node_that_falls_silent_is_left_for_the_next_one_and_nobody_is_told(
     monkeypatch: pytest.MonkeyPatch, greets: bool
 ) -> None:
-    monkeypatch.setattr("wakeq.client.caller.MUTE_AFTER_S", 0.05)
+    monkeypatch.setattr("wakeq.client.caller.SILENCE_LIMIT_S", 0.05)
 
     def answers(_: int, command: wire.Command) -> wire.Reply:
         return wire.Ok(uid="u", cmd_id=command.cmd_id)
@@ -294,7 +294,7 @@ def test_no_leader_at_all_is_said_with_all_that_was_tried() -> None:
 
 def test_the_socket_finds_a_dead_peer_in_about_eleven_seconds() -> None:
     with scripted(pong) as address:
-        wire_to = transport.Transport(address, timeout_s=5)
+        wire_to = connection.TcpConnection(address, timeout_s=5)
 
         option = wire_to._socket.getsockopt
 
@@ -336,7 +336,7 @@ def test_connection_whose_host_vanished_while_nobody_asked_is_left_for_the_next_
     def drops(_: int, command: wire.Command) -> wire.Reply:
         return wire.Okdrop(qname="q", cmd_id=command.cmd_id)
 
-    def noting(address: str, context: None, *, timeout_s: float) -> Wire:
+    def noting(address: str, context: None, *, timeout_s: float) -> Connection:
         dialled.append(address)
         return dial(address, context, timeout_s=timeout_s)
 
@@ -355,7 +355,7 @@ def test_only_address_is_dialled_again_although_it_fell_silent(monkeypatch: pyte
     def drops(_: int, command: wire.Command) -> wire.Reply:
         return wire.Okdrop(qname="q", cmd_id=command.cmd_id)
 
-    monkeypatch.setattr(patience, "PAUSE_S_MIN", 0.05)  # a pause is more than no patience at all allows
+    monkeypatch.setattr(backoff, "PAUSE_S_MIN", 0.05)  # a pause is more than no patience at all allows
     with scripted(drops) as address, Client(address, reconnect_for_s=0) as client:
         gone = broken(address, OSError(errno.ETIMEDOUT, "Connection timed out"))
         monkeypatch.setattr(client._caller._connection, "fault", lambda: gone)

@@ -12,8 +12,8 @@ import pytest
 
 from tests.helpers.scripted_peer import scripted
 from wakeq import Client, errors
-from wakeq.client.caller import Caller, Waiting
-from wakeq.client.core import patience, requests
+from wakeq.client.caller import Caller, WaitingCall
+from wakeq.client.core import backoff, requests
 from wakeq.client.core.timeouts import Timeouts
 from wakeq.protocol.wire.worker import codec as wire
 
@@ -22,7 +22,7 @@ DEADLINE_S = 10.0
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PAUSE_S_MIN", 0.0)
+    monkeypatch.setattr(backoff, "PAUSE_S_MIN", 0.0)
 
 
 def pong(_: int, command: wire.Command) -> wire.Reply:
@@ -144,14 +144,14 @@ def test_many_threads_get_each_its_own_answer() -> None:
 
 
 def test_an_answer_wakes_nobody_but_its_asker_and_who_serves_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    rung: list[Waiting] = []
-    ring = Waiting.ring
+    rung: list[WaitingCall] = []
+    ring = WaitingCall.ring
 
-    def counted(waiting: Waiting) -> None:
+    def counted(waiting: WaitingCall) -> None:
         rung.append(waiting)
         ring(waiting)
 
-    monkeypatch.setattr(Waiting, "ring", counted)
+    monkeypatch.setattr(WaitingCall, "ring", counted)
     connection = HeldConnection()
     caller = connection.caller()
     with in_thread(*[lambda: caller.call(requests.ping())] * 16):
@@ -215,7 +215,7 @@ def test_a_broker_that_hangs_is_found_beside_a_thread_that_waits_for_longer() ->
 
     def ping() -> None:
         assert fetching.wait(DEADLINE_S)
-        with pytest.raises(errors.Disconnected, match="does not answer"):
+        with pytest.raises(errors.Disconnected, match="has not answered"):
             client.ping()
         client.close()
 
@@ -321,10 +321,10 @@ def test_an_interrupted_call_leaves_nothing_to_repeat() -> None:
 def test_a_message_that_came_before_the_interrupt_of_its_fetch_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     held = HeldConnection()
     caller = held.caller()
-    watch = Caller._watch
+    wait_for_bell = Caller._wait_for_bell
 
-    def interrupted(self: Caller, waiting: Waiting) -> None:
-        watch(self, waiting)
+    def interrupted(self: Caller, waiting: WaitingCall) -> None:
+        wait_for_bell(self, waiting)
         if waiting.outcome is not None:
             raise KeyboardInterrupt
 
@@ -339,7 +339,7 @@ def test_a_message_that_came_before_the_interrupt_of_its_fetch_goes_back(monkeyp
 
     with in_thread(lambda: caller.call(requests.ping())):
         ping = held.sent_next()
-        monkeypatch.setattr(Caller, "_watch", interrupted)
+        monkeypatch.setattr(Caller, "_wait_for_bell", interrupted)
         with in_thread(fetch, answer):
             pass
         nack = held.sent_next()

@@ -39,7 +39,7 @@ def on_loop(call: Callable[[], Any]) -> Any:
 )
 def test_client_that_is_made_on_a_loop_is_refused_before_it_connects(make: Callable[[str], Any], instead: str) -> None:
     with quiet_port() as port:
-        with pytest.raises(OnEventLoop, match=f"would stand still for as long; {instead}"):
+        with pytest.raises(OnEventLoop, match=f"and would block the event loop that runs in this thread; {instead}"):
             on_loop(lambda: make(f"127.0.0.1:{port.number}"))
 
         assert port.connections == 0

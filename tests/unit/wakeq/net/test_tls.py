@@ -13,8 +13,8 @@ import pytest
 from tests.helpers.both_loops import Run
 from tests.helpers.certificates import Authority, Pair
 from wakeq.actors.sessions.door import Admission, Door, Received
-from wakeq.client.secured import Secured
-from wakeq.client.transport import dial
+from wakeq.client.connection import dial
+from wakeq.client.tls_connection import TlsConnection
 from wakeq.net.listening import bound_socket
 from wakeq.net.tls import ServerTls, server_context, stands_for
 from wakeq.net.worker_tcp import WorkerTcpListener
@@ -298,7 +298,7 @@ def test_a_port_that_says_nothing_is_given_up_in_time(authority: Authority) -> N
         address = f"127.0.0.1:{silent.getsockname()[1]}"
 
         with pytest.raises(BrokerUnreachable, match="in time"):
-            Secured(address, trusting(authority), timeout_s=0.2)
+            TlsConnection(address, trusting(authority), timeout_s=0.2)
 
 
 # --- for whom a certificate stands ---

@@ -10,8 +10,8 @@ import pytest
 from wakeq import current
 from wakeq.client.message import Received
 from wakeq.worker import Worker, tracing
+from wakeq.worker.outcome import Done
 from wakeq.worker.pools.call import call, call_async
-from wakeq.worker.verdict import Done
 
 trace = pytest.importorskip("opentelemetry.trace", reason="opentelemetry-api is not installed")
 sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="opentelemetry-sdk is not installed")
@@ -52,9 +52,9 @@ def run(*, trace_parent: bool = False, headers: dict[str, str] | None = None) ->
 
     task: Any = Worker(trace_parent=trace_parent).task("q")(handler)
     message = Received(queue="q", uid="u1", body=b"{}", lease="1", delivery=2, headers=headers or {})
-    verdict = call(task, message)
-    assert isinstance(verdict, Done)
-    return verdict
+    outcome = call(task, message)
+    assert isinstance(outcome, Done)
+    return outcome
 
 
 def test_a_handler_runs_in_a_span_that_is_linked_to_its_publisher(spans: Any) -> None:
@@ -83,10 +83,10 @@ def test_a_message_of_nobody_is_linked_to_nothing(spans: Any) -> None:
 
 
 def test_what_a_handler_publishes_carries_the_trace_of_its_span(spans: Any) -> None:
-    verdict = run(headers={"traceparent": PARENT})
+    outcome = run(headers={"traceparent": PARENT})
 
     (span,) = spans.get_finished_spans()
-    carried = (verdict.then[0].headers or {})["traceparent"]
+    carried = (outcome.then[0].headers or {})["traceparent"]
     assert carried.split("-")[1] == f"{span.context.trace_id:032x}"
 
 
@@ -103,11 +103,11 @@ def test_a_coroutine_of_a_handler_runs_in_the_span_of_its_message(spans: Any, ha
     task: Any = Worker().task("q")(handler)
     message = Received(queue="q", uid="u1", body=b"{}", lease="1", delivery=1)
 
-    verdict = asyncio.run(call_async(task, message)) if task.mode == "coroutine" else call(task, message)
+    outcome = asyncio.run(call_async(task, message)) if task.mode == "coroutine" else call(task, message)
 
-    assert isinstance(verdict, Done)
+    assert isinstance(outcome, Done)
     (span,) = spans.get_finished_spans()
-    carried = (verdict.then[0].headers or {})["traceparent"]
+    carried = (outcome.then[0].headers or {})["traceparent"]
     assert carried.split("-")[1] == f"{span.context.trace_id:032x}"
 
 
@@ -125,15 +125,15 @@ def test_a_handler_that_raises_ends_its_span_with_the_error(spans: Any) -> None:
 
 @pytest.mark.usefixtures("not_installed")
 def test_without_opentelemetry_the_trace_is_passed_on_as_it_came() -> None:
-    verdict = run(headers={"traceparent": PARENT, "other": "x"})
+    outcome = run(headers={"traceparent": PARENT, "other": "x"})
 
-    assert verdict.then[0].headers == {"traceparent": PARENT}
+    assert outcome.then[0].headers == {"traceparent": PARENT}
 
 
 def test_a_program_that_set_up_no_tracing_passes_it_on_too() -> None:
-    verdict = run(headers={"traceparent": PARENT})
+    outcome = run(headers={"traceparent": PARENT})
 
-    assert verdict.then[0].headers == {"traceparent": PARENT}
+    assert outcome.then[0].headers == {"traceparent": PARENT}
 
 
 def test_headers_that_the_publisher_gives_win() -> None:

@@ -12,7 +12,7 @@ from tests.unit.wakeq.worker.world import MemoryBroker
 from wakeq.protocol.errors import BrokerUnreachable
 from wakeq.worker import Worker
 from wakeq.worker.engine.engine import Engine
-from wakeq.worker.service import Service
+from wakeq.worker.engine_thread import EngineThread
 
 PATIENCE_S = 10.0
 
@@ -156,7 +156,7 @@ def test_a_bug_in_a_step_of_the_engine_ends_the_worker_loudly() -> None:
         raise ZeroDivisionError("a bug")
 
     broker.engine._collect = broken
-    broker.engine._returns._collect = broken
+    broker.engine._finished._collect = broken
     loop: asyncio.AbstractEventLoop = broker.engine._loop
     loop.call_soon_threadsafe(broker.publish, "q", "m1")
 
@@ -203,13 +203,13 @@ def test_a_signal_ends_it_while_it_waits_for_a_silent_broker_to_begin(connects: 
 def test_a_signal_that_comes_before_it_has_begun_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = ConnectedBroker()
     worker = worker_on(broker, threading.Event())
-    launch = Service.launch
+    launch = EngineThread.launch
 
-    def launch_late(service: Service) -> None:
+    def launch_late(service: EngineThread) -> None:
         signal.raise_signal(signal.SIGTERM)
         launch(service)
 
-    monkeypatch.setattr(Service, "launch", launch_late)
+    monkeypatch.setattr(EngineThread, "launch", launch_late)
     worker.run()
 
     assert broker.subscribed == set()
@@ -246,7 +246,7 @@ def test_it_cannot_be_run_in_a_thread_and_says_what_can() -> None:
 def test_a_worker_that_is_worn_out_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
     broker, handled = ConnectedBroker(), threading.Event()
     worker = worker_on(broker, handled)
-    monkeypatch.setattr("wakeq.worker.pools.threads.LEFT_MAX", 0)
+    monkeypatch.setattr("wakeq.worker.pools.threads.ABANDONED_MAX", 0)
     stuck = threading.Event()
 
     @worker.task("stuck", max_run=0.05)

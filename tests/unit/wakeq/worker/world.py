@@ -17,8 +17,8 @@ from wakeq.protocol.errors import Disconnected, WakeqError
 from wakeq.worker import Task, Worker
 from wakeq.worker.engine.engine import Engine
 from wakeq.worker.engine.job import Job
-from wakeq.worker.pools.pool import Returns
-from wakeq.worker.verdict import DONE, Verdict
+from wakeq.worker.outcome import DONE, Outcome
+from wakeq.worker.pools.pool import FinishedJobs
 
 
 class _JumpingSelector(selectors.SelectSelector):
@@ -150,15 +150,15 @@ class HandPool:
 
     worn_out = False
 
-    def __init__(self, returns: Returns, slots: int, takes_s: float) -> None:
+    def __init__(self, returns: FinishedJobs, slots: int, takes_s: float) -> None:
         self.slots = slots
         self.takes_s = takes_s
-        self.verdicts: dict[str, Verdict] = {}
+        self.outcomes: dict[str, Outcome] = {}
         self.abandoned: list[str] = []
         self.ends_after_s: float | None = None  # a handler that is abandoned; None: it cannot be ended
         self.started: list[str] = []
         self.stopped = False
-        self._returns = returns
+        self._finished = returns
         self._waiting: list[Job] = []
         self._running: set[Job] = set()
 
@@ -199,7 +199,7 @@ class HandPool:
             self._running.discard(job)
             assert job.started_s is not None
             span_s = asyncio.get_running_loop().time() - job.started_s
-            self._returns.put(job, self.verdicts.get(job.message.uid, DONE), span_s)
+            self._finished.put(job, self.outcomes.get(job.message.uid, DONE), span_s)
             self._fill()
 
 
@@ -226,7 +226,7 @@ class World:
         tasks: list[Task[..., Any]] = [worker.task(queue, **options)(handler) for queue in queues or ("q",)]
         pools: list[HandPool] = []
 
-        def make_pool(_mode: str, returns: Returns) -> HandPool:
+        def make_pool(_mode: str, returns: FinishedJobs) -> HandPool:
             pools.append(HandPool(returns, slots, takes_s))
             return pools[-1]
 

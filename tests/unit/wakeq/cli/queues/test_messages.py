@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.scripted_client import FakeClient, give_on_standard_input, message
 from wakeq.cli import main
 from wakeq.cli.output import moment
-from wakeq.client.core.session import NotTheProtocol
+from wakeq.client.core.session import WrongProtocol
 from wakeq.protocol import errors
 from wakeq.protocol.log.entries import PAUSE_MS_MAX
 
@@ -271,7 +271,7 @@ def test_ping_waits_so_long_and_no_longer(
 
 
 def test_what_no_waiting_mends_is_said_at_once(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
-    starting = begin(fake, monkeypatch, *[NotTheProtocol("this is a port for HTTP")] * 2)
+    starting = begin(fake, monkeypatch, *[WrongProtocol("this is a port for HTTP")] * 2)
 
     assert main(["ping", "--wait", "60"]) == 69
     assert starting.pauses == 1

@@ -64,7 +64,7 @@ def test_any_mapping_is_an_object() -> None:
 
 @pytest.mark.parametrize("value", [object(), {"a": [1 + 1j]}, deque([1]), {(1, 2): 3}, ValueError("x")])
 def test_what_cannot_be_written_is_named_by_its_type(value: object) -> None:
-    with pytest.raises(errors.BadField, match=r"(object|complex|deque|tuple|ValueError) cannot be written as JSON"):
+    with pytest.raises(errors.BadField, match=r"(object|complex|deque|tuple|ValueError) is not JSON-serializable"):
         json_of(value)
 
 
@@ -86,4 +86,4 @@ def test_an_error_whose_text_cannot_be_had_is_still_a_reason() -> None:
         def __str__(self) -> str:
             raise RuntimeError("no words")
 
-    assert text_of_reason(Mute()) == "Mute: (what it says cannot be had: RuntimeError)"
+    assert text_of_reason(Mute()) == "Mute: (its text is not available: RuntimeError)"

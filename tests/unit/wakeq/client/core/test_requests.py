@@ -6,17 +6,17 @@ import pytest
 
 from wakeq import errors
 from wakeq.client.core import requests
-from wakeq.client.core.requests import Ending, Options, Request, Settled
-from wakeq.client.core.session import NotTheProtocol
+from wakeq.client.core.requests import NackOptions, PublishOptions, Request, Settled
+from wakeq.client.core.session import WrongProtocol
 from wakeq.client.message import Body, Message, Received, bytes_of_body
 from wakeq.protocol.wire.worker import codec as wire
 
-PLAIN = Options(delay=0, timeout=None, expires=0, priority=0, headers=None, id=None)
-FAILED = Ending(delay=None, error=None, failed=True, dead=False)
+PLAIN = PublishOptions(delay=0, timeout=None, expires=0, priority=0, headers=None, id=None)
+FAILED = NackOptions(delay=None, error=None, failed=True, dead=False)
 
 
 def make(queue: str, one: wire.Msg | wire.Delivery) -> Received:
-    return Received(**requests.facts_of(queue, one))
+    return Received(**requests.delivered_fields(queue, one))
 
 
 def held(uid: str, lease: str | None = "1-1", queue: str = "q") -> Received:
@@ -67,15 +67,15 @@ def test_each_body_of_a_batch_is_said_in_its_own_way() -> None:
 @pytest.mark.parametrize("body", ["abc", b"abc", {"a": 1}, 5])
 def test_one_body_is_no_batch(body: Any) -> None:
     with pytest.raises(errors.BadField, match="is not a batch"):
-        requests.batch_of(body)
+        requests.list_of_bodies(body)
 
 
 def test_a_batch_may_be_drawn_from_anything() -> None:
-    assert requests.batch_of(str(number) for number in range(2)) == ["0", "1"]
+    assert requests.list_of_bodies(str(number) for number in range(2)) == ["0", "1"]
 
 
 def test_a_text_of_a_subclass_is_a_text() -> None:
-    options = Options(0, None, 0, 0, {Name("name"): Name("value")}, None)
+    options = PublishOptions(0, None, 0, 0, {Name("name"): Name("value")}, None)
     pub = said(requests.publish("q", Name("text"), options))
 
     assert isinstance(pub, wire.Pub)
@@ -88,7 +88,7 @@ def test_a_text_of_a_subclass_is_a_text() -> None:
 )
 def test_a_header_that_is_no_text_is_named(headers: Any, named: str) -> None:
     with pytest.raises(errors.BadField, match=named):
-        requests.publish("q", "x", Options(0, None, 0, 0, headers, None))
+        requests.publish("q", "x", PublishOptions(0, None, 0, 0, headers, None))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_header_that_is_no_text_is_named(headers: Any, named: str) -> None:
     ],
 )
 def test_a_reason_of_any_kind_is_sent_as_text(error: Any, text: str) -> None:
-    nack = said(requests.nack("q", ["u"], None, Ending(None, error, failed=True, dead=True)))
+    nack = said(requests.nack("q", ["u"], None, NackOptions(None, error, failed=True, dead=True)))
 
     assert isinstance(nack, wire.Nack)
     assert nack.error == text
@@ -120,7 +120,7 @@ def test_what_is_no_follow_up_is_shown(then: Any) -> None:
 
 
 def test_a_whole_number_of_seconds_may_be_a_float() -> None:
-    pub = requests.publish("q", "x", Options(5.0, 30.0, 60.0, 0, None, None)).command  # type: ignore[arg-type]
+    pub = requests.publish("q", "x", PublishOptions(5.0, 30.0, 60.0, 0, None, None)).command  # type: ignore[arg-type]
 
     assert isinstance(pub, wire.Pub)
     assert (pub.delay, pub.timeout, pub.expires) == (5, 30, 60)
@@ -130,11 +130,11 @@ def test_a_whole_number_of_seconds_may_be_a_float() -> None:
 @pytest.mark.parametrize("span", [1.5, float("nan"), float("inf"), "5", True])
 def test_a_part_of_a_second_is_refused_in_plain_words(span: Any) -> None:
     with pytest.raises(errors.BadField, match=r"delay is .* whole number of seconds"):
-        requests.publish("q", "x", Options(span, None, 0, 0, None, None))
+        requests.publish("q", "x", PublishOptions(span, None, 0, 0, None, None))
     with pytest.raises(errors.BadField, match=r"timeout is .* whole number of seconds"):
         requests.touch("q", ["u"], None, span)
     with pytest.raises(errors.BadField, match=r"delay is .* whole number of seconds"):
-        requests.nack("q", ["u"], None, Ending(span, None, failed=True, dead=False))
+        requests.nack("q", ["u"], None, NackOptions(span, None, failed=True, dead=False))
 
 
 @pytest.mark.parametrize("span", [-1, float("nan"), float("inf"), "5"])
@@ -203,7 +203,7 @@ def test_a_refusal_is_raised_as_its_error() -> None:
     [(requests.publish("q", "x", PLAIN), wire.Pong()), (requests.publish("q", "x", PLAIN), wire.Ok())],
 )
 def test_an_answer_to_something_else_is_said(request_: Request[Any], reply: wire.Reply) -> None:
-    with pytest.raises(NotTheProtocol, match="older than this client"):
+    with pytest.raises(WrongProtocol, match="older than this client"):
         request_.read(reply)
 
 
@@ -246,7 +246,7 @@ def test_many_messages_are_settled_each_by_its_own_lease() -> None:
 
 
 def test_messages_of_several_queues_are_not_settled_together() -> None:
-    with pytest.raises(errors.BadField, match="one queue"):
+    with pytest.raises(errors.BadField, match="several queues"):
         requests.ack_many([held("u"), held("v", queue="other")])
 
 
@@ -275,8 +275,8 @@ def test_a_plain_nack_says_nothing_of_failures() -> None:
 
 
 def test_a_nack_may_be_no_failure_or_the_last_one() -> None:
-    released = requests.nack("q", ["u"], None, Ending(0, None, failed=False, dead=False)).command
-    rejected = requests.nack("q", ["u"], None, Ending(None, "bad", failed=True, dead=True)).command
+    released = requests.nack("q", ["u"], None, NackOptions(0, None, failed=False, dead=False)).command
+    rejected = requests.nack("q", ["u"], None, NackOptions(None, "bad", failed=True, dead=True)).command
 
     assert b'"failed":false' in wire.encode_commands([released])
     assert b'"error":"bad"' in wire.encode_commands([rejected])
@@ -328,7 +328,7 @@ class Notes:
 
 
 def delivered(notes: Notes) -> Message:
-    return Message(queue="q", uid="u", body=b'{"a":1}', lease="1-1", delivery=1, settler=notes)
+    return Message(queue="q", uid="u", body=b'{"a":1}', lease="1-1", delivery=1, client=notes)
 
 
 def test_a_block_acknowledges_and_gives_back_what_raised() -> None:
@@ -381,7 +381,7 @@ def test_an_error_of_the_block_is_not_hidden_by_one_of_giving_back() -> None:
     with pytest.raises(ValueError, match="mine") as caught, delivered(notes):
         raise ValueError("mine")
 
-    assert caught.value.__notes__ == ["the message was not given back: the connection broke"]
+    assert caught.value.__notes__ == ["the message was not returned to the queue: the connection broke"]
 
 
 def test_a_message_reads_its_body() -> None:
@@ -389,4 +389,4 @@ def test_a_message_reads_its_body() -> None:
 
     assert message.text() == '{"a":1}'
     assert message.json() == {"a": 1}
-    assert "settler" not in repr(message)
+    assert "client" not in repr(message)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from wakeq import errors
-from wakeq.client.core.patience import ELECTION_S_MAX, PAUSE_S_MIN, Patience
-from wakeq.client.core.route import SILENT_LAST_S, Route, default_address, elsewhere, parse_address
+from wakeq.client.connection import unreachable
+from wakeq.client.core.backoff import ELECTION_S_MAX, PAUSE_S_MIN, ReconnectBackoff
+from wakeq.client.core.route import SILENT_LAST_S, Route, default_address, parse_address, redirect
 from wakeq.client.core.session import NotReady
-from wakeq.client.core.timeouts import silent
-from wakeq.client.transport import unreachable
+from wakeq.client.core.timeouts import fell_silent
 
 NOW_S = 100.0
 
@@ -19,7 +19,7 @@ NOW_S = 100.0
 def found(addresses: str, *, reconnect_for_s: float = 10.0) -> Route:
     """A route that led to a broker once."""
     route = Route(addresses, reconnect_for_s=reconnect_for_s)
-    route.found(NOW_S)
+    route.connected(NOW_S)
     return route
 
 
@@ -114,7 +114,7 @@ def test_a_lost_connection_is_tried_again_at_once_at_the_same_address() -> None:
 def test_a_connection_that_breaks_again_without_an_answer_is_tried_after_a_pause() -> None:
     route = found("a:1")
     route.lost(errors.Disconnected("broke"), NOW_S)
-    route.found(NOW_S)
+    route.connected(NOW_S)
 
     assert route.lost(errors.Disconnected("broke"), NOW_S) == PAUSE_S_MIN
 
@@ -139,7 +139,7 @@ def test_while_nodes_look_for_a_leader_they_are_asked_often_but_not_for_long() -
 
     while now_s < NOW_S + 6:
         now_s += route.failed(gone("a:1"), now_s)
-        now_s += route.failed(elsewhere("b:2", None), now_s)
+        now_s += route.failed(redirect("b:2", None), now_s)
         moments_s.append(now_s - NOW_S)
 
     gaps_s = [after - before for before, after in pairwise(moments_s)]
@@ -150,13 +150,13 @@ def test_while_nodes_look_for_a_leader_they_are_asked_often_but_not_for_long() -
 def test_a_leader_that_was_named_is_asked_next_and_at_once() -> None:
     route = found("a:1,b:2")
 
-    assert route.lost(elsewhere("a:1", "c:3"), NOW_S) == 0.0
+    assert route.lost(redirect("a:1", "c:3"), NOW_S) == 0.0
     assert route.address == "c:3"
 
 
 def test_a_leader_that_does_not_answer_is_left_for_the_addresses_of_the_list() -> None:
     route = found("a:1,b:2")
-    route.lost(elsewhere("a:1", "c:3"), NOW_S)
+    route.lost(redirect("a:1", "c:3"), NOW_S)
 
     route.failed(gone("c:3"), NOW_S)
 
@@ -165,11 +165,11 @@ def test_a_leader_that_does_not_answer_is_left_for_the_addresses_of_the_list() -
 
 def test_a_leader_that_has_fallen_silent_is_not_the_next_one_to_be_asked() -> None:
     route = found("a:1,b:2,c:3")
-    route.lost(elsewhere("a:1", "b:2"), NOW_S)
-    route.found(NOW_S)
-    route.renew()
+    route.lost(redirect("a:1", "b:2"), NOW_S)
+    route.connected(NOW_S)
+    route.reset()
 
-    route.lost(silent("b:2"), NOW_S + 5)
+    route.lost(fell_silent("b:2"), NOW_S + 5)
     asked = [route.address]
     route.failed(gone(route.address), NOW_S + 5)
     asked.append(route.address)
@@ -180,17 +180,17 @@ def test_a_leader_that_has_fallen_silent_is_not_the_next_one_to_be_asked() -> No
 def test_silent_address_that_others_name_as_leader_is_left_out() -> None:
     route = found("a:1,b:2,c:3")
 
-    route.lost(silent("a:1"), NOW_S)
+    route.lost(fell_silent("a:1"), NOW_S)
     assert route.address == "b:2"
-    assert route.failed(elsewhere("b:2", "a:1"), NOW_S) == 0.0
+    assert route.failed(redirect("b:2", "a:1"), NOW_S) == 0.0
     assert route.address == "c:3"
-    assert route.failed(elsewhere("c:3", "a:1"), NOW_S) > 0.0
+    assert route.failed(redirect("c:3", "a:1"), NOW_S) > 0.0
     assert route.address == "b:2"
 
 
 def test_silent_address_has_its_turn_again_after_some_seconds() -> None:
     route = found("a:1,b:2")
-    route.lost(silent("a:1"), NOW_S)
+    route.lost(fell_silent("a:1"), NOW_S)
 
     route.failed(gone("b:2"), NOW_S + 0.1)
     assert route.address == "b:2"
@@ -205,28 +205,28 @@ def test_address_that_let_nobody_connect_in_time_is_silent_too() -> None:
     route.lost(gone("a:1"), NOW_S)
     route.failed(timed_out, NOW_S)
 
-    route.failed(elsewhere("b:2", "a:1"), NOW_S)
+    route.failed(redirect("b:2", "a:1"), NOW_S)
 
     assert route.address == "b:2"
 
 
 def test_silent_addresses_are_asked_if_there_are_no_others() -> None:
     route = found("a:1,b:2")
-    route.lost(silent("a:1"), NOW_S)
+    route.lost(fell_silent("a:1"), NOW_S)
 
-    route.failed(silent("b:2"), NOW_S + 1)
+    route.failed(fell_silent("b:2"), NOW_S + 1)
 
     assert route.address == "a:1"
 
 
 def test_address_that_answers_again_is_not_silent() -> None:
     route = found("a:1,b:2")
-    route.lost(silent("a:1"), NOW_S)
-    route.failed(silent("b:2"), NOW_S)
-    route.found(NOW_S + 1)
+    route.lost(fell_silent("a:1"), NOW_S)
+    route.failed(fell_silent("b:2"), NOW_S)
+    route.connected(NOW_S + 1)
 
-    route.lost(elsewhere("a:1", "b:2"), NOW_S + 1)
-    route.failed(elsewhere("b:2", "a:1"), NOW_S + 1)
+    route.lost(redirect("a:1", "b:2"), NOW_S + 1)
+    route.failed(redirect("b:2", "a:1"), NOW_S + 1)
 
     assert route.address == "a:1"
 
@@ -235,7 +235,7 @@ def test_address_that_answers_again_is_not_silent() -> None:
 def test_without_a_leader_the_next_address_is_asked(leader: str | None) -> None:
     route = found("a:1,b:2")
 
-    assert route.lost(elsewhere("a:1", leader), NOW_S) == 0.0
+    assert route.lost(redirect("a:1", leader), NOW_S) == 0.0
     assert route.address == "b:2"
 
 
@@ -246,10 +246,10 @@ def test_two_nodes_that_name_each_other_are_not_asked_without_pauses_nor_for_eve
 
     with pytest.raises(errors.NotLeader, match="a:1 does not lead") as caught:  # noqa: PT012
         for _ in range(1000):
-            pause_s = route.lost(elsewhere(route.address, leaders[route.address]), now_s)
+            pause_s = route.lost(redirect(route.address, leaders[route.address]), now_s)
             now_s += pause_s
             pauses += pause_s > 0
-            route.found(now_s)
+            route.connected(now_s)
 
     assert "b:2 does not lead" in str(caught.value)
     assert 10 <= pauses < 50
@@ -258,7 +258,7 @@ def test_two_nodes_that_name_each_other_are_not_asked_without_pauses_nor_for_eve
 
 def test_a_mixture_of_failures_is_a_not_leader_that_lists_them() -> None:
     route = Route("a:1,b:2", reconnect_for_s=10)
-    route.failed(elsewhere("a:1", None), NOW_S)
+    route.failed(redirect("a:1", None), NOW_S)
 
     with pytest.raises(errors.NotLeader, match="a:1 does not lead and knows of no leader; no broker at b:2"):
         route.failed(gone("b:2"), NOW_S)
@@ -275,8 +275,8 @@ def test_without_patience_a_broken_connection_is_tried_once_and_no_more() -> Non
 def test_only_address_is_dialled_again_for_the_next_call_after_a_silence_without_patience() -> None:
     route = found("a:1", reconnect_for_s=0.0)
     with pytest.raises(errors.Disconnected) as told:
-        route.lost(silent("a:1"), 0.0)
-    route.renew()
+        route.lost(fell_silent("a:1"), 0.0)
+    route.reset()
 
     pause_s = route.lost(told.value, 10.0)
 
@@ -290,7 +290,7 @@ def test_an_outage_is_a_warning_once_however_often_the_connection_breaks(caplog:
     for _ in range(3):
         route.lost(errors.Disconnected("the connection broke"), NOW_S)
         route.failed(gone("a:1"), NOW_S)
-        route.found(NOW_S)
+        route.connected(NOW_S)
 
     assert caplog.messages == ["the connection broke; reconnecting", "connected to a:1 again"]
     assert {record.levelno for record in caplog.records} == {logging.WARNING}  # who saw it begin sees it end
@@ -315,7 +315,7 @@ def test_an_error_of_several_addresses_says_its_advice_once() -> None:
     route = Route("a:1,b:2,c:3", reconnect_for_s=10)
     refused = ConnectionRefusedError(111, "Connection refused")
     route.failed(unreachable("a:1", refused), NOW_S)
-    route.failed(elsewhere("b:2", None), NOW_S)
+    route.failed(redirect("b:2", None), NOW_S)
 
     with pytest.raises(errors.NotLeader) as caught:
         route.failed(unreachable("c:3", refused), NOW_S)
@@ -328,15 +328,15 @@ def test_an_error_of_several_addresses_says_its_advice_once() -> None:
     assert caught.value.exit_status == 69  # as where nobody answers at all
 
 
-# Patience -------------------------------------------------------------------------------------------------
+# ReconnectBackoff -------------------------------------------------------------------------------------------------
 
 
 def test_patience_with_a_broker_that_stays_away_ends_after_its_span() -> None:
-    patience = Patience(10.0)
-    patience.begin(NOW_S)
+    backoff = ReconnectBackoff(10.0)
+    backoff.lost(NOW_S)
     now_s, tries = NOW_S, 0
 
-    while (pause_s := patience.pause_s(now_s)) is not None:
+    while (pause_s := backoff.next_pause_s(now_s)) is not None:
         now_s, tries = now_s + pause_s, tries + 1
 
     assert NOW_S + 9 <= now_s <= NOW_S + 10
@@ -344,39 +344,39 @@ def test_patience_with_a_broker_that_stays_away_ends_after_its_span() -> None:
 
 
 def test_endless_patience_never_ends() -> None:
-    patience = Patience(float("inf"))
-    patience.begin(NOW_S)
+    backoff = ReconnectBackoff(float("inf"))
+    backoff.lost(NOW_S)
 
-    assert all(patience.pause_s(NOW_S + day * 86_400) is not None for day in range(1000))
+    assert all(backoff.next_pause_s(NOW_S + day * 86_400) is not None for day in range(1000))
 
 
 def test_patience_is_new_after_a_connection_that_lasted() -> None:
-    patience = Patience(10.0)
+    backoff = ReconnectBackoff(10.0)
     now_s = NOW_S
 
     for _ in range(10):
-        patience.found(now_s)
+        backoff.connected(now_s)
         now_s += 60
-        assert patience.begin(now_s)
+        assert backoff.lost(now_s)
 
 
 def test_patience_is_new_after_an_answer() -> None:
-    patience = Patience(10.0)
-    patience.begin(NOW_S)
+    backoff = ReconnectBackoff(10.0)
+    backoff.lost(NOW_S)
 
-    patience.renew()
+    backoff.reset()
 
-    assert patience.begin(NOW_S + 9)
-    assert patience.pause_s(NOW_S + 18) == PAUSE_S_MIN
+    assert backoff.lost(NOW_S + 9)
+    assert backoff.next_pause_s(NOW_S + 18) == PAUSE_S_MIN
 
 
 def test_patience_ends_with_a_broker_that_breaks_every_connection_at_once() -> None:
-    patience = Patience(10.0)
+    backoff = ReconnectBackoff(10.0)
     now_s = NOW_S
 
     for _ in range(1000):
-        patience.found(now_s)
-        pause_s = 0.0 if patience.begin(now_s) else patience.pause_s(now_s)
+        backoff.connected(now_s)
+        pause_s = 0.0 if backoff.lost(now_s) else backoff.next_pause_s(now_s)
         if pause_s is None:
             break
         now_s += pause_s
@@ -388,8 +388,8 @@ def test_patience_ends_with_a_broker_that_breaks_every_connection_at_once() -> N
 def test_to_be_sent_on_to_the_leader_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
     route = found("a:1,b:2")
 
-    assert route.lost(elsewhere("a:1", "b:2"), NOW_S) == 0.0
-    route.found(NOW_S)
+    assert route.lost(redirect("a:1", "b:2"), NOW_S) == 0.0
+    route.connected(NOW_S)
 
     assert (route.address, caplog.messages) == ("b:2", [])
 
@@ -397,8 +397,8 @@ def test_to_be_sent_on_to_the_leader_is_no_outage(caplog: pytest.LogCaptureFixtu
 def test_an_outage_is_told_once_when_the_leader_that_was_named_is_away_too(caplog: pytest.LogCaptureFixture) -> None:
     route = found("a:1,b:2")
 
-    route.lost(elsewhere("a:1", "b:2"), NOW_S)
+    route.lost(redirect("a:1", "b:2"), NOW_S)
     route.failed(gone("b:2"), NOW_S)
-    route.found(NOW_S)
+    route.connected(NOW_S)
 
     assert caplog.messages == ["no broker at b:2; reconnecting", "connected to b:2 again"]

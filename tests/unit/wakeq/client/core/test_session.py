@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.session_by_hand import ANSWER_S, NOW_S, heard, message, online, sent
 from wakeq import errors
-from wakeq.client.core.session import UNDER_WAY_MAX, Answer, Awoken, Event, NotTheProtocol, Session, error_of
+from wakeq.client.core.session import UNDER_WAY_MAX, Answer, Event, Session, Woken, WrongProtocol, error_of
 from wakeq.protocol.wire.worker import codec as wire
 
 # The session ----------------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ def test_replies_survive_any_cut_of_the_stream(step: int, bodies: list[str]) -> 
     for start in range(0, len(stream), step):
         events += session.receive(stream[start : start + step], NOW_S)
 
-    assert events == [Awoken("q"), *map(Answer, tickets, replies)]
+    assert events == [Woken("q"), *map(Answer, tickets, replies)]
 
 
 @given(garbage=st.binary(max_size=80))
@@ -247,7 +247,7 @@ def test_a_peer_of_another_protocol_is_said() -> None:
     session = Session("s", answer_timeout_s=ANSWER_S)
     session.connected(NOW_S)
 
-    with pytest.raises(NotTheProtocol):
+    with pytest.raises(WrongProtocol):
         session.receive(b"HTTP/1.1 400 Bad Request\r\n", NOW_S)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from websockets.frames import Opcode
 from websockets.server import ServerProtocol
 
-from wakeq.client.core.session import NotReady, NotTheProtocol
+from wakeq.client.core.session import NotReady, WrongProtocol
 from wakeq.client.monique.posts import Post, error_of, make, read_post, result_of
 from wakeq.client.monique.session import INBOX_MAX, Answer, Session, split_url
 from wakeq.client.monique.websocket import WebSocket
@@ -145,15 +145,15 @@ def refused(status: str, code: str) -> bytes:
     [
         (b"HTTP/1.1 503 Away\r\nContent-Length: 12\r\n\r\nnode 2 leads", BrokerUnreachable, "node 2 leads"),
         (b"HTTP/1.1 503 Soon\r\nRetry-After: 1\r\nContent-Length: 9\r\n\r\ntry again", NotReady, "try again"),
-        (b'HTTP/1.1 401 Unauthorized\r\nContent-Length: 9\r\n\r\n{"err":1}', Unauthorized, "wants a token"),
+        (b'HTTP/1.1 401 Unauthorized\r\nContent-Length: 9\r\n\r\n{"err":1}', Unauthorized, "requires a token"),
         (refused("401 Unauthorized", "UNAUTHORIZED"), Unauthorized, "^the token is not for this$"),
         (refused("403 Forbidden", "FORBIDDEN"), Forbidden, "^the token is not for this$"),
         (refused("503 Service Unavailable", "NOT_LEADER"), BrokerUnreachable, "the token is not for this"),
         (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", BrokerUnreachable, "404 Not Found"),
-        (b"HTTP/1.1 101 Yes\r\nSec-WebSocket-Accept: other\r\n\r\n", NotTheProtocol, "not to our handshake"),
-        (opened()[2], NotTheProtocol, "not to our handshake .*Sec-WebSocket-Accept"),  # it is of another one
-        (b'{"cmd":"nok"}\r\n\r\n', NotTheProtocol, "as an HTTP server"),
-        (b"x" * 100_000, NotTheProtocol, "as an HTTP server"),
+        (b"HTTP/1.1 101 Yes\r\nSec-WebSocket-Accept: other\r\n\r\n", WrongProtocol, "did not answer our handshake"),
+        (opened()[2], WrongProtocol, "did not answer our handshake .*Sec-WebSocket-Accept"),  # it is of another one
+        (b'{"cmd":"nok"}\r\n\r\n', WrongProtocol, "as an HTTP server"),
+        (b"x" * 100_000, WrongProtocol, "as an HTTP server"),
     ],
 )
 def test_a_server_that_does_not_agree_is_said(answer: bytes, error: type[Exception], words: str) -> None:
@@ -250,7 +250,7 @@ def test_an_answer_that_nobody_waits_for_any_more_is_passed_over(line: Line) -> 
     line.session.abandon(first)
 
     assert [answer.ticket for answer in line.answer(Pong(1), Pong(2))] == [second]
-    with pytest.raises(NotTheProtocol, match="was not asked"):
+    with pytest.raises(WrongProtocol, match="an answer to no command"):
         line.answer(Pong(3))
 
 
@@ -280,7 +280,7 @@ def test_what_the_server_refused_is_not_wanted_of_the_next_connection(line: Line
     session.subscribe([("a_b", "data")])
     line.answer(Subscribed(()))
     session.subscribe([("a_b", "data"), ("too_long", "*")])
-    session.await_answer(make("sum_it", 1))
+    session.expect_answer(make("sum_it", 1))
     line.answer(Error("no"), Error("no"))
     line.said()
 
@@ -288,7 +288,7 @@ def test_what_the_server_refused_is_not_wanted_of_the_next_connection(line: Line
     line.connect()
 
     assert line.said() == [Subscribe((Subscription("a_b", "data"),))]
-    assert session.await_answer(make("sum_it", 1)) is not None  # so it is asked for again
+    assert session.expect_answer(make("sum_it", 1)) is not None  # so it is asked for again
 
 
 def test_what_was_refused_together_with_something_else_is_wanted_if_it_was_asked_for_again(line: Line) -> None:
@@ -361,8 +361,8 @@ def test_what_was_not_said_when_the_connection_ended_is_not_in_doubt(line: Line)
 def test_the_answer_to_a_task_is_kept_apart_from_what_the_program_listens_to(line: Line) -> None:
     session = line.session
     task, other = make("sum_it", 1), make("sum_it", 2)
-    assert session.await_answer(task) is not None
-    assert session.await_answer(other) is None  # it is subscribed by now
+    assert session.expect_answer(task) is not None
+    assert session.expect_answer(other) is None  # it is subscribed by now
     line.said()
     line.answer(Subscribed(()))
 

@@ -11,7 +11,7 @@ from tests.helpers.both_loops import Run
 from tests.helpers.noting import Clock, Noting
 from wakeq.actors.mail import Refusal
 from wakeq.actors.sessions.door import FRAME_S_MAX, MIB, UNREAD_BYTES_MAX, Received
-from wakeq.client.core import patience
+from wakeq.client.core import backoff
 from wakeq.http.server import WebServer
 from wakeq.http.websocket.monique import JOINED_BYTES_MAX, MoniqueDoor, MoniquePath, joined
 from wakeq.monique import AsyncMoniqueClient, MoniqueClient
@@ -213,7 +213,7 @@ def test_a_node_that_does_not_lead_sends_its_clients_away(run: Run) -> None:
 def test_clients_that_connect_while_a_leader_opens_its_ports_wait_for_them(
     run: Run, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
-    monkeypatch.setattr(patience, "PAUSE_S_MIN", 0.001)
+    monkeypatch.setattr(backoff, "PAUSE_S_MIN", 0.001)
     refusal = Refusal(code, "the ports of MoniQue cannot be opened now; try again")
 
     async def test() -> None:

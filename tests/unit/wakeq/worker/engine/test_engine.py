@@ -10,7 +10,7 @@ from tests.unit.wakeq.worker.world import World, in_driven_time
 from wakeq.protocol.errors import Busy, Disconnected, QueueFull, QueueNotFound, StaleLease
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.worker import Retry
-from wakeq.worker.verdict import Dead, Done, Failed, Returned
+from wakeq.worker.outcome import Dead, Done, Failed, Returned
 
 
 def test_messages_that_are_there_and_messages_that_come_are_all_handled() -> None:
@@ -295,7 +295,7 @@ def test_an_end_that_was_not_heard_is_told_again(verb: str) -> None:
     async def scenario() -> None:
         world = World()
         world.broker.faults[verb] = [Disconnected("broken"), Busy("not now")]
-        world.pool.verdicts["m2"] = Failed("no", 3)
+        world.pool.outcomes["m2"] = Failed("no", 3)
         world.broker.publish("q", "m1", "m2")
         await world.start()
 
@@ -312,10 +312,10 @@ def test_each_verdict_is_told_in_its_own_words() -> None:
     async def scenario() -> None:
         world = World(slots=8)
         followup = wire.Followup(qname="next", message="x")
-        world.pool.verdicts = {
+        world.pool.outcomes = {
             "done": Done((followup,)), "failed": Failed("no"), "dead": Dead("never"), "returned": Returned("later", 9),
         }  # fmt: skip
-        world.broker.publish("q", *world.pool.verdicts)
+        world.broker.publish("q", *world.pool.outcomes)
         await world.start()
 
         await asyncio.sleep(1)
@@ -334,7 +334,7 @@ def test_followups_that_are_refused_make_a_failure() -> None:
     async def scenario() -> None:
         world = World()
         world.broker.faults["ack"] = [QueueFull("queue next is full")]
-        world.pool.verdicts["m1"] = Done((wire.Followup(qname="next", message="x"),))
+        world.pool.outcomes["m1"] = Done((wire.Followup(qname="next", message="x"),))
         world.broker.publish("q", "m1")
         await world.start()
 

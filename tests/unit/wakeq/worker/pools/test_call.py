@@ -16,8 +16,8 @@ from wakeq.client.message import Received
 from wakeq.worker import LogContext, Task, Worker
 from wakeq.worker.context import NoHandler
 from wakeq.worker.delivery import SettledByWorker
+from wakeq.worker.outcome import Dead, Done, Failed, Outcome, Returned
 from wakeq.worker.pools.call import call, call_async
-from wakeq.worker.verdict import Dead, Done, Failed, Returned, Verdict
 
 
 def delivered(body: bytes = b"{}", **facts: Any) -> Received:
@@ -25,7 +25,7 @@ def delivered(body: bytes = b"{}", **facts: Any) -> Received:
     return Received(body=body, **fields)
 
 
-def verdict_on(handler: Callable[..., Any], message: Received, **options: Any) -> Verdict:
+def verdict_on(handler: Callable[..., Any], message: Received, **options: Any) -> Outcome:
     """What comes of a message, run in the way that the handler asks for."""
     task: Task[..., Any] = Worker().task("q", **options)(handler)
     return asyncio.run(call_async(task, message)) if task.mode == "coroutine" else call(task, message)
@@ -77,10 +77,10 @@ def test_a_body_that_does_not_fit_is_a_dead_letter_at_once() -> None:
     def send(to: str) -> None:
         raise AssertionError("must not be called")
 
-    verdict = verdict_on(send, delivered(b'{"to":1}'), retry=Retry(max=5))
+    outcome = verdict_on(send, delivered(b'{"to":1}'), retry=Retry(max=5))
 
-    assert isinstance(verdict, Dead)
-    assert "Expected `str`, got `int` - at `$.to`" in verdict.error
+    assert isinstance(outcome, Dead)
+    assert "Expected `str`, got `int` - at `$.to`" in outcome.error
 
 
 def test_a_handler_gets_the_fields_of_the_body_as_its_arguments() -> None:
@@ -101,13 +101,13 @@ def test_a_handler_of_raw_messages_gets_the_message_and_cannot_settle_it() -> No
         got.append(message)
         message.ack()
 
-    verdict = verdict_on(take, delivered(b"\xff", failures=2, headers={"a": "b"}))
+    outcome = verdict_on(take, delivered(b"\xff", failures=2, headers={"a": "b"}))
 
     assert (got[0].body, got[0].uid, got[0].lease, got[0].failures, got[0].headers) == (
         b"\xff", "u1", "1-7", 2, {"a": "b"},
     )  # fmt: skip
-    assert isinstance(verdict, Failed)
-    assert SettledByWorker.__name__ in verdict.error
+    assert isinstance(outcome, Failed)
+    assert SettledByWorker.__name__ in outcome.error
 
 
 def test_a_handler_knows_its_message() -> None:
@@ -154,9 +154,9 @@ def test_followups_go_with_the_acknowledgement() -> None:
         current().then("plain", {"n": 1})
 
     for handler in in_both_ways(act):
-        verdict = verdict_on(handler, delivered())
-        assert isinstance(verdict, Done)
-        said = [(one.qname, one.message, one.delay, one.timeout, one.priority, one.headers) for one in verdict.then]
+        outcome = verdict_on(handler, delivered())
+        assert isinstance(outcome, Done)
+        said = [(one.qname, one.message, one.delay, one.timeout, one.priority, one.headers) for one in outcome.then]
         assert said == [
             ("audit", '{"uid":"x"}', None, 30, None, None),
             ("audit", '{"uid":"y"}', 9, 30, -1, {"a": "b"}),
@@ -207,10 +207,10 @@ def test_a_failure_is_logged_with_its_traceback_and_an_ending_that_was_asked_for
 
 
 def test_a_handler_may_leave_by_sys_exit_and_the_thread_goes_on() -> None:
-    verdict = verdict_on(lambda: sys.exit("bye"), delivered())
+    outcome = verdict_on(lambda: sys.exit("bye"), delivered())
 
-    assert isinstance(verdict, Failed)
-    assert verdict.error.startswith("SystemExit: bye")
+    assert isinstance(outcome, Failed)
+    assert outcome.error.startswith("SystemExit: bye")
 
 
 def logged(caplog: pytest.LogCaptureFixture, error: BaseException, **options: Any) -> tuple[str, str]:
@@ -250,7 +250,7 @@ def test_a_coroutine_that_was_cancelled_from_outside_is_not_reported_as_an_error
 
     task: Task[..., Any] = Worker().task("q")(handler)
 
-    async def cancel() -> Verdict:
+    async def cancel() -> Outcome:
         running = asyncio.create_task(call_async(task, delivered()))
         await asyncio.sleep(0)
         running.cancel()
@@ -266,9 +266,9 @@ def test_an_error_without_words_is_a_failure_too() -> None:
             raise RuntimeError("no words")
 
     for handler in in_both_ways(raising(Unspeakable())):
-        verdict = verdict_on(handler, delivered(), retry=Retry(max=1, delay=7, jitter=0))
-        assert isinstance(verdict, Failed)
-        assert verdict.delay_s == 7
+        outcome = verdict_on(handler, delivered(), retry=Retry(max=1, delay=7, jitter=0))
+        assert isinstance(outcome, Failed)
+        assert outcome.delay_s == 7
 
 
 SILENT_PROGRAM = """
@@ -323,11 +323,11 @@ def test_a_copy_that_a_handler_makes_of_its_process_ends_with_the_handler(
             raises(error)
 
     for handler in in_both_ways(act):
-        verdict = verdict_on(handler, delivered())
+        outcome = verdict_on(handler, delivered())
         if os.getpid() != here:
             os._exit(99)  # it went on
 
-        assert verdict == Done()
+        assert outcome == Done()
         assert os.waitstatus_to_exitcode(os.waitpid(copies[-1], 0)[1]) == status
         out, err = capfd.readouterr()
         assert out == "the copy speaks\n"
@@ -336,10 +336,10 @@ def test_a_copy_that_a_handler_makes_of_its_process_ends_with_the_handler(
 
 
 def test_a_worker_in_a_forked_process_works() -> None:
-    """As in a server that forks before it serves: only what a handler forks is a copy."""
+    """As in a server that fork_count before it serves: only what a handler fork_count is a copy."""
     child = os.fork()
     if not child:
-        verdict = verdict_on(lambda: None, delivered())
-        os._exit(0 if verdict == Done() else 1)
+        outcome = verdict_on(lambda: None, delivered())
+        os._exit(0 if outcome == Done() else 1)
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -13,15 +13,15 @@ from wakeq.client.message import Message, Received
 from wakeq.testing import broker, eager
 from wakeq.worker import BadHandler, Worker, current
 from wakeq.worker.engine.job import Job
+from wakeq.worker.outcome import Dead, Done, Failed, Outcome
 from wakeq.worker.parameters import name_of
 from wakeq.worker.pools.call import call, call_async
 from wakeq.worker.pools.processes import ProcessPool
 from wakeq.worker.task import Task
-from wakeq.worker.verdict import Dead, Done, Failed, Verdict
 
 PATIENCE_S = 30.0
 
-Way = Callable[[Callable[..., Any]], Verdict | None]
+Way = Callable[[Callable[..., Any]], Outcome | None]
 
 
 class Ran:
@@ -120,7 +120,7 @@ def delivered() -> Received:
     return Received(queue="q", uid="u1", body=b"{}", lease="1-7", delivery=1)
 
 
-def in_worker(handler: Callable[..., Any]) -> Verdict:
+def in_worker(handler: Callable[..., Any]) -> Outcome:
     """What a worker's thread, or its loop, makes of a message."""
     task: Task[..., Any] = Worker().task("q")(handler)
     return asyncio.run(call_async(task, delivered())) if task.mode == "coroutine" else call(task, delivered())
@@ -130,11 +130,11 @@ def in_worker(handler: Callable[..., Any]) -> Verdict:
 def test_awaitable_of_a_handler_is_awaited_before_its_message_is_done(make: Callable[[Ran], Any]) -> None:
     ran = Ran()
 
-    verdict = in_worker(make(ran))
+    outcome = in_worker(make(ran))
 
     assert ran.uids == ["u1"]
-    assert isinstance(verdict, Done)
-    assert [followup.qname for followup in verdict.then] == ["next"]
+    assert isinstance(outcome, Done)
+    assert [followup.qname for followup in outcome.then] == ["next"]
 
 
 @pytest.mark.parametrize("make", [Ran.decorated, Ran.honest])
@@ -173,19 +173,19 @@ def test_what_the_coroutine_of_a_plain_handler_raises_is_the_end_of_the_message(
         await asyncio.sleep(0)
         raise ValueError("the body")
 
-    verdict = in_worker(lambda: body())
+    outcome = in_worker(lambda: body())
 
-    assert isinstance(verdict, Failed)
-    assert "ValueError: the body" in verdict.error
+    assert isinstance(outcome, Failed)
+    assert "ValueError: the body" in outcome.error
 
 
 @pytest.mark.parametrize("handler", GENERATORS)
 def test_handler_that_returns_a_generator_has_failed(handler: Callable[..., Any]) -> None:
-    verdict = in_worker(handler)
+    outcome = in_worker(handler)
 
-    assert isinstance(verdict, Failed)
+    assert isinstance(outcome, Failed)
     reason = f"{name_of(handler)} returned a generator, of which nothing has run; do the work in the function itself"
-    assert reason in verdict.error
+    assert reason in outcome.error
 
 
 @pytest.mark.parametrize("handler", GENERATORS)
@@ -203,13 +203,13 @@ def test_any_other_value_of_a_handler_is_dropped(value: object) -> None:
 
 
 def test_process_awaits_what_a_handler_returned_and_refuses_a_generator() -> None:
-    ended: SimpleQueue[Verdict] = SimpleQueue()
+    ended: SimpleQueue[Outcome] = SimpleQueue()
 
-    class Returns:
-        def put(self, _job: Job, verdict: Verdict, _span_s: float) -> None:
-            ended.put(verdict)
+    class FinishedJobs:
+        def put(self, _job: Job, outcome: Outcome, _span_s: float) -> None:
+            ended.put(outcome)
 
-    returns: Any = Returns()
+    returns: Any = FinishedJobs()
     pool = ProcessPool(1, returns)
     pool.start()
     try:

@@ -11,22 +11,22 @@ import pytest
 from wakeq.client.message import Received
 from wakeq.worker import Worker
 from wakeq.worker.engine.job import Job
+from wakeq.worker.outcome import DONE, Failed, Outcome
 from wakeq.worker.pools.coroutines import HUNG_S, CoroutinePool
-from wakeq.worker.verdict import DONE, Failed, Verdict
 
 PATIENCE_S = 10.0
 
 
 class Returned:
-    """Stands where the engine's Returns is."""
+    """Stands where the engine's FinishedJobs is."""
 
     def __init__(self) -> None:
-        self.ended: SimpleQueue[tuple[Job, Verdict]] = SimpleQueue()
+        self.ended: SimpleQueue[tuple[Job, Outcome]] = SimpleQueue()
 
-    def put(self, job: Job, verdict: Verdict, _span_s: float) -> None:
-        self.ended.put((job, verdict))
+    def put(self, job: Job, outcome: Outcome, _span_s: float) -> None:
+        self.ended.put((job, outcome))
 
-    def take(self) -> tuple[Job, Verdict]:
+    def take(self) -> tuple[Job, Outcome]:
         return self.ended.get(timeout=PATIENCE_S)
 
 
@@ -54,7 +54,7 @@ def test_every_job_runs_once() -> None:
     ended = [returned.take() for _ in jobs]
 
     assert {job for job, _ in ended} == set(jobs)
-    assert all(verdict is DONE for _, verdict in ended)
+    assert all(outcome is DONE for _, outcome in ended)
     pool.stop()
 
 
@@ -97,9 +97,9 @@ def test_an_abandoned_handler_is_cancelled_and_makes_room() -> None:
     pool.submit([hanging, waiting])
     pool.abandon(hanging)
 
-    job, verdict = returned.take()
+    job, outcome = returned.take()
     assert job is hanging
-    assert isinstance(verdict, Failed)
+    assert isinstance(outcome, Failed)
     assert returned.take() == (waiting, DONE)
     pool.stop()
 
@@ -148,7 +148,7 @@ def test_a_handler_that_goes_on_after_it_was_abandoned_takes_no_place() -> None:
 
 
 def test_it_is_worn_out_when_too_many_handlers_go_on_after_they_were_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wakeq.worker.pools.coroutines.LEFT_MAX", 1)
+    monkeypatch.setattr("wakeq.worker.pools.coroutines.ABANDONED_MAX", 1)
     pool, returned = pool_of(1)
     stubborn = Stubborn()
     jobs = jobs_of(stubborn.handle, 3)
@@ -263,7 +263,7 @@ def test_a_stopped_pool_ends_its_thread_when_the_last_handler_has_ended() -> Non
 def test_a_place_goes_on_when_not_even_the_judgement_on_a_handler_comes_to_its_end(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def broken(*_arguments: object) -> Verdict:
+    async def broken(*_arguments: object) -> Outcome:
         raise ZeroDivisionError("a bug")
 
     async def handler() -> None: ...

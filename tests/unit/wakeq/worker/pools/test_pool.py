@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from wakeq.worker.pools.pool import Ended, Returns, survived, taken_back
-from wakeq.worker.verdict import DONE
+from wakeq.worker.outcome import DONE
+from wakeq.worker.pools.pool import Ended, FinishedJobs, crashed_outcome, drain_waiting
 
 JOBS: list[Any] = ["a", "b", "c", "d"]  # what they are is nothing to the way back
 
@@ -30,9 +30,9 @@ class Woken:
             what()
 
 
-def returns_to(collected: list[list[Any]]) -> tuple[Returns, Woken]:
+def returns_to(collected: list[list[Any]]) -> tuple[FinishedJobs, Woken]:
     loop: Any = Woken()
-    return Returns(loop, lambda ended: collected.append([job for job, _, _ in ended])), loop
+    return FinishedJobs(loop, lambda ended: collected.append([job for job, _, _ in ended])), loop
 
 
 def test_many_results_wake_the_loop_once_and_the_next_ones_again() -> None:
@@ -59,7 +59,7 @@ def test_a_result_that_comes_while_others_are_handed_over_is_not_left_lying() ->
         if len(collected) == 1:
             returns.put(JOBS[1], DONE, 0.0)
 
-    returns = Returns(loop, collect)
+    returns = FinishedJobs(loop, collect)
     returns.put(JOBS[0], DONE, 0.0)
     loop.turn()
     loop.turn()
@@ -92,13 +92,13 @@ def test_a_result_for_a_loop_that_is_closed_is_dropped() -> None:
 def test_jobs_that_are_taken_back_are_gone() -> None:
     waiting = deque(JOBS)
 
-    assert sorted(taken_back(waiting)) == JOBS
+    assert sorted(drain_waiting(waiting)) == JOBS
     assert not waiting
 
 
 def test_what_could_not_be_judged_is_told_without_the_log(capsys: pytest.CaptureFixture[str]) -> None:
-    verdict = survived(ZeroDivisionError("a bug"))
+    outcome = crashed_outcome(ZeroDivisionError("a bug"))
 
-    assert "ZeroDivisionError" in verdict.error
-    assert verdict.delay_s == 5
+    assert "ZeroDivisionError" in outcome.error
+    assert outcome.delay_s == 5
     assert "ZeroDivisionError: a bug" in capsys.readouterr().err

@@ -15,23 +15,23 @@ from tests.unit.wakeq.worker import process_tasks
 from wakeq.client.message import Received
 from wakeq.worker import BadHandler, Worker
 from wakeq.worker.engine.job import Job
+from wakeq.worker.outcome import DONE, Dead, Done, Failed, Outcome
+from wakeq.worker.outcome import Returned as GivenBack
 from wakeq.worker.pools.processes import ProcessPool, check_importable
-from wakeq.worker.verdict import DONE, Dead, Done, Failed, Verdict
-from wakeq.worker.verdict import Returned as GivenBack
 
 PATIENCE_S = 30.0
 
 
 class Returned:
-    """Stands where the engine's Returns is."""
+    """Stands where the engine's FinishedJobs is."""
 
     def __init__(self) -> None:
-        self.ended: SimpleQueue[tuple[Job, Verdict]] = SimpleQueue()
+        self.ended: SimpleQueue[tuple[Job, Outcome]] = SimpleQueue()
 
-    def put(self, job: Job, verdict: Verdict, _span_s: float) -> None:
-        self.ended.put((job, verdict))
+    def put(self, job: Job, outcome: Outcome, _span_s: float) -> None:
+        self.ended.put((job, outcome))
 
-    def take(self) -> Verdict:
+    def take(self) -> Outcome:
         return self.ended.get(timeout=PATIENCE_S)[1]
 
 
@@ -54,7 +54,7 @@ def job_of(task: Any, body: bytes = b"{}", **facts: Any) -> Job:
     return Job(task, Received(queue=task.queue, uid="u1", body=body, lease="1", delivery=1, **facts))
 
 
-def verdict_on(pool: tuple[ProcessPool, Returned], how: str, **facts: Any) -> Verdict:
+def verdict_on(pool: tuple[ProcessPool, Returned], how: str, **facts: Any) -> Outcome:
     threads, returned = pool
     threads.submit([job_of(process_tasks.end, b'{"how":"%s"}' % how.encode(), **facts)])
     return returned.take()
@@ -65,8 +65,8 @@ def test_handlers_run_in_one_process_that_is_not_ours(pool: tuple[ProcessPool, R
 
     threads.submit([job_of(process_tasks.send_pid), job_of(process_tasks.send_pid)])
 
-    verdicts = [returned.take(), returned.take()]
-    pids = {one.then[0].message for one in verdicts if isinstance(one, Done)}
+    outcomes = [returned.take(), returned.take()]
+    pids = {one.then[0].message for one in outcomes if isinstance(one, Done)}
     assert len(pids) == 1
     assert pids != {str(os.getpid())}
 
@@ -78,9 +78,9 @@ def test_a_process_is_set_up_once_before_its_first_handler() -> None:
 
     pool.submit([job_of(process_tasks.send_set_up), job_of(process_tasks.send_set_up)])
 
-    verdicts = [returned.take(), returned.take()]
+    outcomes = [returned.take(), returned.take()]
     pool.stop()
-    assert [one.then[0].message for one in verdicts] == ['["us"]', '["us"]']
+    assert [one.then[0].message for one in outcomes] == ['["us"]', '["us"]']
 
 
 @pytest.mark.parametrize(
@@ -175,10 +175,10 @@ def test_a_process_that_cannot_be_made_fails_its_message_and_not_the_pool(
 
     with monkeypatch.context() as patch:
         patch.setattr("wakeq.worker.pools.processes.Child", no_room)
-        verdict = verdict_on(pool, "return")
+        outcome = verdict_on(pool, "return")
 
-    assert isinstance(verdict, GivenBack)
-    assert "Resource temporarily unavailable" in verdict.reason
+    assert isinstance(outcome, GivenBack)
+    assert "Resource temporarily unavailable" in outcome.reason
     assert verdict_on(pool, "return") == DONE
 
 
@@ -198,7 +198,7 @@ def test_a_process_that_was_made_for_an_abandoned_handler_is_killed(monkeypatch:
         def kill(self) -> None:
             killed.set()
 
-        def epitaph(self) -> str:
+        def exit_reason(self) -> str:
             return "it was killed"
 
     monkeypatch.setattr("wakeq.worker.pools.processes.Child", SlowChild)

@@ -10,21 +10,21 @@ import pytest
 from wakeq.client.message import Received
 from wakeq.worker import Worker
 from wakeq.worker.engine.job import Job
-from wakeq.worker.pools.pool import LEFT_MAX
+from wakeq.worker.outcome import DONE, Failed, Outcome
+from wakeq.worker.pools.pool import ABANDONED_MAX
 from wakeq.worker.pools.threads import ThreadPool
-from wakeq.worker.verdict import DONE, Failed, Verdict
 
 PATIENCE_S = 10.0
 
 
 class Returned:
-    """Stands where the engine's Returns is."""
+    """Stands where the engine's FinishedJobs is."""
 
     def __init__(self) -> None:
-        self.ended: SimpleQueue[tuple[Job, Verdict]] = SimpleQueue()
+        self.ended: SimpleQueue[tuple[Job, Outcome]] = SimpleQueue()
 
-    def put(self, job: Job, verdict: Verdict, _span_s: float) -> None:
-        self.ended.put((job, verdict))
+    def put(self, job: Job, outcome: Outcome, _span_s: float) -> None:
+        self.ended.put((job, outcome))
 
     def take(self, count: int) -> list[Job]:
         return [self.ended.get(timeout=PATIENCE_S)[0] for _ in range(count)]
@@ -185,7 +185,7 @@ def test_a_place_goes_on_when_not_even_the_judgement_on_a_handler_comes_to_its_e
 ) -> None:
     outcomes: list[BaseException] = [ZeroDivisionError("a bug"), SystemExit()]
 
-    def broken(*_arguments: object) -> Verdict:
+    def broken(*_arguments: object) -> Outcome:
         if outcomes:
             raise outcomes.pop()
         return DONE
@@ -195,8 +195,8 @@ def test_a_place_goes_on_when_not_even_the_judgement_on_a_handler_comes_to_its_e
 
     pool.submit(jobs_of(lambda: None, 3))
 
-    verdicts = [returned.ended.get(timeout=PATIENCE_S)[1] for _ in range(3)]
-    assert [type(verdict) for verdict in verdicts] == [Failed, Failed, type(DONE)]
+    outcomes = [returned.ended.get(timeout=PATIENCE_S)[1] for _ in range(3)]
+    assert [type(outcome) for outcome in outcomes] == [Failed, Failed, type(DONE)]
     assert "ZeroDivisionError: a bug" in capsys.readouterr().err
     pool.stop()
 
@@ -209,7 +209,7 @@ def test_it_is_worn_out_when_too_many_handlers_were_left_behind() -> None:
         inside.release()
         assert go.wait(PATIENCE_S)
 
-    jobs = jobs_of(stuck, LEFT_MAX + 1)
+    jobs = jobs_of(stuck, ABANDONED_MAX + 1)
     for job in jobs:
         assert not pool.worn_out
         pool.submit([job])

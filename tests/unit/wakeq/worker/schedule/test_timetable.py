@@ -308,7 +308,7 @@ def test_options_that_could_never_be_published_are_refused_where_they_are_said(
         (10**12, {}, "1 to 31536000"),
         (60, {"zone": "Europe/Berlin"}, "goes by no clock"),
         ("@daily", {"zone": 5}, "5 is not a time zone"),
-        (60, {"arguments": {"kind": {1, "a"}}}, "reports: .*give a list"),
+        (60, {"arguments": {"kind": {1, "a"}}}, "reports: .*use a list"),
     ],
 )
 def test_a_schedule_that_means_nothing_is_refused_where_it_is_said(
@@ -339,13 +339,13 @@ def test_a_worker_that_runs_takes_no_more_schedules() -> None:
 
 
 def test_a_running_worker_publishes_what_is_due_by_its_own_connection() -> None:
-    class Publishing(ConnectedBroker):
+    class SharedClient(ConnectedBroker):
         async def publish(self, queue: str, body: Any, **options: Any) -> str:
             published.set()
             return "uid-1"
 
     published = threading.Event()
-    worker = worker_on(Publishing(), threading.Event())
+    worker = worker_on(SharedClient(), threading.Event())
     worker.schedule(worker.tasks["q"], 60)  # one that is over is there at any time
 
     with worker:

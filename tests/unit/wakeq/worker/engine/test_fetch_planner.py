@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from wakeq.worker.engine.appetite import Appetite, Fetch, Question, Sleep
-from wakeq.worker.engine.quota import Quota
+from wakeq.worker.engine.fetch_planner import Fetch, FetchPlanner, Question, Sleep
+from wakeq.worker.engine.message_limit import MessageLimit
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class Settle:
 class World:
     """One state of worker, broker and the wires between them.  With `drain` or a limit it ends by itself."""
 
-    appetite: Appetite
+    planner: FetchPlanner
     queues: tuple[str, ...]
     to_publish: int
     losses: int
     steals: int
     closes: int = 0
-    quota: Quota = field(default_factory=Quota)
+    limit: MessageLimit = field(default_factory=MessageLimit)
     drain: bool = False
     backs: int = 0  # how often a message of ours may go back to a queue
     ready: dict[str, int] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class World:
 
     def key(self) -> Any:
         """What makes two states the same."""
-        facts = vars(self.appetite) | vars(self.quota) | vars(self) | {"_quota": None, "quota": None, "appetite": None}
+        facts = vars(self.planner) | vars(self.limit) | vars(self) | {"_limit": None, "limit": None, "planner": None}
         return repr(list(facts.values()))
 
     # What may happen by itself --------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class World:
     def client_hears(self) -> None:
         kind, what, count = self.replies.pop(0)
         if kind == "awk":
-            self.appetite.awoken(what)
+            self.planner.awoken(what)
             self.ask()
         else:
             self.answers.append((kind, what, count))
@@ -134,28 +134,28 @@ class World:
         kind, question, count = self.answers.pop(place)
         match kind:
             case "fetched":
-                self.appetite.answered(question, count)
+                self.planner.answered(question, count)
                 self.held += count
             case "slept":
-                self.appetite.slept(question)
+                self.planner.slept(question)
             case "settled":
                 if self.drain and self.holds_nothing():
-                    self.appetite.doubt()
+                    self.planner.doubt()
             case _:
-                self.appetite.refused(question)
+                self.planner.refused(question)
                 self.paused.append(question.queue)
         self.ask()
         self.end_if_done()
 
     def resume(self) -> None:
-        self.appetite.resumed(self.paused.pop(0))
+        self.planner.resumed(self.paused.pop(0))
         self.ask()
 
     def handler_ends(self, back: str | None) -> None:
         self.held -= 1
         self.backs -= back is not None
-        self.appetite.freed(1)
-        if self.drain or self.quota._limit < 10:
+        self.planner.freed(1)
+        if self.drain or self.limit._limit < 10:
             self.asked.append(Settle(back))
         self.ask()
 
@@ -165,13 +165,13 @@ class World:
         return not self.held and not any(isinstance(what, Settle) for what in under_way)
 
     def end_if_done(self) -> None:
-        if (self.quota.spent or (self.drain and self.appetite.sated)) and self.holds_nothing():
-            self.appetite.close()
+        if (self.limit.spent or (self.drain and self.planner.sated)) and self.holds_nothing():
+            self.planner.close()
             self.ended = True
 
     def close(self) -> None:
         self.closes -= 1
-        self.appetite.close()
+        self.planner.close()
 
     def lose(self) -> None:
         """What is on the wires is gone; the client repeats fetches, and a Sleep has failed."""
@@ -185,18 +185,18 @@ class World:
         self.asked = [what for what in [*lost, *self.asked] if not isinstance(what, Sleep)]
         self.replies.clear()
         self.sleeping.clear()
-        self.appetite.lost()
+        self.planner.lost()
         self.ask()
 
     def reconnect(self) -> None:
         self.online = True
-        self.appetite.connected()
+        self.planner.connected()
         self.ask()
 
     def ask(self) -> None:
-        questions = self.appetite.questions()
+        questions = self.planner.questions()
         assert self.online or not questions, "asked without a connection"
-        assert not (questions and self.appetite._closed), "asked after it was closed"
+        assert not (questions and self.planner._closed), "asked after it was closed"
         self.asked += questions
 
     # What must hold -------------------------------------------------------------------------------------
@@ -206,13 +206,13 @@ class World:
         under_way = [what.queue for what in told if not isinstance(what, Settle)]
         assert len(under_way) == len(set(under_way)), "two questions for one queue"
         assert self.held <= room, "more than there is room for"
-        assert self.quota.taken <= self.quota._limit, "more than the limit"
+        assert self.limit.taken <= self.limit._limit, "more than the limit"
         if self.ended:
             assert self.holds_nothing(), "ended while something was held"
-            assert self.quota.spent or not any(isinstance(what, Fetch) for what in told), "ended while it asked"
+            assert self.limit.spent or not any(isinstance(what, Fetch) for what in told), "ended while it asked"
 
     def stuck_before_work(self) -> bool:
-        return any(self.ready.values()) and not self.appetite._closed
+        return any(self.ready.values()) and not self.planner._closed
 
 
 def explore(start: World, *, room: int) -> int:
@@ -223,12 +223,12 @@ def explore(start: World, *, room: int) -> int:
     while line:
         world = line.pop()
         world.check(room=room)
-        if world.ended and world.drain and not world.quota.spent and not world.to_publish:
+        if world.ended and world.drain and not world.limit.spent and not world.to_publish:
             assert not any(world.ready.values()), f"it ended, and left some: {world}"
         inner = list(world.inner_steps())
         if not inner:
             assert not world.stuck_before_work(), f"messages wait and nobody asks: {world}"
-            assert world.ended or not (world.drain or world.quota.spent), f"it is done, and does not end: {world}"
+            assert world.ended or not (world.drain or world.limit.spent), f"it is done, and does not end: {world}"
         for following in [*inner, *world.outer_steps()]:
             if (key := following.key()) not in seen:
                 seen.add(key)
@@ -249,7 +249,7 @@ def explore(start: World, *, room: int) -> int:
 def test_no_message_waits_for_a_worker_that_has_room(
     queues: tuple[str, ...], slots: int, to_publish: int, losses: int, steals: int, closes: int
 ) -> None:
-    world = World(Appetite(queues, slots=slots), queues, to_publish, losses, steals, closes)
+    world = World(FetchPlanner(queues, slots=slots), queues, to_publish, losses, steals, closes)
 
     states = explore(world, room=slots)
 
@@ -270,10 +270,10 @@ def test_no_message_waits_for_a_worker_that_has_room(
 def test_a_drain_ends_when_nothing_is_left_and_not_sooner(
     queues: tuple[str, ...], slots: int, ready: int, losses: int, steals: int, backs: int, limit: int | None
 ) -> None:
-    quota = Quota(limit)
+    limit = MessageLimit(limit)
     world = World(
-        Appetite(queues, slots=slots, quota=quota), queues, 0, losses, steals,
-        quota=quota, drain=True, backs=backs, ready={queues[-1]: ready},
+        FetchPlanner(queues, slots=slots, limit=limit), queues, 0, losses, steals,
+        limit=limit, drain=True, backs=backs, ready={queues[-1]: ready},
     )  # fmt: skip
 
     states = explore(world, room=slots)
@@ -283,8 +283,8 @@ def test_a_drain_ends_when_nothing_is_left_and_not_sooner(
 
 @pytest.mark.parametrize("queues", [("a",), ("a", "b")])
 def test_a_limit_is_reached_and_never_passed(queues: tuple[str, ...]) -> None:
-    quota = Quota(2)
-    world = World(Appetite(queues, slots=2, quota=quota), queues, 3, losses=2 - len(queues), steals=0, quota=quota)
+    limit = MessageLimit(2)
+    world = World(FetchPlanner(queues, slots=2, limit=limit), queues, 3, losses=2 - len(queues), steals=0, limit=limit)
 
     states = explore(world, room=2)
 
@@ -292,88 +292,88 @@ def test_a_limit_is_reached_and_never_passed(queues: tuple[str, ...]) -> None:
 
 
 def test_what_was_not_tried_is_not_counted() -> None:
-    quota = Quota(2)
-    appetite = Appetite(["a"], slots=4, quota=quota)
-    appetite.connected()
-    assert appetite.questions() == [Fetch("a", 2)]
-    appetite.answered(Fetch("a", 2), 2)
-    assert appetite.questions() == []
+    limit = MessageLimit(2)
+    planner = FetchPlanner(["a"], slots=4, limit=limit)
+    planner.connected()
+    assert planner.questions() == [Fetch("a", 2)]
+    planner.answered(Fetch("a", 2), 2)
+    assert planner.questions() == []
 
-    appetite.freed(1)
-    quota.untried(1)
+    planner.freed(1)
+    limit.untried(1)
 
-    assert not quota.spent
-    assert appetite.questions() == [Fetch("a", 1)]
+    assert not limit.spent
+    assert planner.questions() == [Fetch("a", 1)]
 
 
-def about_to_sleep(slots: int) -> tuple[Appetite, Sleep]:
+def about_to_sleep(slots: int) -> tuple[FetchPlanner, Sleep]:
     """Return a pool that has found nothing, and what it says of that."""
-    appetite = Appetite(["a"], slots=slots)
-    appetite.connected()
-    (fetch,) = appetite.questions()
+    planner = FetchPlanner(["a"], slots=slots)
+    planner.connected()
+    (fetch,) = planner.questions()
     assert isinstance(fetch, Fetch)
-    appetite.answered(fetch, 0)
-    (sleep,) = appetite.questions()
+    planner.answered(fetch, 0)
+    (sleep,) = planner.questions()
     assert isinstance(sleep, Sleep)
-    return appetite, sleep
+    return planner, sleep
 
 
 def test_a_worker_with_nothing_to_do_says_nothing_more() -> None:
-    appetite, sleep = about_to_sleep(slots=2)
+    planner, sleep = about_to_sleep(slots=2)
 
-    appetite.slept(sleep)
+    planner.slept(sleep)
 
-    assert appetite.questions() == []
+    assert planner.questions() == []
 
 
 def test_an_answer_of_an_older_connection_does_not_put_it_to_sleep() -> None:
-    appetite, sleep = about_to_sleep(slots=1)
-    appetite.lost()
-    appetite.connected()
+    planner, sleep = about_to_sleep(slots=1)
+    planner.lost()
+    planner.connected()
 
-    appetite.slept(sleep)
+    planner.slept(sleep)
 
-    assert appetite.questions() == [Fetch("a", 1)]
+    assert planner.questions() == [Fetch("a", 1)]
 
 
 def test_queues_take_turns() -> None:
-    appetite = Appetite(["a", "b"], slots=4)
-    appetite.connected()
+    planner = FetchPlanner(["a", "b"], slots=4)
+    planner.connected()
     order = []
 
     for _ in range(4):
-        (fetch,) = appetite.questions()
+        (fetch,) = planner.questions()
         assert isinstance(fetch, Fetch)
         order.append(fetch.queue)
-        appetite.answered(fetch, 4)
-        appetite.freed(4)
+        planner.answered(fetch, 4)
+        planner.freed(4)
 
     assert order == ["a", "b", "a", "b"]
 
 
 def test_what_is_ahead_is_asked_for_by_halves_and_not_one_by_one() -> None:
-    appetite = Appetite(["a"], slots=2)
-    appetite.connected()
-    (fetch,) = appetite.questions()
+    planner = FetchPlanner(["a"], slots=2)
+    planner.connected()
+    (fetch,) = planner.questions()
     assert isinstance(fetch, Fetch)
-    appetite.answered(fetch, 2)
-    appetite.reach(8)
+    planner.answered(fetch, 2)
+    planner.reach(8)
     more = Fetch("a", 8)
-    assert appetite.questions() == [more]
-    appetite.answered(more, 8)
+    assert planner.questions() == [more]
+    planner.answered(more, 8)
 
     counts = []
     for _ in range(5):
-        appetite.freed(1)
-        counts.append(appetite.questions())
+        planner.freed(1)
+        counts.append(planner.questions())
 
     assert counts == [[], [], [], [], [Fetch("a", 5)]]
 
 
 def test_a_reach_beyond_one_fetch_still_asks() -> None:
-    appetite = Appetite(["a"], slots=64)
-    appetite.reach(4096)
+    planner = FetchPlanner(["a"], slots=64)
+    planner.reach(4096)
 
-    appetite.connected()
+    planner.connected()
 
-    assert appetite.questions() == [Fetch("a", 1000)]
+    assert planner.questions() == [Fetch("a", 1000)]

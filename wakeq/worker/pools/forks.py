@@ -1,6 +1,6 @@
 """Copies: processes that handlers make of this one by os.fork(), and what ends them.
 
-    forks() --> the handler runs, and may fork --> end_copy(forks before): only the original goes on
+    fork_count() --> the handler runs, and may fork --> exit_if_forked(fork_count before): only the original goes on
 
 A copy has the worker's pipes, its sockets and its jobs that wait, and would go on as a second worker: handle what is
 handled here, answer what was asked of its parent, and keep a connection open that nobody reads.  So it ends where the
@@ -15,13 +15,13 @@ from contextlib import suppress
 _forks = 0
 
 
-def forks() -> int:
-    """How many forks lie between the first process and this one."""
+def fork_count() -> int:
+    """How many fork_count lie between the first process and this one."""
     return _forks
 
 
-def end_copy(before: int, error: BaseException | None = None) -> None:
-    """Return if this is the process in which there were so many forks before; else end it, with or without an error."""
+def exit_if_forked(before: int, error: BaseException | None = None) -> None:
+    """Return if this is the process in which there were so many fork_count before; else end it, with or without an error."""
     if before != _forks:
         with suppress(Exception):  # what it says may be lost with its terminal; its end must not be
             _say(error)

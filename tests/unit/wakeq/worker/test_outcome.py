@@ -1,28 +1,28 @@
-"""Proves by which rules the end of a handler becomes a verdict."""
+"""Proves by which rules the end of a handler becomes a outcome."""
 
 import pickle
 
 import pytest
 
-from wakeq.worker.retry import Reject, Retry, Snooze
-from wakeq.worker.verdict import (
+from wakeq.worker.outcome import (
     DESCRIBED_CHARS_MAX,
     Dead,
     Done,
     Failed,
+    Outcome,
     Returned,
-    Verdict,
     described,
     fate_of,
     nack_of,
-    verdict_of,
+    outcome_of,
 )
+from wakeq.worker.retry import Reject, Retry, Snooze
 
 POLICY = Retry(max=2, delay=10, jitter=0)
 
 
 @pytest.mark.parametrize(
-    ("error", "policy", "failures", "verdict"),
+    ("error", "policy", "failures", "outcome"),
     [
         (ValueError("no"), None, 0, Failed("ValueError: no")),
         (ValueError(), None, 0, Failed("ValueError")),
@@ -41,9 +41,9 @@ POLICY = Retry(max=2, delay=10, jitter=0)
     ],
 )
 def test_what_a_handler_raises_says_what_becomes_of_its_message(
-    error: BaseException, policy: Retry | None, failures: int, verdict: Verdict
+    error: BaseException, policy: Retry | None, failures: int, outcome: Outcome
 ) -> None:
-    assert verdict_of(error, policy, failures=failures, drawn=0.5) == verdict
+    assert outcome_of(error, policy, failures=failures, drawn=0.5) == outcome
 
 
 def test_an_error_is_told_with_the_place_where_it_was_raised() -> None:
@@ -53,7 +53,7 @@ def test_an_error_is_told_with_the_place_where_it_was_raised() -> None:
         text = described(error)
 
     assert text.startswith("ValueError: invalid literal")
-    assert "test_verdict.py:" in text
+    assert "test_outcome.py:" in text
     assert text.endswith("in test_an_error_is_told_with_the_place_where_it_was_raised)")
 
 
@@ -64,12 +64,12 @@ def test_a_long_error_is_cut_and_keeps_its_place() -> None:
         text = described(error)
 
     assert len(text) == DESCRIBED_CHARS_MAX
-    assert "test_verdict.py:" in text
+    assert "test_outcome.py:" in text
 
 
 def test_verdicts_survive_the_way_between_processes() -> None:
-    for verdict in (Done(), Failed("x", 3), Dead("x"), Returned("x", 3)):
-        assert pickle.loads(pickle.dumps(verdict)) == verdict
+    for outcome in (Done(), Failed("x", 3), Dead("x"), Returned("x", 3)):
+        assert pickle.loads(pickle.dumps(outcome)) == outcome
 
 
 def test_a_verdict_is_said_with_the_words_of_the_client() -> None:
@@ -89,7 +89,7 @@ class Unspeakable(Exception):
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (Unspeakable(), "Unspeakable: (what it says cannot be had: RuntimeError)"),
+        (Unspeakable(), "Unspeakable: (its text is not available: RuntimeError)"),
         (ValueError("file \udcff"), r"ValueError: file \udcff"),
         (Reject(ValueError("no")), "ValueError: no"),
         (Reject("\udcff"), r"\udcff"),
@@ -98,15 +98,15 @@ class Unspeakable(Exception):
     ],
 )
 def test_whatever_an_error_says_can_be_told_to_the_broker(error: BaseException, told: str) -> None:
-    verdict = verdict_of(error, POLICY, failures=0, drawn=0.5)
+    outcome = outcome_of(error, POLICY, failures=0, drawn=0.5)
 
-    assert not isinstance(verdict, Done)
-    assert nack_of(verdict)["error"] == told
+    assert not isinstance(outcome, Done)
+    assert nack_of(outcome)["error"] == told
     told.encode()
 
 
 @pytest.mark.parametrize(
-    ("verdict", "fate"),
+    ("outcome", "fate"),
     [
         (Failed("x"), "failed, to be tried again when the queue says"),
         (Failed("x", 4), "failed, to be tried again in 4 s"),
@@ -114,5 +114,5 @@ def test_whatever_an_error_says_can_be_told_to_the_broker(error: BaseException, 
         (Returned("x", 60), "is put off for 60 s"),
     ],
 )
-def test_what_becomes_of_a_message_is_told_in_words(verdict: Failed | Dead | Returned, fate: str) -> None:
-    assert fate_of(verdict) == fate
+def test_what_becomes_of_a_message_is_told_in_words(outcome: Failed | Dead | Returned, fate: str) -> None:
+    assert fate_of(outcome) == fate

@@ -1,8 +1,7 @@
-"""Transport: one TCP connection to a broker, for a thread that waits for it.
+"""Connection: one connection to a broker, for a thread that waits for it; TcpConnection is the one without TLS.
 
-Knows sockets and how long to wait for them; knows no command.  A dead peer is found in about 11 seconds,
-with or without traffic; whatever the system says of a broken connection rises as Disconnected or
-BrokerUnreachable.
+It knows sockets and timeouts, and no command. A dead peer is detected within about 11 seconds, with or without traffic.
+Every error of the operating system is raised as Disconnected or BrokerUnreachable.
 """
 
 import contextlib
@@ -12,43 +11,46 @@ import socket
 from typing import TYPE_CHECKING, Protocol
 
 from wakeq.client.core.route import parse_address
-from wakeq.client.core.session import Silent
+from wakeq.client.core.session import PeerSilent
 from wakeq.protocol.errors import BrokerUnreachable, Disconnected
 
 if TYPE_CHECKING:
     import ssl
 
-READ_BYTES = 64 * 1024  # a larger buffer is mapped anew for each read, which costs more than it saves
-TIMEOUT_S_MIN = 0.001  # none at all would mean not to wait, which is another kind of socket
-TIMEOUT_EXCESS = 0.1  # of a timeout, that does not matter
+# The allocator maps a larger buffer anew for each read, which costs more than it saves.
+READ_BYTES = 64 * 1024
+# A timeout of 0 would make the socket non-blocking.
+TIMEOUT_S_MIN = 0.001
+# The part by which a timeout that is set already may exceed the timeout that is wanted.
+TIMEOUT_EXCESS = 0.1
 KEEPALIVE_IDLE_S, KEEPALIVE_EVERY_S, KEEPALIVE_PROBES = 5, 2, 3
 USER_TIMEOUT_MS = (KEEPALIVE_IDLE_S + KEEPALIVE_EVERY_S * KEEPALIVE_PROBES) * 1000
 
 
-class Wire(Protocol):
-    """A way to a broker, for a thread that waits; Transport is one.  Raises Disconnected when it is broken."""
+class Connection(Protocol):
+    """A connection for a thread that waits. Its methods raise Disconnected when it is broken."""
 
     def send(self, data: bytes, *, timeout_s: float) -> None:
-        """Write all of it."""
+        """Write all of the data."""
 
     def receive(self, *, timeout_s: float) -> bytes:
-        """Whatever has come, once something has; empty if nothing came in time."""
+        """Wait for data and return it; empty if nothing arrives in time."""
 
     def fault(self) -> Disconnected | None:
-        """Why the connection is known to have ended; None if it is not."""
+        """Return why the connection is known to have ended; None if it is not."""
 
     def close(self) -> None:
-        """End it, also for another thread that waits in it."""
+        """Close the connection, also for another thread that waits in `receive`."""
 
 
 class Settable(Protocol):
-    """What there is to set of a socket, also of one that an event loop owns."""
+    """A socket whose options can be set, also one that an event loop owns."""
 
     def setsockopt(self, level: int, option: int, value: int, /) -> None: ...
 
 
-def guard(sock: Settable) -> None:
-    """Small writes leave at once; a peer that vanished is noticed."""
+def configure_socket(sock: Settable) -> None:
+    """Send small writes at once, and detect a peer that has vanished."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     wanted = {
@@ -58,16 +60,18 @@ def guard(sock: Settable) -> None:
         "TCP_USER_TIMEOUT": USER_TIMEOUT_MS,
     }
     for name, value in wanted.items():
-        if hasattr(socket, name):  # not every system has all of them
+        # Not every system has all of these options.
+        if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def unreachable(address: str, error: OSError) -> BrokerUnreachable:
-    """The error for a connection that could not be made."""
+    """Return the error for a connection that could not be made."""
     reason = error.strerror or str(error) or type(error).__name__
     if "SSL" in type(error).__name__:
         return BrokerUnreachable(
-            f"no TLS with {address} ({reason}); see whether that port has TLS (tls=, WAKEQ_TLS) and who signed for it"
+            f"no TLS with {address} ({reason}); check whether that port has TLS (tls=, WAKEQ_TLS) and who signed its "
+            "certificate"
         )
     return BrokerUnreachable(
         f"no broker answers at {address} ({reason}); start it with `wakeq serve`, or give its address: "
@@ -76,30 +80,31 @@ def unreachable(address: str, error: OSError) -> BrokerUnreachable:
 
 
 def broken(address: str, error: OSError) -> Disconnected:
-    """The error for a connection that broke.
+    """Return the error for a connection that broke.
 
-    Of a peer that vanished, the system says that it timed out, or, where the network knows, that no route leads to it.
+    For a peer that has vanished the system reports a timeout or, if the network knows more, that there is no route.
     """
-    kind = Silent if isinstance(error, TimeoutError) or error.errno == errno.EHOSTUNREACH else Disconnected
+    kind = PeerSilent if isinstance(error, TimeoutError) or error.errno == errno.EHOSTUNREACH else Disconnected
     return kind(f"the connection to {address} broke ({error.strerror or error})")
 
 
-def closed(address: str) -> Disconnected:
-    """The error for a connection that the peer ended."""
+def closed_by_peer(address: str) -> Disconnected:
+    """Return the error for a connection that the peer closed."""
     return Disconnected(f"{address} closed the connection")
 
 
-def dial(address: str, context: "ssl.SSLContext | None", *, timeout_s: float) -> Wire:
+def dial(address: str, context: "ssl.SSLContext | None", *, timeout_s: float) -> Connection:
     """Connect to a broker, with TLS or without."""
     if context is None:
-        return Transport(address, timeout_s=timeout_s)
-    from wakeq.client.secured import Secured  # most connections stay within a machine
+        return TcpConnection(address, timeout_s=timeout_s)
+    # The import of `ssl` is slow, and most connections stay within one machine.
+    from wakeq.client.tls_connection import TlsConnection
 
-    return Secured(address, context, timeout_s=timeout_s)
+    return TlsConnection(address, context, timeout_s=timeout_s)
 
 
-class Transport:
-    """A connected socket."""
+class TcpConnection:
+    """A connected socket without TLS."""
 
     def __init__(self, address: str, *, timeout_s: float) -> None:
         self.address = address
@@ -109,49 +114,50 @@ class Transport:
             self._socket = socket.create_connection(parse_address(address), timeout=timeout_s)
         except OSError as error:
             raise unreachable(address, error) from error
-        guard(self._socket)
+        configure_socket(self._socket)
 
     def send(self, data: bytes, *, timeout_s: float) -> None:
-        """Write all of it."""
+        """Write all of the data."""
         try:
-            self._allow(max(timeout_s, TIMEOUT_S_MIN))
+            self._set_timeout(max(timeout_s, TIMEOUT_S_MIN))
             self._socket.sendall(data)
         except OSError as error:
             raise broken(self.address, error) from error
 
     def receive(self, *, timeout_s: float) -> bytes:
-        """Whatever has come, once something has; empty if nothing came in time."""
+        """Wait for data and return it; empty if nothing arrives in time."""
         try:
-            self._allow(max(timeout_s, TIMEOUT_S_MIN))
+            self._set_timeout(max(timeout_s, TIMEOUT_S_MIN))
             data = self._socket.recv(READ_BYTES)
         except TimeoutError as error:
-            if error.errno is not None:  # not our patience but the system's: the peer is dead
+            # An errno comes from the system: it has given up a dead peer. Without one, our own timeout has passed.
+            if error.errno is not None:
                 raise broken(self.address, error) from error
             return b""
         except OSError as error:
             raise broken(self.address, error) from error
         if not data:
-            raise closed(self.address)
+            raise closed_by_peer(self.address)
         return data
 
-    def _allow(self, timeout_s: float) -> None:
-        """Set the timeout, unless it is set so already or a little longer: that would be a system call for each use."""
+    def _set_timeout(self, timeout_s: float) -> None:
+        """Set the timeout, unless nearly the same one is set: each change costs a system call."""
         if not timeout_s <= self._timeout_s <= timeout_s * (1 + TIMEOUT_EXCESS):
             self._timeout_s = timeout_s
             self._socket.settimeout(timeout_s)
 
     def fault(self) -> Disconnected | None:
-        """Why the connection is known to have ended; None if it is not."""
+        """Return why the connection is known to have ended; None if it is not."""
         try:
-            self._allow(0.0)
-            return None if self._socket.recv(1, socket.MSG_PEEK) else closed(self.address)
+            self._set_timeout(0.0)
+            return None if self._socket.recv(1, socket.MSG_PEEK) else closed_by_peer(self.address)
         except BlockingIOError:
             return None
         except OSError as error:
             return broken(self.address, error)
 
     def close(self) -> None:
-        """End it, also for another thread that waits in it; in a forked child only let go of it."""
+        """Close the connection, also for a thread that waits in `receive`. A forked child closes only its own copy."""
         if os.getpid() == self._made_in_pid:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)

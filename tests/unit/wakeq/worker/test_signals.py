@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from wakeq.worker import BadHandler
-from wakeq.worker.stop import CHILD_NAME, Signals, refuse_in_child
+from wakeq.worker.signals import CHILD_NAME, StopSignals, refuse_in_child
 
 PATIENCE_S = 10.0
 
@@ -18,7 +18,7 @@ PATIENCE_S = 10.0
 def test_signals_are_counted_and_told(number: signal.Signals) -> None:
     told: list[int] = []
 
-    with Signals(told.append):
+    with StopSignals(told.append):
         signal.raise_signal(number)
         signal.raise_signal(number)
 
@@ -28,7 +28,7 @@ def test_signals_are_counted_and_told(number: signal.Signals) -> None:
 def test_the_handlers_that_were_there_are_there_again() -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
 
-    with Signals(lambda _count: None):
+    with StopSignals(lambda _count: None):
         assert signal.getsignal(signal.SIGTERM) != before[0]
 
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
@@ -42,7 +42,7 @@ def test_a_signal_that_another_thread_receives_is_told_while_the_main_thread_wai
     to_other = threading.Timer(0.05, signal.pthread_kill, (other.ident, signal.SIGTERM))
     to_other.start()
 
-    with Signals(lambda count: ended.set_result(count)) as signals:
+    with StopSignals(lambda count: ended.set_result(count)) as signals:
         told = signals.wait_for(ended)
 
     assert told == 1
@@ -54,7 +54,7 @@ def test_an_end_without_a_signal_ends_the_wait() -> None:
     ended: Future[int] = Future()
     threading.Timer(0.01, ended.set_result, (7,)).start()
 
-    with Signals(lambda _count: None) as signals:
+    with StopSignals(lambda _count: None) as signals:
         assert signals.wait_for(ended) == 7
 
 
@@ -62,7 +62,7 @@ def test_what_goes_wrong_rises_to_who_waits() -> None:
     ended: Future[int] = Future()
     ended.set_exception(ZeroDivisionError("a bug"))
 
-    with Signals(lambda _count: None) as signals, pytest.raises(ZeroDivisionError):
+    with StopSignals(lambda _count: None) as signals, pytest.raises(ZeroDivisionError):
         signals.wait_for(ended)
 
 
@@ -77,7 +77,7 @@ def test_what_goes_wrong_rises_to_who_waits() -> None:
     ],
 )
 def test_the_status_says_how_it_ended(received: list[signal.Signals], left: int, status: int | None) -> None:
-    with Signals(lambda _count: None) as signals:
+    with StopSignals(lambda _count: None) as signals:
         for number in received:
             os.kill(os.getpid(), number)
 

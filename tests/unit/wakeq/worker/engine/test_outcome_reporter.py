@@ -1,4 +1,4 @@
-"""Proves how verdicts are told to the broker: many in one command, a bounded number at once, until they are heard."""
+"""Proves how outcomes are told to the broker: many in one command, a bounded number at once, until they are heard."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from tests.unit.wakeq.worker.world import in_driven_time
 from wakeq.client.core.requests import Settled
 from wakeq.client.message import Received, Then
 from wakeq.protocol.errors import BrokerUnreachable, QueueNotFound
-from wakeq.worker.engine.settling import MESSAGES_MAX, UNDER_WAY_MAX, UNTOLD, Settling
-from wakeq.worker.verdict import DONE, Failed
+from wakeq.worker.engine.outcome_reporter import MESSAGES_MAX, UNDER_WAY_MAX, UNTOLD, OutcomeReporter
+from wakeq.worker.outcome import DONE, Failed
 
 
 class Recorder:
@@ -49,15 +49,15 @@ def message(uid: str, queue: str = "q") -> Received:
 def test_what_ended_together_is_said_together() -> None:
     async def scenario() -> None:
         client = Recorder()
-        settling = Settling(client)
+        reporter = OutcomeReporter(client)
         for place in range(5):
-            settling.add(message(f"a{place}"), DONE)
-        settling.add(message("b", "other"), DONE)
-        settling.add(message("c"), Failed("no", 3))
-        settling.add(message("d"), Failed("no", 3))
-        settling.add(message("e"), Failed("why", 3))
+            reporter.add(message(f"a{place}"), DONE)
+        reporter.add(message("b", "other"), DONE)
+        reporter.add(message("c"), Failed("no", 3))
+        reporter.add(message("d"), Failed("no", 3))
+        reporter.add(message("e"), Failed("why", 3))
 
-        settling.flush()
+        reporter.flush()
         await asyncio.sleep(0)
 
         assert sorted(client.said) == [
@@ -70,11 +70,11 @@ def test_what_ended_together_is_said_together() -> None:
 def test_a_command_is_no_longer_than_the_broker_takes() -> None:
     async def scenario() -> None:
         client = Recorder()
-        settling = Settling(client)
+        reporter = OutcomeReporter(client)
         for place in range(2 * MESSAGES_MAX + 1):
-            settling.add(message(f"a{place}"), DONE)
+            reporter.add(message(f"a{place}"), DONE)
 
-        settling.flush()
+        reporter.flush()
         await asyncio.sleep(0)
 
         assert sorted(len(uids) for _, uids in client.said) == [1, MESSAGES_MAX, MESSAGES_MAX]
@@ -85,17 +85,17 @@ def test_a_command_is_no_longer_than_the_broker_takes() -> None:
 def test_not_all_is_said_at_once_and_all_is_said_in_the_end() -> None:
     async def scenario() -> None:
         client = Recorder()
-        settling = Settling(client)
+        reporter = OutcomeReporter(client)
         for place in range(3 * UNDER_WAY_MAX):
-            settling.add(message(f"a{place}"), Failed(f"error {place}"))
+            reporter.add(message(f"a{place}"), Failed(f"error {place}"))
 
-        settling.flush()
-        assert not settling.idle
+        reporter.flush()
+        assert not reporter.idle
         await asyncio.sleep(10)
 
         assert client.under_way_most == UNDER_WAY_MAX
         assert len(client.said) == 3 * UNDER_WAY_MAX
-        assert settling.idle
+        assert reporter.idle
 
     in_driven_time(scenario)
 
@@ -104,16 +104,16 @@ def test_after_it_was_given_up_nothing_is_said_again() -> None:
     async def scenario() -> None:
         client = Recorder()
         client.errors = [BrokerUnreachable("away")]
-        settling = Settling(client)
-        settling.add(message("a"), DONE)
-        settling.flush()
+        reporter = OutcomeReporter(client)
+        reporter.add(message("a"), DONE)
+        reporter.flush()
         await asyncio.sleep(0)
 
-        settling.give_up()
+        reporter.give_up()
         await asyncio.sleep(60)
 
         assert len(client.said) == 1
-        assert settling.idle
+        assert reporter.idle
 
     in_driven_time(scenario)
 
@@ -122,14 +122,14 @@ def test_a_refusal_for_good_is_not_said_again() -> None:
     async def scenario() -> None:
         client = Recorder()
         client.errors = [QueueNotFound("the queue was deleted")]
-        settling = Settling(client)
-        settling.add(message("a"), DONE)
+        reporter = OutcomeReporter(client)
+        reporter.add(message("a"), DONE)
 
-        settling.flush()
+        reporter.flush()
         await asyncio.sleep(60)
 
         assert len(client.said) == 1
-        assert settling.idle
+        assert reporter.idle
 
     in_driven_time(scenario)
 
@@ -138,17 +138,17 @@ def test_what_cannot_be_said_costs_its_own_message_and_no_other() -> None:
     async def scenario() -> None:
         client = Recorder()
         client.errors.append(TypeError("cannot be encoded"))
-        settling = Settling(client)
-        settling.add(message("a"), Failed("odd"))
-        settling.flush()
+        reporter = OutcomeReporter(client)
+        reporter.add(message("a"), Failed("odd"))
+        reporter.flush()
         await asyncio.sleep(0.5)
-        settling.add(message("b"), DONE)
-        settling.flush()
+        reporter.add(message("b"), DONE)
+        reporter.flush()
 
         await asyncio.sleep(5)
 
         assert client.said == [("odd", ["a"]), ("ack", ["b"]), (UNTOLD.error, ["a"])]
-        assert settling.idle
+        assert reporter.idle
 
     in_driven_time(scenario)
 
@@ -157,13 +157,13 @@ def test_what_can_never_be_said_is_left_to_its_lease() -> None:
     async def scenario() -> None:
         client = Recorder()
         client.errors += [TypeError("cannot be encoded"), TypeError("nor can that")]
-        settling = Settling(client)
-        settling.add(message("a"), Failed("odd"))
-        settling.flush()
+        reporter = OutcomeReporter(client)
+        reporter.add(message("a"), Failed("odd"))
+        reporter.flush()
 
         await asyncio.sleep(5)
 
         assert len(client.said) == 2
-        assert settling.idle
+        assert reporter.idle
 
     in_driven_time(scenario)

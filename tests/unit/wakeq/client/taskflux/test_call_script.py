@@ -1,4 +1,4 @@
-"""The course of a TaskFlux client, without a socket: where it goes, what it repeats, what it makes of answers."""
+"""The script of a TaskFlux client, without a socket: where it goes, what it repeats, what it makes of answers."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.helpers.taskflux_apart import apart
-from wakeq.client.core.timeouts import Closed, Timeouts, silent
+from wakeq.client.core.timeouts import Closed, Timeouts, fell_silent
 from wakeq.client.taskflux import calls
-from wakeq.client.taskflux.course import Course, Dial, Hang, Hear, Pause, Say, Steps, with_port
+from wakeq.client.taskflux.call_script import CallScript, Close, Connect, Pause, Receive, Send, Steps, with_port
 from wakeq.client.taskflux.records import Cluster, NotAllEnqueued, QueueInfo, Record
-from wakeq.client.taskflux.requests import TOGETHER_MAX, Unexpected
+from wakeq.client.taskflux.requests import BATCH_MAX, UnexpectedAnswer
 from wakeq.protocol import errors
 from wakeq.protocol.wire.taskflux import packets as wire
 from wakeq.protocol.wire.taskflux.dialects import CSHARP, SPEC, Dialect
@@ -70,7 +70,7 @@ class FakeWire:
 
 
 class Play:
-    """Takes the steps of a course, among the nodes of a cluster."""
+    """Takes the steps of a script, among the nodes of a cluster."""
 
     def __init__(self, nodes: dict[str, Node], dialect: Dialect = SPEC, *, reconnect_for_s: float = 10.0) -> None:
         self.nodes = nodes
@@ -81,7 +81,7 @@ class Play:
         self.dial_timeouts_s: list[float] = []
         self.vanished: set[str] = set()  # their hosts: nobody is told that connections are over
         timeouts = Timeouts(5.0, 30.0, reconnect_for_s)
-        self.course = Course(",".join(nodes), dialect, timeouts, lambda: self.now_s)
+        self.script = CallScript(",".join(nodes), dialect, timeouts, lambda: self.now_s)
 
     def run(self, steps: Steps[T]) -> T:
         value: Any = None
@@ -100,7 +100,7 @@ class Play:
 
     def take(self, step: Any) -> Any:
         match step:
-            case Dial(address=address, timeout_s=timeout_s):
+            case Connect(address=address, timeout_s=timeout_s):
                 self.dialled.append(address)
                 self.dial_timeouts_s.append(timeout_s)
                 if address in self.vanished or timeout_s < self.connects_after_s:
@@ -111,20 +111,20 @@ class Play:
                 self.nodes[address].dialled += 1
                 self.wires.append(FakeWire(self.nodes[address]))
                 return self.wires[-1]
-            case Say(link=link, data=data):
-                link.wire.say(data)
-            case Hear(link=link, timeout_s=timeout_s):
-                data = b"" if link.address in self.vanished else link.wire.hear()
+            case Send(connection=connection, data=data):
+                connection.stream.say(data)
+            case Receive(connection=connection, timeout_s=timeout_s):
+                data = b"" if connection.address in self.vanished else connection.stream.hear()
                 self.now_s += 0.0 if data else timeout_s
                 return data
-            case Hang(link=link):
-                link.wire.is_open = False
+            case Close(connection=connection):
+                connection.stream.is_open = False
             case Pause(seconds=seconds):
                 self.now_s += seconds
         return None
 
     def call(self, make: Callable[[], Any]) -> Any:
-        return self.run(self.course.call(make))
+        return self.run(self.script.call(make))
 
 
 def stores(packet: wire.Packet) -> list[wire.Packet]:
@@ -164,7 +164,7 @@ def test_many_records_are_not_said_all_at_once(monkeypatch: pytest.MonkeyPatch) 
     under_way: list[int] = []
     node = Node(stores)
     play = Play({"a:1": node})
-    play.run(play.course.connect())
+    play.run(play.script.connect())
     hear = FakeWire.hear
 
     def counting(connection: FakeWire) -> bytes:
@@ -172,10 +172,10 @@ def test_many_records_are_not_said_all_at_once(monkeypatch: pytest.MonkeyPatch) 
         return hear(connection)
 
     monkeypatch.setattr(FakeWire, "hear", counting)
-    play.call(calls.enqueues("q", [(1, b"x")] * (5 * TOGETHER_MAX), SPEC))
+    play.call(calls.enqueues("q", [(1, b"x")] * (5 * BATCH_MAX), SPEC))
 
-    assert len(node.heard) == 10 * TOGETHER_MAX
-    assert max(under_way) <= 2 * TOGETHER_MAX
+    assert len(node.heard) == 10 * BATCH_MAX
+    assert max(under_way) <= 2 * BATCH_MAX
 
 
 def test_records_that_are_refused_are_named_by_their_places() -> None:
@@ -213,8 +213,8 @@ REFUSALS: list[tuple[wire.Packet, type[errors.WakeqError]]] = [
     (wire.BusinessError(wire.ErrorCode.UNKNOWN, "DISK_FULL: no room"), errors.DiskFull),
     (wire.PayloadSizeViolation(3), errors.TooLarge),
     (wire.GeneralViolation("why"), errors.Refused),
-    (wire.ErrorResponse(0, "why"), Unexpected),
-    (wire.EMPTY, Unexpected),
+    (wire.ErrorResponse(0, "why"), UnexpectedAnswer),
+    (wire.EMPTY, UnexpectedAnswer),
 ]
 
 
@@ -229,11 +229,11 @@ def test_what_was_refused_is_raised(answer: wire.Packet, expected: type[errors.W
 def test_a_record_keeps_its_connection_until_it_is_settled() -> None:
     play = one(wire.Record(1, b"a", 0))
 
-    link, record = play.run(play.course.ask(calls.dequeue("q", 0, SPEC)))
-    play.run(play.course.ask(calls.dequeue("q", 0, SPEC)))
+    connection, record = play.run(play.script.ask(calls.dequeue("q", 0, SPEC)))
+    play.run(play.script.ask(calls.dequeue("q", 0, SPEC)))
     assert record == Record(1, b"a")
     assert play.nodes["a:1"].dialled == 2
-    play.run(play.course.settle(link, calls.settle("q", ack=True, dialect=SPEC)))
+    play.run(play.script.end_record(connection, calls.end_record("q", ack=True, dialect=SPEC)))
 
     assert play.nodes["a:1"].heard[-1] == ACK
     play.call(calls.dequeue("q", 0, SPEC))
@@ -277,7 +277,7 @@ def test_what_may_have_been_done_is_not_done_again(make: Callable[[], Any]) -> N
 
 def test_a_server_that_never_comes_back_is_given_up_in_time() -> None:
     play = Play({"a:1": Node(breaks)}, reconnect_for_s=3.0)
-    play.run(play.course.connect())
+    play.run(play.script.connect())
 
     with pytest.raises(errors.Disconnected):
         play.call(calls.count("q", SPEC))
@@ -304,7 +304,7 @@ def test_a_client_that_is_closed_does_nothing_any_more() -> None:
     play = one(OK)
     play.call(calls.delete("q", SPEC))
 
-    assert len(play.course.close()) == 1
+    assert len(play.script.close()) == 1
 
     with pytest.raises(Closed):
         play.call(calls.delete("q", SPEC))
@@ -410,7 +410,7 @@ LOOKS = [calls.count("q", SPEC), calls.dequeue("q", 0, SPEC)]
     [
         (None, ["b:2", "c:3"]),
         (errors.Disconnected("closed"), ["a:1", "b:2", "c:3"]),  # it may be there again
-        (silent("a:1"), ["b:2", "c:3"]),
+        (fell_silent("a:1"), ["b:2", "c:3"]),
     ],
     ids=["unknown", "closed", "silent"],
 )
@@ -468,7 +468,7 @@ def test_what_may_not_be_repeated_is_unknown_after_two_seconds_and_the_next_call
     trio.call(calls.count("q", SPEC))
     trio.vanish()
 
-    with pytest.raises(errors.OutcomeUnknown, match="a:1 has fallen silent; it may have been done or not"):
+    with pytest.raises(errors.OutcomeUnknown, match="a:1 has fallen silent; the request may or may not have been done"):
         trio.call(make)
     assert trio.now_s == 2.0
     assert trio.call(calls.count("q", SPEC)) == 5
@@ -479,11 +479,11 @@ def test_what_may_not_be_repeated_is_unknown_after_two_seconds_and_the_next_call
 
 def test_record_whose_holder_fell_silent_is_given_up_after_two_seconds() -> None:
     trio = Trio()
-    link, _record = trio.run(trio.course.ask(calls.dequeue("q", 0, SPEC)))
+    connection, _record = trio.run(trio.script.ask(calls.dequeue("q", 0, SPEC)))
     trio.vanish()
 
     with pytest.raises(errors.Disconnected, match="a:1 has fallen silent"):
-        trio.run(trio.course.settle(link, calls.settle("q", ack=True, dialect=SPEC)))
+        trio.run(trio.script.end_record(connection, calls.end_record("q", ack=True, dialect=SPEC)))
     assert trio.now_s == 2.0
 
     trio.call(calls.count("q", SPEC))
@@ -493,9 +493,9 @@ def test_record_whose_holder_fell_silent_is_given_up_after_two_seconds() -> None
 def test_calls_under_way_together_leave_a_silent_address_once() -> None:
     trio = Trio()
     trio.call(calls.count("q", SPEC))
-    second = trio.course.call(calls.count("q", SPEC))
+    second = trio.script.call(calls.count("q", SPEC))
     step: Any = second.send(None)
-    while not isinstance(step, Hear):
+    while not isinstance(step, Receive):
         step = second.send(trio.take(step))
     trio.vanish()
     assert trio.call(calls.count("q", SPEC)) == 5
@@ -542,7 +542,7 @@ def test_nodes_that_are_all_slow_to_connect_are_reached() -> None:
 def test_client_of_one_address_waits_for_as_long_as_it_was_told() -> None:
     play = Play({"a:1": Node(lambda packet: [])})
 
-    with pytest.raises(errors.OutcomeUnknown, match="does not answer for 30 s"):
+    with pytest.raises(errors.OutcomeUnknown, match="has not answered for 30 s"):
         play.call(calls.delete("q", SPEC))
 
     assert play.now_s == 30.0

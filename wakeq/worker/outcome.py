@@ -1,4 +1,4 @@
-"""Verdict: what is to become of a delivery, and the rules by which a handler's end turns into one.
+"""Outcome: what is to become of a delivery, and the rules by which a handler's end turns into one.
 
 Pure data, and cheap: one is made for each message and may travel between processes.  The engine turns it into a
 command; a test may look at it as it is.
@@ -46,25 +46,25 @@ class Returned(Struct, frozen=True):
 
 
 GivenBack: TypeAlias = Failed | Dead | Returned
-Verdict: TypeAlias = Done | GivenBack
+Outcome: TypeAlias = Done | GivenBack
 
 DONE = Done()
 
 
-def nack_of(verdict: GivenBack) -> dict[str, Any]:
+def nack_of(outcome: GivenBack) -> dict[str, Any]:
     """The same as the arguments of a client's nack."""
-    match verdict:
+    match outcome:
         case Failed():
-            return {"delay": verdict.delay_s, "error": verdict.error}
+            return {"delay": outcome.delay_s, "error": outcome.error}
         case Dead():
-            return {"error": verdict.error, "dead": True} | ({"exhausted": True} if verdict.exhausted else {})
+            return {"error": outcome.error, "dead": True} | ({"exhausted": True} if outcome.exhausted else {})
         case Returned():
-            return {"delay": verdict.delay_s, "error": verdict.reason, "failed": False}
+            return {"delay": outcome.delay_s, "error": outcome.reason, "failed": False}
 
 
-def fate_of(verdict: GivenBack) -> str:
+def fate_of(outcome: GivenBack) -> str:
     """What becomes of a message, for people."""
-    match verdict:
+    match outcome:
         case Failed(delay_s=None):
             return "failed, to be tried again when the queue says"
         case Failed(delay_s=delay_s):
@@ -75,18 +75,18 @@ def fate_of(verdict: GivenBack) -> str:
             return f"is put off for {delay_s} s"
 
 
-def reason_of(verdict: GivenBack) -> str:
+def reason_of(outcome: GivenBack) -> str:
     """Why it was given back."""
-    return verdict.reason if isinstance(verdict, Returned) else verdict.error
+    return outcome.reason if isinstance(outcome, Returned) else outcome.error
 
 
-def telling(message: Received, verdict: GivenBack) -> tuple[str, str, str, str, int, str]:
+def telling(message: Received, outcome: GivenBack) -> tuple[str, str, str, str, int, str]:
     """What the log says of a message that was given back: the format, and what it is filled with."""
-    facts = (message.queue, message.uid, fate_of(verdict), message.delivery, reason_of(verdict))
+    facts = (message.queue, message.uid, fate_of(outcome), message.delivery, reason_of(outcome))
     return ("%s: %s %s (delivery %d): %s", *facts)
 
 
-def verdict_of(error: BaseException, policy: Retry | None, *, failures: int, drawn: float) -> GivenBack:
+def outcome_of(error: BaseException, policy: Retry | None, *, failures: int, drawn: float) -> GivenBack:
     """What an exception of a handler means, after so many failures of the message before.
 
     `drawn` is a random number of 0..1 for the jitter.

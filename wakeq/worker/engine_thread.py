@@ -1,4 +1,4 @@
-"""Service: the thread and the loop of an engine, from start to stop, or until the engine is done by itself.
+"""EngineThread: the thread and the loop of an engine, from start to stop, or until the engine is done by itself.
 
 Called from other threads, also from a signal's handler; knows nothing of tasks and messages.
 """
@@ -15,7 +15,7 @@ from wakeq.worker.engine.engine import Engine, first_of
 from wakeq.worker.schedule.timetable import Timetable
 
 
-class Service:
+class EngineThread:
     """The thread and the loop of an engine, from start to stop."""
 
     def __init__(

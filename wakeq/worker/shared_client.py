@@ -1,6 +1,6 @@
-"""Publishing: the connection by which the tasks of a worker are published, for any number of threads.
+"""SharedClient: the connection by which the tasks of a worker are published, for any number of threads.
 
-    publish  -->  Client, made when it is first needed        let_go  -->  closed when the last one has its answer
+    publish  -->  Client, made when it is first needed        close_when_unused  -->  closed when the last one has its answer
 
 Letting go interrupts nobody: who is publishing then ends as he began, and who publishes later makes another connection.
 """
@@ -27,7 +27,7 @@ class Shared:
         self.is_let_go = False
 
 
-class Publishing:
+class SharedClient:
     """An outbox with a connection of its own, for as long as somebody needs it."""
 
     def __init__(self, connect: Callable[[], "Client"]) -> None:
@@ -45,7 +45,7 @@ class Publishing:
         with self._client() as client:
             return client.publish_many(queue, bodies, **options)
 
-    def let_go(self) -> None:
+    def close_when_unused(self) -> None:
         """Close the connection, now or when the last one who publishes by it has his answer."""
         with self._lock:
             shared, self._shared = self._shared, None

@@ -1,9 +1,9 @@
-"""Appetite: what a pool of handlers asks the broker next, so that it is never deaf and never hoards.
+"""FetchPlanner: what a pool of handlers asks the broker next, so that it is never deaf and never hoards.
 
-    answers, wakes, connections, free places  -->  Appetite  -->  Fetch, Sleep; is it sated?
+    answers, wakes, connections, free places  -->  FetchPlanner  -->  Fetch, Sleep; is it sated?
 
 Pure: no socket, no clock, no task.  For each queue there is one question under way at most.  The rule it keeps: while
-the pool has room, and the quota too, a queue is being asked, or the broker knows, on the connection there is, that we
+the pool has room, and the limit too, a queue is being asked, or the broker knows, on the connection there is, that we
 sleep on it.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TypeAlias
 
-from wakeq.worker.engine.quota import Quota
+from wakeq.worker.engine.message_limit import MessageLimit
 
 FETCH_MAX = 1000  # messages that the broker hands out at once
 
@@ -37,7 +37,7 @@ class Sleep:
 Question: TypeAlias = Fetch | Sleep
 
 
-class Mood(Enum):
+class QueueState(Enum):
     HUNGRY = auto()  # to be asked for messages as soon as there is room
     FETCHING = auto()
     TIRED = auto()  # there was nothing: to be told that we sleep
@@ -47,16 +47,22 @@ class Mood(Enum):
     PAUSED = auto()  # refused; asked again when it is resumed
 
 
-EMPTY = (Mood.TIRED, Mood.FALLING_ASLEEP, Mood.ASLEEP)  # the last that was heard of the queue is that it has nothing
+EMPTY = (
+    QueueState.TIRED,
+    QueueState.FALLING_ASLEEP,
+    QueueState.ASLEEP,
+)  # the last that was heard of the queue is that it has nothing
 
 
-class Appetite:
+class FetchPlanner:
     """The moods of the queues that one pool of handlers serves, and the room that they share."""
 
-    def __init__(self, queues: Iterable[str], *, slots: int, quota: Quota | None = None) -> None:
-        self._moods = dict.fromkeys(queues, Mood.HUNGRY)  # in the order of turns: the first was served longest ago
+    def __init__(self, queues: Iterable[str], *, slots: int, limit: MessageLimit | None = None) -> None:
+        self._moods = dict.fromkeys(
+            queues, QueueState.HUNGRY
+        )  # in the order of turns: the first was served longest ago
         self._slots = slots
-        self._quota = quota or Quota()
+        self._limit = limit or MessageLimit()
         self._ahead = 0
         self._held = 0
         self._reserved = 0  # for the answers to the fetches under way
@@ -82,31 +88,31 @@ class Appetite:
         self._release(question, came=count)
         self._held += count
         empty = not count and question.doubts == self._doubts
-        self._moods[question.queue] = Mood.TIRED if empty else Mood.HUNGRY
+        self._moods[question.queue] = QueueState.TIRED if empty else QueueState.HUNGRY
 
     def slept(self, question: Sleep) -> None:
         """The broker has taken note."""
         still = self._online and question.connection == self._connection
-        stirred = self._moods[question.queue] is Mood.STIRRED
-        self._moods[question.queue] = Mood.ASLEEP if still and not stirred else Mood.HUNGRY
+        stirred = self._moods[question.queue] is QueueState.STIRRED
+        self._moods[question.queue] = QueueState.ASLEEP if still and not stirred else QueueState.HUNGRY
 
     def refused(self, question: Question) -> None:
         """The question came to nothing; the queue is not asked before it is resumed."""
         if isinstance(question, Fetch):
             self._release(question, came=0)
-        self._moods[question.queue] = Mood.PAUSED
+        self._moods[question.queue] = QueueState.PAUSED
 
     def resumed(self, queue: str) -> None:
-        if self._moods[queue] is Mood.PAUSED:
-            self._moods[queue] = Mood.HUNGRY
+        if self._moods[queue] is QueueState.PAUSED:
+            self._moods[queue] = QueueState.HUNGRY
 
     def awoken(self, queue: str) -> None:
         """There may be something.  While we fetch it says nothing new: Sleep will be answered with it again."""
         match self._moods.get(queue):
-            case Mood.ASLEEP:
-                self._moods[queue] = Mood.HUNGRY
-            case Mood.FALLING_ASLEEP:
-                self._moods[queue] = Mood.STIRRED
+            case QueueState.ASLEEP:
+                self._moods[queue] = QueueState.HUNGRY
+            case QueueState.FALLING_ASLEEP:
+                self._moods[queue] = QueueState.STIRRED
             case _:
                 pass
 
@@ -114,10 +120,10 @@ class Appetite:
         """Of what was settled some may have gone back to a queue, or on to the next: they are to be asked again."""
         self._doubts += 1
         for queue, mood in self._moods.items():
-            if mood is Mood.FALLING_ASLEEP:
-                self._moods[queue] = Mood.STIRRED
+            if mood is QueueState.FALLING_ASLEEP:
+                self._moods[queue] = QueueState.STIRRED
             elif mood in EMPTY:
-                self._moods[queue] = Mood.HUNGRY
+                self._moods[queue] = QueueState.HUNGRY
 
     def freed(self, count: int) -> None:
         """So many messages are no longer held."""
@@ -139,15 +145,15 @@ class Appetite:
             return []
         asked: list[Question] = []
         for queue, mood in list(self._moods.items()):
-            if mood is Mood.TIRED and self._quota.left:
+            if mood is QueueState.TIRED and self._limit.left:
                 asked.append(Sleep(queue, self._connection))
-                self._moods[queue] = Mood.FALLING_ASLEEP
-            elif mood is Mood.HUNGRY and (room := self._room()):
+                self._moods[queue] = QueueState.FALLING_ASLEEP
+            elif mood is QueueState.HUNGRY and (room := self._room()):
                 asked.append(Fetch(queue, room, self._doubts))
                 self._reserved += room
-                self._quota.ask(room)
+                self._limit.ask(room)
                 del self._moods[queue]  # to the end of the line
-                self._moods[queue] = Mood.FETCHING
+                self._moods[queue] = QueueState.FETCHING
         return asked
 
     @property
@@ -158,14 +164,14 @@ class Appetite:
     def _room(self) -> int:
         """How many to ask for; 0 while it is not worth a question yet."""
         room = self._slots + self._ahead - self._held - self._reserved
-        return int(min(room, FETCH_MAX, self._quota.left)) if room > self._ahead // 2 else 0
+        return int(min(room, FETCH_MAX, self._limit.left)) if room > self._ahead // 2 else 0
 
     def _release(self, question: Fetch, *, came: int) -> None:
         """What was set aside for the answer to a fetch is not needed any more."""
         self._reserved -= question.count
-        self._quota.answered(question.count, came=came)
+        self._limit.answered(question.count, came=came)
 
     def _rouse(self) -> None:
         for queue, mood in self._moods.items():
-            if mood is Mood.ASLEEP:
-                self._moods[queue] = Mood.HUNGRY
+            if mood is QueueState.ASLEEP:
+                self._moods[queue] = QueueState.HUNGRY

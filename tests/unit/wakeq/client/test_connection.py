@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from wakeq.client.core.session import Silent
-from wakeq.client.transport import Transport, broken
+from wakeq.client.connection import TcpConnection, broken
+from wakeq.client.core.session import PeerSilent
 from wakeq.protocol.errors import Disconnected
 
 
@@ -18,7 +18,7 @@ from wakeq.protocol.errors import Disconnected
 def test_connection_that_the_system_gave_up_broke_by_silence(number: int, is_silence: bool) -> None:
     error = broken("a:1", OSError(number, "it broke"))
 
-    assert type(error) is (Silent if is_silence else Disconnected)
+    assert type(error) is (PeerSilent if is_silence else Disconnected)
 
 
 def test_fault_of_a_connection_says_what_ended_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +30,7 @@ def test_fault_of_a_connection_says_what_ended_it(monkeypatch: pytest.MonkeyPatc
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        transport = Transport(address, timeout_s=5)
+        transport = TcpConnection(address, timeout_s=5)
         peer, _ = listener.accept()
 
         assert transport.fault() is None
@@ -42,5 +42,5 @@ def test_fault_of_a_connection_says_what_ended_it(monkeypatch: pytest.MonkeyPatc
         ended = transport.fault()
         transport.close()
 
-    assert type(vanished) is Silent
+    assert type(vanished) is PeerSilent
     assert type(ended) is Disconnected

@@ -1,6 +1,6 @@
-"""Settling: tells the broker what became of messages, many in one command, and until it was heard.
+"""OutcomeReporter: tells the broker what became of messages, many in one command, and until it was heard.
 
-    Verdicts --add--> Settling --ack_many, nack_many, ack(then)--> client
+    Outcomes --add--> OutcomeReporter --ack_many, nack_many, ack(then)--> client
 
 What ended since the last command goes out together.  A command whose answer did not come is said again with the same
 leases, which makes the second time harmless.  It never waits for an answer before it says the next thing.
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from wakeq.client.message import Received, Then
 from wakeq.protocol.errors import NOT_NOW, StaleLease, WakeqError
-from wakeq.worker.verdict import Done, Failed, Verdict, nack_of
+from wakeq.worker.outcome import Done, Failed, Outcome, nack_of
 
 log = logging.getLogger("wakeq.worker")
 
@@ -42,14 +42,14 @@ class Settler(Protocol):
     ) -> Awaitable[Any]: ...
 
 
-class Settling:
-    """The verdicts that the broker has not confirmed yet, in the order in which they came."""
+class OutcomeReporter:
+    """The outcomes that the broker has not confirmed yet, in the order in which they came."""
 
     def __init__(self, client: Settler, heard: Callable[[], None] = lambda: None) -> None:
         """`heard` is called whenever the broker has heard everything."""
         self._client = client
         self._heard_all = heard
-        self._line: dict[tuple[str, Verdict | str], tuple[Verdict, list[Received]]] = {}  # alike and said together
+        self._line: dict[tuple[str, Outcome | str], tuple[Outcome, list[Received]]] = {}  # alike and said together
         self._under_way: dict[asyncio.Task[None], int] = {}  # with how many messages each is about
         self._given_up = False
 
@@ -67,25 +67,25 @@ class Settling:
         """Of how many messages the broker has not heard yet what became of them."""
         return sum(self._under_way.values()) + sum(len(messages) for _, messages in self._line.values())
 
-    def add(self, message: Received, verdict: Verdict) -> None:
+    def add(self, message: Received, outcome: Outcome) -> None:
         """To be said with the next flush; follow-ups belong to one message, and are said for it alone."""
-        alone = isinstance(verdict, Done) and verdict.then
-        key = (message.queue, message.uid if alone else verdict)
+        alone = isinstance(outcome, Done) and outcome.then
+        key = (message.queue, message.uid if alone else outcome)
         if (said_together := self._line.get(key)) is not None:
             said_together[1].append(message)
         else:
-            self._line[key] = (verdict, [message])
+            self._line[key] = (outcome, [message])
 
     def flush(self) -> None:
         """Say what there is room for; the rest when an answer has come."""
         loop = asyncio.get_running_loop()
         while self._line and len(self._under_way) < UNDER_WAY_MAX:
             key = next(iter(self._line))
-            verdict, messages = self._line.pop(key)
+            outcome, messages = self._line.pop(key)
             if len(messages) > MESSAGES_MAX:
-                self._line[key] = (verdict, messages[MESSAGES_MAX:])
+                self._line[key] = (outcome, messages[MESSAGES_MAX:])
                 messages = messages[:MESSAGES_MAX]
-            task = loop.create_task(self._settle(verdict, messages))
+            task = loop.create_task(self._settle(outcome, messages))
             self._under_way[task] = len(messages)
             task.add_done_callback(self._said)
 
@@ -99,26 +99,26 @@ class Settling:
         if self.idle:
             self._heard_all()
 
-    async def _settle(self, verdict: Verdict, messages: list[Received]) -> None:
+    async def _settle(self, outcome: Outcome, messages: list[Received]) -> None:
         """Tell it.  What cannot even be said costs the messages that it is about, and no others."""
         try:
-            await self._tell(verdict, messages)
+            await self._tell(outcome, messages)
         except Exception:
             log.exception("%s: what became of %d messages could not be told", messages[0].queue, len(messages))
-            if verdict is not UNTOLD:
+            if outcome is not UNTOLD:
                 for message in messages:
                     self.add(message, UNTOLD)
 
-    async def _tell(self, verdict: Verdict, messages: list[Received]) -> None:
+    async def _tell(self, outcome: Outcome, messages: list[Received]) -> None:
         client, message = self._client, messages[0]
-        if not isinstance(verdict, Done):
-            options = nack_of(verdict)
+        if not isinstance(outcome, Done):
+            options = nack_of(outcome)
             await self._heard(messages, lambda: client.nack_many(messages, **options))
-        elif not verdict.then:
+        elif not outcome.then:
             await self._heard(messages, lambda: client.ack_many(messages))
         else:
             refusal = await self._heard(
-                messages, lambda: client.ack(message.queue, message.uid, lease=message.lease, then=verdict.then)
+                messages, lambda: client.ack(message.queue, message.uid, lease=message.lease, then=outcome.then)
             )
             if refusal is not None:  # nothing of it has happened
                 self.add(message, Failed(f"its follow-ups were refused: {refusal}"))

@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.wakeq.worker.world import World, in_driven_time
 from wakeq.protocol.errors import Disconnected
-from wakeq.worker.verdict import Dead, Done, Failed
+from wakeq.worker.outcome import Dead, Done, Failed
 
 # When it is told to ---------------------------------------------------------------------------------------------------
 
@@ -137,8 +137,8 @@ def test_a_handler_that_ends_in_the_last_moment_has_ended() -> None:
         await world.start()
         await asyncio.sleep(1)
         (job,) = world.engine._leases
-        world.engine._returns._woken = True  # the loop has been woken, and has not come to it yet
-        world.engine._returns.put(job, Done(), 1.0)
+        world.engine._finished._woken = True  # the loop has been woken, and has not come to it yet
+        world.engine._finished.put(job, Done(), 1.0)
 
         left = await world.stop(grace_s=0)
 
@@ -179,7 +179,7 @@ def test_a_handler_that_can_be_ended_is_gone_before_its_message_is_given_back(
     async def scenario() -> None:
         world = World(takes_s=10_000.0)
         world.pool.ends_after_s = ends_after_s
-        world.pool.verdicts["m1"] = Dead("a bad end")
+        world.pool.outcomes["m1"] = Dead("a bad end")
         world.broker.publish("q", "m1")
         await world.start()
         await asyncio.sleep(1)
@@ -321,12 +321,12 @@ def test_a_drain_waits_for_what_comes_back_and_for_what_follows(woken: bool) -> 
     async def scenario() -> None:
         world = World("a", "b", takes_s=1.0, drain=True)
         world.broker.awoken = world.broker.awoken if woken else lambda _queue: None
-        world.pool.verdicts["a1"] = Failed("no", 0)
+        world.pool.outcomes["a1"] = Failed("no", 0)
         world.broker.publish("a", "a1")
         nack_many, ack_many = world.broker.nack_many, world.broker.ack_many
 
         async def come_back(messages: Any, **options: Any) -> Any:
-            world.pool.verdicts.clear()
+            world.pool.outcomes.clear()
             settled = await nack_many(messages, **options)
             world.broker.publish("a", "a1")
             return settled

@@ -1,6 +1,6 @@
-"""in_thread: the threads in which the coroutines of a loop publish, each with one call that waits for the broker.
+"""run_in_publish_thread: the threads in which the coroutines of a loop publish, each with one call that waits for the broker.
 
-    publish_async  -->  in_thread  -->  a thread of ours  -->  publish
+    publish_async  -->  run_in_publish_thread  -->  a thread of ours  -->  publish
 
 The loop's own threads are few, and everybody's: while a broker is away the waiting calls would take them all.
 """
@@ -19,7 +19,7 @@ T = TypeVar("T")
 _THREADS: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = WeakKeyDictionary()  # they end with it
 
 
-async def in_thread(call: Callable[[], T]) -> T:
+async def run_in_publish_thread(call: Callable[[], T]) -> T:
     """Do it in the context of the caller, whose loop goes on."""
     loop = asyncio.get_running_loop()
     threads = _THREADS.get(loop)

@@ -1,4 +1,4 @@
-"""Signals: what SIGTERM and SIGINT mean for a worker, and with which status its process ends.
+"""StopSignals: what SIGTERM and SIGINT mean for a worker, and with which status its process ends.
 
     0    all handlers ended
     1    some had not ended after the grace, and their messages were given back
@@ -26,7 +26,7 @@ LEFT_UNFINISHED = 1
 BY_SIGNAL = 128  # and the signal's number
 
 
-class Signals:
+class StopSignals:
     """Counts the signals that ask for an end, and tells how many there were."""
 
     def __init__(self, tell: Callable[[int], None]) -> None:

@@ -1,6 +1,6 @@
-"""Quota: how many messages a worker may still take, in all of its pools together, and how many it took.
+"""MessageLimit: how many messages a worker may still take, in all of its pools together, and how many it took.
 
-    limit, what was asked for, what came  -->  Quota  -->  left, spent, taken
+    limit, what was asked for, what came  -->  MessageLimit  -->  left, spent, taken
 
 Pure.  What a fetch asks for is set aside until its answer, so that two of them never bring more than the limit.
 """
@@ -8,7 +8,7 @@ Pure.  What a fetch asks for is set aside until its answer, so that two of them 
 import math
 
 
-class Quota:
+class MessageLimit:
     """The messages of one run of a worker.  Without a limit it only counts them."""
 
     def __init__(self, limit: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Pace: how far ahead a pool may fetch, from how long its handlers take.
+"""PrefetchEstimator: how far ahead a pool may fetch, from how long its handlers take.
 
 A message that waits inside a busy worker is one that an idle worker does not get, so nothing is fetched ahead
 unless handlers are short; then as many as will start within AHEAD_S.  Pure: it is told, it never measures.
@@ -8,7 +8,7 @@ AHEAD_S = 0.05
 WEIGHT = 0.25  # of the newest batch in the running mean
 
 
-class Pace:
+class PrefetchEstimator:
     """The running mean of how long a handler takes."""
 
     def __init__(self, *, slots: int, prefetch: int) -> None:

@@ -1,28 +1,31 @@
-"""Secured: a TLS connection to a broker, for threads of which one reads while another writes.
+"""TlsConnection: a TLS connection to a broker; one thread may read while another writes.
 
     send --> ciphertext --> socket          socket --> ciphertext --> receive
 
-The SSL object is no affair of two threads at once, so it works in memory under a lock, and nobody waits for the socket
-while holding that one.  Knows no command.
+An SSL object must not be used by two threads at once. So it works on buffers in memory, under a lock, and no thread
+waits for the socket while it holds that lock. This file knows no command.
 """
 
 import ssl
 import threading
 import time
 
+from wakeq.client.connection import READ_BYTES, TcpConnection, broken, closed_by_peer, unreachable
 from wakeq.client.core.route import parse_address
-from wakeq.client.transport import READ_BYTES, Transport, broken, closed, unreachable
 from wakeq.protocol.errors import BrokerUnreachable, Disconnected
 
 
-class Secured(Transport):
-    """See the head of this file."""
+class TlsConnection(TcpConnection):
+    """A connected socket with TLS."""
 
     def __init__(self, address: str, context: ssl.SSLContext, *, timeout_s: float) -> None:
         super().__init__(address, timeout_s=timeout_s)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._lock = threading.Lock()  # of the SSL object
-        self._sending = threading.Lock()  # what is encrypted first is sent first
+        # Protects the SSL object.
+        self._lock = threading.Lock()
+        # Data must be sent in the order in which it was encrypted.
+        self._sending = threading.Lock()
+        # Decrypted data that `fault` has read.
         self._read_ahead = b""
         host, _ = parse_address(address)
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
@@ -34,12 +37,14 @@ class Secured(Transport):
 
     def _shake_hands(self, until_s: float) -> None:
         try:
-            while not self._has_shaken():
+            while not self._try_handshake():
                 left_s = until_s - time.monotonic()
                 super().send(self._outgoing.read(), timeout_s=left_s)
                 data = super().receive(timeout_s=left_s)
                 if not data:
-                    raise BrokerUnreachable(f"{self.address} makes no TLS handshake in time; has that port TLS?")
+                    raise BrokerUnreachable(
+                        f"{self.address} did not finish the TLS handshake in time; has that port TLS?"
+                    )
                 self._incoming.write(data)
             super().send(self._outgoing.read(), timeout_s=until_s - time.monotonic())
         except ssl.SSLError as error:
@@ -47,7 +52,7 @@ class Secured(Transport):
         except Disconnected as error:
             raise BrokerUnreachable(f"{error} in the TLS handshake; has that port TLS?") from error
 
-    def _has_shaken(self) -> bool:
+    def _try_handshake(self) -> bool:
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -55,7 +60,7 @@ class Secured(Transport):
         return True
 
     def send(self, data: bytes, *, timeout_s: float) -> None:
-        """Write all of it."""
+        """Write all of the data."""
         with self._sending:
             try:
                 with self._lock:
@@ -66,7 +71,7 @@ class Secured(Transport):
             super().send(encrypted, timeout_s=timeout_s)
 
     def receive(self, *, timeout_s: float) -> bytes:
-        """Whatever has come, once something has; empty if nothing came in time."""
+        """Wait for data and return it; empty if nothing arrives in time."""
         until_s = time.monotonic() + timeout_s
         if self._read_ahead:
             data, self._read_ahead = self._read_ahead, b""
@@ -81,7 +86,7 @@ class Secured(Transport):
                 self._incoming.write(encrypted)
 
     def _decrypted(self) -> bytes:
-        """Return what is whole by now."""
+        """Return the data of all complete TLS records."""
         pieces: list[bytes] = []
         with self._lock:
             try:
@@ -93,13 +98,17 @@ class Secured(Transport):
                 if not pieces and not isinstance(error, ssl.SSLZeroReturnError):
                     raise broken(self.address, error) from error
         if not pieces:
-            raise closed(self.address)
+            raise closed_by_peer(self.address)
         return b"".join(pieces)
 
     def fault(self) -> Disconnected | None:
-        """Why the connection is known to have ended.  The peer's goodbye is encrypted: only who reads it knows."""
+        """Return why the connection is known to have ended; None if it is not.
+
+        The closing message of the peer is encrypted, so it has to be read. Data before it is kept for `receive`.
+        """
         try:
-            self._read_ahead = self.receive(timeout_s=0.0)  # what was there before comes first, and alone
+            # `receive` returns data that was read ahead before, and only that.
+            self._read_ahead = self.receive(timeout_s=0.0)
         except Disconnected as error:
             return error
         return None
