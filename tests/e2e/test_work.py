@@ -210,7 +210,7 @@ def test_a_second_signal_is_not_reported_as_an_error(broker: BrokerProcess) -> N
 
         assert worker.end() == 128 + signal.SIGINT
         assert "Traceback" not in worker.errors
-        assert "not waited for any longer" in worker.errors
+        assert "not waiting any longer" in worker.errors
 
 
 # One message, or all of them --------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""The worker: takes messages, runs handlers with them, and tells the broker what came of each.
+"""The worker: fetches messages, runs handlers with them, and reports the outcome of each to the broker.
 
-worker.py is the face, `engine/` the loop between broker and handlers; docs/internals/worker.md tells how they work.
+worker.py is what programs use, `engine/` the loop between broker and handlers; docs/internals/worker.md explains both.
 """
 
 from wakeq.worker.context import Current, LogContext, current

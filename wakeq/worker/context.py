@@ -1,6 +1,6 @@
-"""current(): what a handler may ask about the message it works on, and the place for what it publishes with its ack.
+"""current(): the message that the calling handler works on, and the follow-ups to publish with its acknowledgement.
 
-Kept in a context variable, so it is right in threads, in coroutines and in processes, and in whatever they call.
+It is kept in a context variable, so it is correct in threads, coroutines and processes, and in all code they call.
 """
 
 import logging
@@ -20,18 +20,19 @@ P = ParamSpec("P")
 
 
 class NoHandler(WakeqError, LookupError):
-    """current() was called where no handler runs."""
+    """current() was called outside of a handler."""
 
     code = "NO_HANDLER"
 
 
 class Current:
-    """The message that is being handled."""
+    """The message that a handler works on."""
 
     __slots__ = ("_message", "_then")
 
     def __init__(self, message: Received) -> None:
         self._message = message
+        # Follow-ups.
         self._then: list[wire.Followup] = []
 
     @property
@@ -44,12 +45,12 @@ class Current:
 
     @property
     def delivery(self) -> int:
-        """1 for the first one, 2 for the second ..."""
+        """The number of this delivery of the message, from 1."""
         return self._message.delivery
 
     @property
     def failures(self) -> int:
-        """How many deliveries of this message failed before."""
+        """How many earlier deliveries of this message failed."""
         return self._message.failures
 
     @property
@@ -62,7 +63,7 @@ class Current:
 
     @property
     def lease(self) -> str | None:
-        """The fencing token of this delivery: a store that keeps the last one it saw can refuse an older worker."""
+        """The fencing token of this delivery: a store that remembers the newest one can refuse an older worker."""
         return self._message.lease
 
     @overload
@@ -72,18 +73,18 @@ class Current:
     def then(self, target: str, body: Body, /) -> None: ...
 
     def then(self, target: "Publisher[Any] | str", /, *args: Any, **kwargs: Any) -> None:
-        """Publish this in the same step as the acknowledgement: both happen or neither.
+        """Publish a follow-up in the same step as the acknowledgement: both happen or neither.
 
-        Of a handler that does not return nothing is published.  For a task: its arguments, as in
-        `current().then(audit, uid=uid)` or `current().then(audit.options(delay=60), uid=uid)`; for the name of a
-        queue: a body.
+        If the handler does not return, nothing is published. For a task, pass its arguments, as in
+        `current().then(audit, uid=uid)` or `current().then(audit.options(delay=60), uid=uid)`. For the name of a queue,
+        pass a body.
         """
         from wakeq.worker.task import followup_of
 
         self._then.append(followup_of(target, args, kwargs))
 
     def done(self) -> Done:
-        """The outcome on a handler that returned."""
+        """Return the outcome for a handler that returned."""
         return Done(tuple(self._then)) if self._then else DONE
 
 
@@ -91,7 +92,7 @@ CURRENT: ContextVar[Current] = ContextVar("wakeq.current")
 
 
 def current() -> Current:
-    """The message that the calling handler works on."""
+    """Return the message that the calling handler works on."""
     try:
         return CURRENT.get()
     except LookupError:
@@ -99,7 +100,7 @@ def current() -> Current:
 
 
 class LogContext(logging.Filter):
-    """Gives every record `queue`, `uid` and `delivery` of the message that is being handled, or "-".
+    """Adds `queue`, `uid` and `delivery` of the message that is being handled to each record, or "-".
 
     Attach it to a logging handler (`handler.addFilter(LogContext())`) and name the fields in its format.
     """

@@ -1,6 +1,6 @@
-"""What a handler gets of a delivery, and how one is made fit to be sent to another process.
+"""The message that a handler receives, and the form in which a delivery is sent to another process.
 
-A delivery is a `Received` of the client, whoever brought it.  A handler never settles it: how it ends is a Outcome.
+A delivery is a `Received` of the client. A handler never acknowledges it: the Worker reports its Outcome.
 """
 
 from typing import Any, NoReturn
@@ -10,13 +10,13 @@ from wakeq.protocol.errors import WakeqError
 
 
 class SettledByWorker(WakeqError):
-    """A handler tried to settle its message itself."""
+    """A handler tried to acknowledge or return its message itself."""
 
     code = "SETTLED_BY_WORKER"
 
 
-class _NotYours:
-    """Stands where a message has its client: the Worker settles what a handler gets, and once."""
+class _RefusingClient:
+    """Stands where a message has its client: the Worker reports the outcome of a message, and reports it once."""
 
     def _refuse(self, *_arguments: Any, **_options: Any) -> NoReturn:
         raise SettledByWorker("the Worker settles this message: return, or raise Retry, Snooze or Reject")
@@ -24,20 +24,20 @@ class _NotYours:
     ack = nack = touch = _refuse
 
 
-_NOT_YOURS = _NotYours()
+_REFUSING_CLIENT = _RefusingClient()
 
 
 def message_of(delivery: Received) -> Message:
-    """The message for a handler that takes it raw."""
-    return Message(**_facts(delivery), headers=delivery.headers, client=_NOT_YOURS)
+    """Return the message for a handler that takes the raw message."""
+    return Message(**_fields(delivery), headers=delivery.headers, client=_REFUSING_CLIENT)
 
 
-def parcel_of(delivery: Received) -> Received:
-    """The same as plain data that can be pickled."""
-    return Received(**_facts(delivery), headers=dict(delivery.headers))
+def picklable(delivery: Received) -> Received:
+    """Return a copy that can be pickled."""
+    return Received(**_fields(delivery), headers=dict(delivery.headers))
 
 
-def _facts(delivery: Received) -> dict[str, Any]:
+def _fields(delivery: Received) -> dict[str, Any]:
     return {
         "queue": delivery.queue,
         "uid": delivery.uid,

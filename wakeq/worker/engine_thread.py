@@ -1,6 +1,6 @@
-"""EngineThread: the thread and the loop of an engine, from start to stop, or until the engine is done by itself.
+"""EngineThread: the thread and the loop of an engine, until it is stopped, or until the engine is done by itself.
 
-Called from other threads, also from a signal's handler; knows nothing of tasks and messages.
+Its methods are called from other threads, also from signal handlers. It knows nothing of tasks and messages.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from wakeq.worker.schedule.timetable import Timetable
 
 
 class EngineThread:
-    """The thread and the loop of an engine, from start to stop."""
+    """One run of an engine, in a thread of its own."""
 
     def __init__(
         self,
@@ -25,95 +25,100 @@ class EngineThread:
         grace_s: float,
         timetable: Timetable | None = None,
     ) -> None:
-        """`grace_s` is for handlers that still run when the engine ends by itself."""
+        """`grace_s` is the grace period for handlers that still run when the engine ends by itself."""
         self._make_engine = make_engine
         self._timetable = timetable
-        self._thread = threading.Thread(target=self._serve, name="wakeq-worker", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="wakeq-worker", daemon=True)
         self._started: Future[None] = Future()
+        # The number of handlers that had not ended, or the error that ended the engine.
         self.ended: Future[int] = Future()
-        self.handled = 0  # messages, when it has ended
+        # The number of messages that were handled; set at the end.
+        self.handled = 0
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
+        # An unexpected error in a step of the engine.
         self._bug: BaseException | None = None
         self._grace_s = grace_s
-        self._loop.set_exception_handler(self._broken)
+        self._loop.set_exception_handler(self._fail)
 
     def launch(self) -> None:
-        """Begin; what is in the way is told by `ended`."""
+        """Start the thread. An error is reported by `ended`."""
         self._thread.start()
 
     def start(self) -> None:
-        """Return when it works; raise what was in the way."""
+        """Start the thread and return when the worker is connected and subscribed; raise the error that prevents it."""
         self.launch()
         self._started.result()
 
     def stop(self, grace_s: float) -> None:
         self._grace_s = grace_s
-        self._tell(self._stop.set)
+        self._call_soon(self._stop.set)
 
     def hurry(self) -> None:
-        self._tell(self._hurry.set)
+        """Cut the grace period short."""
+        self._call_soon(self._hurry.set)
 
     def wait(self) -> int:
-        """Until it has ended; how many handlers had not."""
+        """Wait for the end; return the number of handlers that had not ended."""
         self._thread.join()
         return self.ended.result()
 
-    def _tell(self, what: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: it has ended already
-            self._loop.call_soon_threadsafe(what)
+    def _call_soon(self, callback: Callable[[], None]) -> None:
+        # If the loop is closed, the engine has ended already.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback)
 
-    def _serve(self) -> None:
+    def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             try:
-                self.ended.set_result(runner.run(self._live()))
+                self.ended.set_result(runner.run(self._run_engine()))
             except BaseException as error:
                 if not self._started.done():
                     self._started.set_exception(error)
                 self.ended.set_exception(error)
 
-    def _broken(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A step of the engine failed by a bug: end, loudly, and let the leases bring the messages back."""
+    def _fail(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """End the worker after a bug in a step of the engine. The messages are redelivered when their leases end."""
         self._bug = self._bug or context.get("exception") or RuntimeError(context["message"])
         self._stop.set()
 
-    async def _live(self) -> int:
+    async def _run_engine(self) -> int:
         engine = self._make_engine()
         try:
-            has_begun = await self._begin(engine)
+            has_started = await self._start_engine(engine)
             self._started.set_result(None)
-            with self._timetable_kept(engine.client) if has_begun else nullcontext():
+            with self._publishing_schedules(engine.client) if has_started else nullcontext():
                 await first_of(self._stop.wait(), engine.done.wait())
             if self._bug is not None:
                 raise self._bug
-            return await engine.stop(self._grace_s, self._hurry) if has_begun else 0
+            return await engine.stop(self._grace_s, self._hurry) if has_started else 0
         finally:
             self.handled = engine.handled
             engine.end_pools()
             await engine.client.close()
 
     @contextmanager
-    def _timetable_kept(self, client: AsyncClient) -> Iterator[None]:
-        """Meanwhile what is due by the timetable is published."""
+    def _publishing_schedules(self, client: AsyncClient) -> Iterator[None]:
+        """Publish the messages of the timetable until the end of the block."""
         if self._timetable is None:
             yield
             return
-        keeping = asyncio.ensure_future(self._timetable.keep(client))
-        keeping.add_done_callback(self._kept)
+        publishing = asyncio.ensure_future(self._timetable.publish_due(client))
+        publishing.add_done_callback(self._publishing_ended)
         try:
             yield
         finally:
-            keeping.cancel()
+            publishing.cancel()
 
-    def _kept(self, keeping: "asyncio.Future[None]") -> None:
-        """It ends by being cancelled, and else by a bug."""
-        if not keeping.cancelled() and (error := keeping.exception()) is not None:
-            self._broken(self._loop, {"exception": error})
+    def _publishing_ended(self, publishing: "asyncio.Future[None]") -> None:
+        """Fail if the timetable ended by an error; it ends only by cancellation otherwise."""
+        if not publishing.cancelled() and (error := publishing.exception()) is not None:
+            self._fail(self._loop, {"exception": error})
 
-    async def _begin(self, engine: Engine[AsyncClient]) -> bool:
-        """Connect and start; False if the stop came first, which a broker that says nothing must not hold up."""
-        starting = asyncio.ensure_future(_start(engine))
+    async def _start_engine(self, engine: Engine[AsyncClient]) -> bool:
+        """Connect and start. Return False if the stop came first; a broker that does not answer must not delay it."""
+        starting = asyncio.ensure_future(_connect_and_start(engine))
         stopping = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
@@ -124,6 +129,6 @@ class EngineThread:
         return False
 
 
-async def _start(engine: Engine[AsyncClient]) -> None:
+async def _connect_and_start(engine: Engine[AsyncClient]) -> None:
     await engine.client.connect()
     await engine.start()

@@ -1,7 +1,7 @@
-"""Outcome: what is to become of a delivery, and the rules by which a handler's end turns into one.
+"""Outcome: how a delivery ends, and the rules by which the end of a handler becomes an outcome.
 
-Pure data, and cheap: one is made for each message and may travel between processes.  The engine turns it into a
-command; a test may look at it as it is.
+Pure data, and cheap: one is made for each message, and it may travel between processes. The engine turns it into a
+command.
 """
 
 import traceback
@@ -15,85 +15,77 @@ from wakeq.protocol.wire.worker import codec as wire
 from wakeq.protocol.wire.worker.commands import ERROR_CHARS_MAX
 from wakeq.worker.retry import Reject, Retry, Snooze
 
-DESCRIBED_CHARS_MAX = ERROR_CHARS_MAX - 40  # the rest is for how many retries there were
+# The rest is for the number of retries.
+DESCRIBED_CHARS_MAX = ERROR_CHARS_MAX - 40
 
 
 class Done(Struct, frozen=True):
-    """Acknowledge, and publish what follows in the same step."""
+    """Acknowledge the message, and publish `then` in the same step."""
 
     then: tuple[wire.Followup, ...] = ()
 
 
 class Failed(Struct, frozen=True):
-    """Give it back as a failure; None: after the delay that the queue's policy says."""
+    """Report a failure. The message is redelivered after `delay_s`; with None, by the policy of the queue."""
 
     error: str
     delay_s: int | None = None
 
 
 class Dead(Struct, frozen=True):
-    """To the dead-letter queue: for good, or because there are no retries left."""
+    """Make the message a dead letter: it was rejected, or no retries are left."""
 
     error: str
     exhausted: bool = False
 
 
-class Returned(Struct, frozen=True):
-    """Give it back; it was not the message's fault."""
+class Released(Struct, frozen=True):
+    """Release the message; this counts as no failure."""
 
     reason: str
     delay_s: int = 0
 
 
-GivenBack: TypeAlias = Failed | Dead | Returned
-Outcome: TypeAlias = Done | GivenBack
+NotDone: TypeAlias = Failed | Dead | Released
+Outcome: TypeAlias = Done | NotDone
 
 DONE = Done()
 
 
-def nack_of(outcome: GivenBack) -> dict[str, Any]:
-    """The same as the arguments of a client's nack."""
+def nack_of(outcome: NotDone) -> dict[str, Any]:
+    """Return the outcome as the arguments of a client's nack."""
     match outcome:
         case Failed():
             return {"delay": outcome.delay_s, "error": outcome.error}
         case Dead():
             return {"error": outcome.error, "dead": True} | ({"exhausted": True} if outcome.exhausted else {})
-        case Returned():
+        case Released():
             return {"delay": outcome.delay_s, "error": outcome.reason, "failed": False}
 
 
-def fate_of(outcome: GivenBack) -> str:
-    """What becomes of a message, for people."""
+def log_arguments(message: Received, outcome: NotDone) -> tuple[str, str, str, str, int, str]:
+    """Return the arguments of a log call for a message that was not acknowledged: the format and its values."""
     match outcome:
         case Failed(delay_s=None):
-            return "failed, to be tried again when the queue says"
+            what_happened = "failed, will be retried by the policy of its queue"
         case Failed(delay_s=delay_s):
-            return f"failed, to be tried again in {delay_s} s"
+            what_happened = f"failed, will be retried in {delay_s} s"
         case Dead():
-            return "is a dead letter now"
-        case Returned(delay_s=delay_s):
-            return f"is put off for {delay_s} s"
+            what_happened = "became a dead letter"
+        case Released(delay_s=delay_s):
+            what_happened = f"was postponed for {delay_s} s"
+    reason = outcome.reason if isinstance(outcome, Released) else outcome.error
+    return ("%s: %s %s (delivery %d): %s", message.queue, message.uid, what_happened, message.delivery, reason)
 
 
-def reason_of(outcome: GivenBack) -> str:
-    """Why it was given back."""
-    return outcome.reason if isinstance(outcome, Returned) else outcome.error
+def outcome_of(error: BaseException, policy: Retry | None, *, failures: int, drawn: float) -> NotDone:
+    """Return the outcome for an exception of a handler, after so many earlier failures of the message.
 
-
-def telling(message: Received, outcome: GivenBack) -> tuple[str, str, str, str, int, str]:
-    """What the log says of a message that was given back: the format, and what it is filled with."""
-    facts = (message.queue, message.uid, fate_of(outcome), message.delivery, reason_of(outcome))
-    return ("%s: %s %s (delivery %d): %s", *facts)
-
-
-def outcome_of(error: BaseException, policy: Retry | None, *, failures: int, drawn: float) -> GivenBack:
-    """What an exception of a handler means, after so many failures of the message before.
-
-    `drawn` is a random number of 0..1 for the jitter.
+    `drawn` is a random number between 0 and 1, for the jitter.
     """
     match error:
         case Snooze():
-            return Returned(error.reason or "snoozed", error.seconds)
+            return Released(error.reason or "snoozed", error.seconds)
         case Reject():
             return Dead(error.reason)
         case Retry():
@@ -103,10 +95,10 @@ def outcome_of(error: BaseException, policy: Retry | None, *, failures: int, dra
 
 
 def failed(error: str, policy: Retry | None, failures: int, drawn: float) -> Failed | Dead:
-    """What a failure means under a policy; without one the queue's own policy decides."""
+    """Return the outcome for a failure under a retry policy; without one, the queue's own policy decides."""
     if policy is None:
         return Failed(error)
-    if policy.over(failures):
+    if policy.is_over(failures):
         return Dead(
             f"still failing after {failures} {'retry' if failures == 1 else 'retries'}: {error}", exhausted=True
         )
@@ -114,8 +106,9 @@ def failed(error: str, policy: Retry | None, failures: int, drawn: float) -> Fai
 
 
 def described(error: BaseException) -> str:
-    """The error for people: its type, what it says, and where it was raised."""
+    """Return an exception as text: its type, its message, and the place where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""
-    text = text_of_reason(error).removesuffix(": ")  # it may say nothing
+    # An exception without a message would end with a colon.
+    text = text_of_reason(error).removesuffix(": ")
     return text[: DESCRIBED_CHARS_MAX - len(place)] + text_of_reason(place)

@@ -2,8 +2,8 @@
 
     send(to="a@b.c")  -->  {"to": "a@b.c"}  -->  arguments of the annotated types
 
-The names and the types of the parameters are the contract between publisher and worker: a body with a field that
-is missing, unknown or of another type is a Misfit, and trying it again would be of no use.
+The names and types of the parameters are the contract between publisher and worker. A body with a field that is
+missing, unknown or of another type is an InvalidBody, and a retry would not help.
 """
 
 import inspect
@@ -31,85 +31,89 @@ class BadHandler(WakeqError, TypeError):
     exit_status = 2
 
 
-class Misfit(WakeqError):
-    """A body that is not what the handler takes."""
+class InvalidBody(WakeqError):
+    """A body that does not fit the parameters of the handler."""
 
     code = "MISFIT"
 
 
 class Parameters:
-    """What one handler takes.  Types are resolved when they are first needed, so that names may be defined later."""
+    """The parameters of one handler. Types are resolved on first use, because names may be defined later."""
 
     def __init__(self, handler: Callable[..., object]) -> None:
         self._handler = handler
         self._signature = inspect.signature(handler)
         if is_method(handler, list(self._signature.parameters)):
             raise BadHandler(
-                f"{handler.__qualname__} is a method, and a message brings no object to call it on; make it a function "
-                "at the top of a module, or a staticmethod"
+                f"{handler.__qualname__} is a method, and a message has no object to call it on; define a function at "
+                "the top of a module, or a staticmethod"
             )
         for parameter in self._signature.parameters.values():
-            if why := REFUSED_KINDS.get(parameter.kind):
+            if problem := REFUSED_KINDS.get(parameter.kind):
                 raise BadHandler(
-                    f"{handler.__qualname__}: the parameter {parameter.name!r} {why}; name each parameter, for a "
-                    "message carries them by name, or take one parameter `message: Message`"
+                    f"{handler.__qualname__}: the parameter {parameter.name!r} {problem}; a message passes arguments "
+                    "by name, so give each parameter a name, or take one parameter `message: Message`"
                 )
 
     @cached_property
     def types(self) -> dict[str, Any]:
-        """The annotation of each parameter; Any where there is none."""
+        """The annotation of each parameter; Any if there is none."""
         try:
             hints = typing.get_type_hints(self._handler, include_extras=True)
         except NameError as error:
             raise BadHandler(
-                f"{self._handler.__qualname__}: its annotations name something that is not there ({error}); "
+                f"{self._handler.__qualname__}: an annotation uses a name that is not defined ({error}); "
                 "import it outside of `if TYPE_CHECKING`"
             ) from error
         return {name: hints.get(name, Any) for name in self._signature.parameters}
 
     def check(self) -> None:
-        """Raise BadHandler if a body could never be read."""
+        """Raise BadHandler if no body could ever be read."""
         _ = self._decoder
         for name, kind in self.types.items():
             is_custom = isinstance(msgspec.inspect.type_info(kind), msgspec.inspect.CustomType)
             if is_custom and not _real_date(kind):
                 raise BadHandler(
-                    f"{self._handler.__qualname__}: {name} is a {kind!r}, which JSON cannot carry; "
-                    "take what it is made of (a dataclass, a msgspec.Struct or an id)"
+                    f"{self._handler.__qualname__}: parameter {name}: {kind!r} is not JSON-serializable; "
+                    "take a dataclass, a msgspec.Struct or plain values"
                 )
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
-        """The body for these arguments.  Raise TypeError if the handler could not be called with them."""
+        """Return the body for these arguments. Raise TypeError if the handler could not be called with them."""
         try:
             arguments = self._signature.bind(*args, **kwargs).arguments
-        except TypeError as error:  # it does not say of what
+        # The error of `bind` does not name the handler.
+        except TypeError as error:
             raise TypeError(f"{self._handler.__qualname__}: {error}") from None
         try:
             body = json_of(arguments)
         except BadField as error:
             raise TypeError(f"{self._handler.__qualname__}: the arguments cannot be a message: {error}") from error
         try:
-            self._read(body)  # what the worker would refuse is refused here, where it can be mended
-        except Misfit as error:
+            # A body that the worker would refuse is refused here, where the program can be corrected.
+            self._read(body)
+        except InvalidBody as error:
             raise TypeError(f"{self._handler.__qualname__}: the arguments cannot be a message: {error}") from error
         return body
 
     def decode(self, body: bytes) -> dict[str, Any]:
-        """The arguments that a body stands for.  Raise Misfit if it does not fit."""
+        """Return the arguments in a body. Raise InvalidBody if it does not fit."""
         fields = msgspec.structs.asdict(self._read(body))
         if self._has_defaults:
             return {name: value for name, value in fields.items() if value is not msgspec.UNSET}
         return fields
 
     def _read(self, body: bytes) -> msgspec.Struct:
-        """The body in the types of the parameters.  Raise Misfit if it does not fit."""
+        """Return the body in the types of the parameters. Raise InvalidBody if it does not fit."""
         try:
             return cast(msgspec.Struct, self._decoder.decode(body))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Misfit(f"the body does not fit {self._handler.__qualname__}{self._shown()}: {error}") from None
+            raise InvalidBody(
+                f"the body does not fit {self._handler.__qualname__}{self._readable_signature()}: {error}"
+            ) from None
 
-    def _shown(self) -> inspect.Signature:
-        """What it takes, for people: with the types themselves, for annotations may be text."""
+    def _readable_signature(self) -> inspect.Signature:
+        """Return the signature with the types themselves; annotations may be strings."""
         parameters = self._signature.parameters.values()
         typed = [parameter.replace(annotation=self.types[parameter.name]) for parameter in parameters]
         return inspect.Signature(typed)
@@ -124,7 +128,8 @@ class Parameters:
         for name, kind in self.types.items():
             if self._signature.parameters[name].default is inspect.Parameter.empty:
                 fields.append((name, kind))
-            else:  # the default stays the handler's own
+            # The handler supplies its default itself.
+            else:
                 fields.append((name, typing.Union[kind, msgspec.UnsetType], msgspec.UNSET))  # noqa: UP007 - Any has no |
         try:
             body = msgspec.defstruct("Body", fields, kw_only=True, forbid_unknown_fields=True)
@@ -135,26 +140,31 @@ class Parameters:
             ) from error
 
 
-def _date_of(kind: Any, said: object) -> object:
-    """Read a date of a kind that only a frozen clock has: annotations that are evaluated under it name such kinds."""
+def _date_of(kind: Any, value: object) -> object:
+    """Read a date whose type is that of a frozen clock: annotations evaluated under it refer to such types."""
     real = _real_date(kind)
     if real is None:
-        raise TypeError(f"JSON cannot carry {kind!r}")  # to msgspec that is a body that does not fit
-    return msgspec.convert(said, real)
+        # To msgspec this is a body that does not fit.
+        raise TypeError(f"{kind!r} is not JSON-serializable")
+    return msgspec.convert(value, real)
 
 
 def _real_date(kind: Any) -> type | None:
-    """The date or datetime that a kind is derived from.  By the module: under a frozen clock its names are others."""
-    bases: tuple[type, ...] = getattr(kind, "__mro__", ())  # a generic or annotated kind has none, and is no date
+    """Return the date or datetime that a type is derived from.
+
+    The base is found by its module, because a frozen clock replaces the names in `datetime`.
+    """
+    # A generic or annotated type has no bases and is no date.
+    bases: tuple[type, ...] = getattr(kind, "__mro__", ())
     return next((base for base in bases if base.__module__ == "datetime"), None)
 
 
 def name_of(handler: Callable[..., object]) -> str:
-    """The name of a handler, for people; a callable object may have none."""
+    """Return the name of a handler; a callable object may have none."""
     return getattr(handler, "__qualname__", None) or repr(handler)
 
 
 def is_method(handler: Callable[..., object], names: list[str]) -> bool:
-    """Whether this was defined in the body of a class, to be called on an instance or the class."""
+    """Return whether a function was defined in a class, to be called on an instance or on the class."""
     home = getattr(handler, "__qualname__", "").rpartition(".")[0]
     return bool(home) and not home.endswith("<locals>") and names[:1] in (["self"], ["cls"])

@@ -1,8 +1,9 @@
-"""run_in_publish_thread: the threads in which the coroutines of a loop publish, each with one call that waits for the broker.
+"""run_in_publish_thread: threads in which the coroutines of a loop publish; each call there waits for the broker.
 
-    publish_async  -->  run_in_publish_thread  -->  a thread of ours  -->  publish
+    publish_async  -->  run_in_publish_thread  -->  a publish thread  -->  publish
 
-The loop's own threads are few, and everybody's: while a broker is away the waiting calls would take them all.
+The default threads of a loop are few and are shared with other code. While the broker is away, waiting calls would
+occupy all of them.
 """
 
 import asyncio
@@ -12,15 +13,17 @@ from contextvars import copy_context
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-THREADS_MAX = 32  # of one loop; what is published at the same time shares a sync
+# For one loop. Messages that are published at the same time share one sync of the log.
+THREADS_MAX = 32
 
 T = TypeVar("T")
 
-_THREADS: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = WeakKeyDictionary()  # they end with it
+# The threads end together with their loop.
+_THREADS: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = WeakKeyDictionary()
 
 
 async def run_in_publish_thread(call: Callable[[], T]) -> T:
-    """Do it in the context of the caller, whose loop goes on."""
+    """Run a call in a thread, in the context of the caller, without blocking the loop."""
     loop = asyncio.get_running_loop()
     threads = _THREADS.get(loop)
     if threads is None:

@@ -1,7 +1,7 @@
-"""Retry, Snooze, Reject: what a handler says when it does not simply return.
+"""Retry, Snooze, Reject: the exceptions with which a handler decides how its message ends.
 
-Each is an exception that a handler raises; a Retry is also the policy of a task, so both ways mean the same:
-how often to try again, and after how long.  Pure: what is drawn for the jitter is passed in.
+A Retry is also the policy of a task. In both uses it states how often to try again, and after which delays. Pure: the
+random number for the jitter is passed in.
 """
 
 import math
@@ -12,35 +12,39 @@ from wakeq.protocol.wire.worker.commands import SECONDS_MAX
 
 Backoff: TypeAlias = Literal["fixed", "exponential"]
 
-FIRST_DELAY_S = 1.0  # of an exponential backoff that does not say
+# The first delay of an exponential backoff, by default.
+FIRST_DELAY_S = 1.0
 DELAY_S_MAX = 3600.0
-DOUBLINGS_MAX = 60  # beyond it every delay is at its maximum, and a float at its end
+# With more doublings every delay is at its maximum, and a float would overflow.
+DOUBLINGS_MAX = 60
 JITTER = 0.1
 
 
-def check_span(what: str, span_s: object) -> None:
-    """Raise ValueError if this is no span of time that the broker knows."""
+def check_span(name: str, span_s: object) -> None:
+    """Raise ValueError if the broker would not accept this duration."""
     if not isinstance(span_s, int | float) or not 0 <= span_s <= SECONDS_MAX:
-        raise ValueError(f"{what} is {span_s!r}; it is a number of seconds, 0 to {SECONDS_MAX}")
+        raise ValueError(f"{name} is {span_s!r}; it is a number of seconds, 0 to {SECONDS_MAX}")
 
 
 class HandlerDecision(Exception):
-    """Root of what a handler raises to say how its message ends.  Not a WakeqError: nothing went wrong in wakeq."""
+    """Base of the exceptions with which a handler decides how its message ends. Not a WakeqError: nothing is wrong."""
 
-    is_asked_for: ClassVar[bool] = True  # by the handler itself: what its log says is no warning
+    # The handler itself asked for this end, so the log shows no warning.
+    is_deliberate: ClassVar[bool] = True
 
     def __init__(self, reason: object) -> None:
-        self.reason = text_of_reason(reason)  # people give exceptions, too
+        # The reason may be an exception, too.
+        self.reason = text_of_reason(reason)
         super().__init__(self.reason)
 
 
 class Retry(HandlerDecision):
-    """Try again: as the policy of a task, for whatever the handler raises; raised, for this delivery.
+    """Try again: as the policy of a task for any exception of its handler; raised, for this delivery.
 
-    `max` is how many failures are followed by another try; the one after them makes a dead letter.  `delay` is how
-    long the message stays away, in seconds; with `backoff="exponential"` it doubles with each failure, up to
-    `delay_max`.  `jitter` is the part of it that is drawn.  What a raised Retry leaves out is taken from the task's
-    policy, and what that leaves out from the policy of the queue.
+    `max` is the number of retries; the failure after the last retry makes a dead letter. `delay` is the time until the
+    next delivery, in seconds; with `backoff="exponential"` it doubles with each failure, up to `delay_max`. `jitter` is
+    the random part of the delay. Values that a raised Retry omits are taken from the task's policy, and values that
+    both omit from the policy of the queue.
     """
 
     def __init__(
@@ -61,21 +65,21 @@ class Retry(HandlerDecision):
         if backoff not in ("fixed", "exponential"):
             raise ValueError(f"Retry: backoff is {backoff!r}; it is 'fixed' or 'exponential'")
         if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
-            raise ValueError(f"Retry: jitter is {jitter!r}; it is a part of the delay, 0 to 1")
+            raise ValueError(f"Retry: jitter is {jitter!r}; it is the random part of the delay, 0 to 1")
         self.max = max
         self.delay = FIRST_DELAY_S if delay is None and backoff == "exponential" else delay
         self.backoff = backoff
         self.delay_max = delay_max
         self.jitter = jitter
 
-    def over(self, failures: int) -> bool:
-        """Whether a failure that comes after so many others is the last."""
+    def is_over(self, failures: int) -> bool:
+        """Return whether a failure after so many earlier ones is the last."""
         return self.max is not None and failures >= self.max
 
     def delay_after(self, failures: int, *, drawn: float) -> int | None:
-        """Whole seconds until the next try after so many failures before this one; None: the queue's policy says.
+        """Return the whole seconds until the next try, after so many earlier failures; None: by the queue's policy.
 
-        `drawn` is a random number of 0..1.
+        `drawn` is a random number between 0 and 1.
         """
         if self.delay is None:
             return None
@@ -84,7 +88,7 @@ class Retry(HandlerDecision):
         return math.ceil(bounded * (1.0 - self.jitter * drawn))
 
     def filled_from(self, policy: "Retry | None") -> "Retry":
-        """This one, with what it leaves out taken from the policy."""
+        """Return this Retry with omitted values taken from the policy."""
         if policy is None or (self.max is not None and self.delay is not None):
             return self
         timing = self if self.delay is not None else policy
@@ -98,11 +102,12 @@ class Retry(HandlerDecision):
         )
 
 
-RETRY = Retry(max=20, backoff="exponential", delay=FIRST_DELAY_S)  # of a task that does not say: for nine hours
+# The policy of a task by default; it lasts for nine hours.
+RETRY = Retry(max=20, backoff="exponential", delay=FIRST_DELAY_S)
 
 
 class Snooze(HandlerDecision):
-    """Not now: the message comes back after `seconds`, and this delivery is not counted as a failure."""
+    """Not now: redeliver the message after `seconds`. This delivery does not count as a failure."""
 
     def __init__(self, seconds: float, reason: object = "") -> None:
         super().__init__(reason)
@@ -111,7 +116,7 @@ class Snooze(HandlerDecision):
 
 
 class Reject(HandlerDecision):
-    """Never: the message goes to the dead-letter queue at once, with this reason."""
+    """Never: make the message a dead letter at once, with this reason."""
 
     def __init__(self, reason: object) -> None:
         super().__init__(reason)

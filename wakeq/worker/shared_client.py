@@ -1,8 +1,8 @@
-"""SharedClient: the connection by which the tasks of a worker are published, for any number of threads.
+"""SharedClient: the connection with which the tasks of a worker are published, for any number of threads.
 
-    publish  -->  Client, made when it is first needed        close_when_unused  -->  closed when the last one has its answer
+    publish  -->  Client, made when it is first needed        close_when_unused  -->  closed after the last publish
 
-Letting go interrupts nobody: who is publishing then ends as he began, and who publishes later makes another connection.
+Closing interrupts no publish that is under way. A thread that publishes later gets a new connection.
 """
 
 import threading
@@ -16,58 +16,58 @@ if TYPE_CHECKING:
     from wakeq.client.blocking import Client
 
 
-class Shared:
-    """A connection, and how many publish by it now."""
+class CountedClient:
+    """A client, and the number of threads that publish with it."""
 
-    __slots__ = ("client", "is_let_go", "users")
+    __slots__ = ("client", "closes_when_unused", "users")
 
     def __init__(self, client: "Client") -> None:
         self.client = client
         self.users = 0
-        self.is_let_go = False
+        self.closes_when_unused = False
 
 
 class SharedClient:
-    """An outbox with a connection of its own, for as long as somebody needs it."""
+    """An outbox with a client of its own, which is open as long as it is needed."""
 
     def __init__(self, connect: Callable[[], "Client"]) -> None:
         self._connect = connect
-        self._shared: Shared | None = None
+        self._current: CountedClient | None = None
         self._lock = threading.Lock()
 
     def publish(self, queue: str, body: Body, **options: Any) -> str:
-        """As a Client does."""
+        """Publish as Client.publish does."""
         with self._client() as client:
             return client.publish(queue, body, **options)
 
     def publish_many(self, queue: str, bodies: Iterable[Body], **options: Any) -> list[str]:
-        """As a Client does."""
+        """Publish as Client.publish_many does."""
         with self._client() as client:
             return client.publish_many(queue, bodies, **options)
 
     def close_when_unused(self) -> None:
-        """Close the connection, now or when the last one who publishes by it has his answer."""
+        """Close the client, now or as soon as the last publish has its answer."""
         with self._lock:
-            shared, self._shared = self._shared, None
-            if shared is None:
+            current, self._current = self._current, None
+            if current is None:
                 return
-            shared.is_let_go = True
-            is_unused = not shared.users
+            current.closes_when_unused = True
+            is_unused = not current.users
         if is_unused:
-            shared.client.close()
+            current.client.close()
 
     @contextmanager
     def _client(self) -> Iterator["Client"]:
         with self._lock:
-            if self._shared is None:
-                self._shared = Shared(self._connect())
-            shared = self._shared
-            shared.users += 1
+            if self._current is None:
+                self._current = CountedClient(self._connect())
+            current = self._current
+            current.users += 1
         try:
-            yield shared.client
+            yield current.client
         finally:
             with self._lock:
-                shared.users -= 1
-                is_last = shared.is_let_go and not shared.users
+                current.users -= 1
+                is_last = current.closes_when_unused and not current.users
             if is_last:
-                shared.client.close()
+                current.client.close()

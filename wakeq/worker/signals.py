@@ -1,12 +1,12 @@
-"""StopSignals: what SIGTERM and SIGINT mean for a worker, and with which status its process ends.
+"""StopSignals: the effect of SIGTERM and SIGINT on a worker, and the exit status of its process.
 
     0    all handlers ended
-    1    some had not ended after the grace, and their messages were given back
-    130, 143   a second SIGINT, or SIGTERM, ended it at once
+    1    some had not ended after the grace period, and their messages were released
+    130, 143   a second SIGINT, or SIGTERM, ended the worker at once
 
-The handlers of the signals that were there before are there again afterwards.  The main thread sleeps on a socket that
-every signal writes to: one that another thread receives, or that comes just before it falls asleep, wakes it all the
-same, where a wait for a lock would go on.
+The previous signal handlers are restored at the end. The main thread sleeps on a socket to which every signal writes.
+So a signal wakes it even if another thread receives it, or if it comes just before the thread falls asleep; a wait for
+a lock would go on in these cases.
 """
 
 import multiprocessing
@@ -23,22 +23,25 @@ from wakeq.worker.parameters import BadHandler
 
 CHILD_NAME = "wakeq-handler-process"
 LEFT_UNFINISHED = 1
-BY_SIGNAL = 128  # and the signal's number
+# The number of the signal is added.
+BY_SIGNAL = 128
 
 
 class StopSignals:
-    """Counts the signals that ask for an end, and tells how many there were."""
+    """Counts the signals that ask for a stop, and calls `on_signal` with their number so far."""
 
-    def __init__(self, tell: Callable[[int], None]) -> None:
-        self._tell = tell
+    def __init__(self, on_signal: Callable[[int], None]) -> None:
+        self._on_signal = on_signal
         self._received: list[int] = []
+        # The handlers and the wakeup socket that were installed before.
         self._before: dict[signal.Signals, Any] = {}
-        self._bell, self._ear = socket.socketpair()
-        self._bell.setblocking(False)
-        self._bell_before = -1
+        # Signals write to one end, and the main thread reads from the other.
+        self._write_end, self._read_end = socket.socketpair()
+        self._write_end.setblocking(False)
+        self._wakeup_before = -1
 
     def __enter__(self) -> Self:
-        self._bell_before = signal.set_wakeup_fd(self._bell.fileno(), warn_on_full_buffer=False)
+        self._wakeup_before = signal.set_wakeup_fd(self._write_end.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._before[number] = signal.signal(number, self._receive)
         return self
@@ -48,23 +51,24 @@ class StopSignals:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        signal.set_wakeup_fd(self._bell_before)
-        self._bell.close()
-        self._ear.close()
+        signal.set_wakeup_fd(self._wakeup_before)
+        self._write_end.close()
+        self._read_end.close()
 
     def wait_for(self, ended: "Future[int]") -> int:
-        """The result of the future; signals are told while it is waited for."""
-        ended.add_done_callback(self._ring)
+        """Wait for a future and return its result; signals are handled meanwhile."""
+        ended.add_done_callback(self._wake)
         while not ended.done():
-            self._ear.recv(1)
+            self._read_end.recv(1)
         return ended.result()
 
-    def _ring(self, _ended: "Future[int]") -> None:
-        with suppress(OSError):  # closed: a signal came first, and the end was seen then
-            self._bell.send(b"\0")
+    def _wake(self, _ended: "Future[int]") -> None:
+        # If the socket is closed, a signal came first and `wait_for` has returned.
+        with suppress(OSError):
+            self._write_end.send(b"\0")
 
     def exit(self, left: int) -> None:
-        """Return if nothing was cut short; else end the process with the status that says what was."""
+        """Exit with the matching status if anything was cut short; else return."""
         if len(self._received) > 1:
             sys.exit(BY_SIGNAL + self._received[-1])
         if left:
@@ -72,12 +76,12 @@ class StopSignals:
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
         self._received.append(number)
-        self._tell(len(self._received))
+        self._on_signal(len(self._received))
 
 
 def refuse_in_child() -> None:
-    """A spawned process imports the main module anew; if that runs the worker there, say how to avoid it."""
+    """Raise BadHandler if the main module runs the worker again when a spawned process imports it."""
     if multiprocessing.parent_process() is not None and multiprocessing.current_process().name == CHILD_NAME:
         raise BadHandler(
-            "worker.run() was reached in a process of the worker; put it under `if __name__ == '__main__':`"
+            "worker.run() was called in a child process of the worker; put it under `if __name__ == '__main__':`"
         )

@@ -1,12 +1,12 @@
-"""Task: a handler with its queue.  Called it is the handler; published it is a message.
+"""Task: a handler and its queue. A call of the task is a call of the handler; a publish makes a message.
 
-    send(to="a@b.c")                          calls it, here and now
-    send.publish(to="a@b.c")                  queues it; the uid of the message
+    send(to="a@b.c")                          calls the handler, here and now
+    send.publish(to="a@b.c")                  publishes a message for the handler, returns its uid
     await send.publish_async(to="a@b.c")      the same from a coroutine
-    send.options(delay=60).publish(...)       the same, later
+    send.options(delay=60).publish(...)       the same, delivered after 60 s
 
-One task serves one queue, and the queue's name is its name.  The decorator keeps the types of the handler: what a
-type checker refuses to call it also refuses to publish.
+One task serves one queue, and the name of the queue is the name of the task. The decorator keeps the types of the
+handler: a type checker accepts the same arguments for a call and for a publish.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -32,11 +32,11 @@ R = TypeVar("R")
 
 Mode: TypeAlias = Literal["thread", "coroutine", "process"]
 
-INSTEAD_OF_YIELD = "do the work in the function itself, without `yield`; what is to follow goes to current().then(...)"
+INSTEAD_OF_YIELD = "do the work in the function itself, without `yield`; publish follow-ups with current().then(...)"
 
 
 class Outbox(Protocol):
-    """Who publishes for a task: a Client, or what a test puts in its place."""
+    """Publishes the messages of tasks: a Client, or a substitute in tests."""
 
     def publish(
         self,
@@ -67,24 +67,27 @@ class Outbox(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How a message of a task is published; spans are seconds."""
+    """How a message of a task is published; durations are seconds."""
 
     delay: int = 0
-    expires: int = 0  # 0: never
-    priority: int = 0  # the smallest first
+    # 0: never.
+    expires: int = 0
+    # The smallest is delivered first.
+    priority: int = 0
     headers: Mapping[str, str] | None = None
-    id: str | None = None  # repeated within 15 minutes it is stored once
+    # Publishes with the same id within 15 minutes are stored once.
+    id: str | None = None
 
 
 class Publisher(Generic[P]):
-    """What can be published with the arguments of a handler: a task, or a task with options."""
+    """Publishes messages with the arguments of a handler: a task, or a task with options."""
 
     def __init__(self, task: "Task[P, Any]", options: Options) -> None:
         self.task = task
         self.settings = options
 
     def publish(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Queue one call of the handler and return the uid of its message, which is stored then."""
+        """Publish a message for one call of the handler and return its uid. The message is stored then."""
         self._refuse_on_loop("publish")
         settings = self.settings
         body = self.task.body_of(args, kwargs)
@@ -100,16 +103,16 @@ class Publisher(Generic[P]):
         )
 
     async def publish_async(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """The same for a coroutine, on any loop, which goes on while a thread waits for the broker.
+        """Publish from a coroutine, on any loop. A thread waits for the broker meanwhile.
 
-        If it is cancelled the message may have been stored.
+        After a cancellation the message may have been stored.
         """
         return await run_in_publish_thread(lambda: self.publish(*args, **kwargs))
 
     async def publish_by(
         self, client: "AsyncClient", arguments: Mapping[str, Any], *, id: str, more_headers: Mapping[str, str]
     ) -> str:
-        """Publish a call by a connection of this loop, under an id and with these headers too."""
+        """Publish with a client of this loop, under an id and with additional headers."""
         settings = self.settings
         return await client.publish(
             self.task.queue,
@@ -123,10 +126,10 @@ class Publisher(Generic[P]):
         )
 
     def publish_many(self, calls: Iterable[Mapping[str, Any]]) -> list[str]:
-        """Queue many calls, each a mapping of arguments by name: all of them or none.  Return the uids."""
+        """Publish messages for many calls, each a mapping of arguments by name: all or none. Return the uids."""
         self._refuse_on_loop("publish_many")
         settings = self.settings
-        bodies = [self.task.body_of((), mapping_of(arguments)) for arguments in calls]
+        bodies = [self.task.body_of((), checked_arguments(arguments)) for arguments in calls]
         return self.task.outbox().publish_many(
             self.task.queue,
             bodies,
@@ -139,16 +142,16 @@ class Publisher(Generic[P]):
         )
 
     async def publish_many_async(self, calls: Iterable[Mapping[str, Any]]) -> list[str]:
-        """The same for a coroutine, as publish_async."""
+        """Publish many from a coroutine, as publish_async does."""
         return await run_in_publish_thread(lambda: self.publish_many(calls))
 
     def _refuse_on_loop(self, method: str) -> None:
-        """Also with an outbox that never waits: a test must not pass what stops a loop later."""
+        """Refuse a call on a loop even if the outbox never waits: code that blocks a loop must fail in tests, too."""
         name = name_of(self.task.handler)
         refuse_on_loop(f"{name}.{method}", f"write `await {name}.{method}_async(...)`")
 
     def followup(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> wire.Followup:
-        """The message as part of an acknowledgement."""
+        """Return the message as part of an acknowledgement."""
         settings = self.settings
         return _followup(
             self.task.queue,
@@ -162,7 +165,7 @@ class Publisher(Generic[P]):
 
 
 class Task(Publisher[P], Generic[P, R]):
-    """A handler, the queue it serves, and how."""
+    """A handler, the queue that it serves, and its settings."""
 
     def __init__(
         self,
@@ -186,7 +189,8 @@ class Task(Publisher[P], Generic[P, R]):
         self.mode: Mode = mode
         self.trace_parent = trace_parent
         self._parameters = Parameters(handler)
-        update_wrapper(self, handler, updated=())  # its name and words; its attributes are its own
+        # Copies the name and docstring of the handler, but not its attributes.
+        update_wrapper(self, handler, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.handler(*args, **kwargs)
@@ -203,23 +207,23 @@ class Task(Publisher[P], Generic[P, R]):
         headers: Mapping[str, str] | None = None,
         id: str | None = None,
     ) -> Publisher[P]:
-        """The same task, to be published with these options."""
+        """Return a publisher for this task with these options."""
         return Publisher(self, Options(delay=delay, expires=expires, priority=priority, headers=headers, id=id))
 
     @cached_property
     def takes_message(self) -> bool:
-        """Whether the handler takes the raw message, not the fields of its body."""
+        """Whether the handler takes the raw message instead of the fields of its body."""
         kinds = list(self._parameters.types.values())
         return kinds == [Message]
 
     def body_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
-        """The body that stands for a call."""
+        """Return the body of a message for a call."""
         if self.takes_message:
-            raise TypeError(f"{self!r} takes any message; publish to it with Client.publish({self.queue!r}, body)")
+            raise TypeError(f"{self!r} takes raw messages; publish with Client.publish({self.queue!r}, body)")
         return self._parameters.encode(args, kwargs)
 
     def arguments_of(self, body: bytes) -> dict[str, Any]:
-        """The call that a body stands for.  Raise Misfit if it does not fit the handler."""
+        """Return the arguments in a body. Raise InvalidBody if it does not fit the handler."""
         return self._parameters.decode(body)
 
     def check(self) -> None:
@@ -229,7 +233,7 @@ class Task(Publisher[P], Generic[P, R]):
 
 
 def check_settings(queue: str, *, timeout: object, retry: object, max_run: object) -> None:
-    """Raise ValueError or TypeError for what cannot be meant: where it is said, not when the first message fails."""
+    """Raise ValueError or TypeError for a wrong setting where it is written, not when the first message fails."""
     if not isinstance(timeout, int) or not TIMEOUT_S_MIN <= timeout <= SECONDS_MAX:
         raise ValueError(f"task {queue}: timeout is {timeout!r}; it is {TIMEOUT_S_MIN} to {SECONDS_MAX} whole seconds")
     if not isinstance(max_run, int | float) or not max_run > 0:
@@ -239,11 +243,9 @@ def check_settings(queue: str, *, timeout: object, retry: object, max_run: objec
 
 
 def mode_of(handler: Callable[..., object], mode: Mode | None) -> Mode:
-    """How a handler is run: as it says, or as what it is.  Raise BadHandler if a call of it can run nothing."""
+    """Return the mode of a handler, by default by its kind. Raise BadHandler for a generator function."""
     if isgeneratorfunction(handler) or isasyncgenfunction(handler):
-        raise BadHandler(
-            f"{name_of(handler)} has a `yield`, so a call makes a generator and runs nothing; {INSTEAD_OF_YIELD}"
-        )
+        raise BadHandler(f"{name_of(handler)} has a `yield`, so a call only creates a generator; {INSTEAD_OF_YIELD}")
     fitting: tuple[Mode, ...] = ("coroutine",) if iscoroutinefunction(handler) else ("thread", "process")
     if mode is None:
         return fitting[0]
@@ -252,8 +254,8 @@ def mode_of(handler: Callable[..., object], mode: Mode | None) -> Mode:
     return mode
 
 
-def mapping_of(arguments: object) -> Mapping[str, Any]:
-    """One call of publish_many.  Raise TypeError if it is none."""
+def checked_arguments(arguments: object) -> Mapping[str, Any]:
+    """Return the arguments of one call of publish_many. Raise TypeError if they are no mapping."""
     if not isinstance(arguments, Mapping):
         raise TypeError(
             f"publish_many takes a mapping of arguments for each call, as {{'to': 'a@b.c'}}; got {arguments!r}"
@@ -262,7 +264,7 @@ def mapping_of(arguments: object) -> Mapping[str, Any]:
 
 
 def followup_of(target: Publisher[Any] | str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> wire.Followup:
-    """What is to be published with an acknowledgement: a call of a task, or a body for a queue."""
+    """Return a follow-up: a call of a task, or a body for a queue."""
     if isinstance(target, Publisher):
         return target.followup(args, kwargs)
     (body,) = args

@@ -1,8 +1,8 @@
-"""Tracing: the trace of a message travels in its headers (traceparent), and a handler runs in a span of its own.
+"""Tracing: a message carries its trace in its headers (traceparent), and a handler runs in a span of its own.
 
-Spans need opentelemetry-api (`pip install wakeq[otel]`); without it the trace context is only passed on, from a message
-to what its handler publishes.  A span is linked to the publisher's: a queue may hold a message for days, and many
-messages may come of one request; `parent=True` makes it a child instead.
+Spans require opentelemetry-api (`pip install wakeq[otel]`). Without it the trace context is only passed on, from a
+message to the messages that its handler publishes. A span is linked to that of the publisher, because a queue may hold
+a message for days and one request may publish many messages. With `parent=True` it is a child instead.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,12 +14,12 @@ from wakeq.client.message import Received
 from wakeq.worker.context import CURRENT
 
 TRACE_HEADERS = ("traceparent", "tracestate")
-NOTHING: AbstractContextManager[None] = nullcontext()
+NO_SPAN: AbstractContextManager[None] = nullcontext()
 
 
 @cache
 def _installed() -> tuple[Any, Any] | None:
-    """The modules `trace` and `propagate`, if there are any."""
+    """Return the modules `trace` and `propagate`, if they are installed."""
     try:
         from opentelemetry import propagate, trace
     except ImportError:
@@ -28,18 +28,18 @@ def _installed() -> tuple[Any, Any] | None:
 
 
 def _opentelemetry() -> tuple[Any, Any] | None:
-    """The same, if the program has said where its spans go; else they would be made for nobody."""
-    found = _installed()
-    if found is None or isinstance(found[0].get_tracer_provider(), found[0].ProxyTracerProvider):
+    """Return these modules if the program has set up an exporter; otherwise spans would be of no use."""
+    modules = _installed()
+    if modules is None or isinstance(modules[0].get_tracer_provider(), modules[0].ProxyTracerProvider):
         return None
-    return found
+    return modules
 
 
 def outgoing(headers: Mapping[str, str] | None) -> dict[str, str] | None:
-    """The headers of a message that is published here and now, with the trace it belongs to."""
+    """Return the headers of a message that is being published, with the current trace."""
     carried: dict[str, str] = {}
-    if found := _opentelemetry():
-        _trace, propagate = found
+    if modules := _opentelemetry():
+        _trace, propagate = modules
         propagate.inject(carried)
     elif handled := CURRENT.get(None):
         carried = {name: handled.headers[name] for name in TRACE_HEADERS if name in handled.headers}
@@ -47,15 +47,15 @@ def outgoing(headers: Mapping[str, str] | None) -> dict[str, str] | None:
 
 
 def handling(message: Received, *, parent: bool) -> AbstractContextManager[None]:
-    """The span in which a handler runs."""
-    return _span(message, parent) if _opentelemetry() else NOTHING
+    """Return the span in which a handler runs."""
+    return _span(message, parent) if _opentelemetry() else NO_SPAN
 
 
 @contextmanager
 def _span(message: Received, parent: bool) -> Iterator[None]:
-    found = _opentelemetry()
-    assert found is not None
-    trace, propagate = found
+    modules = _opentelemetry()
+    assert modules is not None
+    trace, propagate = modules
     publisher = propagate.extract(dict(message.headers))
     origin = trace.get_current_span(publisher).get_span_context()
     with trace.get_tracer("wakeq").start_as_current_span(

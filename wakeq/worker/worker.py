@@ -1,4 +1,4 @@
-"""Worker: the tasks of a program, and the life of the thread that serves their queues.
+"""Worker: the tasks of a program, and the start and stop of the thread that serves their queues.
 
     worker = Worker("127.0.0.1:2601", concurrency=8)
 
@@ -7,7 +7,7 @@
 
     worker.run()
 
-Defining tasks and publishing them needs no running worker: a web server imports the same module and only publishes.
+To define tasks and to publish them needs no running worker: a web server imports the same module and only publishes.
 """
 
 import math
@@ -43,14 +43,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 CONCURRENCY = 8
-PREFETCH = 64  # messages for each place, while handlers are short
+# Messages for each slot, while handlers are short.
+PREFETCH = 64
 GRACE_S = 25.0
 TIMEOUT_S = 60
 MAX_RUN_S = 3600.0
 
 
 class Worker:
-    """Serves queues: one task for each."""
+    """Serves queues, each with one task."""
 
     def __init__(
         self,
@@ -63,12 +64,12 @@ class Worker:
         token: str | None = None,
         tls: Tls = None,
     ) -> None:
-        """Serve the queues of the broker at `address`; else of WAKEQ_BROKER, else of 127.0.0.1:2601.
+        """Serve queues of the broker at `address`; default WAKEQ_BROKER, else 127.0.0.1:2601.
 
-        `concurrency` handlers run at once: in threads, as coroutines and in processes, so many of each.  `prefetch`
-        messages at most are fetched ahead for each of them, and only while handlers take less than 50 ms.  At a stop
-        handlers have `grace` seconds to end.  With `trace_parent` the span of a handler is a child of the
-        publisher's, not linked to it.  `token` and `tls` are those of Client.
+        `concurrency` handlers run at once in threads, as many as coroutines, and as many in processes. For each of
+        them up to `prefetch` messages are fetched ahead, but only while handlers take less than 50 ms. When the worker
+        stops, running handlers have `grace` seconds to end. With `trace_parent` the span of a handler is a child of the
+        publisher's span instead of being linked to it. `token` and `tls` are those of Client.
         """
         if concurrency < 1:
             raise ValueError(f"Worker: concurrency is {concurrency}; it takes at least 1 to work")
@@ -77,15 +78,18 @@ class Worker:
         self.address = address
         self.tasks: dict[str, Task[..., Any]] = {}
         self.schedules: list[Schedule] = []
-        self.concurrency = concurrency  # may be changed until it runs
-        self.process_set_up: Callable[[], None] | None = None  # called in each process, which knows nothing of ours
+        # May be changed until the worker runs.
+        self.concurrency = concurrency
+        # Called in each spawned process, which shares no state with this one.
+        self.process_set_up: Callable[[], None] | None = None
         self._prefetch = prefetch
         self._grace_s = grace
         self._trace_parent = trace_parent
         self._token, self._tls = token, tls
-        self._outbox: Outbox | None = None  # in place of a connection of our own
-        self._publishing = SharedClient(self._connect)
-        self._service: EngineThread | None = None
+        # Replaces the shared client in tests.
+        self._outbox: Outbox | None = None
+        self._shared_client = SharedClient(self._connect)
+        self._engine_thread: EngineThread | None = None
 
     # Tasks --------------------------------------------------------------------------------------------------
 
@@ -98,21 +102,21 @@ class Worker:
         max_run: float = MAX_RUN_S,
         mode: Mode | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]:
-        """Make a function the handler of a queue; the queue's name is the task's name, and it has no other.
+        """Make a function the handler of a queue. The name of the queue is also the name of the task.
 
-        `timeout`: a worker that is not heard of for so many seconds has lost the message; a handler may run for
-        longer, up to `max_run`.  `retry` says how often and when to try again, by default 20 times, after 1, 2, 4 ...
-        seconds up to an hour; with None the queue's policy says it.
-        `mode`: a plain function runs in a thread, or in a process of its own with "process"; an `async def` on a loop.
+        `timeout`: if the worker is silent for so many seconds, the message is redelivered. A handler may run for
+        longer, up to `max_run`. `retry` says how often and when to try again, by default 20 times, after 1, 2, 4 ...
+        seconds up to an hour; with None the policy of the queue decides. `mode`: a plain function runs in a thread, or
+        with "process" in a process of its own; an `async def` runs on a loop.
         """
         if not isinstance(queue, str):
-            raise BadHandler(f"worker.task needs the name of a queue; write @worker.task('emails'), and not {queue!r}")
+            raise BadHandler(f"worker.task needs the name of a queue, as in @worker.task('emails'); got {queue!r}")
         check_name(queue)
         check_settings(queue, timeout=timeout, retry=retry, max_run=max_run)
 
         def decorate(handler: Callable[P, R]) -> Task[P, R]:
             if queue in self.tasks:
-                raise BadHandler(f"{queue} has a handler already, {self.tasks[queue]!r}; a queue carries one task")
+                raise BadHandler(f"{queue} has a handler already, {self.tasks[queue]!r}; a queue has one task")
             task = Task(
                 handler,
                 queue,
@@ -136,26 +140,26 @@ class Worker:
         zone: str | None = None,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        """Publish a task at its moments while this worker runs: once each, however many instances run.
+        """Publish a task on a schedule while this worker runs: once for each moment, however many instances run.
 
-        `when` is five fields as in cron, `"30 6 * * mon-fri"` by the clocks of `zone` (else UTC), or so many seconds.
-        `arguments` are those of the call, by name; what is to be published with options is `task.options(...)`.  A
-        moment that no instance could publish for ten minutes is left out; who begins makes up for the last one only.
-        A worker that ends by itself (drain, limit) leaves all out.
+        `when` is a cron text with five fields, `"30 6 * * mon-fri"`, in the time zone `zone` (default UTC), or a number
+        of seconds. `arguments` are those of the call, by name; for options, schedule `task.options(...)`. A moment that
+        no instance could publish within ten minutes is skipped; an instance that starts catches up on the last moment
+        only. A worker that ends by itself (drain, limit) publishes no schedules.
         """
-        if self._service is not None:
-            raise RuntimeError("this worker runs already; say what it schedules before it runs")
+        if self._engine_thread is not None:
+            raise RuntimeError("this worker is running; add its schedules before it runs")
         if not isinstance(call, Publisher):
             raise TypeError(f"{call!r} is not a task; schedule a function with @worker.task, or its .options(...)")
         if self.tasks.get(call.task.queue) is not call.task:
-            raise TypeError(f"{call.task!r} is a task of another worker; schedule it there, or this one's")
+            raise TypeError(f"{call.task!r} is a task of another worker; schedule it there")
         schedule = Schedule(call, dict(arguments or {}), read_moments(when, zone))
         schedule.check()
         self.schedules.append(schedule)
 
     @contextmanager
     def publishing_to(self, outbox: Outbox) -> Iterator[None]:
-        """Publish through this instead of a connection of our own, as tests do."""
+        """Publish with another outbox until the end of the block, as tests do."""
         before, self._outbox = self._outbox, outbox
         try:
             yield
@@ -163,71 +167,73 @@ class Worker:
             self._outbox = before
 
     def _client(self) -> Outbox:
-        """Who publishes for the tasks: a connection of our own, unless there is another outbox."""
-        return self._publishing if self._outbox is None else self._outbox
+        """Return the outbox that publishes the messages of the tasks."""
+        return self._shared_client if self._outbox is None else self._outbox
 
     def _connect(self) -> "Client":
-        from wakeq.client.blocking import Client  # a worker that publishes nothing has no second connection
+        # A worker that publishes nothing does not need this import.
+        from wakeq.client.blocking import Client
 
         return Client(self.address, token=self._token, tls=self._tls)
 
-    # Work ---------------------------------------------------------------------------------------------------
+    # Running ---------------------------------------------------------------------------------------------------
 
     def run(self, *, drain: bool = False, limit: int | None = None) -> int:
-        """Work until SIGTERM or SIGINT, and end the process as documented if a handler was not waited for.
+        """Work until SIGTERM or SIGINT. Exit with the documented status if handlers were cut short.
 
-        With `drain` it ends also when no queue has anything due and nothing is in hand any more; with `limit` when
-        so many messages are done with.  Return how many handlers were run.
+        With `drain` the worker also ends when no queue has a message that is due and all fetched messages are done;
+        with `limit`, when so many messages are done. Return how many messages were handled.
 
-        Only for the main thread.  The first signal stops as `stop` does, the second at once.
+        Must be called in the main thread. The first signal stops the worker as `stop` does, the second one at once.
         """
-        refuse_on_loop("worker.run()", "call it outside of the loop, or start the worker before the loop begins")
+        refuse_on_loop("worker.run()", "call it outside of the loop, or start the worker before the loop")
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(
-                "worker.run() listens to signals, which only the main thread can; in another thread say "
-                "worker.start(), and worker.stop() in the end"
+                "worker.run() handles signals, which is possible in the main thread only; in another thread call "
+                "worker.start(), and worker.stop() at the end"
             )
         if limit is not None and limit < 1:
             raise ValueError(f"Worker.run: limit is {limit}; it is a number of messages, 1 or more")
         try:
             refuse_in_child()
-            service = self._prepare(drain=drain, limit=limit)  # first: then even the earliest signal finds it
+            # Known before the signals are handled, so that even the earliest signal can stop it.
+            engine_thread = self._prepare(drain=drain, limit=limit)
             try:
                 with StopSignals(self._signalled) as signals:
-                    service.launch()
-                    left = signals.wait_for(service.ended)
+                    engine_thread.launch()
+                    left = signals.wait_for(engine_thread.ended)
             finally:
-                self._service = None
-                self._publishing.close_when_unused()
+                self._engine_thread = None
+                self._shared_client.close_when_unused()
         except WakeqError as error:
             print(f"wakeq: {error}", file=sys.stderr)
             sys.exit(error.exit_status)
         signals.exit(left)
-        return service.handled
+        return engine_thread.handled
 
     def start(self) -> None:
-        """Begin to work in the background; BrokerUnreachable if there is no broker."""
+        """Work in the background; BrokerUnreachable if no broker answers."""
         refuse_on_loop("worker.start()", "write `await asyncio.to_thread(worker.start)`, and the same for worker.stop")
-        service = self._prepare()
+        engine_thread = self._prepare()
         try:
-            service.start()
+            engine_thread.start()
         except BaseException:
-            self._service = None
+            self._engine_thread = None
             raise
 
     def stop(self, grace: float | None = None) -> int:
-        """Stop, and return how many messages were cut short: given back before their handlers had ended.
+        """Stop, and return how many messages were released before their handlers had ended.
 
-        Messages of which a broker that is away could not hear the end are among them.
+        This includes messages whose outcome could not be reported because the broker was away.
         """
-        if self._service is None:
+        if self._engine_thread is None:
             return 0
-        service, self._service = self._service, None
-        service.stop(self._grace_s if grace is None else grace)
+        engine_thread, self._engine_thread = self._engine_thread, None
+        engine_thread.stop(self._grace_s if grace is None else grace)
         try:
-            return service.wait()
+            return engine_thread.wait()
         finally:
-            self._publishing.close_when_unused()
+            self._shared_client.close_when_unused()
 
     def __enter__(self) -> Self:
         self.start()
@@ -239,28 +245,28 @@ class Worker:
         self.stop()
 
     def _prepare(self, *, drain: bool = False, limit: int | None = None) -> EngineThread:
-        """The service, not started; it is known before, so that a signal can stop it while it connects."""
-        if self._service is not None:
-            raise RuntimeError("this worker runs already")
+        """Make the engine thread without starting it, so that a signal can stop it even while it connects."""
+        if self._engine_thread is not None:
+            raise RuntimeError("this worker is running already")
         self.check()
-        stays = not drain and limit is None
-        self._service = EngineThread(
+        ends_by_itself = drain or limit is not None
+        self._engine_thread = EngineThread(
             lambda: self._make_engine(drain=drain, limit=limit),
             grace_s=self._grace_s,
-            timetable=Timetable(self.schedules) if self.schedules and stays else None,
+            timetable=Timetable(self.schedules) if self.schedules and not ends_by_itself else None,
         )
-        return self._service
+        return self._engine_thread
 
     def _signalled(self, count: int) -> None:
-        """Called in the main thread, between any two of its steps."""
-        if self._service is not None:
+        """Handle a signal, in the main thread, between any two of its steps."""
+        if self._engine_thread is not None:
             if count == 1:
-                self._service.stop(self._grace_s)
+                self._engine_thread.stop(self._grace_s)
             else:
-                self._service.hurry()
+                self._engine_thread.hurry()
 
     def check(self) -> None:
-        """Raise BadHandler if a task can never work."""
+        """Raise BadHandler if a task could never work."""
         if not self.tasks:
             raise BadHandler("this worker has no tasks; decorate a function with @worker.task(queue)")
         for task in self.tasks.values():

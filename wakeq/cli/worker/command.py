@@ -29,7 +29,7 @@ NOT_NOW = Retry(backoff="exponential")  # when to try again after EX_TEMPFAIL, i
 class CommandFailed(Retry):
     """A failure that the command did not ask for: the Worker warns of it."""
 
-    is_asked_for = False
+    is_deliberate = False
 
 
 class Command:

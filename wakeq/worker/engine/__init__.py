@@ -1,1 +1,1 @@
-"""engine: the loop between the broker and the handlers.  Begin with engine.py."""
+"""engine: the loop between the broker and the handlers. Begin with engine.py."""

@@ -1,10 +1,11 @@
-"""Engine: the loop between the broker and the handlers; it runs on a thread of its own and never runs a handler.
+"""Engine: the loop between the broker and the handlers. It runs on a thread of its own and never runs a handler.
 
-    client --messages--> Engine --jobs--> pools          pools --outcomes--> Engine --settlements--> client
+    client --messages--> Engine --jobs--> pools          pools --outcomes--> Engine --ACK, NACK, TOUCH--> client
 
-It decides nothing by itself: what to ask is FetchPlanner's, how far ahead is PrefetchEstimator's, what is due is Leases'; here they
-meet the client, the clock and the pools.  It keeps every message that was fetched until the broker was told what became
-of it, and stops without leaving one behind.  With `drain` or a `limit` it says by itself when it is done.
+Other objects decide: FetchPlanner what to ask for, PrefetchEstimator how much to fetch ahead, Leases which leases are
+due. The engine connects them with the client, the clock and the pools. It holds every message that was fetched until
+the broker has heard its outcome, and stops without leaving one behind. With `drain` or a `limit` it knows by itself
+when it is done.
 """
 
 import asyncio
@@ -17,30 +18,36 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from wakeq.client.message import Received
 from wakeq.protocol.errors import Disconnected, WakeqError
-from wakeq.worker.engine.fetch_planner import Fetch, Question, Sleep
+from wakeq.worker.engine.fetch_planner import Fetch, FetchPlanner, Request, Sleep
 from wakeq.worker.engine.job import Job
-from wakeq.worker.engine.lease_extension import Toucher, extend
+from wakeq.worker.engine.lease_extension import TouchClient, extend_leases
 from wakeq.worker.engine.leases import Batch, Leases
 from wakeq.worker.engine.message_limit import MessageLimit
-from wakeq.worker.engine.outcome_reporter import OutcomeReporter, Settler
-from wakeq.worker.outcome import Done, Outcome, Returned, failed, telling
-from wakeq.worker.pools.crew import Crew
-from wakeq.worker.pools.pool import Ended, FinishedJobs, Pool
+from wakeq.worker.engine.outcome_reporter import OutcomeReporter, ReportClient
+from wakeq.worker.engine.prefetch_estimator import PrefetchEstimator
+from wakeq.worker.outcome import Done, Outcome, Released, failed, log_arguments
+from wakeq.worker.pools.pool import FinishedJob, FinishedJobs, Pool
 from wakeq.worker.task import Mode, Task
 
 log = logging.getLogger("wakeq.worker")
 
-ASK_AGAIN_S = 1.0  # after a refusal
-AFTER_LOSS_S = 0.05  # the next connection, not the pause, says when
-ENDING_S = 5.0  # for a handler that is being ended, before that is insisted on
-INSISTING_S = 0.5  # afterwards, and before if there is a hurry
-FAREWELL_S = 5.0  # for the broker to hear what became of the last messages
-HURRIED_FAREWELL_S = 1.0
-CUT_SHORT = "the worker stopped, and the handler had not ended"
+# The pause after a refused request.
+ASK_AGAIN_S = 1.0
+# The pause after a lost connection is short, because asking has to wait for the next connection anyway.
+ASK_AFTER_LOSS_S = 0.05
+# A handler that is being ended has so much time before it is ended a second time.
+ENDING_S = 5.0
+# The time after the second attempt, and after the first one if the stop is urgent.
+ENDING_AGAIN_S = 0.5
+# At the end of a stop the broker has so much time to hear the last outcomes.
+LAST_REPORTS_S = 5.0
+URGENT_LAST_REPORTS_S = 1.0
+CUT_SHORT = "the worker stopped before the handler ended"
+STOPPING = "the worker is stopping"
 
 
-class Conversation(Settler, Toucher, Protocol):
-    """What the engine needs of an AsyncClient."""
+class WorkerClient(ReportClient, TouchClient, Protocol):
+    """The methods of AsyncClient that the engine needs."""
 
     @property
     def address(self) -> str: ...
@@ -51,11 +58,23 @@ class Conversation(Settler, Toucher, Protocol):
     async def fetch_many(self, queue: str, count: int) -> Sequence[Received]: ...
 
 
-C = TypeVar("C", bound=Conversation)
+C = TypeVar("C", bound=WorkerClient)
+
+
+class HandlerGroup:
+    """All tasks of one mode: their pool, what to ask the broker for them, and how much to fetch ahead."""
+
+    __slots__ = ("estimator", "planner", "pool", "tasks")
+
+    def __init__(self, pool: Pool, tasks: Sequence[Task[..., Any]], limit: MessageLimit, *, prefetch: int) -> None:
+        self.pool = pool
+        self.tasks = {task.queue: task for task in tasks}
+        self.planner = FetchPlanner(self.tasks, slots=pool.slots, limit=limit)
+        self.estimator = PrefetchEstimator(slots=pool.slots, prefetch_max=prefetch * pool.slots)
 
 
 class Engine(Generic[C]):
-    """One worker's conversation.  All methods belong to the loop."""
+    """The loop of one worker. All methods must be called on the loop."""
 
     def __init__(
         self,
@@ -69,30 +88,36 @@ class Engine(Generic[C]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.client = make_client(self)
-        self.done = asyncio.Event()  # all that drain and limit asked for, or all that it can do
+        # Set when drain or limit are fulfilled, or when a pool is stuck.
+        self.done = asyncio.Event()
         self._drain = drain
         self._limit = MessageLimit(limit)
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._reporter = OutcomeReporter(self.client, self._take_stock)
+        self._reporter = OutcomeReporter(self.client, self._check_drain)
         self._leases = Leases()
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_s = math.inf
-        self._questions: set[asyncio.Task[None]] = set()
+        # One timer for all leases, and the moment for which it is set.
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_s = math.inf
+        # Outstanding requests to the broker, except for outcomes.
+        self._requests: set[asyncio.Task[None]] = set()
         self._started = False
         self._stopping = False
+        # The grace period of a stop is over.
         self._cutting_short = False
-        self._worn_out = False
-        self._at_rest = asyncio.Event()  # while stopping: nothing runs any more
+        # A pool has handlers that cannot be ended and no room for others.
+        self._is_stuck = False
+        # While stopping: no message is held any more.
+        self._all_released = asyncio.Event()
         self._finished = FinishedJobs(self._loop, self._collect)
-        self._crews: dict[Mode, Crew] = {}
+        self._groups: dict[Mode, HandlerGroup] = {}
         for mode in dict.fromkeys(task.mode for task in tasks):
             members = [task for task in tasks if task.mode == mode]
-            self._crews[mode] = Crew(make_pool(mode, self._finished), members, self._limit, prefetch=prefetch)
+            self._groups[mode] = HandlerGroup(make_pool(mode, self._finished), members, self._limit, prefetch=prefetch)
 
     @property
     def handled(self) -> int:
-        """How many messages were taken and not given back untried."""
+        """The number of messages that were fetched, without those that were released before a handler began."""
         return self._limit.taken
 
     # The client's listener ----------------------------------------------------------------------------------
@@ -100,263 +125,269 @@ class Engine(Generic[C]):
     def connected(self) -> None:
         if self._started:
             log.info("connected to %s", self.client.address)
-        for crew in self._crews.values():
-            crew.planner.connected()
-            self._ask(crew)
+        for group in self._groups.values():
+            group.planner.connected()
+            self._ask(group)
 
     def disconnected(self, error: WakeqError) -> None:
-        log.info("the connection is lost, handlers go on: %s", error)
-        for crew in self._crews.values():
-            crew.planner.lost()
+        log.info("connection lost, handlers continue: %s", error)
+        for group in self._groups.values():
+            group.planner.lost()
 
     def awoken(self, queue: str) -> None:
-        for crew in self._crews.values():
-            crew.planner.awoken(queue)
-            self._ask(crew)
+        for group in self._groups.values():
+            group.planner.woken(queue)
+            self._ask(group)
 
-    # Life ---------------------------------------------------------------------------------------------------
+    # Start and stop -----------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Subscribe to the queues and begin to ask.  The client is connected."""
-        for crew in self._crews.values():
-            crew.pool.start()
-            for queue in crew.tasks:
+        """Subscribe to the queues and begin to fetch. The client must be connected."""
+        for group in self._groups.values():
+            group.pool.start()
+            for queue in group.tasks:
                 await self.client.subscribe(queue)
         self._started = True
-        for mode, crew in self._crews.items():
-            log.info(
-                "serves %s of %s, %d at once (%s)", ", ".join(crew.tasks), self.client.address, crew.pool.slots, mode
-            )
+        for mode, group in self._groups.items():
+            queues, slots = ", ".join(group.tasks), group.pool.slots
+            log.info("serving %s of %s, %d at once (%s)", queues, self.client.address, slots, mode)
         self._ask_all()
 
     async def stop(self, grace_s: float, hurry: asyncio.Event) -> int:
-        """Ask for nothing more, let handlers end, give back the rest; `hurry` cuts the grace short.
+        """Fetch no more, wait for running handlers, release the rest; `hurry` cuts the grace period short.
 
-        Return of how many messages the handlers had not ended, or the broker has not heard the end; and not 0 if
-        handlers that cannot be ended are why it stops.
+        Return the number of messages whose handlers had not ended, or whose outcome the broker has not heard. If a pool
+        was stuck, return at least 1.
         """
         self._stopping = True
-        for crew in self._crews.values():
-            crew.planner.close()
-            self._give_back_untried(crew.pool.take_back(), "the worker stops")
+        for group in self._groups.values():
+            group.planner.close()
+            self._release_untried(group.pool.take_back(), STOPPING)
         self._reporter.flush()
         self._begin(self._unsubscribe())
-        self._rest_if_idle()
-        await first_of(self._at_rest.wait(), hurry.wait(), asyncio.sleep(grace_s))
-        self._finished.gather()  # who ended in the last moment has ended
+        self._note_if_released()
+        await first_of(self._all_released.wait(), hurry.wait(), asyncio.sleep(grace_s))
+        # Handlers that ended at the last moment count as ended.
+        self._finished.gather()
         left = len(self._leases)
         if left:
-            log.warning("not waited for any longer, and given back: %s", ", ".join(map(str, self._leases)))
+            log.warning("not waiting any longer; released: %s", ", ".join(map(str, self._leases)))
         await self._cut_short(hurry)
-        await self._farewell(HURRIED_FAREWELL_S if hurry.is_set() else FAREWELL_S)
-        return max(left, self._reporter.unheard, self._worn_out)
+        await self._finish_reports(URGENT_LAST_REPORTS_S if hurry.is_set() else LAST_REPORTS_S)
+        return max(left, self._reporter.unreported, self._is_stuck)
 
     async def _cut_short(self, hurry: asyncio.Event) -> None:
-        """End the handlers that can be ended, and give a message back when its handler is gone, or will not go."""
+        """End the handlers that can be ended. Release each message when its handler is gone, or will not go."""
         self._cutting_short = True
-        for crew in self._crews.values():
-            crew.pool.stop()
-        self._give_back([job for job in self._leases if not self._abandon(job)], CUT_SHORT)
+        for group in self._groups.values():
+            group.pool.stop()
+        self._release([job for job in self._leases if not self._abandon(job)], CUT_SHORT)
         self._reporter.flush()
-        self._rest_if_idle()
+        self._note_if_released()
         if hurry.is_set():
-            await first_of(self._at_rest.wait(), asyncio.sleep(INSISTING_S))
+            await first_of(self._all_released.wait(), asyncio.sleep(ENDING_AGAIN_S))
         else:
-            await first_of(self._at_rest.wait(), hurry.wait(), asyncio.sleep(ENDING_S))
+            await first_of(self._all_released.wait(), hurry.wait(), asyncio.sleep(ENDING_S))
         for job in self._leases:
             self._abandon(job)
-        await first_of(self._at_rest.wait(), asyncio.sleep(INSISTING_S))
-        self._give_back(list(self._leases), CUT_SHORT)
+        await first_of(self._all_released.wait(), asyncio.sleep(ENDING_AGAIN_S))
+        self._release(list(self._leases), CUT_SHORT)
         self._reporter.flush()
 
     def _abandon(self, job: Job) -> bool:
-        return self._crews[job.task.mode].pool.abandon(job)
+        return self._groups[job.task.mode].pool.abandon(job)
 
     def end_pools(self) -> None:
-        """Let go of the pools, and abandon the handlers that still run.  May be called again."""
-        for crew in self._crews.values():
-            crew.pool.stop()
+        """Stop the pools and abandon the handlers that still run. May be called again."""
+        for group in self._groups.values():
+            group.pool.stop()
         for job in self._leases:
             self._abandon(job)
 
-    async def _farewell(self, patience_s: float) -> None:
-        """Until the broker has heard everything, or for so long."""
+    async def _finish_reports(self, timeout_s: float) -> None:
+        """Wait until the broker has heard everything, but not for longer than the timeout."""
         try:
-            async with asyncio.timeout(patience_s):
-                while under_way := {*self._reporter.under_way, *self._questions}:
+            async with asyncio.timeout(timeout_s):
+                while under_way := {*self._reporter.under_way, *self._requests}:
                     await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             log.warning(
-                "the broker does not answer; %d messages come back when their leases end", self._reporter.unheard
+                "the broker does not answer; %d messages will be redelivered when their leases end",
+                self._reporter.unreported,
             )
             self._reporter.give_up()
-        if self._alarm is not None:
-            self._alarm.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
     async def _unsubscribe(self) -> None:
         try:
-            for queue in [queue for crew in self._crews.values() for queue in crew.tasks]:
+            for queue in [queue for group in self._groups.values() for queue in group.tasks]:
                 await self.client.unsubscribe(queue)
-        except WakeqError as error:  # the end of the connection does the same
-            log.debug("not unsubscribed: %s", error)
+        # The end of the connection has the same effect.
+        except WakeqError as error:
+            log.debug("could not unsubscribe: %s", error)
 
-    # Asking -------------------------------------------------------------------------------------------------
+    # Requests -----------------------------------------------------------------------------------------------
 
     def _ask_all(self) -> None:
-        for crew in self._crews.values():
-            self._ask(crew)
+        for group in self._groups.values():
+            self._ask(group)
 
-    def _ask(self, crew: Crew) -> None:
+    def _ask(self, group: HandlerGroup) -> None:
         if not self._started:
             return
-        for question in crew.planner.questions():
-            self._begin(self._fetch(crew, question) if isinstance(question, Fetch) else self._sleep(crew, question))
+        for request in group.planner.next_requests():
+            self._begin(self._fetch(group, request) if isinstance(request, Fetch) else self._sleep(group, request))
 
-    def _begin(self, question: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(question)
-        self._questions.add(task)
-        task.add_done_callback(self._questions.discard)
+    def _begin(self, request: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(request)
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
 
-    async def _fetch(self, crew: Crew, question: Fetch) -> None:
+    async def _fetch(self, group: HandlerGroup, request: Fetch) -> None:
         try:
-            messages = await self.client.fetch_many(question.queue, question.count)
+            messages = await self.client.fetch_many(request.queue, request.count)
         except WakeqError as error:
-            self._refused(crew, question, error)
+            self._refused(group, request, error)
             return
-        crew.planner.answered(question, len(messages))
+        group.planner.fetched(request, len(messages))
         if messages:
-            self._take(crew, crew.tasks[question.queue], messages)
-        self._ask_all()  # what did not come others may ask for
+            self._run(group, group.tasks[request.queue], messages)
+        # Other queues may use the room that this fetch had reserved and did not need.
+        self._ask_all()
         self._end_if_done()
 
-    async def _sleep(self, crew: Crew, question: Sleep) -> None:
+    async def _sleep(self, group: HandlerGroup, request: Sleep) -> None:
         try:
-            await self.client.sleep(question.queue)
+            await self.client.sleep(request.queue)
         except WakeqError as error:
-            self._refused(crew, question, error)
+            self._refused(group, request, error)
             return
-        crew.planner.slept(question)
-        self._ask(crew)
+        group.planner.slept(request)
+        self._ask(group)
 
-    def _refused(self, crew: Crew, question: Question, error: WakeqError) -> None:
-        """Ask again later; a connection that was lost is no reason to wait, for the next one says when."""
-        lost = isinstance(error, Disconnected)
-        pause_s = AFTER_LOSS_S if lost else ASK_AGAIN_S
-        if not lost:
-            log.warning("%s: the broker refused to be asked, trying again in %g s: %s", question.queue, pause_s, error)
-        crew.planner.refused(question)
+    def _refused(self, group: HandlerGroup, request: Request, error: WakeqError) -> None:
+        """Ask again after a pause."""
+        is_lost = isinstance(error, Disconnected)
+        pause_s = ASK_AFTER_LOSS_S if is_lost else ASK_AGAIN_S
+        if not is_lost:
+            log.warning("%s: the broker refused the request, trying again in %g s: %s", request.queue, pause_s, error)
+        group.planner.refused(request)
         self._ask_all()
-        self._loop.call_later(pause_s, self._resume, crew, question.queue)
+        self._loop.call_later(pause_s, self._resume, group, request.queue)
 
-    def _resume(self, crew: Crew, queue: str) -> None:
-        crew.planner.resumed(queue)
-        self._ask(crew)
+    def _resume(self, group: HandlerGroup, queue: str) -> None:
+        group.planner.resumed(queue)
+        self._ask(group)
 
     # Jobs ---------------------------------------------------------------------------------------------------
 
-    def _take(self, crew: Crew, task: Task[..., Any], messages: Sequence[Received]) -> None:
+    def _run(self, group: HandlerGroup, task: Task[..., Any], messages: Sequence[Received]) -> None:
         jobs = [Job(task, message) for message in messages]
-        self._leases.take(jobs, self._clock())
+        self._leases.add(jobs, self._clock())
         if self._stopping:
-            self._give_back_untried(jobs, "the worker stops")
+            self._release_untried(jobs, STOPPING)
             self._reporter.flush()
             return
-        self._set_alarm()
-        crew.pool.submit(jobs)
+        self._set_timer()
+        group.pool.submit(jobs)
 
-    def _collect(self, ended: list[Ended]) -> None:
-        """Handlers have ended: settle, and ask for more."""
-        spans: dict[Mode, list[float]] = {}
-        for job, outcome, span_s in ended:
+    def _collect(self, finished: list[FinishedJob]) -> None:
+        """Report the outcomes of handlers that have ended, and fetch more messages."""
+        durations_s: dict[Mode, list[float]] = {}
+        for job, outcome, duration_s in finished:
+            # A handler that was cut short has not failed by its own fault.
             if self._cutting_short and not isinstance(outcome, Done):
-                outcome = Returned(CUT_SHORT)  # not its own fault
-            if self._settle(job, outcome):
-                spans.setdefault(job.task.mode, []).append(span_s)
+                outcome = Released(CUT_SHORT)
+            if self._end(job, outcome):
+                durations_s.setdefault(job.task.mode, []).append(duration_s)
         self._reporter.flush()
-        for mode, taken in spans.items():
-            crew = self._crews[mode]
-            crew.prefetch.took(len(taken), sum(taken))
-            crew.planner.reach(crew.prefetch.ahead)
-            self._ask(crew)
-        self._rest_if_idle()
+        for mode, taken_s in durations_s.items():
+            group = self._groups[mode]
+            group.estimator.finished(len(taken_s), sum(taken_s))
+            group.planner.set_prefetch(group.estimator.prefetch)
+            self._ask(group)
+        self._note_if_released()
 
-    def _settle(self, job: Job, outcome: Outcome) -> bool:
-        """This is what becomes of it; False if that was said before."""
+    def _end(self, job: Job, outcome: Outcome) -> bool:
+        """Hold a message no more and report its outcome. Return False if it has an outcome already."""
         if not self._leases.release(job):
             return False
-        self._crews[job.task.mode].planner.freed(1)
-        if job.lost:  # it kept its place until now, but others have the message
-            self._take_stock()
+        self._groups[job.task.mode].planner.released(1)
+        # A lost message has kept its slot until its handler ended, but other workers may have it now.
+        if job.is_lost:
+            self._check_drain()
         else:
             self._reporter.add(job.message, outcome)
         return True
 
-    def _give_back(self, jobs: list[Job], reason: str) -> None:
+    def _release(self, jobs: list[Job], reason: str) -> None:
         for job in jobs:
-            self._settle(job, Returned(reason))
+            self._end(job, Released(reason))
 
-    def _give_back_untried(self, jobs: list[Job], reason: str) -> None:
+    def _release_untried(self, jobs: list[Job], reason: str) -> None:
         self._limit.untried(len(jobs))
-        self._give_back(jobs, reason)
+        self._release(jobs, reason)
 
-    # The end ------------------------------------------------------------------------------------------------
+    # Drain and limit ----------------------------------------------------------------------------------------
 
-    def _rest_if_idle(self) -> None:
+    def _note_if_released(self) -> None:
         if self._stopping and not self._leases:
-            self._at_rest.set()
+            self._all_released.set()
 
-    def _take_stock(self) -> None:
-        """What became of some messages was heard, or they were lost: are there more?"""
+    def _check_drain(self) -> None:
+        """In a drain, ask all queues again: outcomes were reported or messages lost, and new messages may be ready."""
         if self._drain and self._holds_nothing():
-            for crew in self._crews.values():
-                crew.planner.doubt()
+            for group in self._groups.values():
+                group.planner.recheck()
             self._ask_all()
         self._end_if_done()
 
     def _end_if_done(self) -> None:
-        sated = self._drain and all(crew.planner.sated for crew in self._crews.values())
-        if (sated or self._limit.spent) and self._holds_nothing():
-            self._end()
+        is_drained = self._drain and all(group.planner.all_empty for group in self._groups.values())
+        if (is_drained or self._limit.is_reached) and self._holds_nothing():
+            self._finish()
 
-    def _end(self) -> None:
-        for crew in self._crews.values():
-            crew.planner.close()  # until it is stopped, too
+    def _finish(self) -> None:
+        """Fetch no more and ask to be stopped."""
+        for group in self._groups.values():
+            group.planner.close()
         self.done.set()
 
     def _holds_nothing(self) -> bool:
-        """No message is held, and the broker has heard what became of those that were."""
+        """Return whether no message is held and the broker has heard all outcomes."""
         return not self._leases and self._reporter.idle
 
     # Leases -------------------------------------------------------------------------------------------------
 
-    def _set_alarm(self) -> None:
-        """One timer for all leases, at the earliest."""
-        at_s = self._leases.next_s
-        if at_s is None or at_s >= self._alarm_s:
+    def _set_timer(self) -> None:
+        """Set the timer to the earliest check of a lease."""
+        at_s = self._leases.next_check_s
+        if at_s is None or at_s >= self._timer_at_s:
             return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm_s = at_s
-        self._alarm = self._loop.call_later(max(0.0, at_s - self._clock()), self._on_alarm)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at_s = at_s
+        self._timer = self._loop.call_later(max(0.0, at_s - self._clock()), self._on_timer)
 
-    def _on_alarm(self) -> None:
-        self._alarm, self._alarm_s = None, math.inf
+    def _on_timer(self) -> None:
+        self._timer, self._timer_at_s = None, math.inf
         now_s = self._clock()
         for batch in self._leases.due(now_s):
-            self._look_after(batch, now_s)
-        self._end_if_worn_out()
+            self._check(batch, now_s)
+        self._end_if_stuck()
         self._reporter.flush()
         self._ask_all()
-        self._set_alarm()
-        self._rest_if_idle()
+        self._set_timer()
+        self._note_if_released()
 
-    def _look_after(self, batch: Batch, now_s: float) -> None:
-        """Give back what could not start, give up what runs for too long, keep the rest."""
-        crew = self._crews[batch.task.mode]
+    def _check(self, batch: Batch, now_s: float) -> None:
+        """Release messages that could not start, give up handlers that run for too long, extend the other leases."""
+        group = self._groups[batch.task.mode]
         if any(job.started_s is None for job in batch.jobs):
-            self._give_back_untried(crew.pool.take_back(), "fetched ahead, and the handlers before it took long")
-            crew.prefetch.stalled(now_s - batch.taken_s)
-            crew.planner.reach(crew.prefetch.ahead)
+            self._release_untried(group.pool.take_back(), "prefetched, and the handlers before it took long")
+            group.estimator.stalled(now_s - batch.fetched_s)
+            group.planner.set_prefetch(group.estimator.prefetch)
         for job in batch.overdue(now_s):
             self._give_up(job)
         if not batch.jobs:
@@ -364,30 +395,30 @@ class Engine(Generic[C]):
         if now_s >= batch.extend_at_s:
             batch.extended(now_s)
             if not batch.is_extending:
-                self._begin(extend(self.client, batch, self._clock))
-        self._leases.watch(batch, now_s)
+                self._begin(extend_leases(self.client, batch, self._clock))
+        self._leases.schedule(batch, now_s)
 
     def _give_up(self, job: Job) -> None:
-        """A handler that ran for as long as it may: its message is tried again as after any failure."""
+        """Fail a handler that has run for `max_run`. Its message is retried as after any failure."""
         error = f"the handler ran for more than {job.task.max_run:g} s (max_run)"
         outcome = failed(error, job.task.retry, job.message.failures, random.random())
-        self._settle(job, outcome)
-        remains = "" if self._abandon(job) else "; its thread cannot be ended and goes on, also beside the next try"
-        text, *facts = telling(job.message, outcome)
-        log.error(text + "%s", *facts, remains)
+        self._end(job, outcome)
+        remains = "" if self._abandon(job) else "; its thread cannot be ended and goes on, even beside the next try"
+        text, *arguments = log_arguments(job.message, outcome)
+        log.error(text + "%s", *arguments, remains)
 
-    def _end_if_worn_out(self) -> None:
-        if not (self._worn_out or self._stopping) and any(crew.pool.worn_out for crew in self._crews.values()):
-            self._worn_out = True
-            self._end()
+    def _end_if_stuck(self) -> None:
+        if not (self._is_stuck or self._stopping) and any(group.pool.is_stuck for group in self._groups.values()):
+            self._is_stuck = True
+            self._finish()
             log.error(
                 "handlers that ran longer than max_run and cannot be ended leave no room for others: the worker stops "
-                "and has to be started again; give whatever they wait for a timeout, or the task mode='process'"
+                "and has to be started again; give the calls that they wait for a timeout, or set mode='process'"
             )
 
 
 async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Return when one of them has, and end the others."""
+    """Return when one of the coroutines has returned, and cancel the others."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

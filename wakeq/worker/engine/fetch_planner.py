@@ -1,10 +1,10 @@
-"""FetchPlanner: what a pool of handlers asks the broker next, so that it is never deaf and never hoards.
+"""FetchPlanner: what a pool of handlers asks the broker next, so that it misses no message and hoards none.
 
-    answers, wakes, connections, free places  -->  FetchPlanner  -->  Fetch, Sleep; is it sated?
+    answers, wake-ups, connections, free slots  -->  FetchPlanner  -->  Fetch, Sleep; are all queues empty?
 
-Pure: no socket, no clock, no task.  For each queue there is one question under way at most.  The rule it keeps: while
-the pool has room, and the limit too, a queue is being asked, or the broker knows, on the connection there is, that we
-sleep on it.
+Pure: no socket, no clock, no task. Each queue has at most one request outstanding. The invariant: while the pool has a
+free slot and the limit of messages is not reached, each queue is being fetched from, or the broker knows, on the
+current connection, that this worker sleeps on it.
 """
 
 from collections.abc import Iterable
@@ -14,164 +14,168 @@ from typing import TypeAlias
 
 from wakeq.worker.engine.message_limit import MessageLimit
 
-FETCH_MAX = 1000  # messages that the broker hands out at once
+# The broker delivers at most so many messages at once.
+FETCH_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Ask for up to `count` messages; that there is none only counts if nothing was doubted since."""
+    """Ask for up to `count` messages. An empty answer counts only if `rechecks` has not changed since."""
 
     queue: str
     count: int
-    doubts: int = 0
+    rechecks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Say that we sleep; it only counts on the connection that it was said on."""
+    """Ask to be woken. The answer counts only for the connection on which this was sent."""
 
     queue: str
     connection: int
 
 
-Question: TypeAlias = Fetch | Sleep
+Request: TypeAlias = Fetch | Sleep
 
 
 class QueueState(Enum):
-    HUNGRY = auto()  # to be asked for messages as soon as there is room
+    # A fetch is sent as soon as there is room.
+    TO_FETCH = auto()
     FETCHING = auto()
-    TIRED = auto()  # there was nothing: to be told that we sleep
-    FALLING_ASLEEP = auto()
-    STIRRED = auto()  # woken before the answer to Sleep came: that answer is old already
-    ASLEEP = auto()
-    PAUSED = auto()  # refused; asked again when it is resumed
+    # The queue was empty; the next request is Sleep.
+    TO_SLEEP = auto()
+    SLEEP_SENT = auto()
+    # The broker woke this worker before it answered Sleep, so that answer is out of date.
+    WOKEN_EARLY = auto()
+    SLEEPING = auto()
+    # A request was refused; the queue is not asked before it is resumed.
+    PAUSED = auto()
 
 
-EMPTY = (
-    QueueState.TIRED,
-    QueueState.FALLING_ASLEEP,
-    QueueState.ASLEEP,
-)  # the last that was heard of the queue is that it has nothing
+# The last answer of the broker was that the queue is empty.
+EMPTY = (QueueState.TO_SLEEP, QueueState.SLEEP_SENT, QueueState.SLEEPING)
 
 
 class FetchPlanner:
-    """The moods of the queues that one pool of handlers serves, and the room that they share."""
+    """The states of the queues that one pool of handlers serves, and the slots that they share."""
 
     def __init__(self, queues: Iterable[str], *, slots: int, limit: MessageLimit | None = None) -> None:
-        self._moods = dict.fromkeys(
-            queues, QueueState.HUNGRY
-        )  # in the order of turns: the first was served longest ago
+        # In the order of turns: the first queue was served longest ago.
+        self._states = dict.fromkeys(queues, QueueState.TO_FETCH)
         self._slots = slots
         self._limit = limit or MessageLimit()
-        self._ahead = 0
+        # How many messages may be held beyond those that can start at once.
+        self._prefetch = 0
         self._held = 0
-        self._reserved = 0  # for the answers to the fetches under way
+        # Room for the answers to outstanding fetches.
+        self._reserved = 0
+        # The number of the current connection.
         self._connection = 0
-        self._doubts = 0
+        self._rechecks = 0
         self._online = False
         self._closed = False
 
-    # What was heard -----------------------------------------------------------------------------------------
+    # Events -------------------------------------------------------------------------------------------------
 
     def connected(self) -> None:
-        """There is a new connection, on which nobody knows that we sleep."""
+        """Note a new connection, on which the broker does not know that this worker sleeps."""
         self._online = True
         self._connection += 1
-        self._rouse()
+        self._wake_sleeping()
 
     def lost(self) -> None:
         self._online = False
-        self._rouse()
+        self._wake_sleeping()
 
-    def answered(self, question: Fetch, count: int) -> None:
-        """So many messages came."""
-        self._release(question, came=count)
+    def fetched(self, request: Fetch, count: int) -> None:
+        """Note that a fetch brought `count` messages."""
+        self._end_reservation(request, received=count)
         self._held += count
-        empty = not count and question.doubts == self._doubts
-        self._moods[question.queue] = QueueState.TIRED if empty else QueueState.HUNGRY
+        is_empty = not count and request.rechecks == self._rechecks
+        self._states[request.queue] = QueueState.TO_SLEEP if is_empty else QueueState.TO_FETCH
 
-    def slept(self, question: Sleep) -> None:
-        """The broker has taken note."""
-        still = self._online and question.connection == self._connection
-        stirred = self._moods[question.queue] is QueueState.STIRRED
-        self._moods[question.queue] = QueueState.ASLEEP if still and not stirred else QueueState.HUNGRY
+    def slept(self, request: Sleep) -> None:
+        """Note that the broker will wake this worker."""
+        is_current = self._online and request.connection == self._connection
+        is_woken = self._states[request.queue] is QueueState.WOKEN_EARLY
+        self._states[request.queue] = QueueState.SLEEPING if is_current and not is_woken else QueueState.TO_FETCH
 
-    def refused(self, question: Question) -> None:
-        """The question came to nothing; the queue is not asked before it is resumed."""
-        if isinstance(question, Fetch):
-            self._release(question, came=0)
-        self._moods[question.queue] = QueueState.PAUSED
+    def refused(self, request: Request) -> None:
+        """Note that a request failed; the queue is not asked before it is resumed."""
+        if isinstance(request, Fetch):
+            self._end_reservation(request, received=0)
+        self._states[request.queue] = QueueState.PAUSED
 
     def resumed(self, queue: str) -> None:
-        if self._moods[queue] is QueueState.PAUSED:
-            self._moods[queue] = QueueState.HUNGRY
+        if self._states[queue] is QueueState.PAUSED:
+            self._states[queue] = QueueState.TO_FETCH
 
-    def awoken(self, queue: str) -> None:
-        """There may be something.  While we fetch it says nothing new: Sleep will be answered with it again."""
-        match self._moods.get(queue):
-            case QueueState.ASLEEP:
-                self._moods[queue] = QueueState.HUNGRY
-            case QueueState.FALLING_ASLEEP:
-                self._moods[queue] = QueueState.STIRRED
+    def woken(self, queue: str) -> None:
+        """Note that the queue may have a message. A fetch that is under way will find it."""
+        match self._states.get(queue):
+            case QueueState.SLEEPING:
+                self._states[queue] = QueueState.TO_FETCH
+            case QueueState.SLEEP_SENT:
+                self._states[queue] = QueueState.WOKEN_EARLY
             case _:
                 pass
 
-    def doubt(self) -> None:
-        """Of what was settled some may have gone back to a queue, or on to the next: they are to be asked again."""
-        self._doubts += 1
-        for queue, mood in self._moods.items():
-            if mood is QueueState.FALLING_ASLEEP:
-                self._moods[queue] = QueueState.STIRRED
-            elif mood in EMPTY:
-                self._moods[queue] = QueueState.HUNGRY
+    def recheck(self) -> None:
+        """Ask all empty queues again: a message may have returned to its queue, or a follow-up arrived on another."""
+        self._rechecks += 1
+        for queue, state in self._states.items():
+            if state is QueueState.SLEEP_SENT:
+                self._states[queue] = QueueState.WOKEN_EARLY
+            elif state in EMPTY:
+                self._states[queue] = QueueState.TO_FETCH
 
-    def freed(self, count: int) -> None:
-        """So many messages are no longer held."""
+    def released(self, count: int) -> None:
+        """Note that `count` messages are not held any more."""
         self._held -= count
 
-    def reach(self, ahead: int) -> None:
-        """How many messages to hold beyond those that can start at once."""
-        self._ahead = ahead
+    def set_prefetch(self, count: int) -> None:
+        """Hold up to `count` messages beyond those that can start at once."""
+        self._prefetch = count
 
     def close(self) -> None:
-        """Ask nothing more; what is under way may still be answered."""
+        """Plan no more requests; outstanding ones may still be answered."""
         self._closed = True
 
-    # What to say --------------------------------------------------------------------------------------------
+    # Requests -----------------------------------------------------------------------------------------------
 
-    def questions(self) -> list[Question]:
-        """What to ask now.  Each of them must be followed by answered, slept or refused."""
+    def next_requests(self) -> list[Request]:
+        """Return the requests to send now. Each must be followed by `fetched`, `slept` or `refused`."""
         if self._closed or not self._online:
             return []
-        asked: list[Question] = []
-        for queue, mood in list(self._moods.items()):
-            if mood is QueueState.TIRED and self._limit.left:
-                asked.append(Sleep(queue, self._connection))
-                self._moods[queue] = QueueState.FALLING_ASLEEP
-            elif mood is QueueState.HUNGRY and (room := self._room()):
-                asked.append(Fetch(queue, room, self._doubts))
+        requests: list[Request] = []
+        for queue, state in list(self._states.items()):
+            if state is QueueState.TO_SLEEP and self._limit.left:
+                requests.append(Sleep(queue, self._connection))
+                self._states[queue] = QueueState.SLEEP_SENT
+            elif state is QueueState.TO_FETCH and (room := self._room()):
+                requests.append(Fetch(queue, room, self._rechecks))
                 self._reserved += room
-                self._limit.ask(room)
-                del self._moods[queue]  # to the end of the line
-                self._moods[queue] = QueueState.FETCHING
-        return asked
+                self._limit.reserve(room)
+                # The queue moves to the end of the order of turns.
+                del self._states[queue]
+                self._states[queue] = QueueState.FETCHING
+        return requests
 
     @property
-    def sated(self) -> bool:
-        """Nothing is held, and all queues have said that they have nothing since there was doubt."""
-        return not self._held and all(mood in EMPTY for mood in self._moods.values())
+    def all_empty(self) -> bool:
+        """No message is held, and since the last recheck every queue was found empty."""
+        return not self._held and all(state in EMPTY for state in self._states.values())
 
     def _room(self) -> int:
-        """How many to ask for; 0 while it is not worth a question yet."""
-        room = self._slots + self._ahead - self._held - self._reserved
-        return int(min(room, FETCH_MAX, self._limit.left)) if room > self._ahead // 2 else 0
+        """Return how many messages to ask for; 0 until at least half of the prefetch is used up."""
+        room = self._slots + self._prefetch - self._held - self._reserved
+        return int(min(room, FETCH_MAX, self._limit.left)) if room > self._prefetch // 2 else 0
 
-    def _release(self, question: Fetch, *, came: int) -> None:
-        """What was set aside for the answer to a fetch is not needed any more."""
-        self._reserved -= question.count
-        self._limit.answered(question.count, came=came)
+    def _end_reservation(self, request: Fetch, *, received: int) -> None:
+        self._reserved -= request.count
+        self._limit.end_reservation(request.count, received=received)
 
-    def _rouse(self) -> None:
-        for queue, mood in self._moods.items():
-            if mood is QueueState.ASLEEP:
-                self._moods[queue] = QueueState.HUNGRY
+    def _wake_sleeping(self) -> None:
+        for queue, state in self._states.items():
+            if state is QueueState.SLEEPING:
+                self._states[queue] = QueueState.TO_FETCH

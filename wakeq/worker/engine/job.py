@@ -1,7 +1,7 @@
-"""Job: a message that this worker holds, from the fetch until it is settled.
+"""Job: a message that this worker holds, from the fetch until the broker has heard its outcome.
 
-`batch` and `lost` belong to the engine's loop alone; `batch` is set as long as the message is held, and what a handler
-says afterwards is dropped.  The other fields belong to the pool that runs the handler.
+`batch` and `is_lost` belong to the engine's loop alone. `batch` is set as long as the message is held; an outcome that
+arrives later is dropped. The other fields belong to the pool that runs the handler.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,18 +14,22 @@ if TYPE_CHECKING:
 
 
 class Job:
-    """One delivery and the task it is for."""
+    """One delivery, and the task that handles it."""
 
-    __slots__ = ("abandoned", "batch", "ended", "lost", "message", "started_s", "task")
+    __slots__ = ("batch", "has_ended", "is_abandoned", "is_lost", "message", "started_s", "task")
 
     def __init__(self, task: Task[..., Any], message: Received) -> None:
         self.task = task
         self.message = message
         self.batch: Batch | None = None
-        self.lost = False  # its lease was over: others have the message, and nothing is said of it any more
-        self.started_s: float | None = None  # by the monotonic clock; None: not started
-        self.ended = False
-        self.abandoned = False  # nobody waits for the handler any more
+        # The lease has timed out: another worker may have the message, and its outcome is not reported.
+        self.is_lost = False
+        # By the monotonic clock; None if the handler has not started.
+        self.started_s: float | None = None
+        # The handler has ended.
+        self.has_ended = False
+        # The engine does not wait for the handler any more.
+        self.is_abandoned = False
 
     def __str__(self) -> str:
         return f"{self.message.uid} of {self.message.queue}"

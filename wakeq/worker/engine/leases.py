@@ -1,7 +1,7 @@
-"""Leases: the messages that a worker holds, and when to look after them.
+"""Leases: the messages that a worker holds, and when their leases must be extended.
 
-Messages that were fetched together are looked after together, so that a short handler costs next to nothing here.
-Pure: moments are passed in.  It says what is due; extending, giving back and giving up are the engine's.
+Messages that were fetched together are checked together, so that a short handler costs next to nothing here. Pure:
+the time is passed in. This file says which batches are due; the engine extends leases and gives up handlers.
 """
 
 import heapq
@@ -11,61 +11,65 @@ from itertools import count
 from wakeq.protocol.wire.worker.commands import TIMEOUT_S_MIN
 from wakeq.worker.engine.job import Job
 
-FIRST_SPAN_S = float(TIMEOUT_S_MIN)  # a publisher may have given so little; what it gave is not told
-LEFT_PART = 1 / 3  # of a lease: when so much is left it is extended
+# A worker does not learn the timeout that the publisher gave; it may be the shortest one that there is.
+FIRST_LEASE_S = float(TIMEOUT_S_MIN)
+# A lease is extended when this part of it is left.
+LEFT_PART = 1 / 3
 
 
 class Batch:
-    """Messages of one task that were fetched together, and not settled yet; their leases end together."""
+    """Messages of one task that were fetched together and are still held. Their leases end together."""
 
-    __slots__ = ("extend_at_s", "is_extending", "jobs", "taken_s", "task")
+    __slots__ = ("extend_at_s", "fetched_s", "is_extending", "jobs", "task")
 
     def __init__(self, jobs: list[Job], now_s: float) -> None:
         self.jobs = set(jobs)
         self.task = jobs[0].task
-        self.taken_s = now_s
-        self.extend_at_s = now_s + FIRST_SPAN_S * (1 - LEFT_PART)
-        self.is_extending = False  # it was asked for, and not answered yet
+        self.fetched_s = now_s
+        self.extend_at_s = now_s + FIRST_LEASE_S * (1 - LEFT_PART)
+        # An extension was sent and is not answered yet.
+        self.is_extending = False
 
     def extended(self, now_s: float) -> None:
-        """Their leases are being extended by the timeout of the task."""
+        """Note that the leases are being extended by the timeout of the task."""
         self.extend_at_s = now_s + self.task.timeout * (1 - LEFT_PART)
 
     def overdue(self, now_s: float) -> list[Job]:
-        """Those whose handlers run for too long."""
+        """Return the jobs whose handlers have run for longer than `max_run`."""
         return [job for job in self.jobs if job.started_s is not None and now_s >= job.started_s + self.task.max_run]
 
-    def look_at_s(self, now_s: float) -> float:
-        """The next moment at which a lease is to be extended, or a handler may have run for too long."""
+    def next_check_s(self, now_s: float) -> float:
+        """Return the next moment at which leases must be extended, or a handler may have run for too long."""
         starts_s = (now_s if job.started_s is None else job.started_s for job in self.jobs)
         return min(self.extend_at_s, min(starts_s) + self.task.max_run)
 
 
 class Leases:
-    """All batches with a message that is still held, by when to look at them."""
+    """All batches with a message that is still held, ordered by their next check."""
 
     def __init__(self) -> None:
+        # A heap of the moment of the next check, a number that breaks ties, and the batch.
         self._batches: list[tuple[float, int, Batch]] = []
         self._numbers = count()
         self._held = 0
 
     def __len__(self) -> int:
-        """How many messages are held."""
+        """The number of messages that are held."""
         return self._held
 
     def __iter__(self) -> Iterator[Job]:
         return iter([job for _, _, batch in self._batches for job in batch.jobs])
 
-    def take(self, jobs: list[Job], now_s: float) -> None:
-        """These were fetched now."""
+    def add(self, jobs: list[Job], now_s: float) -> None:
+        """Hold messages that were fetched together."""
         batch = Batch(jobs, now_s)
         for job in jobs:
             job.batch = batch
         self._held += len(jobs)
-        self.watch(batch, now_s)
+        self.schedule(batch, now_s)
 
     def release(self, job: Job) -> bool:
-        """It is settled, or lost.  False if it was before: whoever comes second has nothing to say."""
+        """Hold a message no more. Return False if it was not held: its outcome is known already."""
         if job.batch is None:
             return False
         job.batch.jobs.discard(job)
@@ -73,12 +77,12 @@ class Leases:
         self._held -= 1
         return True
 
-    def watch(self, batch: Batch, now_s: float) -> None:
-        """Look at it again when it is time."""
-        heapq.heappush(self._batches, (batch.look_at_s(now_s), next(self._numbers), batch))
+    def schedule(self, batch: Batch, now_s: float) -> None:
+        """Schedule the next check of a batch."""
+        heapq.heappush(self._batches, (batch.next_check_s(now_s), next(self._numbers), batch))
 
     def due(self, now_s: float) -> list[Batch]:
-        """The batches to look at now; each must be watched again, unless nothing of it is held any more."""
+        """Return the batches to check now. A batch of which messages are still held must be scheduled again."""
         found = []
         while self._batches and self._batches[0][0] <= now_s:
             batch = heapq.heappop(self._batches)[2]
@@ -87,6 +91,6 @@ class Leases:
         return found
 
     @property
-    def next_s(self) -> float | None:
-        """The moment of the next look; None if there is nothing to look after."""
+    def next_check_s(self) -> float | None:
+        """The moment of the next check; None if no message is held."""
         return self._batches[0][0] if self._batches else None

@@ -1,38 +1,40 @@
-"""MessageLimit: how many messages a worker may still take, in all of its pools together, and how many it took.
+"""MessageLimit: how many messages a worker may still fetch, in all of its pools together, and how many it has fetched.
 
-    limit, what was asked for, what came  -->  MessageLimit  -->  left, spent, taken
+    limit, room in outstanding fetches, received messages  -->  MessageLimit  -->  left, is_reached, taken
 
-Pure.  What a fetch asks for is set aside until its answer, so that two of them never bring more than the limit.
+Pure. The room in a fetch is reserved until its answer, so that two fetches never bring more than the limit.
 """
 
 import math
 
 
 class MessageLimit:
-    """The messages of one run of a worker.  Without a limit it only counts them."""
+    """The messages of one run of a worker. Without a limit it only counts them."""
 
     def __init__(self, limit: int | None = None) -> None:
-        self.taken = 0  # those that were given back untried are not among them
+        # Without the messages that were released before a handler began.
+        self.taken = 0
         self._limit = math.inf if limit is None else limit
-        self._asked = 0  # by fetches under way
+        # Room in outstanding fetches.
+        self._reserved = 0
 
     @property
     def left(self) -> float:
-        """How many may be asked for now."""
-        return self._limit - self.taken - self._asked
+        """How many messages may be asked for now."""
+        return self._limit - self.taken - self._reserved
 
     @property
-    def spent(self) -> bool:
-        """Whether the limit is reached."""
+    def is_reached(self) -> bool:
         return self.taken >= self._limit
 
-    def ask(self, count: int) -> None:
-        self._asked += count
+    def reserve(self, count: int) -> None:
+        self._reserved += count
 
-    def answered(self, asked: int, *, came: int) -> None:
-        self._asked -= asked
-        self.taken += came
+    def end_reservation(self, reserved: int, *, received: int) -> None:
+        """Note the answer to a fetch for `reserved` messages."""
+        self._reserved -= reserved
+        self.taken += received
 
     def untried(self, count: int) -> None:
-        """So many were given back before a handler had begun with them; others may be taken instead."""
+        """Note that messages were released before a handler began; others may be fetched instead."""
         self.taken -= count

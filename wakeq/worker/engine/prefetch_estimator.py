@@ -1,33 +1,34 @@
-"""PrefetchEstimator: how far ahead a pool may fetch, from how long its handlers take.
+"""PrefetchEstimator: how many messages a pool may fetch ahead, from how long its handlers take.
 
-A message that waits inside a busy worker is one that an idle worker does not get, so nothing is fetched ahead
-unless handlers are short; then as many as will start within AHEAD_S.  Pure: it is told, it never measures.
+A message that waits inside a busy worker cannot go to an idle one. So nothing is fetched ahead unless handlers are
+short, and then only as many messages as will start within AHEAD_S. Pure: durations are passed in.
 """
 
 AHEAD_S = 0.05
-WEIGHT = 0.25  # of the newest batch in the running mean
+# The weight of the newest batch in the running mean.
+WEIGHT = 0.25
 
 
 class PrefetchEstimator:
-    """The running mean of how long a handler takes."""
+    """The running mean of the duration of a handler, and the prefetch that follows from it."""
 
-    def __init__(self, *, slots: int, prefetch: int) -> None:
+    def __init__(self, *, slots: int, prefetch_max: int) -> None:
         self._slots = slots
-        self._ahead_max = prefetch
+        self._prefetch_max = prefetch_max
         self._mean_s: float | None = None
 
-    def took(self, handlers: int, span_s: float) -> None:
-        """So many handlers took so long together."""
-        mean_s = span_s / handlers
+    def finished(self, handlers: int, total_s: float) -> None:
+        """Note that so many handlers took `total_s` together."""
+        mean_s = total_s / handlers
         self._mean_s = mean_s if self._mean_s is None else self._mean_s + WEIGHT * (mean_s - self._mean_s)
 
-    def stalled(self, span_s: float) -> None:
-        """What was fetched ahead has waited so long and nobody came for it: handlers are not short any more."""
-        self._mean_s = max(self._mean_s or 0.0, span_s)
+    def stalled(self, waited_s: float) -> None:
+        """Note that a prefetched message has waited for so long: handlers are not short any more."""
+        self._mean_s = max(self._mean_s or 0.0, waited_s)
 
     @property
-    def ahead(self) -> int:
+    def prefetch(self) -> int:
         """How many messages to hold beyond those that can start at once."""
         if self._mean_s is None or self._mean_s >= AHEAD_S:
             return 0
-        return min(self._ahead_max, int(self._slots * AHEAD_S / max(self._mean_s, 1e-6)))
+        return min(self._prefetch_max, int(self._slots * AHEAD_S / max(self._mean_s, 1e-6)))

@@ -1,1 +1,1 @@
-"""pools: where handlers run: threads, processes, coroutines.  Begin with pool.py."""
+"""pools: where handlers run: threads, processes, coroutines. Begin with pool.py."""

@@ -1,9 +1,9 @@
-"""call, call_async: run the handler of a task with one message, and say what is to become of it.
+"""call, call_async: run the handler of a task with one message and return the outcome.
 
-Everything that a handler can do ends here as a Outcome, also sys.exit(): nothing rises to the thread, loop or process
-that runs it, nor comes back there in a copy of the process.  What a handler returns is looked at before its message
-counts as done: an awaitable is awaited, and a generator is a failure, for then nothing has run yet.  Talks to no
-broker; wakeq.testing and the child processes use the same functions.
+Whatever a handler does ends here as an Outcome, even sys.exit(): no exception reaches the thread, loop or process that
+runs it, and a forked copy of the process does not return there. The return value of a handler is checked before its
+message counts as done: an awaitable is awaited, and a generator is a failure, because nothing of it has run. This file
+talks to no broker; wakeq.testing and the child processes use the same functions.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from wakeq.client.message import Received
 from wakeq.worker import tracing
 from wakeq.worker.context import CURRENT, Current, LogContext
 from wakeq.worker.delivery import message_of
-from wakeq.worker.outcome import Dead, GivenBack, Outcome, outcome_of, telling
-from wakeq.worker.parameters import BadHandler, Misfit, name_of
+from wakeq.worker.outcome import Dead, NotDone, Outcome, log_arguments, outcome_of
+from wakeq.worker.parameters import BadHandler, InvalidBody, name_of
 from wakeq.worker.pools.forks import exit_if_forked, fork_count
 from wakeq.worker.retry import HandlerDecision
 from wakeq.worker.task import INSTEAD_OF_YIELD, Task
@@ -30,7 +30,7 @@ log.addFilter(LogContext())
 
 
 def call(task: Task[..., Any], message: Received, drawn: Callable[[], float] = random.random) -> Outcome:
-    """The outcome on a message by a plain handler; `drawn` is for the jitter of a delay."""
+    """Run a plain handler and return the outcome; `drawn` gives the random number for the jitter of a delay."""
     return copy_context().run(_call, task, message, drawn)
 
 
@@ -40,25 +40,25 @@ def _call(task: Task[..., Any], message: Received, drawn: Callable[[], float]) -
         outcome: Outcome = _run(task, message).done()
     except BaseException as error:
         exit_if_forked(before, error)
-        outcome = _ended_by(error, task, message, drawn)
+        outcome = _logged_outcome(error, task, message, drawn)
     exit_if_forked(before)
     return outcome
 
 
 async def call_async(task: Task[..., Any], message: Received, drawn: Callable[[], float] = random.random) -> Outcome:
-    """The outcome on a message by a coroutine handler.  To be run as an asyncio.Task of its own."""
+    """Run a coroutine handler and return the outcome. Must run in an asyncio.Task of its own."""
     before = fork_count()
     try:
         outcome: Outcome = (await run_async(task, message)).done()
     except BaseException as error:
         exit_if_forked(before, error)
-        outcome = _ended_by(error, task, message, drawn)
+        outcome = _logged_outcome(error, task, message, drawn)
     exit_if_forked(before)
     return outcome
 
 
 def run(task: Task[..., Any], message: Received) -> Current:
-    """Run a plain handler in a context of its own, and let rise what it raises."""
+    """Run a plain handler in a context of its own. Exceptions of the handler are raised."""
     return copy_context().run(_run, task, message)
 
 
@@ -66,8 +66,9 @@ def _run(task: Task[..., Any], message: Received) -> Current:
     current = Current(message)
     CURRENT.set(current)
     with tracing.handling(message, parent=task.trace_parent):
-        returned = _started(task, message)
-        if returned is not None:  # what a handler returns is dropped, unless it is the work itself, not yet done
+        returned = _start(task, message)
+        # A return value is dropped, unless it is work that has not been done yet.
+        if returned is not None:
             if isawaitable(returned):
                 returned = asyncio.run(_awaited(returned))
             _refuse_generator(task, returned)
@@ -75,59 +76,64 @@ def _run(task: Task[..., Any], message: Received) -> Current:
 
 
 async def run_async(task: Task[..., Any], message: Received) -> Current:
-    """Run a coroutine handler in the context of this asyncio.Task, and let rise what it raises."""
+    """Run a coroutine handler in the context of this asyncio.Task. Exceptions of the handler are raised."""
     current = Current(message)
     CURRENT.set(current)
     with tracing.handling(message, parent=task.trace_parent):
-        _refuse_generator(task, await _awaited(_started(task, message)))
+        _refuse_generator(task, await _awaited(_start(task, message)))
     return current
 
 
-def _started(task: Task[..., Any], message: Received) -> object:
-    """Call the handler of a task, and return what it returned."""
+def _start(task: Task[..., Any], message: Received) -> object:
+    """Call the handler of a task and return its return value."""
     if task.takes_message:
         return task.handler(message_of(message))
     return task.handler(**task.arguments_of(message.body))
 
 
 async def _awaited(returned: object) -> object:
-    """Await what a handler returned, until it is a plain value."""
+    """Await the return value of a handler until it is a plain value."""
     while isawaitable(returned):
         returned = await returned
     return returned
 
 
 def _refuse_generator(task: Task[..., Any], returned: object) -> None:
-    """Raise BadHandler if a handler returned a generator, for then its body has not run."""
+    """Raise BadHandler if a handler returned a generator: its body has not run."""
     if isgenerator(returned) or isasyncgen(returned):
-        raise BadHandler(f"{name_of(task.handler)} returned a generator, of which nothing has run; {INSTEAD_OF_YIELD}")
+        raise BadHandler(f"{name_of(task.handler)} returned a generator, and nothing of it has run; {INSTEAD_OF_YIELD}")
 
 
 def _was_cancelled() -> bool:
-    """Whether somebody cancelled the running task, and not its own code that raised so."""
+    """Return whether the running task was cancelled from outside; its own code may also raise CancelledError."""
     try:
         task = asyncio.current_task()
-    except RuntimeError:  # it runs in a thread or process, and nobody cancels there
+    # In a thread or process there is no cancellation.
+    except RuntimeError:
         return False
     return task is not None and task.cancelling() > 0
 
 
-def _ended_by(error: BaseException, task: Task[..., Any], message: Received, drawn: Callable[[], float]) -> Outcome:
-    """The outcome on a handler that raised, told to the log."""
-    if isinstance(error, Misfit):
-        outcome: GivenBack = Dead(text_of_reason(str(error)))
+def _logged_outcome(
+    error: BaseException, task: Task[..., Any], message: Received, drawn: Callable[[], float]
+) -> Outcome:
+    """Return the outcome for a handler that raised, and log it."""
+    if isinstance(error, InvalidBody):
+        outcome: NotDone = Dead(text_of_reason(str(error)))
     else:
         outcome = outcome_of(error, task.retry, failures=message.failures, drawn=drawn())
     match error:
-        case Misfit():
+        case InvalidBody():
             level, trace = logging.ERROR, None
         case asyncio.CancelledError() if _was_cancelled():
-            level, trace = logging.DEBUG, None  # whoever cancelled it knows why, and says what becomes of the message
-        case HandlerDecision(is_asked_for=True) if not isinstance(outcome, Dead):
+            # The code that cancelled the handler logs the reason.
+            level, trace = logging.DEBUG, None
+        case HandlerDecision(is_deliberate=True) if not isinstance(outcome, Dead):
             level, trace = logging.INFO, None
-        case HandlerDecision():  # what is lost to the queue is to be seen, also if it was asked for
+        # A dead letter must be visible in the log, even if the handler asked for it.
+        case HandlerDecision():
             level, trace = logging.WARNING, None
         case _:
             level, trace = logging.ERROR, error
-    log.log(level, *telling(message, outcome), exc_info=trace)
+    log.log(level, *log_arguments(message, outcome), exc_info=trace)
     return outcome

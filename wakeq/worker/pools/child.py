@@ -1,6 +1,7 @@
-"""serve: what runs in a process of a ProcessPool: take a job from the pipe, run its handler, answer with the outcome.
+"""serve: the main function of a process of a ProcessPool: reads a job from the pipe, runs it, writes the outcome.
 
-The process ends when the pipe does, so it never outlives its worker; the signals of a terminal are the worker's alone.
+The process ends when the pipe is closed, so it never outlives its worker. Only the worker reacts to the signals of a
+terminal.
 """
 
 import os
@@ -18,19 +19,24 @@ from wakeq.worker.pools.call import call
 from wakeq.worker.pools.parent_death import kill_with_parent
 from wakeq.worker.task import Task
 
-GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # sent to all of us at once; the worker decides what becomes of us
-ORPHANED = 1  # the exit code of a child whose worker died
+# A terminal or supervisor sends these to the worker and its children; the worker decides when a child ends.
+GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# The exit code of a child whose worker died.
+ORPHANED = 1
 
 
 def serve(pipe: Connection, set_up: Callable[[], None] | None) -> None:
-    """Work until the pipe is closed; `set_up` is called once the program's own module has been imported."""
+    """Run jobs until the pipe is closed. `set_up` is called once, after the module of the program was imported."""
     for number in GROUP_SIGNALS:
-        signal.signal(number, _stay)  # not SIG_IGN, which the programs that a handler starts would inherit
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)  # the worker has blocked them until here
+        # Programs that a handler starts would inherit SIG_IGN, but do not inherit a handler.
+        signal.signal(number, _ignore)
+    # The worker has blocked them until here.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
     parent = parent_process()
     assert parent is not None
     assert parent.pid is not None
-    kill_with_parent(parent.pid)  # also while a handler lets no other thread run
+    # This works even while a handler lets no other thread run.
+    kill_with_parent(parent.pid)
     threading.Thread(target=_end_with_parent, args=(parent.sentinel,), daemon=True).start()
     while True:
         try:
@@ -44,8 +50,8 @@ def serve(pipe: Connection, set_up: Callable[[], None] | None) -> None:
         pipe.send(call(task, message))
 
 
-def _stay(_number: int, _frame: FrameType | None) -> None:
-    """Go on: if the handler is to end, the worker kills this process."""
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Go on; if the handler has to end, the worker kills this process."""
 
 
 @cache
@@ -58,6 +64,6 @@ def _task(module: str, name: str) -> Task[..., Any]:
 
 
 def _end_with_parent(sentinel: int) -> None:
-    """A worker that is killed closes nothing in an orderly way: do not go on without it."""
+    """Exit when the worker ends; a worker that is killed may not close the pipe."""
     connection.wait([sentinel])
     os._exit(ORPHANED)

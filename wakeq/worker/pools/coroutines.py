@@ -1,8 +1,8 @@
 """CoroutinePool: `async def` handlers, on a loop and a thread of their own.
 
-The loop is not the engine's: a handler that forgets to await holds up the others here, but no lease.  An abandoned
-handler is cancelled; if it goes on all the same, its place is filled by another one.  If not even the cancelling comes
-to its turn, or nothing else behind it, nothing will start here any more, and the pool is worn out.
+The loop is not the engine's: a handler that forgets to await blocks the other handlers, but no extension of a lease. An
+abandoned handler is cancelled; if it goes on all the same, another one takes its slot. If a handler blocks the loop, so
+that even the cancellation cannot run, no handler will start any more, and the pool is stuck.
 """
 
 import asyncio
@@ -16,68 +16,73 @@ from functools import partial
 from wakeq.worker.engine.job import Job
 from wakeq.worker.outcome import Failed, Outcome
 from wakeq.worker.pools.call import call_async
-from wakeq.worker.pools.pool import ABANDONED_MAX, FinishedJobs, crashed_outcome, drain_waiting
+from wakeq.worker.pools.pool import ABANDONED_MAX, FinishedJobs, drain_waiting, undetermined
 
-HUNG_S = 3.0  # that a handler goes on without an await after it was abandoned
+# An abandoned handler that goes on for so long without an await blocks the loop.
+BLOCKED_S = 3.0
 
 
 class CoroutinePool:
-    """A loop with room for `slots` handlers at once."""
+    """A loop that runs `slots` handlers at once."""
 
-    def __init__(self, slots: int, returns: FinishedJobs, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, slots: int, finished: FinishedJobs, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.slots = slots
-        self._finished = returns
+        self._finished = finished
         self._clock = clock
         self._waiting: deque[Job] = deque()
         self._running: dict[Job, asyncio.Task[Outcome]] = {}
-        self._left: set[Job] = set()  # those of them that were abandoned; they take no places
-        self._abandoned_s: deque[float] = deque()  # when, of those from which the loop has not come back yet
+        # Running jobs that were abandoned; they take no slots.
+        self._abandoned: set[Job] = set()
+        # When jobs were abandoned whose cancellation has not run yet.
+        self._abandoned_at_s: deque[float] = deque()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="wakeq-coroutines", daemon=True)
         self._stopped = False
 
     @property
-    def worn_out(self) -> bool:
-        return len(self._left) > ABANDONED_MAX or self._held_up_s >= HUNG_S
+    def is_stuck(self) -> bool:
+        return len(self._abandoned) > ABANDONED_MAX or self._blocked_s >= BLOCKED_S
 
     @property
-    def _held_up_s(self) -> float:
-        """For how long the loop has not come back from a handler that was abandoned."""
+    def _blocked_s(self) -> float:
+        """For how long a handler that was abandoned has blocked the loop."""
         try:
-            return self._clock() - self._abandoned_s[0]
+            return self._clock() - self._abandoned_at_s[0]
         except IndexError:
             return 0.0
 
     @property
     def _room(self) -> int:
-        """How many may start now."""
-        return 0 if len(self._left) > ABANDONED_MAX else self.slots + len(self._left) - len(self._running)
+        """How many jobs may start now."""
+        return 0 if len(self._abandoned) > ABANDONED_MAX else self.slots + len(self._abandoned) - len(self._running)
 
     def start(self) -> None:
         self._thread.start()
 
     def submit(self, jobs: Sequence[Job]) -> None:
         self._waiting.extend(jobs)
-        self._tell(self._fill)
+        self._call_soon(self._fill)
 
     def take_back(self) -> list[Job]:
         return drain_waiting(self._waiting)
 
     def abandon(self, job: Job) -> bool:
-        self._abandoned_s.append(self._clock())
-        self._tell(partial(self._cancel, job))
+        self._abandoned_at_s.append(self._clock())
+        self._call_soon(partial(self._cancel, job))
         return True
 
     def stop(self) -> None:
         self._stopped = True
         if self._thread.is_alive():
-            self._tell(self._end_if_idle)
-        else:  # it has ended, or never began
+            self._call_soon(self._end_if_idle)
+        # The thread has ended, or was never started.
+        else:
             self._loop.close()
 
-    def _tell(self, what: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: the last handler has ended
-            self._loop.call_soon_threadsafe(what)
+    def _call_soon(self, callback: Callable[[], None]) -> None:
+        # If the loop is closed, the last handler has ended.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -88,7 +93,7 @@ class CoroutinePool:
             self._loop.close()
 
     def _fill(self) -> None:
-        """Start what there is room for."""
+        """Start as many jobs as there is room for."""
         while self._room > 0 and not self._stopped:
             try:
                 job = self._waiting.popleft()
@@ -102,16 +107,17 @@ class CoroutinePool:
     def _ended(self, job: Job, began_s: float, task: asyncio.Task[Outcome]) -> None:
         self._finished.put(job, _outcome_of(task), self._clock() - began_s)
         del self._running[job]
-        self._left.discard(job)
+        self._abandoned.discard(job)
         self._fill()
         self._end_if_idle()
 
     def _cancel(self, job: Job) -> None:
         if task := self._running.get(job):
             task.cancel()
-            self._left.add(job)
+            self._abandoned.add(job)
             self._fill()
-        self._loop.call_soon(self._abandoned_s.popleft)  # behind the handler, which now hears of it
+        # Runs after the handler, which now receives the cancellation.
+        self._loop.call_soon(self._abandoned_at_s.popleft)
 
     def _end_if_idle(self) -> None:
         if self._stopped and not self._running:
@@ -119,8 +125,8 @@ class CoroutinePool:
 
 
 def _outcome_of(task: asyncio.Task[Outcome]) -> Outcome:
-    """What came of a handler, however it ended."""
+    """Return the outcome of a handler, however it ended."""
     if task.cancelled():
         return Failed("cancelled before it began")
     error = task.exception()
-    return task.result() if error is None else crashed_outcome(error)
+    return task.result() if error is None else undetermined(error)

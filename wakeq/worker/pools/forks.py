@@ -1,10 +1,10 @@
-"""Copies: processes that handlers make of this one by os.fork(), and what ends them.
+"""Forks: ends the copies of this process that a handler makes with os.fork().
 
-    fork_count() --> the handler runs, and may fork --> exit_if_forked(fork_count before): only the original goes on
+    fork_count() --> the handler runs, and may fork --> exit_if_forked(count before): only the original continues
 
-A copy has the worker's pipes, its sockets and its jobs that wait, and would go on as a second worker: handle what is
-handled here, answer what was asked of its parent, and keep a connection open that nobody reads.  So it ends where the
-handler does, as a program would; one that exec replaces, or that ends itself, never comes back here.
+A copy has the worker's pipes, sockets and waiting jobs, and would go on as a second worker. It would handle messages
+that the original handles, too, answer requests that were sent to its parent, and keep connections open. So a copy ends
+where its handler ends, with the exit status of a program. A copy that calls exec, or that exits, never returns here.
 """
 
 import os
@@ -16,31 +16,29 @@ _forks = 0
 
 
 def fork_count() -> int:
-    """How many fork_count lie between the first process and this one."""
+    """Return the number of forks between the first process and this one."""
     return _forks
 
 
 def exit_if_forked(before: int, error: BaseException | None = None) -> None:
-    """Return if this is the process in which there were so many fork_count before; else end it, with or without an error."""
-    if before != _forks:
-        with suppress(Exception):  # what it says may be lost with its terminal; its end must not be
-            _say(error)
-        os._exit(_status_of(error))
+    """Return if this process has not been forked since `before`; else exit, with the error if there is one."""
+    if before == _forks:
+        return
+    # The output may fail together with the terminal; the exit must not.
+    with suppress(Exception):
+        match error:
+            case None | SystemExit(code=None | int()):
+                pass
+            case SystemExit():
+                print(error.code, file=sys.stderr)
+            case _:
+                traceback.print_exception(error)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(_exit_status(error))
 
 
-def _say(error: BaseException | None) -> None:
-    match error:
-        case None | SystemExit(code=None | int()):
-            pass
-        case SystemExit():
-            print(error.code, file=sys.stderr)
-        case _:
-            traceback.print_exception(error)
-    sys.stdout.flush()
-    sys.stderr.flush()
-
-
-def _status_of(error: BaseException | None) -> int:
+def _exit_status(error: BaseException | None) -> int:
     match error:
         case None | SystemExit(code=None):
             return 0
@@ -50,9 +48,9 @@ def _status_of(error: BaseException | None) -> int:
             return 1
 
 
-def _count() -> None:
+def _count_fork() -> None:
     global _forks
     _forks += 1
 
 
-os.register_at_fork(after_in_child=_count)
+os.register_at_fork(after_in_child=_count_fork)

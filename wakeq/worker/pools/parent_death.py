@@ -1,7 +1,7 @@
-"""kill_with_parent: have the kernel end this process with the one that started it, however that ends.
+"""kill_with_parent: makes the kernel kill this process when its parent ends, for whatever reason.
 
-For what a worker starts: when the worker is killed its messages go to others, and the work must not go on beside
-them.  It ends this process alone, not what this one has started.
+A worker calls this in the processes that it starts. When the worker is killed, its messages are redelivered, and the
+work must not go on beside the next delivery. Only this process is killed, not the processes that it has started.
 """
 
 import ctypes
@@ -9,11 +9,13 @@ import os
 import signal
 
 PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)  # now, for after a fork there is no time for it
+# Loaded in advance: between fork and exec nothing may be loaded.
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def kill_with_parent(parent: int) -> None:
-    """To be called in the new process, which the parent's thread that started it must not leave behind alive."""
+    """Call this in the new process. The parent must not end the thread that started this process while it runs."""
     _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
-    if os.getppid() != parent:  # it was faster
+    # The parent may have ended before the call.
+    if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""Pool: where handlers run, as the engine sees it, and the way back from there.
+"""Pool: where handlers run, as the engine sees it, and the way of their outcomes back to the engine.
 
     engine --submit--> Pool (threads, a loop of coroutines, processes) --FinishedJobs--> engine
 
-A pool never talks to the broker and decides nothing: it runs what it is given, oldest first, `slots` at once.
+A pool never talks to the broker and decides nothing. It runs the jobs that it is given, oldest first, `slots` at once.
 """
 
 import asyncio
@@ -10,90 +10,98 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 from wakeq.worker.engine.job import Job
 from wakeq.worker.outcome import Failed, Outcome
 
-ABANDONED_MAX = (
-    100  # handlers that go on though nobody wants them; then their places stay empty, and the pool is worn out
-)
-JUDGE_AGAIN_S = 5  # until a message comes back of which the end could not be judged
+# With more abandoned handlers that still run, their slots stay empty and the pool is stuck.
+ABANDONED_MAX = 100
+# The delay of a retry after the outcome of a handler could not be determined.
+RETRY_AFTER_S = 5
 
-Ended: TypeAlias = tuple[Job, Outcome, float]  # with how long the handler took, in seconds
+
+class FinishedJob(NamedTuple):
+    job: Job
+    outcome: Outcome
+    duration_s: float
 
 
 class Pool(Protocol):
-    """A place with room for `slots` handlers at once."""
+    """A place in which `slots` handlers run at once."""
 
     slots: int
 
     @property
-    def worn_out(self) -> bool:
-        """Handlers that nobody can end are too many now, or hold up the rest: only a new process has all places."""
+    def is_stuck(self) -> bool:
+        """Too many handlers cannot be ended, or one of them blocks the others: only a new process has all slots."""
 
     def start(self) -> None: ...
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        """Run these when there is room."""
+        """Run jobs as soon as there is room."""
 
     def take_back(self) -> list[Job]:
-        """Those that have not started; they will not."""
+        """Return the jobs that have not started; they will not start any more."""
 
     def abandon(self, job: Job) -> bool:
-        """Nobody wants this handler any more: end it if it can be ended, and fill its place.
+        """Give up a handler: end it if that is possible, and fill its slot.
 
-        True: it can, and its end will be returned; to say it again is to insist.  False: it is left to itself.
+        Return True if it can be ended; its outcome will follow, and a second call tries again. Return False if it
+        cannot be ended; it then runs on by itself.
         """
 
     def stop(self) -> None:
-        """Start nothing more, and let go of what is idle.  What still runs is not waited for."""
+        """Start no more jobs and release idle resources. Running handlers are not waited for."""
 
 
 def drain_waiting(waiting: deque[Job]) -> list[Job]:
-    """Take the jobs that no thread has taken meanwhile."""
-    taken = []
+    """Remove all jobs from a deque from which other threads may take jobs at the same time."""
+    jobs = []
     while True:
         try:
-            taken.append(waiting.pop())
+            jobs.append(waiting.pop())
         except IndexError:
-            return taken
+            return jobs
 
 
-def crashed_outcome(error: BaseException) -> Failed:
-    """The outcome when not even the judgement on a handler came to its end: its place must go on with the next one.
+def undetermined(error: BaseException) -> Failed:
+    """Return the outcome for a handler whose own outcome could not be determined. Its slot can go on with the next job.
 
-    It is not told to the log, whose filters and handlers are the user's and may be what raised.
+    The error is not logged: filters and handlers of logging belong to the program and may be what has raised it.
     """
     with suppress(Exception):
         traceback.print_exception(error)
-    return Failed(f"what became of its handler could not be judged: {type(error).__name__}", JUDGE_AGAIN_S)
+    return Failed(f"the outcome of its handler could not be determined: {type(error).__name__}", RETRY_AFTER_S)
 
 
 class FinishedJobs:
-    """What came of the handlers, gathered from any thread; the loop is woken once for many."""
+    """Outcomes of handlers, from any thread. The loop is woken once for many of them."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, collect: Callable[[list[Ended]], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, collect: Callable[[list[FinishedJob]], None]) -> None:
         self._loop = loop
         self._collect = collect
-        self._ended: deque[Ended] = deque()
-        self._woken = False
+        self._finished: deque[FinishedJob] = deque()
+        # A call of `gather` is scheduled.
+        self._is_woken = False
 
-    def put(self, job: Job, outcome: Outcome, span_s: float) -> None:
-        """From any thread.  First the result, then the look at the flag: so none is left lying."""
-        self._ended.append((job, outcome, span_s))
-        if not self._woken:
-            self._woken = True
+    def put(self, job: Job, outcome: Outcome, duration_s: float) -> None:
+        """Pass an outcome on to the loop. May be called in any thread."""
+        # The outcome is added before the flag is read; in the other order it could be left behind.
+        self._finished.append(FinishedJob(job, outcome, duration_s))
+        if not self._is_woken:
+            self._is_woken = True
             try:
                 self._loop.call_soon_threadsafe(self.gather)
-            except RuntimeError:  # the loop is closed: the worker has ended, and this message was given back
-                self._ended.clear()
+            # The loop is closed: the worker has ended and released this message.
+            except RuntimeError:
+                self._finished.clear()
 
     def gather(self) -> None:
-        """On the loop: hand over what has come together."""
-        self._woken = False
+        """Pass all outcomes so far to `collect`. Must be called on the loop."""
+        self._is_woken = False
         gathered = []
-        while self._ended:
-            gathered.append(self._ended.popleft())
+        while self._finished:
+            gathered.append(self._finished.popleft())
         if gathered:
             self._collect(gathered)

@@ -1,9 +1,9 @@
-"""ProcessPool: plain handlers, each in a spawned process: for work that hogs the processor, leaks, or crashes.
+"""ProcessPool: plain handlers, each in a spawned process, for work that hogs the processor, leaks, or crashes.
 
-    thread of the pool <--pipe--> child process (child.py): one job at a time, a outcome for each
+    thread of the pool <--pipe--> child process (child.py): one job at a time, an outcome for each
 
-Each thread of the pool owns one child and waits for it.  A child that dies is a failure of the one message that it
-worked on, and is replaced.  Processes are spawned, never forked: a child imports the handler by module and name.
+Each thread of the pool owns one child and waits for it. If a child dies, the one message that it was handling has
+failed, and the child is replaced. Processes are spawned, never forked: a child imports the handler by module and name.
 """
 
 import atexit
@@ -19,9 +19,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from wakeq.worker.delivery import parcel_of
+from wakeq.worker.delivery import picklable
 from wakeq.worker.engine.job import Job
-from wakeq.worker.outcome import Outcome, Returned, failed, telling
+from wakeq.worker.outcome import Outcome, Released, failed, log_arguments
 from wakeq.worker.parameters import BadHandler
 from wakeq.worker.pools.child import GROUP_SIGNALS, serve
 from wakeq.worker.pools.pool import FinishedJobs
@@ -31,12 +31,14 @@ from wakeq.worker.task import Task
 
 log = logging.getLogger("wakeq.worker")
 
-END_S = 5.0  # for an idle child to end when its pipe is closed
-MAKE_AGAIN_S = 5  # until a message comes back for which no process could be made
+# An idle child has so much time to end after its pipe was closed.
+END_S = 5.0
+# The delay of a message for which no process could be started.
+START_AGAIN_S = 5
 
 
 class Child:
-    """One process and our end of its pipe."""
+    """One process, and the worker's end of its pipe."""
 
     def __init__(self, set_up: Callable[[], None] | None) -> None:
         context = multiprocessing.get_context("spawn")
@@ -45,12 +47,13 @@ class Child:
         self._process = context.Process(target=serve, args=(far_end, set_up), name=CHILD_NAME, daemon=True)
         _start_shielded(self._process)
         far_end.close()
-        atexit.register(self.kill)  # or the end of the interpreter waits for a process that waits for it
+        # Without this the interpreter waits at its exit for the process, which waits for its pipe to be closed.
+        atexit.register(self.kill)
 
     def run(self, job: Job) -> Outcome | None:
-        """Have the job done there; None if the process died."""
+        """Run the job in the process; return None if the process died."""
         try:
-            self._pipe.send((job.task.handler.__module__, job.task.handler.__qualname__, parcel_of(job.message)))
+            self._pipe.send((job.task.handler.__module__, job.task.handler.__qualname__, picklable(job.message)))
             outcome: Outcome = self._pipe.recv()
         except (EOFError, OSError):
             return None
@@ -60,14 +63,14 @@ class Child:
         self._process.kill()
 
     def end(self) -> None:
-        """Let it go; it ends by itself when its pipe is closed."""
+        """Close the pipe, at which the process ends by itself; kill it if it does not."""
         self._pipe.close()
         self._process.join(END_S)
         self._process.kill()
         atexit.unregister(self.kill)
 
     def exit_reason(self) -> str:
-        """It has died: how, in words."""
+        """Return in words how the process died."""
         self._process.join(END_S)
         atexit.unregister(self.kill)
         code = self._process.exitcode
@@ -81,11 +84,12 @@ class ProcessPool(ThreadPool):
 
     can_end = True
 
-    def __init__(self, slots: int, returns: FinishedJobs, set_up: Callable[[], None] | None = None) -> None:
+    def __init__(self, slots: int, finished: FinishedJobs, set_up: Callable[[], None] | None = None) -> None:
         """`set_up` is called in each process, before its first handler."""
-        super().__init__(slots, returns)
+        super().__init__(slots, finished)
         self._set_up = set_up
-        self._own = threading.local()  # the child of each thread
+        # The child of each thread.
+        self._own = threading.local()
         self._running: dict[Job, Child] = {}
 
     def run(self, job: Job) -> Outcome:
@@ -93,45 +97,50 @@ class ProcessPool(ThreadPool):
         if child is None:
             try:
                 child = self._own.child = Child(self._set_up)
-            except OSError as error:  # no memory, too many processes or open files
-                log.error("%s: no process could be made for %s: %s", job.message.queue, job.message.uid, error)
-                return Returned(f"no process could be made for it: {error}", MAKE_AGAIN_S)
+            # No memory is left, or too many processes or files are open.
+            except OSError as error:
+                log.error("%s: could not start a process for %s: %s", job.message.queue, job.message.uid, error)
+                return Released(f"could not start a process for it: {error}", START_AGAIN_S)
         self._running[job] = child
-        if job.abandoned:  # while its process was being made
+        # The job may have been abandoned while its process was starting.
+        if job.is_abandoned:
             child.kill()
         try:
             outcome = child.run(job)
         finally:
-            with self._lock:  # from now on nobody may kill it for this job
+            # From here on the child must not be killed for this job.
+            with self._lock:
                 del self._running[job]
         if outcome is None:
             self._own.child = None
             return self._died(job, child.exit_reason())
         return outcome
 
-    def leave(self, job: Job) -> None:
+    def end_abandoned(self, job: Job) -> None:
         with self._lock:
             if child := self._running.get(job):
-                child.kill()  # its thread goes on with a new one
+                # Its thread goes on with a new child.
+                child.kill()
 
-    def came_back(self) -> bool:
+    def abandoned_ended(self) -> bool:
         return False
 
-    def end_thread(self) -> None:
+    def thread_ends(self) -> None:
         child: Child | None = getattr(self._own, "child", None)
         if child is not None:
             child.end()
 
     def _died(self, job: Job, exit_reason: str) -> Outcome:
         outcome = failed(exit_reason, job.task.retry, job.message.failures, random.random())
-        if not job.abandoned:
-            log.error(*telling(job.message, outcome))
+        if not job.is_abandoned:
+            log.error(*log_arguments(job.message, outcome))
         return outcome
 
 
 def _start_shielded(process: SpawnProcess) -> None:
-    """Start it with the signals blocked that reach the whole group, until it can stay in spite of them (child.py)."""
-    resource_tracker.ensure_running()  # its own start, with the first process, would unblock them
+    """Start a process with the signals to the process group blocked, until child.py has installed its handlers."""
+    # The tracker would otherwise start with the first process and unblock the signals.
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
     try:
         process.start()
@@ -140,16 +149,16 @@ def _start_shielded(process: SpawnProcess) -> None:
 
 
 def check_importable(task: Task[..., Any]) -> None:
-    """Raise BadHandler if a new process could not find the task by its module and name."""
+    """Raise BadHandler if a new process cannot import the task by its module and name."""
     module, name = task.handler.__module__, task.handler.__qualname__
-    advice = "a process needs a function that it can import: define it at the top of a module"
+    advice = "a process must be able to import the function: define it at the top of a module"
     if "<" in name:
         raise BadHandler(f"{module}.{name} is a local function or a lambda; {advice}")
     home = sys.modules.get(module)
     if module == "__main__" and not hasattr(home, "__file__"):
-        raise BadHandler(f"{name} was typed in, or read from standard input; {advice}")
+        raise BadHandler(f"{name} was typed at a prompt, or read from standard input; {advice}")
     found: Any = home
     for part in name.split("."):
         found = getattr(found, part, None)
     if found is not task:
-        raise BadHandler(f"{module}.{name} is {found!r} now and not the task; {advice}")
+        raise BadHandler(f"{module}.{name} is {found!r} and not the task; {advice}")

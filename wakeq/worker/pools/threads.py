@@ -1,11 +1,11 @@
 """ThreadPool: plain handlers, each in a thread.
 
-Jobs lie in one deque from which the threads take them; one that finds nothing lies down with a bell of its own.  Who
-brings work rings one bell, and who takes work while more lies there rings the next: so a burst of short jobs
-costs a few wake-ups and not one for each.
+Jobs wait in one deque from which the threads take them. A thread that finds no job sleeps on a bell of its own. A
+submit rings one bell, and a thread that takes a job while more are waiting rings the next one. So a burst of short jobs
+costs a few wake-ups and not one for each job.
 
-A thread cannot be ended from outside.  One whose handler is abandoned is left to itself and ends when the handler does;
-another one takes its place.
+A thread cannot be ended from outside. If its handler is abandoned, the thread ends when the handler does, and another
+thread takes its slot at once.
 """
 
 import threading
@@ -16,27 +16,31 @@ from collections.abc import Callable, Sequence
 from wakeq.worker.engine.job import Job
 from wakeq.worker.outcome import Outcome
 from wakeq.worker.pools.call import call
-from wakeq.worker.pools.pool import ABANDONED_MAX, FinishedJobs, crashed_outcome, drain_waiting
+from wakeq.worker.pools.pool import ABANDONED_MAX, FinishedJobs, drain_waiting, undetermined
 
 
 class ThreadPool:
     """`slots` threads that run handlers."""
 
-    can_end = False  # a handler that runs
+    # Whether a running handler can be ended.
+    can_end = False
 
-    def __init__(self, slots: int, returns: FinishedJobs, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, slots: int, finished: FinishedJobs, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.slots = slots
-        self._finished = returns
+        self._finished = finished
         self._clock = clock
         self._waiting: deque[Job] = deque()
-        self._idle: list[threading.Lock] = []  # the bells of those who lie down, the last one on top
-        self._lock = threading.Lock()  # between the end of a handler and its being abandoned
-        self._left = 0
+        # The bells of the sleeping threads; the thread that fell asleep last is woken first.
+        self._idle: list[threading.Lock] = []
+        # Makes the end of a handler and its abandonment exclude each other.
+        self._lock = threading.Lock()
+        # Abandoned handlers that still run.
+        self._abandoned = 0
         self._stopped = False
 
     @property
-    def worn_out(self) -> bool:
-        return self._left > ABANDONED_MAX
+    def is_stuck(self) -> bool:
+        return self._abandoned > ABANDONED_MAX
 
     def start(self) -> None:
         for _ in range(self.slots):
@@ -51,11 +55,11 @@ class ThreadPool:
 
     def abandon(self, job: Job) -> bool:
         with self._lock:
-            if job.ended:
+            if job.has_ended:
                 return True
-            known, job.abandoned = job.abandoned, True
-        if not known:
-            self.leave(job)
+            was_abandoned, job.is_abandoned = job.is_abandoned, True
+        if not was_abandoned:
+            self.end_abandoned(job)
         return self.can_end
 
     def stop(self) -> None:
@@ -63,31 +67,35 @@ class ThreadPool:
         while self._idle:
             self._ring()
 
+    # A pool of processes overrides these four ---------------------------------------------------------------
+
     def run(self, job: Job) -> Outcome:
-        """Run the handler here; a pool of processes runs it elsewhere."""
+        """Run the handler in this thread."""
         return call(job.task, job.message)
 
-    def leave(self, job: Job) -> None:
-        """The handler of this job is abandoned, and cannot be ended: have another thread in its place."""
+    def end_abandoned(self, job: Job) -> None:
+        """Start another thread: that of the abandoned handler cannot be ended."""
         with self._lock:
-            self._left += 1
-        if not self.worn_out and not self._stopped:
+            self._abandoned += 1
+        if not self.is_stuck and not self._stopped:
             self._start_thread()
 
-    def came_back(self) -> bool:
-        """An abandoned handler has ended after all; whether its thread is one too many now."""
+    def abandoned_ended(self) -> bool:
+        """Note that an abandoned handler has ended. Return whether its thread is surplus now."""
         with self._lock:
-            self._left -= 1
+            self._abandoned -= 1
         return True
 
-    def end_thread(self) -> None:
-        """Called by each thread when it ends."""
+    def thread_ends(self) -> None:
+        """Called by each thread before it ends."""
+
+    # --------------------------------------------------------------------------------------------------------
 
     def _start_thread(self) -> None:
         threading.Thread(target=self._work, name="wakeq-handler", daemon=True).start()
 
     def _ring(self) -> None:
-        """Wake one who lies down, if there is one."""
+        """Wake one sleeping thread, if there is one."""
         try:
             bell = self._idle.pop()
         except IndexError:
@@ -97,38 +105,40 @@ class ThreadPool:
     def _work(self) -> None:
         bell = threading.Lock()
         bell.acquire()
-        ended = False
-        while not ended and not self._stopped:
+        is_surplus = False
+        while not is_surplus and not self._stopped:
             try:
                 job = self._waiting.popleft()
             except IndexError:
-                self._lie_down(bell)
+                self._sleep(bell)
                 continue
             if self._waiting and self._idle:
                 self._ring()
-            ended = self._handle(job)
-        self.end_thread()
+            is_surplus = self._handle(job)
+        self.thread_ends()
 
-    def _lie_down(self, bell: threading.Lock) -> None:
-        """Sleep until the bell rings.  The bell is laid down before the last look, so that no job comes in between."""
+    def _sleep(self, bell: threading.Lock) -> None:
+        """Sleep until the bell rings."""
+        # The bell is listed before the last check for jobs, so that no job is missed in between.
         self._idle.append(bell)
         if self._waiting or self._stopped:
             try:
                 self._idle.remove(bell)
             except ValueError:
-                pass  # somebody took it, and rings
+                # Another thread has taken the bell and is about to ring it.
+                pass
             else:
                 return
         bell.acquire()
 
     def _handle(self, job: Job) -> bool:
-        """Run one job; whether this thread was given up meanwhile."""
+        """Run one job. Return whether this thread has become surplus."""
         began_s = job.started_s = self._clock()
         try:
             outcome = self.run(job)
         except BaseException as error:
-            outcome = crashed_outcome(error)
+            outcome = undetermined(error)
         with self._lock:
-            job.ended = True
+            job.has_ended = True
         self._finished.put(job, outcome, self._clock() - began_s)
-        return job.abandoned and self.came_back()
+        return job.is_abandoned and self.abandoned_ended()

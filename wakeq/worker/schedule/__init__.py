@@ -1,1 +1,1 @@
-"""schedule: when tasks recur (cron.py), and who publishes them then (timetable.py)."""
+"""schedule: the moments of a schedule (cron.py), and the publishing at these moments (timetable.py)."""

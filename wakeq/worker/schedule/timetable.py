@@ -1,10 +1,11 @@
-"""Timetable: publishes the calls of tasks that a worker makes at their moments.
+"""Timetable: publishes the scheduled tasks of a worker at their moments.
 
-    schedules, the clock  -->  Timetable  -->  publish, with an id that names the call and its moment
+    schedules, the clock  -->  Timetable  -->  publish, with an id made of the call and its moment
 
-Every instance of a worker has the same timetable and publishes the same ids, and the broker stores each id once: each
-moment has one message, however many instances there are, and none is missed as long as one of them runs.  One that
-begins makes up for the last moment, if it was in the last ten minutes; what cannot be published for longer is left out.
+Every instance of a worker has the same timetable and publishes the same ids, and the broker stores each id once. So
+each moment has one message, however many instances run, and none is missed as long as one of them runs. An instance
+that starts catches up on the last moment if it is less than ten minutes ago; a moment that could not be published for
+longer is skipped.
 """
 
 import asyncio
@@ -26,29 +27,33 @@ from wakeq.worker.task import Publisher
 
 log = logging.getLogger("wakeq.worker")
 
-LOOK_EVERY_S = 30.0  # at the clock, which may be set
-LATE_S_MAX = 600.0  # the broker remembers ids for longer: what is published until then is published once
-AGAIN_S = 5.0  # after a refusal
-HEADER = "scheduled"  # of each message: its moment
+# The clock is read this often, because it may be set.
+CHECK_CLOCK_EVERY_S = 30.0
+# The broker remembers ids for longer than this, so a publish in this time is stored once.
+LATE_S_MAX = 600.0
+# The pause after a refusal.
+AGAIN_S = 5.0
+# This header of each message has its moment.
+HEADER = "scheduled"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A call of a task, and when."""
+    """A call of a task, and its moments."""
 
     publisher: Publisher[Any]
     arguments: Mapping[str, Any]
     moments: Cron | Every
 
     def check(self) -> None:
-        """Raise TypeError or ValueError if it can never be published: where it is said, not at its first moment."""
+        """Raise TypeError or ValueError if this can never be published, before its first moment comes."""
         task, settings = self.publisher.task, self.publisher.settings
         body = task.body_of((), self.arguments)
         if settings.id is not None:
-            raise ValueError(f"{task.queue}: each moment has an id of its own; leave options(id=...) out of a schedule")
+            raise ValueError(f"{task.queue}: a schedule makes an id for each moment; leave out options(id=...)")
         if settings.headers is not None and not isinstance(settings.headers, Mapping):
-            raise TypeError(f"{task.queue}: headers are names with their values, and not {settings.headers!r}")
+            raise TypeError(f"{task.queue}: headers must be a mapping of names to values, not {settings.headers!r}")
         options = PublishOptions(
             settings.delay,
             task.timeout,
@@ -62,11 +67,12 @@ class Schedule:
             (read,) = wire.decode(wire.encode_commands([publish(task.queue, body, options).command]))
         except (WakeqError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"{task.queue}: this schedule cannot be published: {error}") from error
-        if isinstance(read, wire.Bad):  # so the broker reads it
+        # The broker reads the command with the same code.
+        if isinstance(read, wire.Bad):
             raise ValueError(f"{task.queue}: this schedule cannot be published: {read.error}")
 
     def id_at(self, moment: datetime) -> str:
-        """What the same call, with the same options, of any instance at this moment is called."""
+        """Return the id of this call at this moment; it is the same in all instances."""
         settings = self.publisher.settings
         options = (settings.delay, settings.expires, settings.priority, settings.headers or {})
         call = canonical_json_of((self.arguments, options))
@@ -80,41 +86,43 @@ class Timetable:
         self._schedules = schedules
         self._now_s = now_s
 
-    async def keep(self, client: AsyncClient) -> None:
-        """Publish what is due, until this is cancelled."""
-        await asyncio.gather(*(self._keep(schedule, client) for schedule in self._schedules))
+    async def publish_due(self, client: AsyncClient) -> None:
+        """Publish all schedules at their moments until this is cancelled."""
+        await asyncio.gather(*(self._publish_moments(schedule, client) for schedule in self._schedules))
 
-    async def _keep(self, schedule: Schedule, client: AsyncClient) -> None:
+    async def _publish_moments(self, schedule: Schedule, client: AsyncClient) -> None:
         due = self._last_of(schedule)
         while True:
             while (left_s := due.timestamp() - self._now_s()) > 0:
-                await asyncio.sleep(min(left_s, LOOK_EVERY_S))
-                due = min(due, schedule.moments.after(self._now()))  # the clock may have been set back
+                await asyncio.sleep(min(left_s, CHECK_CLOCK_EVERY_S))
+                # The clock may have been set back.
+                due = min(due, schedule.moments.after(self._now()))
             if -left_s <= LATE_S_MAX:
                 await self._publish(schedule, due, client)
-                due = schedule.moments.after(due)  # not of now: those that came meanwhile are due as well
+                # After `due` and not after now: moments that passed meanwhile are due, too.
+                due = schedule.moments.after(due)
             else:
-                left_out, due = due, self._first_of(schedule)
+                skipped, due = due, self._first_of(schedule)
                 log.warning(
-                    "%s: the runs from %s until before %s are left out: this worker could not publish them in time",
+                    "%s: the runs from %s until before %s are skipped: this worker could not publish them in time",
                     schedule.publisher.task.queue,
-                    _text_of(left_out),
+                    _text_of(skipped),
                     _text_of(due),
                 )
 
     def _first_of(self, schedule: Schedule) -> datetime:
-        """The first moment of which the broker still remembers whether it had its message."""
+        """Return the first moment whose id the broker would still remember."""
         return schedule.moments.after(self._now() - timedelta(seconds=LATE_S_MAX))
 
     def _last_of(self, schedule: Schedule) -> datetime:
-        """The last moment that is over, if the broker still remembers whether it had its message; else the next one."""
+        """Return the last past moment whose id the broker would still remember; else the next moment."""
         now, moment = self._now(), self._first_of(schedule)
         while (following := schedule.moments.after(moment)) <= now:
             moment = following
         return moment
 
     async def _publish(self, schedule: Schedule, due: datetime, client: AsyncClient) -> None:
-        """Try until it is stored, or so late that it might be stored twice."""
+        """Publish one moment. Repeat until it is stored, or until it is so late that it might be stored twice."""
         queue, refusal = schedule.publisher.task.queue, ""
         while (left_s := due.timestamp() + LATE_S_MAX - self._now_s()) > 0:
             try:
@@ -126,11 +134,12 @@ class Timetable:
             except TimeoutError:
                 break
             except WakeqError as error:
-                if str(error) != refusal:  # told once, however often it is tried
+                # Each refusal is logged once.
+                if str(error) != refusal:
                     refusal = str(error)
-                    log.error("%s: the run of %s is tried again, for it was refused: %s", queue, _text_of(due), error)
+                    log.error("%s: the run of %s was refused and is tried again: %s", queue, _text_of(due), error)
                 await asyncio.sleep(AGAIN_S)
-        log.error("%s: it is not known whether the run of %s was published; it is given up", queue, _text_of(due))
+        log.error("%s: giving up the run of %s; it may or may not have been published", queue, _text_of(due))
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._now_s(), UTC)

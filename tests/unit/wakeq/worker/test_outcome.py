@@ -4,15 +4,17 @@ import pickle
 
 import pytest
 
+from wakeq.client.message import Received
 from wakeq.worker.outcome import (
     DESCRIBED_CHARS_MAX,
     Dead,
     Done,
     Failed,
+    NotDone,
     Outcome,
-    Returned,
+    Released,
     described,
-    fate_of,
+    log_arguments,
     nack_of,
     outcome_of,
 )
@@ -35,8 +37,8 @@ POLICY = Retry(max=2, delay=10, jitter=0)
         (Retry("busy", delay=30, jitter=0), None, 99, Failed("busy", 30)),
         (Retry(), POLICY, 0, Failed("to be tried again", 10)),
         (Retry(max=9), POLICY, 2, Failed("to be tried again", 10)),
-        (Snooze(60), POLICY, 99, Returned("snoozed", 60)),
-        (Snooze(60, "night"), None, 0, Returned("night", 60)),
+        (Snooze(60), POLICY, 99, Released("snoozed", 60)),
+        (Snooze(60, "night"), None, 0, Released("night", 60)),
         (Reject("never"), POLICY, 0, Dead("never")),
     ],
 )
@@ -68,7 +70,7 @@ def test_a_long_error_is_cut_and_keeps_its_place() -> None:
 
 
 def test_verdicts_survive_the_way_between_processes() -> None:
-    for outcome in (Done(), Failed("x", 3), Dead("x"), Returned("x", 3)):
+    for outcome in (Done(), Failed("x", 3), Dead("x"), Released("x", 3)):
         assert pickle.loads(pickle.dumps(outcome)) == outcome
 
 
@@ -76,7 +78,7 @@ def test_a_verdict_is_said_with_the_words_of_the_client() -> None:
     assert nack_of(Failed("x")) == {"delay": None, "error": "x"}
     assert nack_of(Dead("x")) == {"error": "x", "dead": True}
     assert nack_of(Dead("x", exhausted=True)) == {"error": "x", "dead": True, "exhausted": True}
-    assert nack_of(Returned("x", 3)) == {"delay": 3, "error": "x", "failed": False}
+    assert nack_of(Released("x", 3)) == {"delay": 3, "error": "x", "failed": False}
 
 
 class Unspeakable(Exception):
@@ -106,13 +108,17 @@ def test_whatever_an_error_says_can_be_told_to_the_broker(error: BaseException, 
 
 
 @pytest.mark.parametrize(
-    ("outcome", "fate"),
+    ("outcome", "text"),
     [
-        (Failed("x"), "failed, to be tried again when the queue says"),
-        (Failed("x", 4), "failed, to be tried again in 4 s"),
-        (Dead("x"), "is a dead letter now"),
-        (Returned("x", 60), "is put off for 60 s"),
+        (Failed("x"), "m1 failed, will be retried by the policy of its queue (delivery 2): x"),
+        (Failed("x", 4), "m1 failed, will be retried in 4 s (delivery 2): x"),
+        (Dead("x"), "m1 became a dead letter (delivery 2): x"),
+        (Released("x", 60), "m1 was postponed for 60 s (delivery 2): x"),
     ],
 )
-def test_what_becomes_of_a_message_is_told_in_words(outcome: Failed | Dead | Returned, fate: str) -> None:
-    assert fate_of(outcome) == fate
+def test_log_line_of_each_outcome_says_what_happens_to_the_message(outcome: NotDone, text: str) -> None:
+    message = Received(queue="q", uid="m1", body=b"", lease="1-1", delivery=2)
+
+    template, *values = log_arguments(message, outcome)
+
+    assert template % tuple(values) == f"q: {text}"

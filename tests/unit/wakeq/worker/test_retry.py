@@ -41,9 +41,9 @@ def test_the_jitter_takes_away_the_part_that_is_drawn_and_leaves_whole_seconds()
 def test_the_failure_behind_the_last_retry_is_the_last() -> None:
     retry = Retry(max=2)
 
-    assert [retry.over(failures) for failures in range(4)] == [False, False, True, True]
-    assert Retry(max=0).over(0)
-    assert not Retry().over(10**9)
+    assert [retry.is_over(failures) for failures in range(4)] == [False, False, True, True]
+    assert Retry(max=0).is_over(0)
+    assert not Retry().is_over(10**9)
 
 
 def test_what_a_raised_retry_leaves_out_is_taken_from_the_policy() -> None:

@@ -62,7 +62,7 @@ def test_the_connection_is_closed_by_the_last_one_who_publishes(made: list[Conne
         for _ in under_way:
             assert Connection.is_asked.acquire(timeout=PATIENCE_S)
 
-        worker._publishing.close_when_unused()
+        worker._shared_client.close_when_unused()
         is_closed_under_them = made[0].is_closed
         Connection.may_end.set()
 
@@ -76,7 +76,7 @@ def test_who_publishes_meanwhile_has_a_connection_that_stays(made: list[Connecti
     with ThreadPoolExecutor(1) as threads:
         before = threads.submit(task.publish)
         assert Connection.is_asked.acquire(timeout=PATIENCE_S)
-        worker._publishing.close_when_unused()
+        worker._shared_client.close_when_unused()
         Connection.may_end.set()
 
         assert task.publish() == "uid"
@@ -91,6 +91,6 @@ def test_what_fails_leaves_nothing_open(made: list[Connection], monkeypatch: pyt
 
     with pytest.raises(ZeroDivisionError):
         task.publish()
-    worker._publishing.close_when_unused()
+    worker._shared_client.close_when_unused()
 
     assert [connection.is_closed for connection in made] == [True]

@@ -256,7 +256,7 @@ def test_a_setting_that_could_only_fail_later_is_refused_at_once_and_named(setti
 def test_a_task_without_a_queue_is_told_what_to_write() -> None:
     def handler() -> None: ...
 
-    with pytest.raises(BadHandler, match=r"write @worker\.task"):
+    with pytest.raises(BadHandler, match=r"as in @worker\.task"):
         Worker().task(handler)  # type: ignore[arg-type]
 
 

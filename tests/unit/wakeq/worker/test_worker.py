@@ -126,7 +126,7 @@ def test_it_is_started_once_and_may_be_stopped_twice() -> None:
     worker = worker_on(ConnectedBroker(), threading.Event())
     worker.start()
 
-    with pytest.raises(RuntimeError, match="runs already"):
+    with pytest.raises(RuntimeError, match="is running already"):
         worker.start()
 
     assert worker.stop() == 0
@@ -160,9 +160,9 @@ def test_a_bug_in_a_step_of_the_engine_ends_the_worker_loudly() -> None:
     loop: asyncio.AbstractEventLoop = broker.engine._loop
     loop.call_soon_threadsafe(broker.publish, "q", "m1")
 
-    assert worker._service is not None
+    assert worker._engine_thread is not None
     with pytest.raises(ZeroDivisionError, match="a bug"):
-        worker._service.wait()
+        worker._engine_thread.wait()
 
 
 class SilentBroker(ConnectedBroker):
@@ -205,9 +205,9 @@ def test_a_signal_that_comes_before_it_has_begun_is_not_lost(monkeypatch: pytest
     worker = worker_on(broker, threading.Event())
     launch = EngineThread.launch
 
-    def launch_late(service: EngineThread) -> None:
+    def launch_late(engine_thread: EngineThread) -> None:
         signal.raise_signal(signal.SIGTERM)
-        launch(service)
+        launch(engine_thread)
 
     monkeypatch.setattr(EngineThread, "launch", launch_late)
     worker.run()
@@ -219,10 +219,10 @@ def test_a_worker_in_the_background_is_not_forgotten_when_it_is_run_too() -> Non
     worker = worker_on(ConnectedBroker(), threading.Event())
     worker.start()
 
-    with pytest.raises(RuntimeError, match="runs already"):
+    with pytest.raises(RuntimeError, match="is running already"):
         worker.run()
 
-    assert worker._service is not None
+    assert worker._engine_thread is not None
     assert worker.stop() == 0
 
 

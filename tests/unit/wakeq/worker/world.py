@@ -148,9 +148,9 @@ class MemoryBroker:
 class HandPool:
     """A pool whose handlers take the time that they are told to, and come to the end that they are told to."""
 
-    worn_out = False
+    is_stuck = False
 
-    def __init__(self, returns: FinishedJobs, slots: int, takes_s: float) -> None:
+    def __init__(self, finished: FinishedJobs, slots: int, takes_s: float) -> None:
         self.slots = slots
         self.takes_s = takes_s
         self.outcomes: dict[str, Outcome] = {}
@@ -158,7 +158,7 @@ class HandPool:
         self.ends_after_s: float | None = None  # a handler that is abandoned; None: it cannot be ended
         self.started: list[str] = []
         self.stopped = False
-        self._finished = returns
+        self._finished = finished
         self._waiting: list[Job] = []
         self._running: set[Job] = set()
 
@@ -226,8 +226,8 @@ class World:
         tasks: list[Task[..., Any]] = [worker.task(queue, **options)(handler) for queue in queues or ("q",)]
         pools: list[HandPool] = []
 
-        def make_pool(_mode: str, returns: FinishedJobs) -> HandPool:
-            pools.append(HandPool(returns, slots, takes_s))
+        def make_pool(_mode: str, finished: FinishedJobs) -> HandPool:
+            pools.append(HandPool(finished, slots, takes_s))
             return pools[-1]
 
         self.engine: Engine[MemoryBroker] = Engine(

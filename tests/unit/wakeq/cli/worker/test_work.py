@@ -279,9 +279,9 @@ def test_a_command_that_cannot_be_run_is_a_failure_that_says_why(tmp_path: Path)
 @pytest.mark.parametrize(
     ("status", "logged"),
     [
-        (1, [("WARNING", "q: u1 failed, to be tried again in 7 s (delivery 1): exit status 1")]),
-        (75, [("INFO", "q: u1 is put off for 7 s (delivery 1): exit status 75")]),
-        (65, [("WARNING", "q: u1 is a dead letter now (delivery 1): exit status 65")]),
+        (1, [("WARNING", "q: u1 failed, will be retried in 7 s (delivery 1): exit status 1")]),
+        (75, [("INFO", "q: u1 was postponed for 7 s (delivery 1): exit status 75")]),
+        (65, [("WARNING", "q: u1 became a dead letter (delivery 1): exit status 65")]),
         (0, []),
     ],
 )

@@ -10,7 +10,7 @@ from tests.unit.wakeq.worker.world import World, in_driven_time
 from wakeq.protocol.errors import Busy, Disconnected, QueueFull, QueueNotFound, StaleLease
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.worker import Retry
-from wakeq.worker.outcome import Dead, Done, Failed, Returned
+from wakeq.worker.outcome import Dead, Done, Failed, Released
 
 
 def test_messages_that_are_there_and_messages_that_come_are_all_handled() -> None:
@@ -76,7 +76,7 @@ def test_a_handler_is_given_up_when_it_ran_for_as_long_as_it_may(caplog: pytest.
 
         assert world.pool.abandoned == ["m1"]
         assert world.given_back()["m1"] == {"delay": 7, "error": "the handler ran for more than 100 s (max_run)"}
-        assert "m1 failed, to be tried again in 7 s (delivery 1): the handler ran for more" in caplog.text
+        assert "m1 failed, will be retried in 7 s (delivery 1): the handler ran for more" in caplog.text
         await asyncio.sleep(2000)
         assert world.broker.acked == []
 
@@ -232,7 +232,7 @@ def test_what_a_handler_says_after_its_lease_was_lost_is_dropped(caplog: pytest.
 
         assert world.broker.acked == []
         assert world.broker.returned == []
-        assert len([record for record in caplog.records if "the lease of m1 was over" in record.message]) == 1
+        assert len([record for record in caplog.records if "the lease of m1 timed out" in record.message]) == 1
 
     in_driven_time(scenario)
 
@@ -313,7 +313,7 @@ def test_each_verdict_is_told_in_its_own_words() -> None:
         world = World(slots=8)
         followup = wire.Followup(qname="next", message="x")
         world.pool.outcomes = {
-            "done": Done((followup,)), "failed": Failed("no"), "dead": Dead("never"), "returned": Returned("later", 9),
+            "done": Done((followup,)), "failed": Failed("no"), "dead": Dead("never"), "returned": Released("later", 9),
         }  # fmt: skip
         world.broker.publish("q", *world.pool.outcomes)
         await world.start()
@@ -355,7 +355,7 @@ def test_an_acknowledgement_that_came_too_late_is_told_once(caplog: pytest.LogCa
 
         await asyncio.sleep(60)
 
-        assert len([record for record in caplog.records if "leases of m1 were over" in record.message]) == 1
+        assert len([record for record in caplog.records if "leases of m1 timed out" in record.message]) == 1
         assert await world.stop() == 0
 
     in_driven_time(scenario)
@@ -433,7 +433,7 @@ def test_the_start_is_told(caplog: pytest.LogCaptureFixture) -> None:
         await World("a", "b").start()
 
     in_driven_time(scenario)
-    assert "serves a, b of broker.test:2601, 2 at once (thread)" in caplog.text
+    assert "serving a, b of broker.test:2601, 2 at once (thread)" in caplog.text
 
 
 def test_the_end_of_an_outage_is_told_as_its_beginning_is(caplog: pytest.LogCaptureFixture) -> None:
@@ -447,4 +447,4 @@ def test_the_end_of_an_outage_is_told_as_its_beginning_is(caplog: pytest.LogCapt
         world.engine.connected()
 
     in_driven_time(scenario)
-    assert caplog.messages == ["the connection is lost, handlers go on: broken", "connected to broker.test:2601"]
+    assert caplog.messages == ["connection lost, handlers continue: broken", "connected to broker.test:2601"]

@@ -53,7 +53,7 @@ def test_handlers_that_do_not_end_in_time_are_given_back_with_the_reason() -> No
         assert world.pool.abandoned == ["m1", "m2"] or world.pool.abandoned == ["m2", "m1"]
         assert world.given_back().keys() == {"m1", "m2"}
         assert world.given_back()["m1"]["failed"] is False
-        assert "had not ended" in world.given_back()["m1"]["error"]
+        assert "before the handler ended" in world.given_back()["m1"]["error"]
 
     in_driven_time(scenario)
 
@@ -237,7 +237,7 @@ def test_a_worker_whose_places_cannot_be_filled_any_more_stops(caplog: pytest.Lo
         world.broker.publish("q", "m1", "m2")
         await world.start()
         await asyncio.sleep(1)
-        world.pool.worn_out = True
+        world.pool.is_stuck = True
         assert not world.engine.done.is_set()
 
         await asyncio.sleep(60)
@@ -247,7 +247,7 @@ def test_a_worker_whose_places_cannot_be_filled_any_more_stops(caplog: pytest.Lo
 
     in_driven_time(scenario)
     assert "has to be started again" in caplog.text
-    assert "goes on, also beside the next try" in caplog.text
+    assert "goes on, even beside the next try" in caplog.text
 
 
 def test_a_worker_whose_pool_starts_nothing_any_more_stops() -> None:
@@ -259,7 +259,7 @@ def test_a_worker_whose_pool_starts_nothing_any_more_stops() -> None:
         world.broker.publish("q", "m1")
         await world.start()
         await asyncio.sleep(1)
-        world.pool.worn_out = True
+        world.pool.is_stuck = True
 
         async with asyncio.timeout(60):
             await world.engine.done.wait()
@@ -280,7 +280,7 @@ def test_handlers_that_are_cut_short_are_named(caplog: pytest.LogCaptureFixture)
         assert await world.stop() == 1
 
     in_driven_time(scenario)
-    assert "not waited for any longer, and given back: m1 of q" in caplog.text
+    assert "not waiting any longer; released: m1 of q" in caplog.text
 
 
 # When it is done ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from wakeq.worker.engine.fetch_planner import Fetch, FetchPlanner, Question, Sleep
+from wakeq.worker.engine.fetch_planner import Fetch, FetchPlanner, Request, Sleep
 from wakeq.worker.engine.message_limit import MessageLimit
 
 
@@ -38,7 +38,7 @@ class World:
     backs: int = 0  # how often a message of ours may go back to a queue
     ready: dict[str, int] = field(default_factory=dict)
     sleeping: set[str] = field(default_factory=set)
-    asked: list[Question | Settle] = field(default_factory=list)  # on their way to the broker
+    asked: list[Request | Settle] = field(default_factory=list)  # on their way to the broker
     replies: list[tuple[str, Any, int]] = field(default_factory=list)  # on their way back
     answers: list[tuple[str, Any, int]] = field(default_factory=list)  # arrived; their tasks have not run yet
     paused: list[str] = field(default_factory=list)
@@ -48,8 +48,9 @@ class World:
 
     def key(self) -> Any:
         """What makes two states the same."""
-        facts = vars(self.planner) | vars(self.limit) | vars(self) | {"_limit": None, "limit": None, "planner": None}
-        return repr(list(facts.values()))
+        planner = vars(self.planner) | {"_limit": None}
+        world = vars(self) | {"planner": None, "limit": None}
+        return repr([list(facts.values()) for facts in (planner, vars(self.limit), world)])
 
     # What may happen by itself --------------------------------------------------------------------------
 
@@ -107,43 +108,43 @@ class World:
                 self.replies.append(("awk", queue, 0))
 
     def broker_hears(self) -> None:
-        question = self.asked.pop(0)
-        if isinstance(question, Fetch):
-            count = min(question.count, self.ready.get(question.queue, 0))
-            self.ready[question.queue] = self.ready.get(question.queue, 0) - count
-            self.replies.append(("fetched", question, count))
-        elif isinstance(question, Settle):
-            if question.back is not None:
-                self.ready[question.back] = self.ready.get(question.back, 0) + 1
-            self.replies.append(("settled", question, 0))
+        request = self.asked.pop(0)
+        if isinstance(request, Fetch):
+            count = min(request.count, self.ready.get(request.queue, 0))
+            self.ready[request.queue] = self.ready.get(request.queue, 0) - count
+            self.replies.append(("fetched", request, count))
+        elif isinstance(request, Settle):
+            if request.back is not None:
+                self.ready[request.back] = self.ready.get(request.back, 0) + 1
+            self.replies.append(("settled", request, 0))
         else:
-            self.sleeping.add(question.queue)
-            self.replies.append(("slept", question, 0))
+            self.sleeping.add(request.queue)
+            self.replies.append(("slept", request, 0))
 
     # The client -----------------------------------------------------------------------------------------
 
     def client_hears(self) -> None:
         kind, what, count = self.replies.pop(0)
         if kind == "awk":
-            self.planner.awoken(what)
+            self.planner.woken(what)
             self.ask()
         else:
             self.answers.append((kind, what, count))
 
     def task_runs(self, place: int) -> None:
-        kind, question, count = self.answers.pop(place)
+        kind, request, count = self.answers.pop(place)
         match kind:
             case "fetched":
-                self.planner.answered(question, count)
+                self.planner.fetched(request, count)
                 self.held += count
             case "slept":
-                self.planner.slept(question)
+                self.planner.slept(request)
             case "settled":
                 if self.drain and self.holds_nothing():
-                    self.planner.doubt()
+                    self.planner.recheck()
             case _:
-                self.planner.refused(question)
-                self.paused.append(question.queue)
+                self.planner.refused(request)
+                self.paused.append(request.queue)
         self.ask()
         self.end_if_done()
 
@@ -154,7 +155,7 @@ class World:
     def handler_ends(self, back: str | None) -> None:
         self.held -= 1
         self.backs -= back is not None
-        self.planner.freed(1)
+        self.planner.released(1)
         if self.drain or self.limit._limit < 10:
             self.asked.append(Settle(back))
         self.ask()
@@ -165,7 +166,7 @@ class World:
         return not self.held and not any(isinstance(what, Settle) for what in under_way)
 
     def end_if_done(self) -> None:
-        if (self.limit.spent or (self.drain and self.planner.sated)) and self.holds_nothing():
+        if (self.limit.is_reached or (self.drain and self.planner.all_empty)) and self.holds_nothing():
             self.planner.close()
             self.ended = True
 
@@ -194,22 +195,22 @@ class World:
         self.ask()
 
     def ask(self) -> None:
-        questions = self.planner.questions()
-        assert self.online or not questions, "asked without a connection"
-        assert not (questions and self.planner._closed), "asked after it was closed"
-        self.asked += questions
+        requests = self.planner.next_requests()
+        assert self.online or not requests, "asked without a connection"
+        assert not (requests and self.planner._closed), "asked after it was closed"
+        self.asked += requests
 
     # What must hold -------------------------------------------------------------------------------------
 
     def check(self, *, room: int) -> None:
         told = [*self.asked, *(what for kind, what, _ in [*self.replies, *self.answers] if kind != "awk")]
         under_way = [what.queue for what in told if not isinstance(what, Settle)]
-        assert len(under_way) == len(set(under_way)), "two questions for one queue"
+        assert len(under_way) == len(set(under_way)), "two requests for one queue"
         assert self.held <= room, "more than there is room for"
         assert self.limit.taken <= self.limit._limit, "more than the limit"
         if self.ended:
             assert self.holds_nothing(), "ended while something was held"
-            assert self.limit.spent or not any(isinstance(what, Fetch) for what in told), "ended while it asked"
+            assert self.limit.is_reached or not any(isinstance(what, Fetch) for what in told), "ended while it asked"
 
     def stuck_before_work(self) -> bool:
         return any(self.ready.values()) and not self.planner._closed
@@ -223,12 +224,12 @@ def explore(start: World, *, room: int) -> int:
     while line:
         world = line.pop()
         world.check(room=room)
-        if world.ended and world.drain and not world.limit.spent and not world.to_publish:
+        if world.ended and world.drain and not world.limit.is_reached and not world.to_publish:
             assert not any(world.ready.values()), f"it ended, and left some: {world}"
         inner = list(world.inner_steps())
         if not inner:
             assert not world.stuck_before_work(), f"messages wait and nobody asks: {world}"
-            assert world.ended or not (world.drain or world.limit.spent), f"it is done, and does not end: {world}"
+            assert world.ended or not (world.drain or world.limit.is_reached), f"it is done, and does not end: {world}"
         for following in [*inner, *world.outer_steps()]:
             if (key := following.key()) not in seen:
                 seen.add(key)
@@ -295,25 +296,25 @@ def test_what_was_not_tried_is_not_counted() -> None:
     limit = MessageLimit(2)
     planner = FetchPlanner(["a"], slots=4, limit=limit)
     planner.connected()
-    assert planner.questions() == [Fetch("a", 2)]
-    planner.answered(Fetch("a", 2), 2)
-    assert planner.questions() == []
+    assert planner.next_requests() == [Fetch("a", 2)]
+    planner.fetched(Fetch("a", 2), 2)
+    assert planner.next_requests() == []
 
-    planner.freed(1)
+    planner.released(1)
     limit.untried(1)
 
-    assert not limit.spent
-    assert planner.questions() == [Fetch("a", 1)]
+    assert not limit.is_reached
+    assert planner.next_requests() == [Fetch("a", 1)]
 
 
 def about_to_sleep(slots: int) -> tuple[FetchPlanner, Sleep]:
     """Return a pool that has found nothing, and what it says of that."""
     planner = FetchPlanner(["a"], slots=slots)
     planner.connected()
-    (fetch,) = planner.questions()
+    (fetch,) = planner.next_requests()
     assert isinstance(fetch, Fetch)
-    planner.answered(fetch, 0)
-    (sleep,) = planner.questions()
+    planner.fetched(fetch, 0)
+    (sleep,) = planner.next_requests()
     assert isinstance(sleep, Sleep)
     return planner, sleep
 
@@ -323,7 +324,7 @@ def test_a_worker_with_nothing_to_do_says_nothing_more() -> None:
 
     planner.slept(sleep)
 
-    assert planner.questions() == []
+    assert planner.next_requests() == []
 
 
 def test_an_answer_of_an_older_connection_does_not_put_it_to_sleep() -> None:
@@ -333,7 +334,7 @@ def test_an_answer_of_an_older_connection_does_not_put_it_to_sleep() -> None:
 
     planner.slept(sleep)
 
-    assert planner.questions() == [Fetch("a", 1)]
+    assert planner.next_requests() == [Fetch("a", 1)]
 
 
 def test_queues_take_turns() -> None:
@@ -342,11 +343,11 @@ def test_queues_take_turns() -> None:
     order = []
 
     for _ in range(4):
-        (fetch,) = planner.questions()
+        (fetch,) = planner.next_requests()
         assert isinstance(fetch, Fetch)
         order.append(fetch.queue)
-        planner.answered(fetch, 4)
-        planner.freed(4)
+        planner.fetched(fetch, 4)
+        planner.released(4)
 
     assert order == ["a", "b", "a", "b"]
 
@@ -354,26 +355,26 @@ def test_queues_take_turns() -> None:
 def test_what_is_ahead_is_asked_for_by_halves_and_not_one_by_one() -> None:
     planner = FetchPlanner(["a"], slots=2)
     planner.connected()
-    (fetch,) = planner.questions()
+    (fetch,) = planner.next_requests()
     assert isinstance(fetch, Fetch)
-    planner.answered(fetch, 2)
-    planner.reach(8)
+    planner.fetched(fetch, 2)
+    planner.set_prefetch(8)
     more = Fetch("a", 8)
-    assert planner.questions() == [more]
-    planner.answered(more, 8)
+    assert planner.next_requests() == [more]
+    planner.fetched(more, 8)
 
     counts = []
     for _ in range(5):
-        planner.freed(1)
-        counts.append(planner.questions())
+        planner.released(1)
+        counts.append(planner.next_requests())
 
     assert counts == [[], [], [], [], [Fetch("a", 5)]]
 
 
 def test_a_reach_beyond_one_fetch_still_asks() -> None:
     planner = FetchPlanner(["a"], slots=64)
-    planner.reach(4096)
+    planner.set_prefetch(4096)
 
     planner.connected()
 
-    assert planner.questions() == [Fetch("a", 1000)]
+    assert planner.next_requests() == [Fetch("a", 1000)]

@@ -20,40 +20,40 @@ def jobs(count: int, *, timeout: int = 60, max_run: float = 3600) -> list[Job]:
 def test_the_first_look_comes_before_the_shortest_lease_that_there_is_ends() -> None:
     leases = Leases()
 
-    leases.take(jobs(3), 100.0)
+    leases.add(jobs(3), 100.0)
 
-    assert leases.next_s is not None
-    assert 103.0 < leases.next_s < 104.0
-    assert leases.due(leases.next_s - 0.01) == []
+    assert leases.next_check_s is not None
+    assert 103.0 < leases.next_check_s < 104.0
+    assert leases.due(leases.next_check_s - 0.01) == []
 
 
 def test_an_extended_lease_is_looked_at_again_when_a_third_of_it_is_left() -> None:
     leases = Leases()
-    leases.take(jobs(2, timeout=60), 0.0)
+    leases.add(jobs(2, timeout=60), 0.0)
     (batch,) = leases.due(4.0)
 
     batch.extended(4.0)
-    leases.watch(batch, 4.0)
+    leases.schedule(batch, 4.0)
 
-    assert leases.next_s == pytest.approx(44.0)
+    assert leases.next_check_s == pytest.approx(44.0)
 
 
 def test_a_handler_that_may_not_run_for_so_long_is_looked_at_when_its_time_is_over() -> None:
     leases = Leases()
     held = jobs(2, max_run=2)
-    leases.take(held, 0.0)
+    leases.add(held, 0.0)
     held[0].started_s, held[1].started_s = 0.5, 1.5
 
     (batch,) = leases.due(2.0)
-    leases.watch(batch, 2.0)
+    leases.schedule(batch, 2.0)
 
     assert batch.overdue(2.5) == [held[0]]
-    assert leases.next_s == 2.5
+    assert leases.next_check_s == 2.5
 
 
 def test_what_has_not_started_cannot_have_run_for_too_long() -> None:
     leases = Leases()
-    leases.take(jobs(1, max_run=1), 0.0)
+    leases.add(jobs(1, max_run=1), 0.0)
 
     (batch,) = leases.due(1.0)
 
@@ -63,7 +63,7 @@ def test_what_has_not_started_cannot_have_run_for_too_long() -> None:
 def test_a_message_is_released_once() -> None:
     leases = Leases()
     held = jobs(2)
-    leases.take(held, 0.0)
+    leases.add(held, 0.0)
 
     assert leases.release(held[0])
     assert not leases.release(held[0])
@@ -74,9 +74,9 @@ def test_a_message_is_released_once() -> None:
 def test_a_batch_of_which_nothing_is_held_is_forgotten() -> None:
     leases = Leases()
     held = jobs(2)
-    leases.take(held, 0.0)
+    leases.add(held, 0.0)
     for job in held:
         leases.release(job)
 
     assert leases.due(10.0) == []
-    assert leases.next_s is None
+    assert leases.next_check_s is None

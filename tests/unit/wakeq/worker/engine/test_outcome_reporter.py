@@ -8,7 +8,7 @@ from tests.unit.wakeq.worker.world import in_driven_time
 from wakeq.client.core.requests import Settled
 from wakeq.client.message import Received, Then
 from wakeq.protocol.errors import BrokerUnreachable, QueueNotFound
-from wakeq.worker.engine.outcome_reporter import MESSAGES_MAX, UNDER_WAY_MAX, UNTOLD, OutcomeReporter
+from wakeq.worker.engine.outcome_reporter import MESSAGES_MAX, UNDER_WAY_MAX, UNREPORTABLE, OutcomeReporter
 from wakeq.worker.outcome import DONE, Failed
 
 
@@ -147,7 +147,7 @@ def test_what_cannot_be_said_costs_its_own_message_and_no_other() -> None:
 
         await asyncio.sleep(5)
 
-        assert client.said == [("odd", ["a"]), ("ack", ["b"]), (UNTOLD.error, ["a"])]
+        assert client.said == [("odd", ["a"]), ("ack", ["b"]), (UNREPORTABLE.error, ["a"])]
         assert reporter.idle
 
     in_driven_time(scenario)

@@ -16,7 +16,7 @@ from wakeq.client.message import Received
 from wakeq.worker import LogContext, Task, Worker
 from wakeq.worker.context import NoHandler
 from wakeq.worker.delivery import SettledByWorker
-from wakeq.worker.outcome import Dead, Done, Failed, Outcome, Returned
+from wakeq.worker.outcome import Dead, Done, Failed, Outcome, Released
 from wakeq.worker.pools.call import call, call_async
 
 
@@ -64,7 +64,7 @@ def test_a_handler_that_returns_is_done() -> None:
         (KeyboardInterrupt(), Failed),
         (asyncio.CancelledError(), Failed),
         (Retry(delay=3), Failed),
-        (Snooze(3), Returned),
+        (Snooze(3), Released),
         (Reject("never"), Dead),
     ],
 )
@@ -225,19 +225,19 @@ def logged(caplog: pytest.LogCaptureFixture, error: BaseException, **options: An
 def test_the_log_says_what_becomes_of_a_message(caplog: pytest.LogCaptureFixture) -> None:
     fixed = Retry(max=1, delay=4, jitter=0)
 
-    assert logged(caplog, Snooze(9, "night")) == ("INFO", "q: u1 is put off for 9 s (delivery 2): night")
-    assert logged(caplog, Reject("never")) == ("WARNING", "q: u1 is a dead letter now (delivery 2): never")
+    assert logged(caplog, Snooze(9, "night")) == ("INFO", "q: u1 was postponed for 9 s (delivery 2): night")
+    assert logged(caplog, Reject("never")) == ("WARNING", "q: u1 became a dead letter (delivery 2): never")
     assert logged(caplog, Retry("busy", delay=3, jitter=0)) == (
         "INFO",
-        "q: u1 failed, to be tried again in 3 s (delivery 2): busy",
+        "q: u1 failed, will be retried in 3 s (delivery 2): busy",
     )
     assert logged(caplog, Retry("busy"), retry=fixed) == (
         "WARNING",
-        "q: u1 is a dead letter now (delivery 2): still failing after 1 retry: busy",
+        "q: u1 became a dead letter (delivery 2): still failing after 1 retry: busy",
     )
     level, words = logged(caplog, ValueError("no"), retry=fixed)
     assert level == "ERROR"
-    assert words.startswith("q: u1 is a dead letter now (delivery 2): still failing after 1 retry: ValueError: no (")
+    assert words.startswith("q: u1 became a dead letter (delivery 2): still failing after 1 retry: ValueError: no (")
 
 
 def test_a_coroutine_that_was_cancelled_from_outside_is_not_reported_as_an_error(
@@ -287,7 +287,7 @@ call(fail, Received(queue="q", uid="u1", body=b"{}", lease="1", delivery=1))
 def test_a_program_that_sets_up_no_logging_sees_what_fails() -> None:
     ran = subprocess.run([sys.executable, "-c", SILENT_PROGRAM], capture_output=True, text=True, timeout=60, check=True)
 
-    assert "q: u1 failed, to be tried again in 1 s (delivery 1): ValueError: no" in ran.stderr
+    assert "q: u1 failed, will be retried in 1 s (delivery 1): ValueError: no" in ran.stderr
     assert "Traceback" in ran.stderr
 
 

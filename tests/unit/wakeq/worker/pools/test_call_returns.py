@@ -184,7 +184,7 @@ def test_handler_that_returns_a_generator_has_failed(handler: Callable[..., Any]
     outcome = in_worker(handler)
 
     assert isinstance(outcome, Failed)
-    reason = f"{name_of(handler)} returned a generator, of which nothing has run; do the work in the function itself"
+    reason = f"{name_of(handler)} returned a generator, and nothing of it has run; do the work in the function itself"
     assert reason in outcome.error
 
 

@@ -12,12 +12,12 @@ from wakeq.client.message import Received
 from wakeq.worker import Worker
 from wakeq.worker.engine.job import Job
 from wakeq.worker.outcome import DONE, Failed, Outcome
-from wakeq.worker.pools.coroutines import HUNG_S, CoroutinePool
+from wakeq.worker.pools.coroutines import BLOCKED_S, CoroutinePool
 
 PATIENCE_S = 10.0
 
 
-class Returned:
+class Released:
     """Stands where the engine's FinishedJobs is."""
 
     def __init__(self) -> None:
@@ -30,8 +30,8 @@ class Returned:
         return self.ended.get(timeout=PATIENCE_S)
 
 
-def pool_of(slots: int) -> tuple[CoroutinePool, Returned]:
-    returned: Any = Returned()
+def pool_of(slots: int) -> tuple[CoroutinePool, Released]:
+    returned: Any = Released()
     pool = CoroutinePool(slots, returned)
     pool.start()
     return pool, returned
@@ -141,7 +141,7 @@ def test_a_handler_that_goes_on_after_it_was_abandoned_takes_no_place() -> None:
     stubborn.abandon(pool, hanging)
 
     assert [returned.take() for _ in waiting] == [(job, DONE) for job in waiting]
-    assert not pool.worn_out
+    assert not pool.is_stuck
     stubborn.end(pool, [hanging])
     assert returned.take()[0] is hanging
     pool.stop()
@@ -155,20 +155,20 @@ def test_it_is_worn_out_when_too_many_handlers_go_on_after_they_were_abandoned(m
     pool.submit(jobs)
 
     stubborn.abandon(pool, jobs[0])
-    assert not pool.worn_out
+    assert not pool.is_stuck
     stubborn.abandon(pool, jobs[1])
-    assert pool.worn_out
+    assert pool.is_stuck
 
     assert pool.take_back() == [jobs[2]]
     stubborn.end(pool, jobs[:2])
     assert {returned.take()[0] for _ in range(2)} == set(jobs[:2])
-    assert not pool.worn_out
+    assert not pool.is_stuck
     pool.stop()
 
 
 def test_it_is_worn_out_when_a_handler_lets_nothing_come_to_its_turn_after_it_was_abandoned() -> None:
     now_s = [1000.0]
-    returned: Any = Returned()
+    returned: Any = Released()
     pool = CoroutinePool(1, returned, clock=lambda: now_s[0])
     pool.start()
     inside, go = threading.Event(), threading.Event()
@@ -184,21 +184,21 @@ def test_it_is_worn_out_when_a_handler_lets_nothing_come_to_its_turn_after_it_wa
     assert inside.wait(PATIENCE_S)
 
     pool.abandon(hanging)
-    assert not pool.worn_out
-    now_s[0] += HUNG_S
+    assert not pool.is_stuck
+    now_s[0] += BLOCKED_S
     pool.abandon(hanging)  # which says nothing new
-    assert pool.worn_out
+    assert pool.is_stuck
 
     go.set()
     assert [returned.take()[0] for _ in range(2)] == [hanging, waiting]
-    assert not pool.worn_out
+    assert not pool.is_stuck
     pool.stop()
 
 
 def test_it_is_worn_out_when_a_handler_lets_nothing_come_to_its_turn_because_it_was_abandoned() -> None:
     """As one that cleans up, and waits without an await while it does."""
     now_s = [1000.0]
-    returned: Any = Returned()
+    returned: Any = Released()
     pool = CoroutinePool(1, returned, clock=lambda: now_s[0])
     pool.start()
     inside, cleans_up, go = threading.Event(), threading.Event(), threading.Event()
@@ -217,18 +217,18 @@ def test_it_is_worn_out_when_a_handler_lets_nothing_come_to_its_turn_because_it_
 
     pool.abandon(hanging)
     assert cleans_up.wait(PATIENCE_S)
-    assert not pool.worn_out
-    now_s[0] += HUNG_S
-    assert pool.worn_out
+    assert not pool.is_stuck
+    now_s[0] += BLOCKED_S
+    assert pool.is_stuck
 
     go.set()
     assert returned.take()[0] is hanging
-    assert not pool.worn_out
+    assert not pool.is_stuck
     pool.stop()
 
 
 def test_a_pool_that_never_began_leaves_no_loop_open() -> None:
-    returned: Any = Returned()
+    returned: Any = Released()
     pool = CoroutinePool(1, returned)
 
     pool.stop()

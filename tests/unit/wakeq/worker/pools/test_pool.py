@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from wakeq.worker.outcome import DONE
-from wakeq.worker.pools.pool import Ended, FinishedJobs, crashed_outcome, drain_waiting
+from wakeq.worker.pools.pool import FinishedJob, FinishedJobs, drain_waiting, undetermined
 
 JOBS: list[Any] = ["a", "b", "c", "d"]  # what they are is nothing to the way back
 
@@ -54,7 +54,7 @@ def test_a_result_that_comes_while_others_are_handed_over_is_not_left_lying() ->
     collected: list[list[Any]] = []
     loop: Any = Woken()
 
-    def collect(ended: list[Ended]) -> None:
+    def collect(ended: list[FinishedJob]) -> None:
         collected.append([job for job, _, _ in ended])
         if len(collected) == 1:
             returns.put(JOBS[1], DONE, 0.0)
@@ -97,7 +97,7 @@ def test_jobs_that_are_taken_back_are_gone() -> None:
 
 
 def test_what_could_not_be_judged_is_told_without_the_log(capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = crashed_outcome(ZeroDivisionError("a bug"))
+    outcome = undetermined(ZeroDivisionError("a bug"))
 
     assert "ZeroDivisionError" in outcome.error
     assert outcome.delay_s == 5

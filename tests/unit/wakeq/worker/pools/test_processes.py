@@ -16,13 +16,13 @@ from wakeq.client.message import Received
 from wakeq.worker import BadHandler, Worker
 from wakeq.worker.engine.job import Job
 from wakeq.worker.outcome import DONE, Dead, Done, Failed, Outcome
-from wakeq.worker.outcome import Returned as GivenBack
+from wakeq.worker.outcome import Released as NotDone
 from wakeq.worker.pools.processes import ProcessPool, check_importable
 
 PATIENCE_S = 30.0
 
 
-class Returned:
+class Released:
     """Stands where the engine's FinishedJobs is."""
 
     def __init__(self) -> None:
@@ -36,10 +36,10 @@ class Returned:
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[tuple[ProcessPool, Returned]]:
+def pool() -> Iterator[tuple[ProcessPool, Released]]:
     """Return a pool with one process for all tests, which is replaced when it dies."""
     before = set(threading.enumerate())
-    returned: Any = Returned()
+    returned: Any = Released()
     pool = ProcessPool(1, returned)
     pool.start()
     mine = set(threading.enumerate()) - before
@@ -54,13 +54,13 @@ def job_of(task: Any, body: bytes = b"{}", **facts: Any) -> Job:
     return Job(task, Received(queue=task.queue, uid="u1", body=body, lease="1", delivery=1, **facts))
 
 
-def verdict_on(pool: tuple[ProcessPool, Returned], how: str, **facts: Any) -> Outcome:
+def verdict_on(pool: tuple[ProcessPool, Released], how: str, **facts: Any) -> Outcome:
     threads, returned = pool
     threads.submit([job_of(process_tasks.end, b'{"how":"%s"}' % how.encode(), **facts)])
     return returned.take()
 
 
-def test_handlers_run_in_one_process_that_is_not_ours(pool: tuple[ProcessPool, Returned]) -> None:
+def test_handlers_run_in_one_process_that_is_not_ours(pool: tuple[ProcessPool, Released]) -> None:
     threads, returned = pool
 
     threads.submit([job_of(process_tasks.send_pid), job_of(process_tasks.send_pid)])
@@ -72,7 +72,7 @@ def test_handlers_run_in_one_process_that_is_not_ours(pool: tuple[ProcessPool, R
 
 
 def test_a_process_is_set_up_once_before_its_first_handler() -> None:
-    returned: Any = Returned()
+    returned: Any = Released()
     pool = ProcessPool(1, returned, partial(process_tasks.set_up_by, "us"))
     pool.start()
 
@@ -93,7 +93,7 @@ def test_a_process_is_set_up_once_before_its_first_handler() -> None:
     ],
 )
 def test_each_bad_end_is_a_failure_of_its_message_alone(
-    pool: tuple[ProcessPool, Returned], how: str, error: str
+    pool: tuple[ProcessPool, Released], how: str, error: str
 ) -> None:
     first = verdict_on(pool, how)
     last = verdict_on(pool, how, failures=1)
@@ -106,26 +106,26 @@ def test_each_bad_end_is_a_failure_of_its_message_alone(
 
 
 def test_the_log_says_what_becomes_of_a_message_whose_process_died(
-    pool: tuple[ProcessPool, Returned], caplog: pytest.LogCaptureFixture
+    pool: tuple[ProcessPool, Released], caplog: pytest.LogCaptureFixture
 ) -> None:
     verdict_on(pool, "os._exit")
     verdict_on(pool, "os._exit", failures=1)
 
     ended = "its process ended with exit code 3"
     assert [record.message.partition("u1 ")[2] for record in caplog.records] == [
-        f"failed, to be tried again in 4 s (delivery 1): {ended}",
-        f"is a dead letter now (delivery 1): still failing after 1 retry: {ended}",
+        f"failed, will be retried in 4 s (delivery 1): {ended}",
+        f"became a dead letter (delivery 1): still failing after 1 retry: {ended}",
     ]
 
 
 @pytest.mark.parametrize("how", ["interrupt", "terminate"])
 def test_signals_that_are_meant_for_the_worker_do_not_end_a_handler(
-    pool: tuple[ProcessPool, Returned], how: str
+    pool: tuple[ProcessPool, Released], how: str
 ) -> None:
     assert verdict_on(pool, how) == DONE
 
 
-def test_a_handler_that_spins_can_be_ended(pool: tuple[ProcessPool, Returned]) -> None:
+def test_a_handler_that_spins_can_be_ended(pool: tuple[ProcessPool, Released]) -> None:
     threads, returned = pool
     job = job_of(process_tasks.end, b'{"how":"spin"}')
     threads.submit([job])
@@ -156,7 +156,7 @@ def test_what_was_typed_in_cannot_run_in_a_process(monkeypatch: pytest.MonkeyPat
     typed.__module__, typed.__qualname__ = "__main__", "typed"
     monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
 
-    with pytest.raises(BadHandler, match="typed in, or read from standard input"):
+    with pytest.raises(BadHandler, match="typed at a prompt, or read from standard input"):
         check_importable(Worker().task("q", mode="process")(typed))
 
 
@@ -166,7 +166,7 @@ def test_a_name_that_is_not_the_task_any_more_cannot_run_in_a_process() -> None:
 
 
 def test_a_process_that_cannot_be_made_fails_its_message_and_not_the_pool(
-    pool: tuple[ProcessPool, Returned], monkeypatch: pytest.MonkeyPatch
+    pool: tuple[ProcessPool, Released], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert isinstance(verdict_on(pool, "kill"), Failed)  # the next one needs a new process
 
@@ -177,7 +177,7 @@ def test_a_process_that_cannot_be_made_fails_its_message_and_not_the_pool(
         patch.setattr("wakeq.worker.pools.processes.Child", no_room)
         outcome = verdict_on(pool, "return")
 
-    assert isinstance(outcome, GivenBack)
+    assert isinstance(outcome, NotDone)
     assert "Resource temporarily unavailable" in outcome.reason
     assert verdict_on(pool, "return") == DONE
 
@@ -202,7 +202,7 @@ def test_a_process_that_was_made_for_an_abandoned_handler_is_killed(monkeypatch:
             return "it was killed"
 
     monkeypatch.setattr("wakeq.worker.pools.processes.Child", SlowChild)
-    returned: Any = Returned()
+    returned: Any = Released()
     pool = ProcessPool(1, returned)
     pool.start()
     job = job_of(process_tasks.send_pid)

@@ -17,7 +17,7 @@ from wakeq.worker.pools.threads import ThreadPool
 PATIENCE_S = 10.0
 
 
-class Returned:
+class Released:
     """Stands where the engine's FinishedJobs is."""
 
     def __init__(self) -> None:
@@ -30,8 +30,8 @@ class Returned:
         return [self.ended.get(timeout=PATIENCE_S)[0] for _ in range(count)]
 
 
-def pool_of(slots: int) -> tuple[ThreadPool, Returned]:
-    returned: Any = Returned()
+def pool_of(slots: int) -> tuple[ThreadPool, Released]:
+    returned: Any = Released()
     pool = ThreadPool(slots, returned)
     pool.start()
     return pool, returned
@@ -69,7 +69,7 @@ def test_single_jobs_are_never_left_lying_while_threads_sleep() -> None:
 
 
 def test_a_job_that_comes_while_a_thread_lies_down_is_not_left_lying() -> None:
-    returned: Any = Returned()
+    returned: Any = Released()
     pool = ThreadPool(1, returned)
     late = jobs_of(lambda: None, 1)
 
@@ -211,12 +211,12 @@ def test_it_is_worn_out_when_too_many_handlers_were_left_behind() -> None:
 
     jobs = jobs_of(stuck, ABANDONED_MAX + 1)
     for job in jobs:
-        assert not pool.worn_out
+        assert not pool.is_stuck
         pool.submit([job])
         assert inside.acquire(timeout=PATIENCE_S)
         pool.abandon(job)
 
-    assert pool.worn_out
+    assert pool.is_stuck
     go.set()
     returned.take(len(jobs))
     pool.stop()

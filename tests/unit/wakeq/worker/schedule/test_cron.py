@@ -90,19 +90,19 @@ def test_what_is_named_for_every_hour_goes_on_through_the_change_as_if_there_wer
     [
         ("", "not a schedule"),
         ("* * * *", "not a schedule"),
-        ("60 * * * *", "'60' is no minute of a schedule; it takes 0 to 59"),
-        ("* 5-3 * * *", "'5-3' is no hour"),
-        ("* * 0 * *", "'0' is no day of the month"),
-        ("* * * foo *", "'foo' is no month"),
-        ("* * * * 8", "'8' is no day of the week"),
-        ("*/0 * * * *", "'\\*/0' is no minute"),
-        ("1, * * * *", "'' is no minute"),
-        ("+5 * * * *", "'\\+5' is no minute"),
-        ("1_0 * * * *", "'1_0' is no minute"),
-        ("*/+5 * * * *", "no minute"),
-        ("\u0665 * * * *", "no minute"),
-        ("\u00b2 * * * *", "no minute"),
-        ("0 0 * * sun-7/8-9", "no day of the week"),
+        ("60 * * * *", "'60' is not a valid minute \\(0 to 59\\)"),
+        ("* 5-3 * * *", "'5-3' is not a valid hour"),
+        ("* * 0 * *", "'0' is not a valid day of the month"),
+        ("* * * foo *", "'foo' is not a valid month"),
+        ("* * * * 8", "'8' is not a valid day of the week"),
+        ("*/0 * * * *", "'\\*/0' is not a valid minute"),
+        ("1, * * * *", "'' is not a valid minute"),
+        ("+5 * * * *", "'\\+5' is not a valid minute"),
+        ("1_0 * * * *", "'1_0' is not a valid minute"),
+        ("*/+5 * * * *", "not a valid minute"),
+        ("\u0665 * * * *", "not a valid minute"),
+        ("\u00b2 * * * *", "not a valid minute"),
+        ("0 0 * * sun-7/8-9", "not a valid day of the week"),
         ("0 0 30 2 *", "never"),
     ],
 )
@@ -112,7 +112,7 @@ def test_what_is_wrong_is_named(text: str, reason: str) -> None:
 
 
 def test_what_is_neither_seconds_nor_text_is_refused() -> None:
-    with pytest.raises(TypeError, match="is not a schedule; give whole seconds"):
+    with pytest.raises(TypeError, match="is not a schedule; pass whole seconds"):
         read_moments(60.0)  # type: ignore[arg-type]
 
 
@@ -123,7 +123,7 @@ def test_where_no_zones_are_installed_that_is_said(monkeypatch: pytest.MonkeyPat
 
     try:
         with pytest.raises(
-            ValueError, match=r"'Europe/Berlin' .* has no time zones: install tzdata \(pip install tzdata"
+            ValueError, match=r"'Europe/Berlin' .* has no time zones; install tzdata \(pip install tzdata"
         ):
             read_cron("* * * * *", "Europe/Berlin")
         assert following("0 0 * * *", begin="2026-01-01T00:00", count=1)  # of UTC

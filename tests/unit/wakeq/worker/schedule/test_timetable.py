@@ -59,7 +59,7 @@ async def kept_for(span_s: float, outbox: Outbox, *workers: Worker) -> None:
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     keeping = [
-        asyncio.ensure_future(Timetable(worker.schedules, lambda: BEGAN_S + loop.time() - began_s).keep(outbox))
+        asyncio.ensure_future(Timetable(worker.schedules, lambda: BEGAN_S + loop.time() - began_s).publish_due(outbox))
         for worker in workers
     ]
     await asyncio.sleep(span_s)
@@ -136,7 +136,7 @@ def test_a_refused_run_is_told_once_and_tried_again_until_it_is_stored(caplog: p
 
         assert outbox.moments == ["10:31:00", "10:32:00"]
         (told,) = caplog.messages
-        assert "the run of 2026-11-18T10:31:00+00:00 is tried again, for it was refused: the queue is full" in told
+        assert "the run of 2026-11-18T10:31:00+00:00 was refused and is tried again: the queue is full" in told
 
     in_driven_time(scenario)
 
@@ -155,7 +155,7 @@ def test_a_run_is_given_up_when_its_id_may_be_forgotten(
         await keeping
 
         assert outbox.moments == []
-        assert "not known whether the run of 2026-11-18T10:31:00+00:00 was published" in caplog.messages[-1]
+        assert "giving up the run of 2026-11-18T10:31:00+00:00" in caplog.messages[-1]
 
     in_driven_time(scenario)
 
@@ -180,7 +180,7 @@ async def with_a_step_of(step_s: float, *, after_s: float, span_s: float, when: 
     loop = asyncio.get_running_loop()
     began_s, set_by_s = loop.time(), 0.0
     timetable = Timetable(worker_with(when=when).schedules, lambda: BEGAN_S + loop.time() - began_s + set_by_s)
-    keeping = asyncio.ensure_future(timetable.keep(outbox))
+    keeping = asyncio.ensure_future(timetable.publish_due(outbox))
     await asyncio.sleep(after_s)
     set_by_s = step_s
     await asyncio.sleep(span_s - after_s)
@@ -197,7 +197,7 @@ def test_what_is_later_than_ids_are_remembered_is_left_out_with_one_warning(
 
         assert outbox.moments[:2] == ["10:34:00", "10:35:00"]
         (told,) = caplog.messages
-        assert "the runs from 2026-11-18T10:31:00+00:00 until before 2026-11-18T10:34:00+00:00 are left out" in told
+        assert "the runs from 2026-11-18T10:31:00+00:00 until before 2026-11-18T10:34:00+00:00 are skipped" in told
 
     in_driven_time(scenario)
 
@@ -223,7 +223,7 @@ def test_a_call_that_the_task_cannot_take_is_refused_where_it_is_said() -> None:
 
     with pytest.raises(TypeError):
         worker.schedule(worker.tasks["reports"], 60, arguments={"colour": "red"})
-    with pytest.raises(TypeError, match="takes any message"):
+    with pytest.raises(TypeError, match="takes raw messages"):
         worker.schedule(raw, 60)
     assert len(worker.schedules) == 1
 
@@ -306,7 +306,7 @@ def test_options_that_could_never_be_published_are_refused_where_they_are_said(
     [
         (True, {}, "True is not a schedule"),
         (10**12, {}, "1 to 31536000"),
-        (60, {"zone": "Europe/Berlin"}, "goes by no clock"),
+        (60, {"zone": "Europe/Berlin"}, "has no meaning for a schedule in seconds"),
         ("@daily", {"zone": 5}, "5 is not a time zone"),
         (60, {"arguments": {"kind": {1, "a"}}}, "reports: .*use a list"),
     ],
@@ -360,17 +360,17 @@ def test_a_bug_in_the_timetable_ends_the_worker() -> None:
     worker = worker_on(Broken(), threading.Event())
     worker.schedule(worker.tasks["q"], 60)
 
-    service = worker._prepare()
-    service.start()
+    engine_thread = worker._prepare()
+    engine_thread.start()
 
     with pytest.raises(ZeroDivisionError):
-        service.ended.result(PATIENCE_S)
+        engine_thread.ended.result(PATIENCE_S)
 
 
 @pytest.mark.parametrize(("asked", "keeps"), [({}, True), ({"drain": True}, False), ({"limit": 7}, False)])
 def test_a_worker_that_stays_keeps_its_timetable(asked: dict[str, Any], keeps: bool) -> None:
     worker = worker_with()
 
-    service = worker._prepare(**asked)
+    engine_thread = worker._prepare(**asked)
 
-    assert (service._timetable is not None) == keeps
+    assert (engine_thread._timetable is not None) == keeps
