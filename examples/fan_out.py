@@ -1,10 +1,10 @@
-"""Fan-out: one order becomes a charge, a parcel for each item, and a mail, all of them or none.
+"""Fan-out: one order becomes a charge, a parcel for each item, and a mail, all or none.
 
     python -m examples.fan_out                  # the worker
     wakeq pub orders '{"number": 7, "items": ["tea", "cup"]}'
 
-What a handler adds with `current().then` is published in the same step as its acknowledgement.  A worker that dies in
-between has done nothing; one that succeeded has not forgotten the third parcel.
+Messages that a handler adds with `current().then` are published in the same step as its acknowledgement. A worker that
+dies before that step has published nothing; one that completes it has published everything.
 """
 
 from wakeq import Worker, current
@@ -18,7 +18,8 @@ async def accept(number: int, items: list[str]) -> None:
     now.then(charge, number=number)
     for item in items:
         now.then(pack, number=number, item=item)
-    now.then(thank.options(delay=1, priority=20), number=number)  # later, and behind everything urgent
+    # Delivered a second later, and after all messages that are more urgent.
+    now.then(thank.options(delay=1, priority=20), number=number)
 
 
 @worker.task("charges")

@@ -1,4 +1,4 @@
-"""One step of a chain: acknowledge a message and publish what follows from it, all of it or nothing.
+"""One step of a chain: acknowledge a message and publish its follow-up, both or neither.
 
 python examples/follow_up.py orders invoices     # takes one order, leaves one invoice
 """
@@ -13,7 +13,8 @@ def main(source: str, target: str) -> None:
         order = client.fetch(source, wait=10)
         if order is None:
             sys.exit(f"there is no message in {source}")
-        order.ack(then=[(target, {"invoice for": order.json()})])  # one entry of the log
+        # Both are one entry of the log.
+        order.ack(then=[(target, {"invoice for": order.json()})])
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""A periodic job: any number of instances run, and each of its moments has one run.
+"""A periodic job: any number of instances may run, and the job runs once at each of its moments.
 
     PERIOD_S=60 python -m examples.periodic     # every minute; start as many of these as you like
 
-A time of the day is `worker.schedule(report, "30 6 * * mon-fri", zone="Europe/Berlin")`.  A run that fails is tried
-again and does not hold up the next one.
+For a time of day, write `worker.schedule(report, "30 6 * * mon-fri", zone="Europe/Berlin")`. A run that fails is
+retried and does not delay the next one.
 """
 
 import os
@@ -18,7 +18,8 @@ worker = Worker()
 
 @worker.task("reports", retry=Retry(max=10, backoff="exponential"))
 def report() -> None:
-    moment = datetime.fromisoformat(current().headers["scheduled"])  # for which this run is, whenever it runs
+    # The moment for which this run is scheduled; a retry runs later.
+    moment = datetime.fromisoformat(current().headers["scheduled"])
     print(f"report {moment.timestamp():.0f}", flush=True)
 
 

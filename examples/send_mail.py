@@ -1,10 +1,10 @@
-"""A mail sender: tries again what may succeed later, and puts aside what never will.
+"""A mail sender: retries mails that may succeed later, and makes dead letters of those that never will.
 
     wakeq run examples.send_mail:worker         # with SMTP_SERVER=HOST:PORT; else localhost:25
     python -m examples.send_mail ada@example.org "Good morning" "The text of the mail."
 
-A mail server that is away, or says "not now" (4xx), is asked again, less and less often, for about a day.  One that
-says "never" (5xx) makes a dead letter: see it with `wakeq queue peek mails.dead`.
+If the mail server is away, or answers "not now" (4xx), the mail is retried at growing intervals for about a day. If it
+answers "never" (5xx), the message becomes a dead letter: see `wakeq queue peek mails.dead`.
 """
 
 import os
@@ -24,7 +24,8 @@ worker = Worker(concurrency=4)
 def send_mail(to: str, subject: str, text: str) -> None:
     mail = EmailMessage()
     mail["From"], mail["To"], mail["Subject"] = SENDER, to, subject
-    mail["Message-ID"] = f"<{current().uid}@example.org>"  # the same at each try, so that a second copy is known as one
+    # The same for each try, so that mail programs recognize a second copy.
+    mail["Message-ID"] = f"<{current().uid}@example.org>"
     mail.set_content(text)
     host, _, port = os.environ.get("SMTP_SERVER", "localhost:25").rpartition(":")
     try:

@@ -1,8 +1,8 @@
-"""A worker without a library: JSON lines over TCP, as any language with a socket can speak them.
+"""A worker without a library: JSON lines over TCP, which any language with sockets can send.
 
     python examples/sleeper.py 127.0.0.1:2601 emails
 
-SUB, FET; work and ACK what comes; on `nomsg` ISLP and wait; on `awk` FET again.
+Send SUB and FET. On `msg`, do the work and send ACK and FET. On `nomsg`, send ISLP and wait. On `awk`, send FET.
 """
 
 import json
@@ -28,7 +28,8 @@ def main(address: str, queue: str) -> None:
                     send("ACK", uid=reply["uid"], lease=reply["lease"])
                     send("FET")
                 case "nomsg":
-                    send("ISLP", wake="ready")  # not for every message, only when there is one for this worker
+                    # With "ready" the broker wakes this worker only when there is a message for it.
+                    send("ISLP", wake="ready")
                 case "awk":
                     send("FET")
 

@@ -1,10 +1,11 @@
-"""An image thumbnailer without a line of wakeq: `wakeq work` gives it an image, and its exit status is the answer.
+"""An image thumbnailer without any wakeq code: `wakeq work` passes it an image, and its exit status is the outcome.
 
     wakeq work images --concurrency 2 -- python examples/thumbnail.py thumbnails
     wakeq pub images - < photo.ppm
 
-Takes a binary PPM on standard input, leaves DIRECTORY/UID.ppm of at most 64 pixels a side.  What is no image ends with
-65 and becomes a dead letter.  The file appears whole or not at all, for a message may be handled twice.
+It reads a binary PPM from standard input and writes DIRECTORY/UID.ppm with at most 64 pixels on each side. If the input
+is not an image, it exits with 65, and the message becomes a dead letter. The file appears whole or not at all, because
+a message may be handled twice.
 """
 
 import os
@@ -17,13 +18,15 @@ HEAD = re.compile(rb"P6\s+(?:#[^\n]*\n\s*)*(\d+)\s+(\d+)\s+255\s")
 
 
 def thumbnail(image: bytes) -> bytes:
-    """The image made smaller: each pixel is the mean of a square of them.  ValueError if it is no image."""
+    """Return a smaller image; each pixel is the mean of a square of pixels. Raise ValueError for other input."""
     head = HEAD.match(image)
     if head is None:
-        raise ValueError("this is no binary PPM with 8 bits a channel")
+        raise ValueError("this is not a binary PPM with 8 bits per channel")
     width, height, pixels = int(head[1]), int(head[2]), image[head.end() :]
     if len(pixels) != width * height * 3 or not pixels:
-        raise ValueError(f"an image of {width} x {height} has {width * height * 3} bytes, and this one {len(pixels)}")
+        raise ValueError(
+            f"an image of {width} x {height} must have {width * height * 3} bytes, and this one has {len(pixels)}"
+        )
     step = -(-max(width, height) // SIDE_MAX)
     across, down = max(1, width // step), max(1, height // step)
     small = bytearray()
@@ -40,7 +43,8 @@ def main(directory: Path) -> None:
     try:
         small = thumbnail(sys.stdin.buffer.read())
     except ValueError as error:
-        print(error, file=sys.stderr)  # the reason that is kept with the dead letter
+        # The dead letter keeps this text as its reason.
+        print(error, file=sys.stderr)
         sys.exit(os.EX_DATAERR)
     directory.mkdir(parents=True, exist_ok=True)
     unfinished = directory / f".{os.environ['WAKEQ_UID']}-{os.getpid()}"

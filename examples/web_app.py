@@ -1,9 +1,9 @@
-"""A web application that publishes: the answer goes out when the work is safe with the broker, not when it is done.
+"""A web application that publishes: it answers when the message is stored by the broker, not when the work is done.
 
     python examples/web_app.py 8000
     curl -d '{"to": "ada@example.org"}' localhost:8000/emails
 
-One AsyncClient serves all requests; those that come together are published together.
+One AsyncClient serves all requests; messages of simultaneous requests are published together.
 """
 
 import json
@@ -15,26 +15,29 @@ from aiohttp import web
 from wakeq import AsyncClient, WakeqError, errors
 
 BROKER = web.AppKey("broker", AsyncClient)
-PATIENCE_S = 2.0  # with a broker that is away: whoever waits for a page waits no longer
+# If the broker is away, a visitor waits for the answer no longer than this.
+RECONNECT_FOR_S = 2.0
 
 
 async def connected(app: web.Application) -> AsyncIterator[None]:
-    """The connection lives as long as the application; when it breaks it is made again by itself."""
-    async with AsyncClient(reconnect_for_s=PATIENCE_S) as app[BROKER]:
+    """Keep a connection as long as the application runs; the client reconnects by itself."""
+    async with AsyncClient(reconnect_for_s=RECONNECT_FOR_S) as app[BROKER]:
         yield
 
 
 async def post_email(request: web.Request) -> web.Response:
-    """202 with the uid; 400 for what is no address, or no key; 503 if nobody can say whether it was published."""
+    """Answer 202 with the uid, 400 for a bad address or key, 503 if it is unknown whether the message was published."""
     try:
         to = (await request.json())["to"]
     except (ValueError, KeyError, TypeError):
         raise web.HTTPBadRequest(text='send {"to": ADDRESS}\n') from None
     try:
         uid = await request.app[BROKER].publish("emails", {"to": to}, id=request.headers.get("Idempotency-Key"))
-    except (errors.BadField, errors.TooLarge) as error:  # a key is up to 120 characters long
+    # A key has at most 120 characters.
+    except (errors.BadField, errors.TooLarge) as error:
         raise web.HTTPBadRequest(text=f"{error}\n") from error
-    except WakeqError as error:  # perhaps it was: with the same key they can try again
+    # The message may have been published. With the same key the visitor can try again.
+    except WakeqError as error:
         raise web.HTTPServiceUnavailable(text=f"{error}\n") from error
     return web.Response(status=202, text=json.dumps({"uid": uid}), content_type="application/json")
 

@@ -1,6 +1,6 @@
-"""A worker: a function that is called for each message, and may be called from anywhere by a message.
+"""A worker: a function that is called for each message.
 
-python examples/worker.py                   # beside `make serve`; Ctrl-C ends it, and running calls end first
+python examples/worker.py                   # beside `make serve`; Ctrl-C stops it after running calls have ended
 wakeq pub emails '{"to": "ada@example.org"}'
 """
 
@@ -11,9 +11,10 @@ worker = Worker(concurrency=4)
 
 @worker.task("emails", retry=Retry(max=5, backoff="exponential"))
 def send(to: str) -> None:
-    """Do what the message asks for; what raises here is tried again, five times, and is then a dead letter."""
+    """Handle a message. After an exception it is retried, up to five times, and then becomes a dead letter."""
     print(f"sent {to}", flush=True)
 
 
-if __name__ == "__main__":  # another program imports this file to call `send.publish(to=...)`
+# Another program may import this file to call `send.publish(to=...)`.
+if __name__ == "__main__":
     worker.run()

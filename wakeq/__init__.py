@@ -1,7 +1,7 @@
-"""wakeq: a durable task broker.  `import wakeq` is the client's side only and loads no server code.
+"""wakeq: a durable task broker. `import wakeq` is the client side only and loads no server code.
 
-The names below are loaded when they are first used, so that a program that only wants the version, or only an
-error to catch, pays for nothing else.
+The names below are imported on their first use, so that a program that needs only the version, or an error to catch,
+pays for nothing else.
 """
 
 from importlib import import_module
@@ -84,10 +84,11 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a checker that saw it would take any name for one that is there
+# A type checker that saw this function would accept any name.
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """Load a name from where it lives, once."""
+        """Import a name on its first use."""
         if name not in HOMES:
             raise AttributeError(f"module 'wakeq' has no attribute {name!r}")
         if name == "errors":

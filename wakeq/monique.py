@@ -1,4 +1,4 @@
-"""wakeq.monique: MoniQue's messages over WebSocket, for programs: clients, and messages as they make and read them.
+"""wakeq.monique: MoniQue over WebSocket, for programs: the clients, and messages as programs make and read them.
 
 from wakeq.monique import MoniqueClient
 """

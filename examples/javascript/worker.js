@@ -1,9 +1,9 @@
-// A worker in JavaScript: JSON frames over WebSocket, as docs/protocols/worker.md tells.
+// A worker in JavaScript: JSON frames over WebSocket, as described in docs/protocols/worker.md.
 //
 //     npm ci && node worker.js ws://127.0.0.1:8080/connect emails
 //
-// SUB, FET; work and ACK what comes; on `nomsg` ISLP and wait; on `awk` FET again. A handler that throws gives the
-// message back. A connection that breaks is made again.
+// Send SUB and FET. On `msg`, do the work and send ACK and FET. On `nomsg`, send ISLP and wait. On `awk`, send FET. If the
+// handler throws, the message is returned with NACK. If the connection breaks, a new one is opened.
 
 import WebSocket from "ws";
 
@@ -29,11 +29,13 @@ function work() {
       }
       send("FET");
     },
-    nomsg: () => send("ISLP", { wake: "ready" }), // not for every message, only when there is one for this worker
+    // With "ready" the broker wakes this worker only when there is a message for it.
+    nomsg: () => send("ISLP", { wake: "ready" }),
     awk: () => send("FET"),
     nok: ({ err, detail }) => {
       console.error(`refused: ${err} ${detail ?? ""}`);
-      socket.close(); // and begin again
+      // "close" connects again.
+      socket.close();
     },
   };
 

@@ -1,6 +1,6 @@
 """A calculator: a MoniQue component over WebSocket.
 
-python examples/monique/calculator.py       # beside `make serve`; another server: ws://HOST:PORT/ behind it
+python examples/monique/calculator.py       # beside `make serve`; append ws://HOST:PORT/ for another server
 wakeq monique push example_calculator config JSON examples/monique/calculator.json --wait 5
 """
 
@@ -17,7 +17,8 @@ ACTIONS = {
     "*": lambda first, second: first * second,
     "/": lambda first, second: first / second,
 }
-MISTAKES = (KeyError, TypeError, ZeroDivisionError, WakeqError)  # in a task; the last one: it is not even JSON
+# Errors in a task; a WakeqError means that it is not even JSON.
+MISTAKES = (KeyError, TypeError, ZeroDivisionError, WakeqError)
 
 
 def calculate(task: dict[str, Any]) -> float:

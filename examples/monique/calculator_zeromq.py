@@ -1,13 +1,13 @@
-"""The calculator as a component over ZeroMQ, as those of the original are.
+"""The calculator as a component over ZeroMQ, as in the original MoniQue.
 
     pip install 'wakeq[monique]'
     wakeq serve -f examples/monique/config.json
     python -m examples.monique.calculator_zeromq examples/monique/config.json
     cd examples/monique && wakeq monique push example_calculator config JSON calculator.json --wait 5
 
-With a port of its own in config.json it gets its tasks from the controller there, one of its kind each.  Add
-`--set monique.routes=example_calculator=calculations` to the broker, and a task waits on a queue until it is answered,
-whoever dies meanwhile.
+With a port of its own in config.json it gets its tasks from the controller at that port, and each task goes to one
+component. With `--set monique.routes=example_calculator=calculations` at the broker, a task waits on a queue until it
+is answered, even if a component dies meanwhile.
 """
 
 import json
@@ -39,7 +39,7 @@ def main(config_path: str) -> None:
 
 
 def tasks_of(context: "zmq.Context[Any]", addresses: dict[str, Any], port: int | None) -> "zmq.Socket[bytes]":
-    """Where tasks come from: the controller, if there is one, else everybody's."""
+    """Return the socket for tasks: of the controller, if there is one, else of the scheduler."""
     if port is not None:
         tasks = context.socket(zmq.PULL)
         tasks.connect(f"tcp://{addresses['controller']['host']}:{port}")

@@ -1,4 +1,4 @@
-"""A radio: one plays, any number listen, and who comes late has missed what was played.  Over WebSocket.
+"""A radio over WebSocket: one plays, any number listen, and late listeners miss earlier songs.
 
 python examples/monique/radio.py listen         # beside `make serve`, as often as you like
 python examples/monique/radio.py play "one" "two" "three"
@@ -27,11 +27,11 @@ async def listen(address: str) -> None:
             print(f"heard {post.value()['song']}", flush=True)
 
 
-def main(what: str, *rest: str) -> None:
+def main(action: str, *rest: str) -> None:
     address, songs = "127.0.0.1:8080", list(rest)
     if songs and songs[0].startswith("--server="):
         address = songs.pop(0).removeprefix("--server=")
-    asyncio.run(play(address, songs) if what == "play" else listen(address))
+    asyncio.run(play(address, songs) if action == "play" else listen(address))
 
 
 if __name__ == "__main__":

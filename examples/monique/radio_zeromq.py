@@ -1,4 +1,4 @@
-"""The radio over ZeroMQ: what is played here is heard over WebSocket too, and the other way round.
+"""The radio over ZeroMQ: songs that are played here are also heard over WebSocket, and the other way round.
 
 pip install 'wakeq[monique]'
 wakeq serve -f examples/monique/config.json
@@ -16,7 +16,8 @@ import zmq
 from wakeq.monique import make, read_post
 
 SPEC = "example_radio"
-CONNECT_S = 1.0  # ZeroMQ connects when it likes; a radio may well wait for it
+# ZeroMQ connects in the background and does not say when.
+CONNECT_S = 1.0
 
 
 def play(socket: "zmq.Socket[bytes]", host: str, port: int, songs: list[str]) -> None:
@@ -35,10 +36,10 @@ def listen(socket: "zmq.Socket[bytes]", host: str, port: int) -> None:
         print(f"heard {read_post(socket.recv_multipart()).value()['song']}", flush=True)
 
 
-def main(what: str, config_path: str, *songs: str) -> None:
+def main(action: str, config_path: str, *songs: str) -> None:
     addresses = json.loads(Path(config_path).read_text())["deploy"]["monique"]
     with zmq.Context() as context:
-        if what == "play":
+        if action == "play":
             at = addresses["scheduler-in"]
             with context.socket(zmq.PUSH) as socket:
                 play(socket, at["host"], at["comport"], list(songs))

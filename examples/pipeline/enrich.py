@@ -1,8 +1,8 @@
-"""A stream that makes of each order what it costs, and puts it on another queue, once.
+"""A Spark stream that computes the cost of each order and publishes it to another queue, each once.
 
     python examples/pipeline/enrich.py [CHECKPOINT]        orders as {"id": 7, "item": "tea", "count": 2}
 
-Kill it whenever you like: started again with the same checkpoint it goes on where it was, and nothing is billed twice.
+It may be killed at any time: started again with the same checkpoint, it continues, and no order is billed twice.
 """
 
 import sys
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 PRICES = [("tea", 3.5), ("cake", 4.25)]
 
 
-def start(spark: "SparkSession", broker: str, checkpoint: str, *, only_what_is_there: bool = False) -> "StreamingQuery":
-    """Begin the query; it runs until it is stopped, or until it has worked off what is there now."""
+def start(spark: "SparkSession", broker: str, checkpoint: str, *, stop_when_empty: bool = False) -> "StreamingQuery":
+    """Start the query. It runs until it is stopped, or with `stop_when_empty` until all present orders are done."""
     prices = spark.createDataFrame(PRICES, "item string, price double")
     orders = (
         spark.readStream.format("wakeq")
@@ -32,7 +32,7 @@ def start(spark: "SparkSession", broker: str, checkpoint: str, *, only_what_is_t
     )
     bills = orders.join(prices, "item").selectExpr("to_json(struct(id, item, count * price as cost)) as body")
     writer = bills.writeStream.format("wakeq").option("broker", broker).option("queue", "bills")
-    trigger = {"availableNow": True} if only_what_is_there else {"processingTime": "1 second"}
+    trigger = {"availableNow": True} if stop_when_empty else {"processingTime": "1 second"}
     return writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
 
 

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Each night: add the day to the lake, and make a report of it.  From cron, as the user that runs the broker:
+# Each night, add the day to the lake and make a report of it. Run by cron, as the user that runs the broker:
 #
 #     15 0 * * * /opt/shop/nightly.sh /var/lib/wakeq /srv/lake /srv/reports
 #
-# It may be killed or run twice: the lake has each event once, and a report is made anew.
+# It may be killed or run twice: the lake stores each event once, and the report is replaced.
 set -eu
 
 data=$1

@@ -158,7 +158,7 @@ def test_images_become_thumbnails_and_what_is_no_image_a_dead_letter(
 
     (thumbnail,) = tmp_path.glob("*.ppm")
     assert thumbnail.read_bytes() == picture(64, 32).replace(b"P6 64 32 255", b"P6\n64 32\n255")
-    assert "this is no binary PPM" in json.dumps(dead)
+    assert "this is not a binary PPM" in json.dumps(dead)
 
 
 def test_a_periodic_job_runs_once_in_each_slot_however_many_instances_there_are(broker: BrokerProcess) -> None:

@@ -232,7 +232,7 @@ def test_what_a_query_enriches_comes_once_whatever_run_is_cut_short(world: World
 def test_the_example_makes_a_bill_of_each_order(world: World) -> None:
     world.client.publish_many("orders", [{"id": i, "item": item, "count": i} for i, item in ((1, "tea"), (2, "cake"))])
 
-    start(world.spark, world.address, str(world.tmp_path / "c"), only_what_is_there=True).awaitTermination()
+    start(world.spark, world.address, str(world.tmp_path / "c"), stop_when_empty=True).awaitTermination()
 
     bills = sorted((message.json() for message in world.client.fetch_many("bills", 9)), key=lambda bill: bill["id"])
     assert bills == [{"id": 1, "item": "tea", "cost": 3.5}, {"id": 2, "item": "cake", "cost": 8.5}]

@@ -1,7 +1,7 @@
-"""The client's side: what is said (core/requests.py), the conversation without a socket (core/session.py), who waits
-for it (caller.py for threads, aio_caller.py for a loop), and what people touch (blocking.py, aio.py, message.py).
+"""The client: requests (core/requests.py), the conversation without a socket (core/session.py), the waiting for answers
+(caller.py for threads, aio_caller.py for a loop), and what programs use (blocking.py, aio.py, message.py).
 
-AsyncClient is not loaded here: a program that needs no event loop does not pay for one.
+AsyncClient is not imported here: a program without an event loop does not pay for one.
 """
 
 from wakeq.client.blocking import DEFAULT_ADDRESS, Client

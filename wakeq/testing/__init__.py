@@ -1,6 +1,6 @@
 """wakeq.testing: the real broker inside a test, in memory and in milliseconds, with a clock that the test drives.
 
-The names are loaded when they are first used: the pytest plugin beside this file is imported by every run of pytest.
+The names are imported on their first use, because every run of pytest imports the plugin beside this file.
 """
 
 from importlib import import_module
@@ -19,10 +19,11 @@ HOMES = {
 __all__ = ["Broker", "broker", "eager"]
 
 
-if not TYPE_CHECKING:  # a checker that saw it would take any name for one that is there
+# A type checker that saw this function would accept any name.
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """Load a name from where it lives, once."""
+        """Import a name on its first use."""
         if name not in HOMES:
             raise AttributeError(f"module 'wakeq.testing' has no attribute {name!r}")
         value = getattr(import_module(HOMES[name]), name)

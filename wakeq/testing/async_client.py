@@ -1,9 +1,9 @@
-"""MemoryAsyncClient: an AsyncClient of a broker in memory, for code under test that awaits.
+"""MemoryAsyncClient: an AsyncClient for a broker in memory, for code under test that awaits.
 
     await client.fetch(...)  -->  Request  -->  Caller  -->  MemoryConnection  -->  Machine
 
-Every answer is there as soon as it is awaited, and a fetch that waits lets driven time pass, as with the blocking
-client: it is the same Caller.  It never waits for the loop but to let others have their turn.
+Every answer is there as soon as it is awaited. A fetch that waits lets the driven time pass, as with the blocking
+client, because it uses the same Caller. It awaits the loop only to let other tasks run.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class ImmediateCaller(AsyncCaller):
-    """An AsyncCaller with nothing to wait for: all of its methods are those of a Caller."""
+    """An AsyncCaller whose answers take no time: it passes every call on to a Caller."""
 
     def __init__(self, caller: Caller) -> None:
         self._blocking = caller
@@ -35,21 +35,22 @@ class ImmediateCaller(AsyncCaller):
         return self._blocking.broker_version
 
     async def connect(self) -> None:
-        """There is a connection since it was made."""
+        """Do nothing: the Caller has connected already."""
 
     async def call(self, request: Request[T]) -> T:
-        await asyncio.sleep(0)  # as a real call does: a task that only calls must not keep the others waiting
+        # A real call lets other tasks run, too; a task that only makes calls must not block them.
+        await asyncio.sleep(0)
         return self._blocking.call(request)
 
     async def drain(self) -> None:
-        """Everything that was asked is answered."""
+        """Do nothing: every call is answered already."""
 
     async def close(self) -> None:
         self._blocking.close()
 
 
 class MemoryAsyncClient(AsyncClient):
-    """See the head of this file."""
+    """An AsyncClient for a broker in memory."""
 
     def __init__(self, machine: Machine) -> None:
         timeouts = Timeouts(CONNECT_TIMEOUT_S, ANSWER_TIMEOUT_S, RECONNECT_FOR_S)

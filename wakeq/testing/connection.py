@@ -1,10 +1,10 @@
-"""Connection: both ends of a connection that has no socket: what the broker writes to, and what a client reads from.
+"""MemoryConnection and MemoryDoor: the client's and the broker's end of a connection without a socket.
 
     Client --> MemoryConnection --> codec --> Subscriber --> MemoryDoor --> codec --> MemoryConnection --> Client
 
-The bytes are those of the worker protocol, coded and decoded as over TCP.  Whoever waits for an answer runs the broker:
-first everything that can happen now, then time, one due thing after the other, until the answer is there.  It must
-never wait for real.
+The bytes are those of the worker protocol, encoded and decoded as over TCP. A client that waits for an answer runs the
+broker: first everything that can happen now, then the driven time, one timer after the other, until the answer is
+there. Nothing here ever waits for real.
 """
 
 from collections.abc import Sequence
@@ -14,23 +14,27 @@ from wakeq.protocol.errors import Disconnected
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.testing.machine import Machine
 
-ADDRESS = "memory"  # stands in messages where a client has HOST:PORT
-RECONNECT_FOR_S = 0  # a broker that was restarted is there at once, and one that is down is not waited for
+# Error texts show this where a client has HOST:PORT.
+ADDRESS = "memory"
+# A restarted broker is there at once, and a client does not wait for one that is down.
+RECONNECT_FOR_S = 0
 
 
 class MemoryDoor:
-    """The broker's end.  `unread` is what the client has not taken yet."""
+    """The broker's end."""
 
     kind = DOOR_WORKER_TCP
     peer = "this test"
     access = None
 
     def __init__(self) -> None:
+        # Bytes that the client has not received yet.
         self.unread = bytearray()
+        # Why the connection ended; empty while it is open.
         self.closed = ""
 
     def welcome(self) -> None:
-        """Nobody is asked who he is."""
+        """Do nothing: clients in memory need no token."""
 
     def send(self, replies: Sequence[wire.Reply], /) -> None:
         self.unread += wire.encode(replies)
@@ -39,21 +43,21 @@ class MemoryDoor:
         self.closed = self.closed or reason
 
     def hang_up(self) -> None:
-        self.close("the client had nothing more to say")
+        self.close("the client had nothing more to send")
 
     def pause(self) -> None:
-        """Nothing is held back here that reading later would bring later."""
+        """Do nothing: there is no socket whose reading could be paused."""
 
     def resume(self) -> None:
-        """See pause."""
+        """Do nothing, as in `pause`."""
 
     def keep(self, size_bytes: int, /) -> bool:
-        """Memory is as large as it is."""
+        """Accept any size: memory is not limited here."""
         return True
 
 
 class MemoryConnection:
-    """The client's end: what a Client holds instead of a socket."""
+    """The client's end, in place of a socket."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -63,13 +67,13 @@ class MemoryConnection:
             self._incarnation = machine.incarnation
 
     def send(self, data: bytes, *, timeout_s: float) -> None:
-        """Hand whole lines to the broker, which looks at them when somebody waits for an answer."""
+        """Pass whole lines on to the broker, which runs them when a client waits for an answer."""
         with self._machine.turn():
             self._check()
             self._subscriber.tell(Received(wire.decode(data), len(data)))
 
     def receive(self, *, timeout_s: float) -> bytes:
-        """Run the broker until it has answered, and driven time too if it must pass for that; empty if not in time."""
+        """Run the broker, and driven time if necessary, until it has answered; empty if it does not answer in time."""
         machine, door = self._machine, self._door
         with machine.turn():
             self._check()
@@ -78,19 +82,19 @@ class MemoryConnection:
             while not door.unread and machine.advance_to_next(until_s - machine.time.monotonic_s()):
                 self._check()
             if not door.unread:
-                assert machine.time.waiting, "the broker owes an answer and nothing will make it give one"
+                assert machine.time.waiting, "the broker owes an answer and has no timer that could bring one"
                 machine.advance(max(0.0, until_s - machine.time.monotonic_s()))
             data = bytes(door.unread)
             door.unread.clear()
             return data
 
     def fault(self) -> Disconnected | None:
-        """Why the connection is known to have ended; None if it is not."""
+        """Return why the connection is known to have ended; None if it is not."""
         lost = self._lost
         return Disconnected(f"the connection to the broker in memory broke: {lost}") if lost else None
 
     def close(self) -> None:
-        """Let the broker know that nobody is here any more."""
+        """Tell the broker that the client has closed the connection."""
         with self._machine.turn():
             if not self._lost:
                 self._door.close("closed by the client")

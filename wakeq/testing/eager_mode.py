@@ -1,9 +1,9 @@
-"""eager: tasks without a broker: inside the block, to publish is to call.
+"""eager: tasks without a broker: inside the block, a publish calls the handler.
 
     send.publish(to="ada") --> body --> arguments --> send(to="ada"), at once --> its follow-ups, at once
 
-Arguments go through the same bytes as on the wire, so what could not be published or would not fit the handler fails
-here too.  It must never catch what a handler raises: there is no second try, so the publisher hears it.
+Arguments are encoded and decoded as on the wire, so arguments that could not be published, or would not fit the
+handler, fail here, too. Exceptions of a handler must reach the publisher, because there is no retry.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from wakeq.worker.task import Task
 
 @contextmanager
 def eager(worker: Worker) -> Iterator[list[Received]]:
-    """Call the handler of a task whenever it is published, until the end of the block; no broker is needed.
+    """Call the handler of a task at each publish, until the end of the block; no broker is needed.
 
-    Gives the list of everything that was published, in this order.  What is for a queue without a task is only in
-    that list.  Delay, priority and expiry mean nothing here, and whatever a handler raises rises from `publish`.
+    The block receives the list of all published messages, in order. A message for a queue without a task is only added
+    to that list. Delay, priority and expiry have no effect, and an exception of a handler is raised by `publish`.
     """
     outbox = EagerOutbox(worker.tasks)
     with worker.publishing_to(outbox):
@@ -31,7 +31,7 @@ def eager(worker: Worker) -> Iterator[list[Received]]:
 
 
 class EagerOutbox:
-    """Stands where a task has its client."""
+    """The outbox of the tasks inside the block."""
 
     def __init__(self, tasks: Mapping[str, Task[..., Any]]) -> None:
         self.published: list[Received] = []
@@ -49,7 +49,7 @@ class EagerOutbox:
         headers: Mapping[str, str] | None = None,
         id: str | None = None,
     ) -> str:
-        """Call the handler of this queue, and return the uid that it saw."""
+        """Call the handler of this queue and return the uid of its message."""
         message = Received(
             queue=queue,
             uid=f"eager-{len(self.published) + 1}",
@@ -65,7 +65,7 @@ class EagerOutbox:
         return message.uid
 
     def publish_many(self, queue: str, bodies: Iterable[Body], **options: Any) -> list[str]:
-        """Call the handler with each, one after the other."""
+        """Call the handler for each body, one after the other."""
         return [self.publish(queue, body, **options) for body in bodies]
 
     def _run(self, task: Task[..., Any], message: Received) -> None:

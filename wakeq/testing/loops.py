@@ -1,4 +1,4 @@
-"""outside_of_loop: does something that needs an event loop of its own, also where one is running already."""
+"""outside_of_loop: runs a call that needs an event loop of its own, even if this thread runs a loop already."""
 
 import asyncio
 import threading
@@ -12,8 +12,12 @@ T = TypeVar("T")
 
 
 def outside_of_loop(call: Callable[[], T]) -> T:
-    """Call it in this thread if no loop runs here; else in another one, and wait for it: no loop runs within a loop."""
-    if not _in_loop():
+    """Make the call in this thread if it runs no loop; else in another thread, and wait for it."""
+    is_in_loop = False
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        is_in_loop = True
+    if not is_in_loop:
         return call()
     outcome: Future[T] = Future()
     context = copy_context()
@@ -26,10 +30,3 @@ def outside_of_loop(call: Callable[[], T]) -> T:
 
     threading.Thread(target=run, name="wakeq-testing").start()
     return outcome.result()
-
-
-def _in_loop() -> bool:
-    with suppress(RuntimeError):
-        asyncio.get_running_loop()
-        return True
-    return False

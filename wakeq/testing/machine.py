@@ -26,7 +26,7 @@ from wakeq.storage.memory_directory import MemoryDirectory
 from wakeq.storage.thread import Disk, InlineDisk
 from wakeq.testing.manual_time import ManualTime
 
-MESSAGES_MAX = 2_000_000  # in one reporter; more go in circles
+MESSAGES_MAX = 2_000_000  # in one settling; more go in circles
 CALLS_AT_ONE_MOMENT_MAX = 3_000  # callbacks without time passing; more is a loop that spins
 NEVER_BYTES = 1 << 62  # the size of a log behind which an image of the state would be written
 

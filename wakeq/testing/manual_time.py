@@ -1,9 +1,9 @@
 """ManualTime: a clock and a `call_later` that move only when a test says so.
 
-    advance(seconds) --> callbacks that fall due, in order, each followed by settle() --> the new time
+    advance(seconds) --> callbacks that are due, in order, each followed by settle() --> the new time
 
-It stands in for the wall clock (`now_ms`), the monotonic clock (`monotonic_s`) and the loop's timer at once.  `tick` is
-told each span that passes, so that another clock by hand can go along.  It never reads a real clock and never sleeps.
+It replaces the wall clock (`now_ms`), the monotonic clock (`monotonic_s`) and the loop's timer. `tick` is called with
+each span of time that passes, so that another manual clock can follow. No real clock is read, and nothing sleeps.
 """
 
 import heapq
@@ -11,11 +11,12 @@ import math
 from collections.abc import Callable
 
 US_PER_S = 1_000_000
-CLEAR_EVERY = 1_000  # callbacks that were asked for, between two looks for those that were cancelled
+# Cancelled callbacks are removed after so many calls of `call_later`.
+CLEAR_EVERY = 1_000
 
 
 class ManualHandle:
-    """What call_later returns."""
+    """The handle of a callback."""
 
     __slots__ = ("callback",)
 
@@ -23,12 +24,12 @@ class ManualHandle:
         self.callback: Callable[[], object] | None = callback
 
     def cancel(self) -> None:
-        """Do not call any more."""
+        """Cancel the callback."""
         self.callback = None
 
 
 class ManualTime:
-    """Time by hand.  `settle` lets the system under test come to rest, such as runtime.run_until_idle."""
+    """A manual clock. `settle` runs the system under test until it is idle, such as runtime.run_until_idle."""
 
     def __init__(
         self,
@@ -39,24 +40,27 @@ class ManualTime:
         tick: Callable[[float], object] = lambda seconds: None,
     ) -> None:
         self.settle = settle
-        self.calls = 0  # callbacks that were run
+        # How many callbacks were run.
+        self.calls = 0
         self._tick = tick
         self._start_ms = start_ms
         self._start_monotonic_s = start_monotonic_s
-        self._passed_us = 0  # whole microseconds, so that many small steps do not drift
+        # Whole microseconds, so that many small steps do not drift.
+        self._passed_us = 0
+        # Orders callbacks of the same moment.
         self._order = 0
         self._waiting: list[tuple[int, int, ManualHandle]] = []
 
     def now_ms(self) -> int:
-        """Return the wall clock in milliseconds."""
+        """Return the time of the wall clock in milliseconds."""
         return self._start_ms + self._passed_us // 1000
 
     def monotonic_s(self) -> float:
-        """Return the monotonic clock."""
+        """Return the time of the monotonic clock."""
         return self._start_monotonic_s + self._passed_us / US_PER_S
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> ManualHandle:
-        """Call back once that much time has been advanced; never early."""
+        """Call back when so much time has passed, never earlier."""
         handle = ManualHandle(callback)
         self._order += 1
         due_us = self._passed_us + max(0, math.ceil(round(delay_s * US_PER_S, 3)))
@@ -68,17 +72,17 @@ class ManualTime:
 
     @property
     def waiting(self) -> int:
-        """How many callbacks are still to come."""
+        """How many callbacks are waiting."""
         return sum(handle.callback is not None for _, _, handle in self._waiting)
 
     def forget(self) -> None:
-        """Call nobody back any more who asked until now."""
+        """Cancel all callbacks."""
         self._waiting.clear()
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; every callback sees the very moment at which it is due."""
+        """Let time pass. Every callback runs at exactly the moment at which it is due."""
         if seconds < 0:
-            raise ValueError(f"time was to be advanced by {seconds} s; it only goes forward")
+            raise ValueError(f"cannot advance the time by {seconds} s; it only goes forward")
         until_us = self._passed_us + round(seconds * US_PER_S)
         self.settle()
         while self._call_next(until_us):
@@ -87,7 +91,7 @@ class ManualTime:
         self.settle()
 
     def advance_to_next(self, seconds: float) -> bool:
-        """Let time pass up to the next callback and run it; False if there is none within so many seconds."""
+        """Let time pass up to the next callback and run it. Return False if there is none within so many seconds."""
         if not self._call_next(self._passed_us + round(seconds * US_PER_S)):
             return False
         self.settle()

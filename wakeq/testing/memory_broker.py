@@ -2,8 +2,8 @@
 
     b.publish(...), b.fetch(...)  -->  Client  -->  MemoryConnection  -->  Machine: the processes of a node
 
-It is a `wakeq.Client` whose broker lives in it, so every call has the client's own name and meaning; beside them stand
-the clock and the faults.  It must never answer for the broker: what is not the client's is the machine's.
+It is a `wakeq.Client` that contains its broker, so every call has the client's own name and meaning. Methods for the
+clock and for faults are added. It must never answer in place of the broker; the machine does that.
 """
 
 import time
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class MemoryClient(Client):
-    """A client of a broker in memory.  It does not wait for one that is down."""
+    """A client of a broker in memory. It does not wait for a broker that is down."""
 
     def __init__(self, machine: MemoryMachine) -> None:
         self._machine = machine
@@ -35,9 +35,10 @@ class MemoryClient(Client):
 
 
 class Broker(MemoryClient):
-    """A broker in memory, and a client of it.  Made by `broker()`; over at the end of its `with` block."""
+    """A broker in memory, and a client of it. Made by `broker()`; it ends with its `with` block."""
 
-    _waits = False  # it is the test's own, which may drive it from a coroutine
+    # Calls take no time, so a coroutine may make them.
+    _waits = False
 
     def __init__(self, machine: MemoryMachine) -> None:
         super().__init__(machine)
@@ -45,72 +46,74 @@ class Broker(MemoryClient):
         self._workers: list[Worker] = []
 
     def close(self) -> None:
-        """End the broker; nothing of it is left."""
+        """End the broker and drop all of its data."""
         self._adopted.close()
         super().close()
         self._machine.close()
 
     def client(self) -> Client:
-        """Return one more client of this broker, for code under test that takes one.
+        """Return another client of this broker, for code under test that takes one.
 
-        As with a real one, its calls are refused where an event loop runs.
+        As with a real client, its calls are refused in a thread that runs an event loop.
         """
         return outside_of_loop(lambda: MemoryClient(self._machine))
 
     def async_client(self) -> "AsyncClient":
         """Return an AsyncClient of this broker, for code under test that awaits."""
-        from wakeq.testing.async_client import MemoryAsyncClient  # a test that never awaits does not pay for it
+        # A test that never awaits does not need this import.
+        from wakeq.testing.async_client import MemoryAsyncClient
 
         return MemoryAsyncClient(self._machine)
 
     # Workers ----------------------------------------------------------------------------------------------------
 
     def adopt(self, worker: "Worker") -> None:
-        """Have the tasks of a worker publish to this broker until its end, and `work` run their handlers."""
+        """Make the tasks of a worker publish to this broker, and `work` run their handlers."""
         self._adopted.enter_context(worker.publishing_to(self))
         self._workers.append(worker)
 
     def work(self) -> int:
-        """Run the handlers of the adopted workers for everything that is due now, and what that brings along.
+        """Run the handlers of the adopted workers for all messages that are due now, and those that they publish.
 
-        They run one after the other in this thread, and end as in a worker: acknowledged, tried again, snoozed or
-        dead.  FinishedJobs how many deliveries there were; what is due later waits for `advance`.
+        They run one after the other in this thread. Messages end as in a worker: acknowledged, retried, snoozed or
+        dead. Return the number of deliveries; messages that are due later wait for `advance`.
         """
-        from wakeq.testing.work import work  # a test without workers does not pay for them
+        # A test without workers does not need this import.
+        from wakeq.testing.work import work
 
         return work(self, [task for worker in self._workers for task in worker.tasks.values()])
 
     # Time -------------------------------------------------------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
-        """Let time pass: delays end, leases run out, messages expire, each at its moment."""
+        """Let time pass: delays end, leases time out, messages expire, each at its moment."""
         self._machine.advance(seconds)
 
     def now(self) -> datetime:
-        """Return the moment by the broker's clock."""
+        """Return the time of the broker's clock."""
         return datetime.fromtimestamp(self._machine.now_ms() / 1000, UTC)
 
     # Faults -----------------------------------------------------------------------------------------------------
 
     def crash(self) -> None:
-        """Lose the process: every connection breaks, and what was not synced is gone.  Time goes on."""
+        """Crash the broker: every connection breaks, and data that was not synced is lost. Time goes on."""
         self._machine.crash()
 
     def restart(self) -> None:
-        """Come back from what was synced, after a crash; or crash and come back."""
+        """Start the broker again from its synced data, after a crash; if it is up, crash it first."""
         self._machine.crash()
         self._machine.start()
 
     def disk_full(self, full: bool = True) -> None:
-        """Refuse publishes as a broker does whose disk is full; acknowledgements still go through."""
+        """Refuse publishes, as a broker with a full disk does; acknowledgements are still accepted."""
         self._machine.disk_full(full)
 
 
 def broker(*workers: "Worker", tick: Callable[[float], object] = lambda seconds: None) -> Broker:
-    """Start a broker in memory, which adopts these workers.  Its clock begins now, and moves only when it is driven.
+    """Start a broker in memory that adopts these workers. Its clock starts at the present and is driven by the test.
 
-    `tick` hears each span, in seconds, by which the clock is moved: with freezegun's `tick`, or time-machine's
-    `shift`, the code under test sees the same time go by.
+    `tick` is called with each span of time, in seconds, by which the clock moves. With freezegun's `tick`, or
+    time-machine's `shift`, the code under test sees the same time.
     """
     machine = MemoryMachine(ManualTime(start_ms=round(time.time() * 1000), tick=tick))
     machine.start()

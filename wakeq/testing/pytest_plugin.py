@@ -1,6 +1,6 @@
-"""The pytest plugin: a fixture `wakeq_broker`, which is there in every project that has wakeq installed.
+"""The pytest plugin: a fixture `wakeq_broker` for every project that has wakeq installed.
 
-It is imported by every run of pytest, whether a test asks for a broker or not; so it must never load one by itself.
+Every run of pytest imports this file, even if no test uses a broker. So the import must never load the broker.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def wakeq_broker() -> Iterator["Broker"]:
-    """A wakeq broker in memory, new for each test, with a clock to drive: see `wakeq.testing.broker`."""
+    """A wakeq broker in memory, new for each test, with a clock that the test drives: see `wakeq.testing.broker`."""
     from wakeq.testing import broker
 
     with broker() as made:

@@ -1,10 +1,10 @@
-"""work: runs the handlers of tasks for everything that is due now, one after the other.
+"""work: runs the handlers of tasks for all messages that are due now, one after the other.
 
     client --messages--> call, call_async --> Outcome --> OutcomeReporter --> client
 
-A handler is called and its message settled by the worker's own code; what is missing is only its threads: plain
-handlers run in the thread that calls (another one if a loop runs there), coroutines on a loop of this call's own.  It
-must never settle anything by rules of its own, and never wait.
+The worker's own code calls the handlers and reports their outcomes; only its threads are missing. Plain handlers run in
+the calling thread (in another one if that runs a loop), coroutines on a loop that is made for this call. This file must
+have no rules of its own for outcomes, and must never wait.
 """
 
 import asyncio
@@ -23,11 +23,12 @@ from wakeq.worker.outcome import Outcome
 from wakeq.worker.pools.call import call, call_async
 from wakeq.worker.task import Task
 
-DELIVERIES_MAX = 10_000  # in one call; more is a task that never comes to rest
+# After so many deliveries in one call, a task is taken to publish messages for ever.
+DELIVERIES_MAX = 10_000
 
 
 class AsyncAdapter:
-    """A blocking client for OutcomeReporter, which awaits: here every answer is there at once."""
+    """A blocking client for OutcomeReporter, which awaits its calls; here they take no time."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -52,55 +53,59 @@ class AsyncAdapter:
 
 
 def work(client: Client, tasks: Sequence[Task[..., Any]]) -> int:
-    """Handle everything that is due now and what that brings along; return the number of deliveries."""
+    """Handle all messages that are due now, and those that their handlers publish; return the number of deliveries."""
     for task in tasks:
-        task.check()  # as a worker does before it begins
+        # A worker checks its tasks before it begins.
+        task.check()
     return outside_of_loop(lambda: _work(client, tasks))
 
 
 def _work(client: Client, tasks: Sequence[Task[..., Any]]) -> int:
     reporter = OutcomeReporter(AsyncAdapter(client))
-    reporter.give_up()  # a broker that is down is not asked again: nobody else could bring it back meanwhile
+    # Nothing could restart a broker that is down while this call runs, so no command is repeated.
+    reporter.give_up()
     deliveries = idle = 0
-    turns = cycle(tasks)  # of the queues, as in a worker
+    # The queues take turns, as in a worker.
+    turns = cycle(tasks)
     with asyncio.Runner() as runner:
         while idle < len(tasks):
             task = next(turns)
-            message = _next(client, task.queue)
+            message = _fetch(client, task.queue)
             if message is None:
                 idle += 1
                 continue
             idle, deliveries = 0, deliveries + 1
-            assert deliveries <= DELIVERIES_MAX, _restless(message)
+            assert deliveries <= DELIVERIES_MAX, _endless(message)
             if task.mode == "coroutine":
                 outcome = runner.run(call_async(task, message, _drawn))
             else:
                 outcome = call(task, message, _drawn)
-            runner.run(_settle(reporter, message, outcome))
+            runner.run(_report(reporter, message, outcome))
     return deliveries
 
 
 def _drawn() -> float:
-    """Draw for the jitter of a retry: always the same, so that a test can know when it is due."""
+    """Return the random number for the jitter of a retry: always 0, so that a test knows when the retry is due."""
     return 0.0
 
 
-def _next(client: Client, queue: str) -> Message | None:
-    with suppress(QueueNotFound):  # nobody has published to it yet
+def _fetch(client: Client, queue: str) -> Message | None:
+    # The queue does not exist before the first publish.
+    with suppress(QueueNotFound):
         return client.fetch(queue)
     return None
 
 
-async def _settle(reporter: OutcomeReporter, message: Message, outcome: Outcome) -> None:
+async def _report(reporter: OutcomeReporter, message: Message, outcome: Outcome) -> None:
     reporter.add(message, outcome)
     reporter.flush()
     while not reporter.idle:
         await asyncio.sleep(0)
 
 
-def _restless(message: Message) -> str:
+def _endless(message: Message) -> str:
     return (
-        f"{DELIVERIES_MAX} deliveries and there is still something due; the last one was delivery {message.delivery} "
-        f"of {message.uid} in {message.queue}: does a handler publish for itself, or fail and is tried again at once? "
+        f"after {DELIVERIES_MAX} deliveries a message is still due; the last one was delivery {message.delivery} of "
+        f"{message.uid} in {message.queue}. Does a handler publish to its own queue, or is a failure retried at once? "
         "Retry(delay=...) lets time pass in between"
     )

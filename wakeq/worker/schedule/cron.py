@@ -28,7 +28,8 @@ NAMES = {
     "day of the week": ("sun", "mon", "tue", "wed", "thu", "fri", "sat"),
 }
 SUNDAY_TOO = 7
-SPAN_S_MAX = 31_536_000  # 365 days
+# 365 days.
+SPAN_S_MAX = 31_536_000
 HOURS = 24
 # Clocks go back by at most this.
 SHIFT_MAX = timedelta(hours=3)
