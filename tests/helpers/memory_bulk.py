@@ -1,4 +1,4 @@
-"""A BulkClient of a broker in this process: the real broker, in memory, on a clock by hand."""
+"""A BulkClient for the real broker in memory, on a manual clock."""
 
 from wakeq.client.bulk import BulkClient
 from wakeq.client.connection import Connection
@@ -8,7 +8,7 @@ from wakeq.testing.manual_time import ManualTime
 
 
 class MemoryClient(BulkClient):
-    """A client of one machine; others of the same machine see the same queues."""
+    """A client of one machine; clients of the same machine see the same queues."""
 
     def __init__(self, machine: MemoryMachine | None = None) -> None:
         if machine is None:

@@ -1,8 +1,8 @@
-"""A client that answers from a script, in the place of the one that the verbs of the command line use.
+"""A client that answers from a script, in place of the client that the command line uses.
 
     main([verb ...]) --> FakeClient.calls; FakeClient.messages, .error and .answer --> what the verb prints
 
-Nothing of it meets a broker.
+It never talks to a broker.
 """
 
 import io
@@ -19,7 +19,7 @@ Calls = list[tuple[Any, ...]]
 
 
 class FakeClient:
-    """A client that answers from a script and keeps what it was asked."""
+    """A client that answers from a script and records its calls."""
 
     calls: Calls
     messages: list[Message]
@@ -27,7 +27,8 @@ class FakeClient:
 
     def __init__(self, address: str, **_timeouts: float) -> None:
         self.calls.append(("connect", address))
-        self.address = address.split(",")[-1]  # the only one of them that answers
+        # Only the last address answers.
+        self.address = address.split(",")[-1]
         self.broker_version = "7.7"
 
     def __enter__(self) -> "FakeClient":

@@ -1,4 +1,4 @@
-"""A client's session for the tests: what it says, and what it makes of replies, without a socket or a clock."""
+"""A client's session for tests: its commands and its reaction to replies, without a socket or a clock."""
 
 from math import inf
 
@@ -10,7 +10,7 @@ ANSWER_S = 30.0
 
 
 def sent(session: Session) -> list[wire.Command]:
-    """What the session sends now, as the broker reads it."""
+    """Return the commands that the session sends now, as the broker reads them."""
     commands = wire.decode(session.bytes_to_send())
     assert not [bad for bad in commands if isinstance(bad, wire.Bad)]
     return commands  # type: ignore[return-value]
@@ -20,12 +20,12 @@ def online(session_id: str = "s", *, silence_limit_s: float = inf) -> Session:
     session = Session(session_id, answer_timeout_s=ANSWER_S, silence_limit_s=silence_limit_s)
     session.connected(NOW_S)
     session.bytes_to_send()
-    assert heard(session, wire.HelloReply(version="1")) == [Greeted()]
+    assert events_for(session, wire.HelloReply(version="1")) == [Greeted()]
     return session
 
 
-def heard(session: Session, *replies: wire.Reply, now_s: float = NOW_S) -> list[Event]:
-    """What the session makes of these replies."""
+def events_for(session: Session, *replies: wire.Reply, now_s: float = NOW_S) -> list[Event]:
+    """Return the events for these replies."""
     return session.receive(wire.encode(replies), now_s)
 
 

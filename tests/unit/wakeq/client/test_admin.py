@@ -1,4 +1,4 @@
-"""Proves wakeq/client/admin: what it makes of an answer that is not the API's."""
+"""Tests of AdminClient with answers that are not the API's."""
 
 from collections.abc import Callable
 from http.client import HTTPConnection
@@ -16,7 +16,7 @@ PLAIN = "text/plain; charset=utf-8"
 
 
 def answered(status: int, content_type: str, body: bytes) -> Refused:
-    """What is raised for this answer to a call."""
+    """Return the error that this answer to a call raises."""
 
     class Answering(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -40,14 +40,14 @@ def answered(status: int, content_type: str, body: bytes) -> Refused:
     return caught.value
 
 
-def test_a_broker_that_is_full_is_busy_and_says_why() -> None:
+def test_broker_at_its_limit_raises_busy_with_the_reason() -> None:
     error = answered(503, PLAIN, FULL)
 
     assert type(error) is Busy
     assert str(error) == "there are 5 connections already; try again later"
 
 
-def test_an_answer_that_comes_before_all_is_asked_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_before_the_end_of_the_request_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     request = HTTPConnection.request
 
     def break_behind(connection: HTTPConnection, *arguments: Any) -> None:
@@ -59,7 +59,7 @@ def test_an_answer_that_comes_before_all_is_asked_is_read(monkeypatch: pytest.Mo
     assert type(answered(503, PLAIN, FULL)) is Busy
 
 
-def test_whoever_is_away_behind_a_proxy_is_busy() -> None:
+def test_service_unavailable_from_a_proxy_raises_busy() -> None:
     error = answered(503, "text/html", b"<html>upstream</html>")
 
     assert type(error) is Busy
@@ -77,7 +77,7 @@ def test_whoever_is_away_behind_a_proxy_is_busy() -> None:
     ],
     ids=["short", "long", "no text", "a page", "another API"],
 )
-def test_another_server_is_named_with_what_it_says_in_short(content_type: str, body: bytes, shown: str) -> None:
+def test_foreign_server_is_reported_with_its_short_text(content_type: str, body: bytes, shown: str) -> None:
     error = answered(404, content_type, body)
 
     assert type(error) is Refused

@@ -1,4 +1,4 @@
-"""Proves the waiting of AsyncClient (aio.py, aio_caller.py) against peers that follow a script."""
+"""Tests of AsyncClient (aio.py, aio_caller.py): calls and cancellations, against scripted peers."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 # Calls ----------------------------------------------------------------------------------------------------
 
 
-def test_many_tasks_get_each_its_own_answer() -> None:
+def test_each_task_gets_its_own_answer() -> None:
     async def work() -> list[str]:
         async with AsyncClient(address) as client:
             return await asyncio.gather(*(client.publish("q", str(number)) for number in range(100)))
@@ -34,7 +34,7 @@ def test_many_tasks_get_each_its_own_answer() -> None:
         assert run(work) == [f"uid of {number}" for number in range(100)]
 
 
-def test_what_is_asked_in_one_turn_of_the_loop_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_of_one_turn_of_the_loop_are_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
     writes: list[bytes] = []
 
     def connection_made(connection: AsyncConnection, transport: Any) -> None:
@@ -55,7 +55,7 @@ def test_what_is_asked_in_one_turn_of_the_loop_is_one_write(monkeypatch: pytest.
     assert (hello.count(b"\n"), publishes.count(b"\n")) == (1, 20)
 
 
-def test_more_calls_than_a_session_can_repeat_wait_for_room() -> None:
+def test_calls_beyond_the_limit_of_a_session_wait() -> None:
     async def work() -> int:
         async with AsyncClient(address) as client:
             uids = await asyncio.gather(*(client.publish("q", str(n)) for n in range(UNDER_WAY_MAX + 200)))
@@ -65,7 +65,7 @@ def test_more_calls_than_a_session_can_repeat_wait_for_room() -> None:
         assert run(work) == UNDER_WAY_MAX + 200
 
 
-def test_the_first_call_connects() -> None:
+def test_first_call_connects() -> None:
     async def work() -> str:
         client = AsyncClient(address)
         await client.ping()
@@ -76,7 +76,7 @@ def test_the_first_call_connects() -> None:
         assert run(work) == "7.7"
 
 
-def test_a_refusal_is_raised_and_leaves_the_connection_usable() -> None:
+def test_refusal_is_raised_and_connection_stays_usable() -> None:
     def script(connection: int, command: wire.Command) -> wire.Reply:
         assert connection == 1
         if isinstance(command, wire.Ping):
@@ -93,7 +93,7 @@ def test_a_refusal_is_raised_and_leaves_the_connection_usable() -> None:
         run(work)
 
 
-def test_what_cannot_be_said_fails_its_own_call_only() -> None:
+def test_call_that_cannot_be_encoded_fails_alone() -> None:
     async def work() -> list[object]:
         async with AsyncClient(address) as client:
             bad: Any = {"trace": object()}
@@ -107,7 +107,7 @@ def test_what_cannot_be_said_fails_its_own_call_only() -> None:
     assert isinstance(second, errors.BadField)
 
 
-def test_a_block_acknowledges_and_gives_back() -> None:
+def test_async_with_block_acknowledges_or_nacks() -> None:
     seen: list[wire.Command] = []
 
     def script(_: int, command: wire.Command) -> wire.Reply:
@@ -140,10 +140,10 @@ def test_a_block_acknowledges_and_gives_back() -> None:
     assert (nack.error, nack.delay, release.error, release.delay) == ("ValueError: no", None, None, 0)
 
 
-# Cancelling -----------------------------------------------------------------------------------------------
+# Cancellation -----------------------------------------------------------------------------------------------
 
 
-def test_a_message_for_a_cancelled_fetch_goes_back() -> None:
+def test_message_for_a_cancelled_fetch_is_released() -> None:
     fetches: list[wire.Command] = []
     seen: list[wire.Command] = []
 
@@ -176,7 +176,7 @@ def test_a_message_for_a_cancelled_fetch_goes_back() -> None:
     assert (nack.uid, nack.lease, nack.delay) == ("u", "1-1", 0)
 
 
-def test_a_message_that_came_in_the_turn_of_the_cancelling_goes_back() -> None:
+def test_message_received_in_the_turn_of_the_cancellation_is_released() -> None:
     seen: list[wire.Command] = []
 
     def script(_: int, command: wire.Command) -> wire.Reply:
@@ -203,7 +203,7 @@ def test_a_message_that_came_in_the_turn_of_the_cancelling_goes_back() -> None:
     assert [type(command) for command in seen] == [wire.Fet, wire.Nack, wire.Ping]
 
 
-def test_a_cancelled_call_that_waits_for_a_connection_is_never_sent() -> None:
+def test_cancelled_call_without_a_connection_is_never_sent() -> None:
     seen: list[wire.Command] = []
 
     def script(connection: int, command: wire.Command) -> wire.Reply | None:
@@ -225,7 +225,7 @@ def test_a_cancelled_call_that_waits_for_a_connection_is_never_sent() -> None:
     assert [type(command) for command in seen] == [wire.Ping]
 
 
-def test_draining_waits_for_answers_and_not_for_fetches_that_wait() -> None:
+def test_drain_waits_for_answers_but_not_for_waiting_fetches() -> None:
     first_is_answered = threading.Event()
     answered: list[wire.CommandId] = []
 
@@ -233,7 +233,8 @@ def test_draining_waits_for_answers_and_not_for_fetches_that_wait() -> None:
         if not isinstance(command, wire.Pub):
             return []
         if answered:
-            assert first_is_answered.wait(DEADLINE_S)  # so that the answers come in two reads
+            # The answers must arrive in two reads.
+            assert first_is_answered.wait(DEADLINE_S)
         answered.append(command.cmd_id)
         return wire.Ok(uid="u", cmd_id=command.cmd_id)
 

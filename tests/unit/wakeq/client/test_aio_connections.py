@@ -1,4 +1,4 @@
-"""Proves what AsyncClient makes of lost, silent and ended connections (aio_caller.py), against scripted peers."""
+"""Tests of AsyncClient (aio_caller.py): lost, silent and closed connections, against scripted peers."""
 
 import asyncio
 import math
@@ -24,7 +24,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 # Connections ----------------------------------------------------------------------------------------------
 
 
-def test_a_publish_whose_answer_was_lost_is_repeated_with_its_number() -> None:
+def test_publish_without_answer_is_repeated_with_its_number() -> None:
     seen: list[wire.Command] = []
 
     def script(connection: int, command: wire.Command) -> wire.Reply | None:
@@ -42,7 +42,7 @@ def test_a_publish_whose_answer_was_lost_is_repeated_with_its_number() -> None:
     assert seen[0] == seen[1]
 
 
-def test_nobody_there_is_said_by_connect_and_by_the_first_call() -> None:
+def test_unreachable_broker_is_raised_by_connect_and_by_the_first_call() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
 
@@ -56,7 +56,7 @@ def test_nobody_there_is_said_by_connect_and_by_the_first_call() -> None:
     run(work)
 
 
-def test_a_broker_that_stays_away_is_the_answer_to_everything() -> None:
+def test_broker_that_stays_away_fails_all_calls() -> None:
     def script(_: int, command: wire.Command) -> None:
         return None
 
@@ -71,7 +71,7 @@ def test_a_broker_that_stays_away_is_the_answer_to_everything() -> None:
     assert len({id(outcome) for outcome in outcomes}) == 3
 
 
-def test_a_connection_is_made_again_though_nobody_calls_and_subscriptions_are_restated() -> None:
+def test_lost_connection_is_replaced_without_a_call_and_subscriptions_are_restated() -> None:
     seen: list[tuple[int, type]] = []
 
     def script(connection: int, command: wire.Command) -> wire.Reply | list[wire.Reply] | None:
@@ -85,35 +85,38 @@ def test_a_connection_is_made_again_though_nobody_calls_and_subscriptions_are_re
                 return [wire.Okslp(qname="q", cmd_id=command.cmd_id), wire.Awk(qname="q")]
 
     async def work() -> list[str]:
-        heard = Heard()
-        async with AsyncClient(address, reconnect_for_s=math.inf, listener=heard) as client:
+        received = Heard()
+        async with AsyncClient(address, reconnect_for_s=math.inf, listener=received) as client:
             await client.subscribe("q")
             with pytest.raises(errors.Disconnected, match="ISLP"):
                 await client.sleep("q")
-            await heard.until(3)
+            await received.until(3)
             await client.sleep("q")
-            await heard.until(4)
-        return heard.news
+            await received.until(4)
+        return received.news
 
     with scripted(script) as address:
         news = run(work)
 
-    assert news == ["connected", "disconnected", "connected", "awoken q"]  # and nothing after close
+    # Nothing is reported after close.
+    assert news == ["connected", "disconnected", "connected", "awoken q"]
     assert seen == [(1, wire.Sub), (1, wire.Islp), (2, wire.Sub), (2, wire.Islp)]
 
 
-def test_a_peer_that_says_no_more_while_much_is_still_sent_to_it_ends_the_connection_once() -> None:
+def test_half_closed_peer_ends_the_connection_once() -> None:
     may_read = threading.Event()
     mistakes: list[str] = []
 
     def talk(listening: socket.socket) -> None:
         connection, _ = listening.accept()
-        listening.close()  # so that nobody waits for another greeting
+        # No further connection may wait for a greeting.
+        listening.close()
         with connection:
             connection.recv(4096)
             connection.sendall(wire.encode([wire.HelloReply(version="7.7")]))
             connection.recv(1)
-            connection.shutdown(socket.SHUT_WR)  # as a broker does that refuses a line before its end
+            # A broker that refuses an unfinished line does the same.
+            connection.shutdown(socket.SHUT_WR)
             may_read.wait(DEADLINE_S)
             while connection.recv(1 << 20):
                 pass
@@ -140,7 +143,7 @@ def test_a_peer_that_says_no_more_while_much_is_still_sent_to_it_ends_the_connec
     assert mistakes == []
 
 
-def test_a_peer_that_ends_the_connection_instead_of_greeting_may_want_tls() -> None:
+def test_error_for_peer_that_closes_before_greeting_mentions_tls() -> None:
     async def converse() -> None:
         async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
             address = "{}:{}".format(*server.sockets[0].getsockname())
@@ -152,7 +155,7 @@ def test_a_peer_that_ends_the_connection_instead_of_greeting_may_want_tls() -> N
     asyncio.run(converse())
 
 
-def test_a_connection_that_breaks_as_soon_as_it_is_greeted_is_made_again_once() -> None:
+def test_connection_that_breaks_at_its_greeting_is_replaced_once() -> None:
     greetings: list[int] = []
 
     class Breaking(Heard):
@@ -179,7 +182,7 @@ def test_a_connection_that_breaks_as_soon_as_it_is_greeted_is_made_again_once() 
     assert greetings == [2]
 
 
-def test_the_address_of_the_leader_is_followed() -> None:
+def test_redirect_to_the_leader_is_followed() -> None:
     async def work() -> None:
         async with AsyncClient(follower) as client:
             await client.create_queue("q")
@@ -197,7 +200,7 @@ def test_the_address_of_the_leader_is_followed() -> None:
             run(work)
 
 
-def test_a_hung_broker_is_said_to_who_waited_too_long_and_left_for_the_others() -> None:
+def test_hung_broker_fails_overdue_calls_and_is_left() -> None:
     def script(connection: int, command: wire.Command) -> wire.Reply | list[wire.Reply]:
         if isinstance(command, wire.Fet) and connection == 2:
             return delivered(command)
@@ -218,9 +221,7 @@ def test_a_hung_broker_is_said_to_who_waited_too_long_and_left_for_the_others() 
 
 
 @pytest.mark.parametrize("greets", [True, False])
-def test_a_node_that_falls_silent_is_left_for_the_next_one_and_nobody_is_told(
-    monkeypatch: pytest.MonkeyPatch, greets: bool
-) -> None:
+def test_silent_node_is_left_for_the_next_one_without_an_error(monkeypatch: pytest.MonkeyPatch, greets: bool) -> None:
     monkeypatch.setattr("wakeq.client.aio_caller.SILENCE_LIMIT_S", 0.05)
 
     async def work() -> list[str]:
@@ -234,7 +235,7 @@ def test_a_node_that_falls_silent_is_left_for_the_next_one_and_nobody_is_told(
         assert run(work) == ["u", works]
 
 
-def test_a_silent_connection_is_pinged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_connection_is_pinged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wakeq.client.core.session.PING_AFTER_S", 0.02)
     heard_twice = asyncio.Event()
     pings: list[int] = []
@@ -258,7 +259,7 @@ def test_a_silent_connection_is_pinged(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(pings) == {1}
 
 
-def test_a_peer_that_says_nothing_is_no_broker() -> None:
+def test_peer_that_never_greets_is_reported() -> None:
     async def work() -> None:
         client = AsyncClient(f"127.0.0.1:{listener.getsockname()[1]}", connect_timeout_s=0.05)
         with pytest.raises(errors.Disconnected, match="is it a wakeq worker port"):
@@ -268,7 +269,7 @@ def test_a_peer_that_says_nothing_is_no_broker() -> None:
         run(work)
 
 
-def test_a_peer_of_another_protocol_is_said() -> None:
+def test_peer_with_another_protocol_is_reported() -> None:
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n")
         await writer.drain()
@@ -284,7 +285,7 @@ def test_a_peer_of_another_protocol_is_said() -> None:
     run(work)
 
 
-def test_a_close_that_is_cancelled_has_closed_although_the_broker_reads_nothing() -> None:
+def test_cancelled_close_has_closed_the_connection() -> None:
     greeted = threading.Event()
 
     def serve(listener: socket.socket) -> None:
@@ -320,25 +321,26 @@ def test_a_close_that_is_cancelled_has_closed_although_the_broker_reads_nothing(
             thread.join()
 
 
-def test_what_nobody_foresaw_while_it_connects_reaches_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_error_while_connecting_reaches_waiting_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: str) -> tuple[str, int]:
         raise RuntimeError("no such luck")
 
     monkeypatch.setattr("wakeq.client.aio_caller.parse_address", fail)
 
     async def work() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
         client = AsyncClient("127.0.0.1:1")
         for wait in (client.connect, client.ping):
             with pytest.raises(errors.Disconnected, match="no such luck"):
                 await wait()
 
-    told: list[Exception] = []
+    reported: list[Exception] = []
     run(work)
-    assert {type(error) for error in told} == {RuntimeError}  # a bug is told to the loop as well
+    # The loop hears of a bug, too.
+    assert {type(error) for error in reported} == {RuntimeError}
 
 
-def test_the_socket_finds_a_dead_peer_in_about_eleven_seconds() -> None:
+def test_socket_detects_a_dead_peer_in_about_eleven_seconds() -> None:
     async def work() -> tuple[int, ...]:
         async with AsyncClient(address) as client:
             connection = client._caller._connection
@@ -351,10 +353,10 @@ def test_the_socket_finds_a_dead_peer_in_about_eleven_seconds() -> None:
         assert run(work) == (5, 2, 3, 11_000)
 
 
-# Ends -----------------------------------------------------------------------------------------------------
+# Closing -----------------------------------------------------------------------------------------------------
 
 
-def test_closing_ends_every_call_and_the_client() -> None:
+def test_close_fails_every_call() -> None:
     async def work() -> None:
         client = AsyncClient(address)
         await client.connect()
@@ -371,26 +373,27 @@ def test_closing_ends_every_call_and_the_client() -> None:
         run(work)
 
 
-def test_closing_while_there_is_no_broker_ends_the_waiting_for_one() -> None:
+def test_close_ends_the_wait_for_a_broker() -> None:
     def script(connection: int, command: wire.Command) -> None:
         return None
 
     async def work() -> None:
-        heard = Heard()
-        client = AsyncClient(address, reconnect_for_s=math.inf, listener=heard)
+        received = Heard()
+        client = AsyncClient(address, reconnect_for_s=math.inf, listener=received)
         await client.connect()
         ping = asyncio.create_task(client.ping())
-        await heard.until(2)
+        await received.until(2)
         await client.close()
         with pytest.raises(errors.Disconnected, match="closed"):
             await ping
-        assert len(asyncio.all_tasks()) == 1  # nothing is left behind
+        # No task is left behind.
+        assert len(asyncio.all_tasks()) == 1
 
     with scripted(script) as address:
         run(work)
 
 
-def test_what_was_asked_last_is_sent_before_the_connection_ends() -> None:
+def test_last_command_is_sent_before_the_connection_is_closed() -> None:
     seen: list[wire.Command] = []
     arrived = threading.Event()
 
@@ -417,7 +420,7 @@ def test_what_was_asked_last_is_sent_before_the_connection_ends() -> None:
     assert len(pub.message or "") == 1_000_000
 
 
-def test_a_client_belongs_to_one_loop() -> None:
+def test_client_on_a_second_loop_is_refused() -> None:
     async def first() -> None:
         await client.ping()
 

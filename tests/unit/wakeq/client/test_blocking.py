@@ -1,4 +1,4 @@
-"""Proves the waiting of the blocking Client (caller.py, transport.py), one call at a time, against scripted peers."""
+"""Tests of Client (caller.py, connection.py): one call at a time, against scripted peers."""
 
 import contextlib
 import errno
@@ -32,7 +32,7 @@ def pong(_: int, command: wire.Command) -> wire.Reply:
 # Calls ----------------------------------------------------------------------------------------------------
 
 
-def test_a_publish_whose_answer_was_lost_is_repeated_in_the_same_session() -> None:
+def test_publish_without_answer_is_repeated_in_the_same_session() -> None:
     seen: list[wire.Command] = []
 
     def script(connection: int, command: wire.Command) -> wire.Reply | None:
@@ -49,7 +49,7 @@ def test_a_publish_whose_answer_was_lost_is_repeated_in_the_same_session() -> No
     assert (seen[0].n, seen[0].message) == (1, '{"a":1}')
 
 
-def test_a_fetch_that_waits_subscribes_first() -> None:
+def test_waiting_fetch_subscribes_first() -> None:
     seen: list[wire.Command] = []
 
     def script(_: int, command: wire.Command) -> wire.Reply:
@@ -66,7 +66,7 @@ def test_a_fetch_that_waits_subscribes_first() -> None:
     assert (message.uid, message.body, message.delivery, message.lease) == ("u", b"\xff", 3, "1.5")
 
 
-def test_a_message_is_acknowledged_at_the_end_of_its_block_and_given_back_by_an_error() -> None:
+def test_message_is_acknowledged_at_the_end_of_its_block_and_nacked_after_an_error() -> None:
     seen: list[wire.Command] = []
 
     def script(_: int, command: wire.Command) -> wire.Reply:
@@ -95,7 +95,7 @@ def test_a_message_is_acknowledged_at_the_end_of_its_block_and_given_back_by_an_
     assert nack.error == "ValueError: no"
 
 
-def test_a_refusal_is_raised_and_leaves_the_connection_usable() -> None:
+def test_refusal_is_raised_and_connection_stays_usable() -> None:
     def script(connection: int, command: wire.Command) -> wire.Reply:
         assert connection == 1
         if isinstance(command, wire.Ping):
@@ -108,7 +108,7 @@ def test_a_refusal_is_raised_and_leaves_the_connection_usable() -> None:
         client.ping()
 
 
-def test_a_create_whose_answer_was_lost_is_in_doubt_and_not_repeated() -> None:
+def test_create_without_answer_is_in_doubt_and_not_repeated() -> None:
     seen: list[wire.Command] = []
 
     def script(_: int, command: wire.Command) -> None:
@@ -124,7 +124,7 @@ def test_a_create_whose_answer_was_lost_is_in_doubt_and_not_repeated() -> None:
     assert len(seen) == 1
 
 
-def test_nothing_is_sent_for_an_empty_batch() -> None:
+def test_empty_batch_sends_nothing() -> None:
     def script(_: int, command: wire.Command) -> wire.Reply:
         raise AssertionError(command)
 
@@ -133,10 +133,10 @@ def test_nothing_is_sent_for_an_empty_batch() -> None:
         assert client.ack_many([])
 
 
-# Brokers that are not there -------------------------------------------------------------------------------
+# Unreachable brokers -------------------------------------------------------------------------------
 
 
-def test_nobody_there_is_said_with_the_address() -> None:
+def test_unreachable_broker_is_reported_with_its_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
 
@@ -144,7 +144,7 @@ def test_nobody_there_is_said_with_the_address() -> None:
         Client(address)
 
 
-def test_the_first_of_several_addresses_that_answers_is_taken() -> None:
+def test_first_address_that_answers_is_used() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         nobody = f"127.0.0.1:{listener.getsockname()[1]}"
 
@@ -153,7 +153,7 @@ def test_the_first_of_several_addresses_that_answers_is_taken() -> None:
         assert client.address == address
 
 
-def test_a_broker_that_stays_away_is_said_in_the_end() -> None:
+def test_broker_that_stays_away_is_reported_in_the_end() -> None:
     with scripted(lambda _connection, _command: None) as address:
         client = Client(address, reconnect_for_s=0)
 
@@ -161,7 +161,7 @@ def test_a_broker_that_stays_away_is_said_in_the_end() -> None:
         client.ping()
 
 
-def test_a_client_tries_again_after_it_gave_up() -> None:
+def test_client_tries_again_after_it_gave_up() -> None:
     def script(connection: int, command: wire.Command) -> wire.Reply | None:
         return pong(connection, command) if connection > 2 else None
 
@@ -171,7 +171,7 @@ def test_a_client_tries_again_after_it_gave_up() -> None:
         client.ping()
 
 
-def test_a_peer_that_says_nothing_is_no_broker() -> None:
+def test_peer_that_never_greets_is_reported() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         pytest.raises(errors.Disconnected, match="is it a wakeq worker port"),
@@ -179,11 +179,12 @@ def test_a_peer_that_says_nothing_is_no_broker() -> None:
         Client(f"127.0.0.1:{listener.getsockname()[1]}", connect_timeout_s=0.05)
 
 
-def test_a_peer_of_another_protocol_is_said_with_the_address() -> None:
+def test_peer_with_another_protocol_is_reported_with_its_address() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
 
     def answer() -> None:
-        with contextlib.suppress(OSError):  # the listener is closed at the end
+        # The listener is closed at the end.
+        with contextlib.suppress(OSError):
             while True:
                 connection, _ = listener.accept()
                 connection.sendall(b"HTTP/1.1 400 Bad Request\r\n")
@@ -199,7 +200,7 @@ def test_a_peer_of_another_protocol_is_said_with_the_address() -> None:
     thread.join(DEADLINE_S)
 
 
-def test_a_hung_broker_is_said_and_not_asked_again() -> None:
+def test_hung_broker_is_reported_and_not_asked_again() -> None:
     seen: list[wire.Command] = []
 
     def script(_: int, command: wire.Command) -> list[wire.Reply]:
@@ -217,9 +218,7 @@ def test_a_hung_broker_is_said_and_not_asked_again() -> None:
 
 
 @pytest.mark.parametrize("greets", [True, False])
-def test_a_node_that_falls_silent_is_left_for_the_next_one_and_nobody_is_told(
-    monkeypatch: pytest.MonkeyPatch, greets: bool
-) -> None:
+def test_silent_node_is_left_for_the_next_one_without_an_error(monkeypatch: pytest.MonkeyPatch, greets: bool) -> None:
     monkeypatch.setattr("wakeq.client.caller.SILENCE_LIMIT_S", 0.05)
 
     def answers(_: int, command: wire.Command) -> wire.Reply:
@@ -233,7 +232,7 @@ def test_a_node_that_falls_silent_is_left_for_the_next_one_and_nobody_is_told(
         assert (client.publish("q", "x"), client.address) == ("u", works)
 
 
-def test_a_broker_that_hangs_under_a_long_wait_is_pinged_and_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_that_hangs_during_a_long_wait_is_pinged_and_left(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, type]] = []
     monkeypatch.setattr("wakeq.client.core.session.PING_AFTER_S", 0.05)
 
@@ -242,13 +241,14 @@ def test_a_broker_that_hangs_under_a_long_wait_is_pinged_and_left(monkeypatch: p
         return wire.Nomsg(qname="q", cmd_id=command.cmd_id) if seen[-1] == (2, wire.Fet) else []
 
     with scripted(script) as address, Client(address, answer_timeout_s=0.05) as client:
-        assert client.fetch("q", wait=600) is None  # not an error: the fetch goes on at the next connection
+        # This is no error: the fetch continues on the next connection.
+        assert client.fetch("q", wait=600) is None
 
     assert seen[:3] == [(1, wire.Sub), (1, wire.Fet), (1, wire.Ping)]
     assert seen[3:] == [(2, wire.Sub), (2, wire.Fet)]
 
 
-def test_the_address_of_the_leader_is_followed() -> None:
+def test_redirect_to_the_leader_is_followed() -> None:
     def leads(_: int, command: wire.Command) -> wire.Reply:
         return wire.Okcreate(qname="q", cmd_id=command.cmd_id)
 
@@ -258,12 +258,13 @@ def test_the_address_of_the_leader_is_followed() -> None:
             return wire.Nok(err="NOT_LEADER", leader=leader, cmd_id=command.cmd_id)
 
         with scripted(follows) as follower, Client(follower) as client:
-            client.create_queue("q")  # a definite no, so even this is repeated
+            # The refusal is definite, so even this command is repeated.
+            client.create_queue("q")
 
             assert client.address == leader
 
 
-def test_the_next_address_is_asked_if_no_leader_is_known() -> None:
+def test_next_address_is_tried_when_no_leader_is_known() -> None:
     def follows(_: int, command: wire.Command) -> wire.Reply:
         return wire.Nok(err="NOT_LEADER", cmd_id=command.cmd_id)
 
@@ -273,7 +274,7 @@ def test_the_next_address_is_asked_if_no_leader_is_known() -> None:
         assert client.address == leader
 
 
-def test_no_leader_at_all_is_said_with_all_that_was_tried() -> None:
+def test_error_without_any_leader_lists_all_attempts() -> None:
     def follows(_: int, command: wire.Command) -> wire.Reply:
         return wire.Nok(err="NOT_LEADER", cmd_id=command.cmd_id)
 
@@ -292,7 +293,7 @@ def test_no_leader_at_all_is_said_with_all_that_was_tried() -> None:
 # Sockets --------------------------------------------------------------------------------------------------
 
 
-def test_the_socket_finds_a_dead_peer_in_about_eleven_seconds() -> None:
+def test_socket_detects_a_dead_peer_in_about_eleven_seconds() -> None:
     with scripted(pong) as address:
         wire_to = connection.TcpConnection(address, timeout_s=5)
 
@@ -306,7 +307,7 @@ def test_the_socket_finds_a_dead_peer_in_about_eleven_seconds() -> None:
         wire_to.close()
 
 
-def test_a_call_that_must_not_be_repeated_finds_out_first_that_the_connection_is_gone() -> None:
+def test_unrepeatable_call_detects_a_dead_connection_first() -> None:
     seen: list[tuple[int, type]] = []
 
     def script(connection: int, command: wire.Command) -> wire.Reply | None:
@@ -318,7 +319,8 @@ def test_a_call_that_must_not_be_repeated_finds_out_first_that_the_connection_is
     with scripted(script) as address, Client(address) as client:
         first = client._caller._connection
         assert first is not None
-        first.send(b'{"cmd":"PING"}\n', timeout_s=1)  # the peer hangs up
+        # The peer closes the connection.
+        first.send(b'{"cmd":"PING"}\n', timeout_s=1)
         until_s = time.monotonic() + DEADLINE_S
         while first.fault() is None and time.monotonic() < until_s:
             pass
@@ -328,7 +330,7 @@ def test_a_call_that_must_not_be_repeated_finds_out_first_that_the_connection_is
     assert seen == [(1, wire.Ping), (2, wire.Drop)]
 
 
-def test_connection_whose_host_vanished_while_nobody_asked_is_left_for_the_next_address(
+def test_connection_to_a_vanished_host_is_left_for_the_next_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     dialled: list[str] = []
@@ -343,7 +345,8 @@ def test_connection_whose_host_vanished_while_nobody_asked_is_left_for_the_next_
     monkeypatch.setattr("wakeq.client.blocking.dial", noting)
     with scripted(drops) as vanishes, scripted(drops) as works, Client(f"{vanishes},{works}") as client:
         connection = client._caller._connection
-        gone = OSError(errno.ETIMEDOUT, "Connection timed out")  # as the system says once its probes went unanswered
+        # The system reports this when its probes are not answered.
+        gone = OSError(errno.ETIMEDOUT, "Connection timed out")
         monkeypatch.setattr(connection, "fault", lambda: broken(vanishes, gone))
 
         client.delete_queue("q")
@@ -351,11 +354,12 @@ def test_connection_whose_host_vanished_while_nobody_asked_is_left_for_the_next_
     assert dialled == [vanishes, works]
 
 
-def test_only_address_is_dialled_again_although_it_fell_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_address_is_dialled_again_after_its_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     def drops(_: int, command: wire.Command) -> wire.Reply:
         return wire.Okdrop(qname="q", cmd_id=command.cmd_id)
 
-    monkeypatch.setattr(backoff, "PAUSE_S_MIN", 0.05)  # a pause is more than no patience at all allows
+    # Any pause exceeds a limit of zero.
+    monkeypatch.setattr(backoff, "PAUSE_S_MIN", 0.05)
     with scripted(drops) as address, Client(address, reconnect_for_s=0) as client:
         gone = broken(address, OSError(errno.ETIMEDOUT, "Connection timed out"))
         monkeypatch.setattr(client._caller._connection, "fault", lambda: gone)
@@ -363,7 +367,7 @@ def test_only_address_is_dialled_again_although_it_fell_silent(monkeypatch: pyte
         client.delete_queue("q")
 
 
-def test_a_client_that_was_let_go_is_not_kept_alive() -> None:
+def test_dropped_client_is_garbage_collected() -> None:
     with scripted(pong) as address:
         client = Client(address)
         gone = weakref.ref(client._caller)

@@ -1,4 +1,4 @@
-"""BulkClient: blocks, claims and stashes, on the real broker in memory."""
+"""Tests of BulkClient: blocks, claims and stashes, with the real broker in memory."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -29,7 +29,7 @@ def bodies(block: Block | None) -> list[bytes]:
     return Buffers(block.block, block.rows, block.columns).texts("body")
 
 
-def test_a_block_is_published_and_fetched_with_all_its_columns(client: MemoryClient) -> None:
+def test_block_is_published_and_fetched_with_all_columns(client: MemoryClient) -> None:
     uid = client.publish_block("q", columns(b"b", b"a", priority=[1, 0], headers=[b"", b"\x81\xa1k\xa1v"]))
 
     block = client.fetch_block("q", 10)
@@ -44,7 +44,7 @@ def test_a_block_is_published_and_fetched_with_all_its_columns(client: MemoryCli
     assert client.ack("q", uid, lease=lease)
 
 
-def test_what_is_published_as_a_block_is_as_if_it_came_in_json(client: MemoryClient) -> None:
+def test_messages_of_a_block_equal_messages_in_json(client: MemoryClient) -> None:
     client.publish_block("q", columns(b"a", b"bc"))
     client.machine.crash()
     client.machine.start()
@@ -52,7 +52,7 @@ def test_what_is_published_as_a_block_is_as_if_it_came_in_json(client: MemoryCli
     assert [message.body for message in client.fetch_many("q", 5)] == [b"a", b"bc"]
 
 
-def test_a_peek_walks_through_a_queue_in_the_order_of_publication(client: MemoryClient) -> None:
+def test_peek_walks_through_a_queue_in_the_order_of_publication(client: MemoryClient) -> None:
     client.publish_block("q", columns(*(b"%d" % i for i in range(7)), priority=[-i for i in range(7)]))
     client.fetch("q")
 
@@ -64,7 +64,7 @@ def test_a_peek_walks_through_a_queue_in_the_order_of_publication(client: Memory
     assert Buffers(rest.block, rest.rows, rest.columns).texts("state") == [b"ready", b"ready", b"leased"]
 
 
-def test_an_epoch_is_staged_read_and_settled(client: MemoryClient) -> None:
+def test_epoch_is_staged_read_and_settled(client: MemoryClient) -> None:
     client.publish_block("q", columns(b"a", b"b", b"c"))
 
     claimed = client.stage("q", "s", 1, count=10, slices=2)
@@ -103,7 +103,7 @@ def test_stashes_are_published_once(client: MemoryClient) -> None:
         (Columns(2, ["body"], b""), BadField, "need"),
     ],
 )
-def test_a_block_that_cannot_be_published_is_refused_as_a_whole(
+def test_invalid_block_is_refused_as_a_whole(
     client: MemoryClient, given: Columns, error: type[Exception], complaint: str
 ) -> None:
     with pytest.raises(error, match=complaint):

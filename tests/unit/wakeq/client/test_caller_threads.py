@@ -1,4 +1,4 @@
-"""Proves that threads may share a blocking Client, and that it survives interrupts and forks (caller.py)."""
+"""Tests of caller.py: threads that share a client, interrupts and forks."""
 
 import os
 import queue
@@ -30,19 +30,20 @@ def pong(_: int, command: wire.Command) -> wire.Reply:
 
 
 @contextmanager
-def in_thread(*jobs: object) -> Iterator[list[threading.Thread]]:
+def in_threads(*jobs: object) -> Iterator[list[threading.Thread]]:
     """Run each job in a thread of its own; all must end."""
     threads = [threading.Thread(target=job, daemon=True) for job in jobs]  # type: ignore[arg-type]
     for thread in threads:
         thread.start()
     yield threads
-    for thread in threads:  # they are daemons: one that hangs fails the test and keeps nothing else
+    # The threads are daemons: one that hangs fails the test and does not block the process.
+    for thread in threads:
         thread.join(DEADLINE_S)
         assert not thread.is_alive(), "a call never ended"
 
 
-class HeldConnection:
-    """A connection by hand: the test sees what was sent, says what comes, and can hold a write."""
+class DrivenConnection:
+    """A connection that the test drives: it sees the sent commands, gives the replies, and can block a write."""
 
     def __init__(self) -> None:
         self.writes = self.closes = 0
@@ -52,14 +53,14 @@ class HeldConnection:
         self._sent: queue.Queue[wire.Command] = queue.Queue()
 
     def caller(self) -> Caller:
-        """Who talks over it."""
+        """Return a caller that uses this connection."""
         self.replies.put(wire.encode([wire.HelloReply(version="7.7")]))
         caller = Caller("127.0.0.1:1", Timeouts(DEADLINE_S, DEADLINE_S, 0.0), lambda _: self)
         assert isinstance(self.sent_next(), wire.Hello)
         return caller
 
     def sent_next(self) -> wire.Command:
-        """The next command that was written."""
+        """Return the next command that was written."""
         command = self._sent.get(timeout=DEADLINE_S)
         assert not isinstance(command, wire.Bad)
         return command
@@ -80,14 +81,14 @@ class HeldConnection:
         return None
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
         self.closes += 1
 
 
 # Threads --------------------------------------------------------------------------------------------------
 
 
-def test_a_fetch_that_waits_keeps_no_other_thread_waiting() -> None:
+def test_waiting_fetch_does_not_delay_other_threads() -> None:
     fetching = threading.Event()
     answers: dict[str, wire.CommandId] = {}
 
@@ -114,13 +115,13 @@ def test_a_fetch_that_waits_keeps_no_other_thread_waiting() -> None:
         assert fetching.wait(DEADLINE_S)
         uids.append(client.publish("q", "x"))
 
-    with scripted(script) as address, Client(address) as client, in_thread(fetch, publish):
+    with scripted(script) as address, Client(address) as client, in_threads(fetch, publish):
         pass
 
     assert sorted(uids) == ["p", "u"]
 
 
-def test_many_threads_get_each_its_own_answer() -> None:
+def test_each_thread_gets_its_own_answer() -> None:
     def script(_: int, command: wire.Command) -> wire.Reply:
         assert isinstance(command, wire.Pub)
         return wire.Ok(uid=f"uid of {command.message}", cmd_id=command.cmd_id)
@@ -136,14 +137,14 @@ def test_many_threads_get_each_its_own_answer() -> None:
     with (
         scripted(script) as address,
         Client(address) as client,
-        in_thread(*[lambda name=name: publish(name, client) for name in range(8)]),
+        in_threads(*[lambda name=name: publish(name, client) for name in range(8)]),
     ):
         pass
 
     assert not wrong
 
 
-def test_an_answer_wakes_nobody_but_its_asker_and_who_serves_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_wakes_only_its_caller_and_the_next_server(monkeypatch: pytest.MonkeyPatch) -> None:
     rung: list[WaitingCall] = []
     ring = WaitingCall.ring
 
@@ -152,32 +153,35 @@ def test_an_answer_wakes_nobody_but_its_asker_and_who_serves_next(monkeypatch: p
         ring(waiting)
 
     monkeypatch.setattr(WaitingCall, "ring", counted)
-    connection = HeldConnection()
+    connection = DrivenConnection()
     caller = connection.caller()
-    with in_thread(*[lambda: caller.call(requests.ping())] * 16):
+    with in_threads(*[lambda: caller.call(requests.ping())] * 16):
         tickets = [connection.sent_next().cmd_id for _ in range(16)]
         for ticket in reversed(tickets):
             connection.replies.put(wire.encode([wire.Pong(cmd_id=ticket)]))
 
-    assert len(rung) <= 2 * 16  # for its answer, and at most once to take over
+    # Each call is woken for its answer, and at most once to serve.
+    assert len(rung) <= 2 * 16
 
 
-def test_what_threads_ask_while_one_writes_leaves_in_one_write() -> None:
-    connection = HeldConnection()
+def test_commands_asked_during_a_write_leave_in_one_write() -> None:
+    connection = DrivenConnection()
     caller = connection.caller()
     connection.may_send.clear()
-    with in_thread(*[lambda: caller.call(requests.ping())] * 8):
+    with in_threads(*[lambda: caller.call(requests.ping())] * 8):
         until_s = time.monotonic() + DEADLINE_S
         while len(caller._waiting) < 8 and time.monotonic() < until_s:
-            time.sleep(0)  # until all have asked
+            # Wait until all threads have asked.
+            time.sleep(0)
         connection.may_send.set()
         for _ in range(8):
             connection.replies.put(wire.encode([wire.Pong(cmd_id=connection.sent_next().cmd_id)]))
 
-    assert connection.writes == 3  # HELLO, the first one, and the other seven
+    # HELLO, the first command, and the other seven together.
+    assert connection.writes == 3
 
 
-def test_a_lost_connection_is_made_again_for_all_threads() -> None:
+def test_lost_connection_is_replaced_for_all_threads() -> None:
     asked = threading.Barrier(2)
 
     def script(connection: int, command: wire.Command) -> wire.Reply | list[wire.Reply] | None:
@@ -194,14 +198,14 @@ def test_a_lost_connection_is_made_again_for_all_threads() -> None:
     with (
         scripted(script) as address,
         Client(address) as client,
-        in_thread(lambda: publish(client, "first"), lambda: publish(client, "last")),
+        in_threads(lambda: publish(client, "first"), lambda: publish(client, "last")),
     ):
         pass
 
     assert uids == ["u", "u"]
 
 
-def test_a_broker_that_hangs_is_found_beside_a_thread_that_waits_for_longer() -> None:
+def test_hung_broker_is_found_while_another_thread_waits_longer() -> None:
     fetching = threading.Event()
 
     def script(_: int, command: wire.Command) -> list[wire.Reply]:
@@ -219,11 +223,11 @@ def test_a_broker_that_hangs_is_found_beside_a_thread_that_waits_for_longer() ->
             client.ping()
         client.close()
 
-    with scripted(script) as address, Client(address, answer_timeout_s=0.2) as client, in_thread(fetch, ping):
+    with scripted(script) as address, Client(address, answer_timeout_s=0.2) as client, in_threads(fetch, ping):
         pass
 
 
-def test_a_wait_ends_when_another_thread_closes_the_client(caplog: pytest.LogCaptureFixture) -> None:
+def test_wait_ends_when_another_thread_closes_the_client(caplog: pytest.LogCaptureFixture) -> None:
     asked = threading.Event()
 
     def script(_: int, command: wire.Command) -> list[wire.Reply]:
@@ -237,34 +241,34 @@ def test_a_wait_ends_when_another_thread_closes_the_client(caplog: pytest.LogCap
 
     with scripted(script) as address:
         client = Client(address)
-        with in_thread(close_later), pytest.raises(errors.Disconnected, match="closed"):
+        with in_threads(close_later), pytest.raises(errors.Disconnected, match="closed"):
             client.fetch("q", wait=60)
 
     assert not caplog.records
 
 
-def test_a_client_that_is_closed_while_it_dials_does_not_use_the_connection() -> None:
-    held, dialled = HeldConnection(), 0
-    held.replies.put(wire.encode([wire.HelloReply(version="7.7")]))
+def test_client_closed_while_dialling_does_not_use_the_connection() -> None:
+    driven, dialled = DrivenConnection(), 0
+    driven.replies.put(wire.encode([wire.HelloReply(version="7.7")]))
 
-    def dial(_: str) -> HeldConnection:
+    def dial(_: str) -> DrivenConnection:
         nonlocal dialled
         dialled += 1
         if dialled == 2:
             caller.close()
-        return held
+        return driven
 
     caller = Caller("127.0.0.1:1", Timeouts(DEADLINE_S, DEADLINE_S, DEADLINE_S), dial)
-    held.replies.put(b"no broker says this\n")
-    held.replies.put(wire.encode([wire.HelloReply(version="7.7"), wire.Pong(cmd_id=1)]))
+    driven.replies.put(b"no broker says this\n")
+    driven.replies.put(wire.encode([wire.HelloReply(version="7.7"), wire.Pong(cmd_id=1)]))
 
     with pytest.raises(errors.Disconnected, match="this client was closed"):
         caller.call(requests.ping())
 
-    assert (dialled, held.closes) == (2, 2)
+    assert (dialled, driven.closes) == (2, 2)
 
 
-def test_a_closed_client_says_so() -> None:
+def test_closed_client_raises_closed() -> None:
     with scripted(pong) as address:
         client = Client(address)
         client.close()
@@ -278,14 +282,14 @@ def test_a_closed_client_says_so() -> None:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Be as a program in the foreground: one that a shell began in the background ignores SIGINT."""
+    """Handle SIGINT as a program in the foreground does; one that a shell started in the background ignores it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_a_client_is_of_use_after_an_interrupt() -> None:
+def test_client_is_usable_after_an_interrupt() -> None:
     def script(connection: int, command: wire.Command) -> wire.Reply | list[wire.Reply]:
         if isinstance(command, wire.Fet) and connection == 1:
             os.kill(os.getpid(), signal.SIGINT)
@@ -296,11 +300,12 @@ def test_a_client_is_of_use_after_an_interrupt() -> None:
         with pytest.raises(KeyboardInterrupt):
             client.fetch("q", wait=60)
 
-        client.ping()  # on a new connection: what would have come on the old one is nobody's
+        # This uses a new connection; answers on the old one belong to no call.
+        client.ping()
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_an_interrupted_call_leaves_nothing_to_repeat() -> None:
+def test_interrupted_call_is_not_repeated() -> None:
     seen: list[tuple[int, type]] = []
 
     def script(connection: int, command: wire.Command) -> wire.Reply | list[wire.Reply]:
@@ -318,9 +323,9 @@ def test_an_interrupted_call_leaves_nothing_to_repeat() -> None:
     assert seen == [(1, wire.Pub), (2, wire.Ping)]
 
 
-def test_a_message_that_came_before_the_interrupt_of_its_fetch_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = HeldConnection()
-    caller = held.caller()
+def test_message_received_before_the_interrupt_of_its_fetch_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    driven = DrivenConnection()
+    caller = driven.caller()
     wait_for_bell = Caller._wait_for_bell
 
     def interrupted(self: Caller, waiting: WaitingCall) -> None:
@@ -329,27 +334,27 @@ def test_a_message_that_came_before_the_interrupt_of_its_fetch_goes_back(monkeyp
             raise KeyboardInterrupt
 
     def answer() -> None:
-        fetch = held.sent_next()
+        fetch = driven.sent_next()
         message = wire.Msg(qname="q", uid="u", error_count=0, msg="x", lease="1-1", cmd_id=fetch.cmd_id)
-        held.replies.put(wire.encode([message]))
+        driven.replies.put(wire.encode([message]))
 
     def fetch() -> None:
         with pytest.raises(KeyboardInterrupt):
             caller.call(requests.fetch("q", 0, lambda queue, one: one))
 
-    with in_thread(lambda: caller.call(requests.ping())):
-        ping = held.sent_next()
+    with in_threads(lambda: caller.call(requests.ping())):
+        ping = driven.sent_next()
         monkeypatch.setattr(Caller, "_wait_for_bell", interrupted)
-        with in_thread(fetch, answer):
+        with in_threads(fetch, answer):
             pass
-        nack = held.sent_next()
-        held.replies.put(wire.encode([wire.Pong(cmd_id=ping.cmd_id)]))
+        nack = driven.sent_next()
+        driven.replies.put(wire.encode([wire.Pong(cmd_id=ping.cmd_id)]))
 
     assert isinstance(nack, wire.Nack)
     assert (nack.uid, nack.lease, nack.failed) == ("u", "1-1", False)
 
 
-def test_a_forked_child_has_a_conversation_of_its_own() -> None:
+def test_forked_child_has_a_session_of_its_own() -> None:
     sessions: list[str | None] = []
     hello = threading.Lock()
 
@@ -370,10 +375,11 @@ def test_a_forked_child_has_a_conversation_of_its_own() -> None:
         client.ping()
 
     assert os.waitstatus_to_exitcode(status) == 0
-    assert sessions == ["1", "2", "1"]  # the child's own connection, and the parent's still there
+    # The child has a connection of its own, and that of the parent is still open.
+    assert sessions == ["1", "2", "1"]
 
 
-def test_a_fork_under_a_call_of_another_thread_leaves_the_child_a_free_client() -> None:
+def test_fork_during_a_call_of_another_thread_leaves_the_child_a_usable_client() -> None:
     fetching = threading.Event()
 
     def script(_: int, command: wire.Command) -> wire.Reply | list[wire.Reply]:
@@ -388,7 +394,7 @@ def test_a_fork_under_a_call_of_another_thread_leaves_the_child_a_free_client() 
             with pytest.raises(errors.Disconnected, match="closed"):
                 client.fetch("q", wait=60)
 
-        with in_thread(fetch):
+        with in_threads(fetch):
             assert fetching.wait(DEADLINE_S)
             child = os.fork()
             if child == 0:

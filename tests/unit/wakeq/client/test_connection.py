@@ -1,4 +1,4 @@
-"""Proves which of the system's errors mean that a peer has vanished, and which that it ended the connection."""
+"""Tests of connection.py: errors of the system for a peer that has vanished, and for one that closed the connection."""
 
 import errno
 import select
@@ -15,13 +15,13 @@ from wakeq.protocol.errors import Disconnected
     ("number", "is_silence"),
     [(errno.ETIMEDOUT, True), (errno.EHOSTUNREACH, True), (errno.ECONNRESET, False), (errno.EPIPE, False)],
 )
-def test_connection_that_the_system_gave_up_broke_by_silence(number: int, is_silence: bool) -> None:
+def test_connection_given_up_by_the_system_counts_as_silent(number: int, is_silence: bool) -> None:
     error = broken("a:1", OSError(number, "it broke"))
 
     assert type(error) is (PeerSilent if is_silence else Disconnected)
 
 
-def test_fault_of_a_connection_says_what_ended_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fault_says_what_ended_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     class Gone:
         def settimeout(self, timeout_s: float) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Proves that no call which waits for its answer is made on an event loop, and that the refusal says what to write."""
+"""Tests of on_loop.py: calls that wait are refused on an event loop, and the error says what to write instead."""
 
 import asyncio
 import builtins
@@ -37,7 +37,7 @@ def on_loop(call: Callable[[], Any]) -> Any:
         (MoniqueClient, "use AsyncMoniqueClient"),
     ],
 )
-def test_client_that_is_made_on_a_loop_is_refused_before_it_connects(make: Callable[[str], Any], instead: str) -> None:
+def test_client_made_on_a_loop_is_refused_before_it_connects(make: Callable[[str], Any], instead: str) -> None:
     with quiet_port() as port:
         with pytest.raises(OnEventLoop, match=f"and would block the event loop that runs in this thread; {instead}"):
             on_loop(lambda: make(f"127.0.0.1:{port.number}"))
@@ -45,7 +45,7 @@ def test_client_that_is_made_on_a_loop_is_refused_before_it_connects(make: Calla
         assert port.connections == 0
 
 
-def test_call_of_a_client_on_a_loop_is_refused_before_anything_is_sent() -> None:
+def test_call_on_a_loop_is_refused_before_anything_is_sent() -> None:
     with broker() as b:
         client = b.client()
 
@@ -58,7 +58,7 @@ def test_call_of_a_client_on_a_loop_is_refused_before_anything_is_sent() -> None
         assert on_loop(client.close) is None
 
 
-def test_message_is_not_settled_on_a_loop() -> None:
+def test_ack_on_a_loop_is_refused() -> None:
     with broker() as b:
         client = b.client()
         client.publish("q", "x")
@@ -76,7 +76,7 @@ def test_call_of_the_http_api_on_a_loop_is_refused() -> None:
         on_loop(lambda: AdminClient("127.0.0.1:1").call("GET", "/queues"))
 
 
-def test_calls_of_a_thread_beside_a_loop_are_not_refused() -> None:
+def test_call_in_a_thread_beside_a_loop_is_accepted() -> None:
     async def within(b: Broker) -> str:
         return await asyncio.to_thread(b.client().publish, "q", "x")
 
@@ -84,7 +84,7 @@ def test_calls_of_a_thread_beside_a_loop_are_not_refused() -> None:
         assert asyncio.run(within(b))
 
 
-def test_broker_in_memory_may_be_driven_by_a_coroutine_and_makes_clients_there() -> None:
+def test_memory_broker_may_be_driven_by_a_coroutine() -> None:
     with broker() as b:
         assert on_loop(lambda: b.publish("q", "x"))
         client = on_loop(b.client)
@@ -93,7 +93,7 @@ def test_broker_in_memory_may_be_driven_by_a_coroutine_and_makes_clients_there()
 
 
 @pytest.mark.parametrize("where", ["a real broker", "in memory", "eager"])
-def test_task_that_is_published_on_a_loop_is_refused_everywhere(where: str) -> None:
+def test_publish_of_a_task_on_a_loop_is_refused_everywhere(where: str) -> None:
     worker = Worker("127.0.0.1:1")
 
     @worker.task("q")
@@ -119,7 +119,7 @@ def test_task_that_is_published_on_a_loop_is_refused_everywhere(where: str) -> N
             check()
 
 
-def test_coroutine_handler_that_publishes_without_await_fails_in_the_test_kit_too() -> None:
+def test_coroutine_handler_that_publishes_without_await_fails_in_tests_too() -> None:
     worker = Worker()
     refused: list[OnEventLoop] = []
 
@@ -144,7 +144,7 @@ def test_coroutine_handler_that_publishes_without_await_fails_in_the_test_kit_to
     assert len(refused) == 2
 
 
-def test_worker_is_not_run_or_started_on_a_loop() -> None:
+def test_run_and_start_of_a_worker_on_a_loop_are_refused() -> None:
     worker = Worker("127.0.0.1:1")
 
     @worker.task("q")
@@ -156,13 +156,13 @@ def test_worker_is_not_run_or_started_on_a_loop() -> None:
         on_loop(worker.start)
 
 
-def test_cell_of_a_notebook_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_in_a_notebook_cell_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builtins, "__IPYTHON__", True, raising=False)
 
     on_loop(lambda: refuse_on_loop("it", "do otherwise"))
 
 
-def test_loop_of_another_thread_is_not_minded() -> None:
+def test_loop_of_another_thread_does_not_matter() -> None:
     began, over = threading.Event(), threading.Event()
 
     async def hold() -> None:
@@ -179,7 +179,7 @@ def test_loop_of_another_thread_is_not_minded() -> None:
         thread.join()
 
 
-def test_asking_for_a_loop_does_not_load_asyncio() -> None:
+def test_check_for_a_loop_does_not_import_asyncio() -> None:
     code = (
         "import sys; from wakeq.client.on_loop import refuse_on_loop as r; r('', ''); print('asyncio' in sys.modules)"
     )

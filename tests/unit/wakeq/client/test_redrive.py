@@ -1,4 +1,4 @@
-"""Proves how dead letters are brought back (redrive.py), by both clients, with the broker in memory."""
+"""Tests of redrive.py with both clients and the broker in memory."""
 
 import asyncio
 from typing import Any
@@ -32,7 +32,7 @@ def bodies_of(b: Broker, queue: str) -> list[str]:
 
 
 def steps_of(b: Broker, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many letters are moved in each step from now on."""
+    """Return a list to which each step from now on adds the number of its letters."""
     call, steps = b._caller.call, list[int]()
 
     def call_and_note(request: Request[Any]) -> Any:
@@ -44,7 +44,7 @@ def steps_of(b: Broker, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return steps
 
 
-def test_dead_letters_go_back_to_where_each_came_from() -> None:
+def test_dead_letters_go_back_to_their_origins() -> None:
     with broker() as b:
         b.create_queue("orders", dead_letter=DEAD)
         die(b, "first", "second")
@@ -55,7 +55,7 @@ def test_dead_letters_go_back_to_where_each_came_from() -> None:
         assert (bodies_of(b, Q), bodies_of(b, "orders"), bodies_of(b, DEAD)) == (["first", "second"], ["third"], [])
 
 
-def test_a_message_keeps_what_is_its_own_and_counts_how_often_it_was_brought_back() -> None:
+def test_redriven_message_keeps_its_fields_and_counts_redrives() -> None:
     with broker() as b:
         die(b, "x")
         b.redrive(DEAD)
@@ -71,7 +71,7 @@ def test_a_message_keeps_what_is_its_own_and_counts_how_often_it_was_brought_bac
         assert dict(message.headers) == {"trace": "x", "wakeq-redriven": "2"}
 
 
-def test_a_body_of_bytes_arrives_to_the_byte() -> None:
+def test_binary_body_is_redriven_unchanged() -> None:
     with broker() as b:
         b.publish(Q, b"\xff\x00")
         message = b.fetch(Q)
@@ -85,7 +85,7 @@ def test_a_body_of_bytes_arrives_to_the_byte() -> None:
         assert message.body == b"\xff\x00"
 
 
-def test_only_so_many_are_moved_and_to_where_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_count_and_target_are_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redrive_module, "BATCH_MAX", 2)
     with broker() as b:
         die(b, *"abcde")
@@ -95,7 +95,7 @@ def test_only_so_many_are_moved_and_to_where_it_is_said(monkeypatch: pytest.Monk
         assert (bodies_of(b, "elsewhere"), bodies_of(b, DEAD)) == (["a", "b", "c"], ["d", "e"])
 
 
-def test_what_says_no_origin_stays_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_letter_without_origin_stays_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redrive_module, "BATCH_MAX", 1)
     with broker() as b:
         b.publish(DEAD, "by hand", priority=-9)
@@ -107,17 +107,17 @@ def test_what_says_no_origin_stays_and_is_counted(monkeypatch: pytest.MonkeyPatc
         assert (stays["msg"], stays["state"], stays["failures"]) == ("by hand", "ready", 0)
 
 
-def test_what_dies_again_meanwhile_is_not_moved_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_letter_that_dies_again_is_not_moved_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redrive_module, "BATCH_MAX", 1)
     with broker() as b:
         die(b, "a", "b")
         call = b._caller.call
 
         def call_and_fail(request: Request[Any]) -> Any:
-            said = call(request)
+            result = call(request)
             if isinstance(request.command, wire.Ack) and (message := b.fetch(Q)) is not None:
                 message.reject("again")
-            return said
+            return result
 
         monkeypatch.setattr(b._caller, "call", call_and_fail)
 
@@ -126,11 +126,11 @@ def test_what_dies_again_meanwhile_is_not_moved_for_ever(monkeypatch: pytest.Mon
         assert sorted(bodies_of(b, DEAD)) == ["a", "b"]
 
 
-def test_the_origin_is_read_where_the_broker_writes_it() -> None:
+def test_origin_header_is_the_one_that_the_broker_writes() -> None:
     assert redrive_module.ORIGIN == dead_letters.ORIGIN
 
 
-def test_a_refusal_ends_it_and_everything_is_in_one_place() -> None:
+def test_refusal_ends_the_redrive_without_loss_or_duplicate() -> None:
     with broker() as b:
         die(b, *"abc")
         b.update_queue(Q, max_size=1)
@@ -139,15 +139,17 @@ def test_a_refusal_ends_it_and_everything_is_in_one_place() -> None:
             b.redrive(DEAD)
 
         assert (bodies_of(b, Q), bodies_of(b, DEAD)) == (["a"], ["b", "c"])
-        assert b.stats(DEAD)["ready"] == 2  # nothing is left in our hands
+        # No letter is left leased.
+        assert b.stats(DEAD)["ready"] == 2
 
 
-def test_a_letter_that_somebody_else_took_is_not_published_again() -> None:
+def test_letter_taken_by_another_client_is_not_published_again() -> None:
     with broker() as b:
         die(b, "x")
         steps = redrive_module.redrive(DEAD, None, None)
         request = next(steps)
-        request = steps.send(b._caller.call(request))  # the figures
+        # The first request is for the counts.
+        request = steps.send(b._caller.call(request))
         fetched = b._caller.call(request)
         b.ack(DEAD, fetched[0].uid)
         request = steps.send(fetched)
@@ -158,7 +160,7 @@ def test_a_letter_that_somebody_else_took_is_not_published_again() -> None:
         assert bodies_of(b, Q) == []
 
 
-def test_many_letters_are_moved_in_one_step_if_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_letters_that_fit_are_moved_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redrive_module, "STEP_BYTES_MAX", 10)
     with broker() as b:
         die(b, *"abcd")
@@ -171,7 +173,7 @@ def test_many_letters_are_moved_in_one_step_if_they_fit(monkeypatch: pytest.Monk
         assert bodies_of(b, Q) == [*"abcd", "elevenbytes", "twelve bytes"]
 
 
-def test_a_step_that_is_refused_is_taken_letter_by_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_step_is_repeated_letter_by_letter(monkeypatch: pytest.MonkeyPatch) -> None:
     with broker() as b:
         die(b, *"abc")
         call = b._caller.call
@@ -188,7 +190,7 @@ def test_a_step_that_is_refused_is_taken_letter_by_letter(monkeypatch: pytest.Mo
         assert (bodies_of(b, Q), bodies_of(b, DEAD)) == (["a", "c"], [])
 
 
-def test_the_default_queue_is_a_queue_like_any_other() -> None:
+def test_default_queue_is_redriven_like_any_other() -> None:
     with broker() as b:
         die(b, "named")
 
@@ -197,7 +199,7 @@ def test_the_default_queue_is_a_queue_like_any_other() -> None:
         assert bodies_of(b, "") == ["named"]
 
 
-def test_leaving_one_queue_and_joining_the_other_is_one_command() -> None:
+def test_move_of_a_letter_is_one_command() -> None:
     seen: list[wire.Command] = []
     letter = wire.Delivery(uid="u", error_count=0, msg="x", lease="1-1", headers={"wakeq-origin": Q})
 
@@ -220,7 +222,7 @@ def test_leaving_one_queue_and_joining_the_other_is_one_command() -> None:
     assert ack.publish == [wire.Followup(qname=Q, message="x", priority=0, headers={"wakeq-redriven": "1"})]
 
 
-def test_the_asyncio_client_does_the_same() -> None:
+def test_async_client_redrives_alike() -> None:
     async def work(b: Broker) -> Redriven:
         async with b.async_client() as client:
             return await client.redrive(DEAD)
@@ -233,22 +235,22 @@ def test_the_asyncio_client_does_the_same() -> None:
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, "2", True])
-def test_a_count_that_is_none_is_refused(count: int) -> None:
+def test_invalid_count_is_refused(count: int) -> None:
     with broker() as b, pytest.raises(errors.BadField, match=r"count is .*; give a number of messages"):
         b.redrive(DEAD, count)
 
 
-def test_a_queue_is_not_redriven_to_itself() -> None:
+def test_redrive_of_a_queue_to_itself_is_refused() -> None:
     with broker() as b, pytest.raises(errors.BadField, match="name another queue"):
         b.redrive(DEAD, to=DEAD)
 
 
-def test_a_queue_that_does_not_exist_is_said() -> None:
+def test_missing_queue_raises_queue_not_found() -> None:
     with broker() as b, pytest.raises(errors.QueueNotFound):
         b.redrive(DEAD)
 
 
-def test_letter_that_names_a_queue_outside_of_the_family_stays_until_it_is_allowed() -> None:
+def test_letter_with_foreign_origin_stays_until_it_is_allowed() -> None:
     with broker() as b:
         b.create_queue("b1")
         b.create_queue("orders", dead_letter=DEAD)
@@ -265,7 +267,7 @@ def test_letter_that_names_a_queue_outside_of_the_family_stays_until_it_is_allow
         assert (bodies_of(b, "b1"), bodies_of(b, "nowhere")) == (["planted"] * 2, ["planted"])
 
 
-def test_letters_of_a_queue_that_was_deleted_go_back_by_its_name() -> None:
+def test_letters_of_a_deleted_queue_go_back_by_its_name() -> None:
     with broker() as b:
         die(b, "x")
         b.delete_queue(Q)

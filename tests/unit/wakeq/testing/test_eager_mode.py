@@ -1,4 +1,4 @@
-"""eager(): to publish is to call, with the arguments as they come off the wire, and with the handler's own errors."""
+"""Tests of eager(): a publish calls the handler, with decoded arguments and the handler's own exceptions."""
 
 import asyncio
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ def worker() -> Worker:
     return Worker()
 
 
-def test_to_publish_is_to_call(worker: Worker) -> None:
+def test_publish_calls_the_handler(worker: Worker) -> None:
     sent: list[Person] = []
 
     @worker.task(Q)
@@ -38,7 +38,7 @@ def test_to_publish_is_to_call(worker: Worker) -> None:
     assert published[0].uid == uid
 
 
-def test_what_would_not_fit_the_handler_fails_here_too(worker: Worker) -> None:
+def test_arguments_that_do_not_fit_the_handler_fail(worker: Worker) -> None:
     @worker.task(Q)
     def send(to: int) -> None: ...
 
@@ -48,7 +48,7 @@ def test_what_would_not_fit_the_handler_fails_here_too(worker: Worker) -> None:
     assert published == []
 
 
-def test_what_a_handler_raises_is_the_publishers(worker: Worker) -> None:
+def test_exception_of_a_handler_is_raised_by_publish(worker: Worker) -> None:
     @worker.task(Q)
     def send(to: str) -> None:
         raise {"ada": Reject("no"), "grace": ZeroDivisionError("one")}[to]
@@ -60,7 +60,7 @@ def test_what_a_handler_raises_is_the_publishers(worker: Worker) -> None:
             send.publish(to="ada")
 
 
-def test_a_handler_knows_its_message_and_its_follow_ups_are_called(worker: Worker) -> None:
+def test_handler_knows_its_message_and_its_follow_ups_are_called(worker: Worker) -> None:
     audited: list[tuple[str, str]] = []
 
     @worker.task("audit")
@@ -80,7 +80,7 @@ def test_a_handler_knows_its_message_and_its_follow_ups_are_called(worker: Worke
     assert published[0].headers == {"trace": "1"}
 
 
-def test_follow_ups_of_a_handler_that_failed_are_not_called(worker: Worker) -> None:
+def test_follow_ups_of_a_failed_handler_are_not_called(worker: Worker) -> None:
     @worker.task(Q)
     def send(to: str) -> None:
         current().then("elsewhere", "never")
@@ -94,7 +94,7 @@ def test_follow_ups_of_a_handler_that_failed_are_not_called(worker: Worker) -> N
 
 
 @pytest.mark.parametrize("in_loop", [False, True])
-def test_a_coroutine_has_ended_when_publish_returns(worker: Worker, in_loop: bool) -> None:
+def test_coroutine_has_ended_when_publish_returns(worker: Worker, in_loop: bool) -> None:
     sent: list[str] = []
 
     @worker.task(Q)
@@ -111,7 +111,7 @@ def test_a_coroutine_has_ended_when_publish_returns(worker: Worker, in_loop: boo
         assert sent == ["eager-1"]
 
 
-def test_a_handler_may_take_the_raw_message(worker: Worker) -> None:
+def test_handler_may_take_the_raw_message(worker: Worker) -> None:
     bodies: list[bytes] = []
 
     @worker.task(Q)
@@ -128,7 +128,7 @@ def test_a_handler_may_take_the_raw_message(worker: Worker) -> None:
     assert bodies == [b"\xff"]
 
 
-def test_after_the_block_tasks_publish_as_before(worker: Worker) -> None:
+def test_tasks_publish_as_before_after_the_block(worker: Worker) -> None:
     @worker.task(Q)
     def send(to: str) -> None: ...
 

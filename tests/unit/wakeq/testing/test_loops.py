@@ -1,4 +1,4 @@
-"""outside_of_loop: the call sees what its caller sees, wherever it is done."""
+"""Tests of outside_of_loop: the thread, context and exceptions of the call."""
 
 import asyncio
 import threading
@@ -11,21 +11,21 @@ from wakeq.testing.loops import outside_of_loop
 WHO: ContextVar[str] = ContextVar("who")
 
 
-def told() -> tuple[str, threading.Thread]:
+def context_and_thread() -> tuple[str, threading.Thread]:
     return WHO.get(), threading.current_thread()
 
 
 async def from_within() -> tuple[str, threading.Thread]:
-    return outside_of_loop(told)
+    return outside_of_loop(context_and_thread)
 
 
-def test_without_a_loop_the_call_is_done_here() -> None:
+def test_call_without_a_loop_runs_in_this_thread() -> None:
     WHO.set("a test")
 
-    assert outside_of_loop(told) == ("a test", threading.current_thread())
+    assert outside_of_loop(context_and_thread) == ("a test", threading.current_thread())
 
 
-def test_within_a_loop_it_is_done_in_another_thread_and_in_the_same_context() -> None:
+def test_call_on_a_loop_runs_in_another_thread_with_the_same_context() -> None:
     WHO.set("a test")
 
     who, thread = asyncio.run(from_within())
@@ -35,7 +35,7 @@ def test_within_a_loop_it_is_done_in_another_thread_and_in_the_same_context() ->
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("one"), SystemExit(3)])
-def test_what_the_call_raises_is_the_callers(error: BaseException) -> None:
+def test_exception_of_the_call_is_raised(error: BaseException) -> None:
     def fails() -> None:
         raise error
 

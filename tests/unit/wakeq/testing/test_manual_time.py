@@ -1,11 +1,11 @@
-"""ManualTime: callbacks come at their moment and in order, and nothing passes by itself."""
+"""Tests of ManualTime: callbacks run at their moments and in order, and time passes only when it is driven."""
 
 import pytest
 
 from wakeq.testing.manual_time import CLEAR_EVERY, ManualTime
 
 
-def test_callbacks_see_the_very_moment_at_which_they_are_due() -> None:
+def test_callbacks_run_exactly_when_they_are_due() -> None:
     time = ManualTime(start_ms=0)
     seen: list[tuple[str, int]] = []
     time.call_later(2, lambda: seen.append(("second", time.now_ms())))
@@ -17,7 +17,7 @@ def test_callbacks_see_the_very_moment_at_which_they_are_due() -> None:
     assert time.now_ms() == 3000
 
 
-def test_callbacks_of_one_moment_come_in_the_order_in_which_they_were_asked_for() -> None:
+def test_callbacks_of_one_moment_run_in_order() -> None:
     time = ManualTime()
     seen: list[int] = []
     for number in range(3):
@@ -28,7 +28,7 @@ def test_callbacks_of_one_moment_come_in_the_order_in_which_they_were_asked_for(
     assert seen == [0, 1, 2]
 
 
-def test_what_a_callback_asks_for_falls_due_within_the_same_advance() -> None:
+def test_callback_set_by_a_callback_runs_in_the_same_advance() -> None:
     time = ManualTime(start_ms=0)
     seen: list[int] = []
 
@@ -42,7 +42,7 @@ def test_what_a_callback_asks_for_falls_due_within_the_same_advance() -> None:
     assert seen == [1000, 2000, 3000]
 
 
-def test_what_was_cancelled_or_forgotten_is_not_called() -> None:
+def test_cancelled_callback_is_not_called() -> None:
     time = ManualTime()
     seen: list[str] = []
     time.call_later(1, lambda: seen.append("cancelled")).cancel()
@@ -55,7 +55,7 @@ def test_what_was_cancelled_or_forgotten_is_not_called() -> None:
     assert time.waiting == 0
 
 
-def test_the_next_callback_is_reached_if_it_is_near_enough() -> None:
+def test_advance_to_next_stops_at_the_next_callback() -> None:
     time = ManualTime(start_ms=0)
     seen: list[int] = []
     time.call_later(5, lambda: seen.append(time.now_ms()))
@@ -66,7 +66,7 @@ def test_the_next_callback_is_reached_if_it_is_near_enough() -> None:
     assert (too_far, reached, seen, time.now_ms()) == (False, True, [5000], 5000)
 
 
-def test_another_clock_hears_each_span_and_all_of_them_together_are_what_passed() -> None:
+def test_tick_is_called_with_spans_that_add_up() -> None:
     spans: list[float] = []
     time = ManualTime(tick=spans.append)
     time.call_later(1, lambda: None)
@@ -77,12 +77,12 @@ def test_another_clock_hears_each_span_and_all_of_them_together_are_what_passed(
     assert spans == [1.0, 2.0]
 
 
-def test_time_only_goes_forward() -> None:
+def test_negative_advance_is_refused() -> None:
     with pytest.raises(ValueError, match="forward"):
         ManualTime().advance(-1)
 
 
-def test_many_small_steps_do_not_drift() -> None:
+def test_small_steps_do_not_drift() -> None:
     time = ManualTime(start_ms=0)
 
     for _ in range(10_000):
@@ -91,7 +91,7 @@ def test_many_small_steps_do_not_drift() -> None:
     assert time.now_ms() == 1_000_000
 
 
-def test_cancelled_callbacks_take_no_room_for_ever() -> None:
+def test_cancelled_callbacks_are_removed() -> None:
     time = ManualTime()
 
     for _ in range(10 * CLEAR_EVERY):

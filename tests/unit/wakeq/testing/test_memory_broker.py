@@ -1,4 +1,4 @@
-"""broker(): the real rules in memory, under a clock that the test drives, with faults that it can name."""
+"""Tests of broker(): the real broker in memory, with a driven clock and faults."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ def b() -> Iterator[Broker]:
 # Messages ----------------------------------------------------------------------------------------------------------
 
 
-def test_it_is_a_client_of_a_broker_that_is_there(b: Broker) -> None:
+def test_memory_broker_works_like_a_client(b: Broker) -> None:
     uid = b.publish(Q, {"to": "ada"}, headers={"trace": "1"})
 
     message = b.fetch(Q)
@@ -40,12 +40,12 @@ def test_it_is_a_client_of_a_broker_that_is_there(b: Broker) -> None:
     assert b.stats(Q)["size"] == 0
 
 
-def test_the_errors_are_those_of_a_broker(b: Broker) -> None:
+def test_errors_are_those_of_a_real_broker(b: Broker) -> None:
     with pytest.raises(QueueNotFound):
         b.fetch("nowhere")
 
 
-def test_each_broker_is_alone() -> None:
+def test_brokers_are_independent() -> None:
     with broker() as one, broker() as other:
         one.publish(Q, "of one")
 
@@ -55,7 +55,7 @@ def test_each_broker_is_alone() -> None:
 # Time --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_delay_ends_when_the_clock_was_driven_that_far_and_not_before(b: Broker) -> None:
+def test_delay_ends_exactly_when_the_clock_is_driven_so_far(b: Broker) -> None:
     b.publish(Q, "later", delay=60)
 
     b.advance(59.999)
@@ -66,7 +66,7 @@ def test_a_delay_ends_when_the_clock_was_driven_that_far_and_not_before(b: Broke
     assert b.fetch(Q) is not None
 
 
-def test_a_lease_runs_out_and_the_message_comes_back(b: Broker) -> None:
+def test_lease_times_out_and_the_message_is_redelivered(b: Broker) -> None:
     b.publish(Q, "work", timeout=30)
     first = b.fetch(Q)
     assert first is not None
@@ -95,10 +95,11 @@ def test_hours_of_retries_end_at_the_dead_letter_queue(b: Broker) -> None:
         deliveries += 1
 
     assert deliveries == 10
-    assert b.now() - began == timedelta(minutes=1 + 2 + 4 + 8 + 16 + 4 * 30)  # no jitter is drawn
+    # The jitter is always zero here.
+    assert b.now() - began == timedelta(minutes=1 + 2 + 4 + 8 + 16 + 4 * 30)
 
 
-def test_a_fetch_that_waits_lets_the_clock_run_to_the_message_and_no_further(b: Broker) -> None:
+def test_waiting_fetch_advances_the_clock_just_to_the_message(b: Broker) -> None:
     b.publish(Q, "later", delay=3)
     began = b.now()
 
@@ -112,7 +113,7 @@ def test_a_fetch_that_waits_lets_the_clock_run_to_the_message_and_no_further(b: 
     assert b.now() - when_found == timedelta(seconds=10)
 
 
-def test_any_other_call_takes_no_time(b: Broker) -> None:
+def test_call_without_wait_takes_no_time(b: Broker) -> None:
     began = b.now()
 
     for _ in range(100):
@@ -135,7 +136,7 @@ def test_months_pass_in_no_time(b: Broker) -> None:
     assert time.process_time() - began_s < 1
 
 
-def test_the_clock_begins_at_the_present_moment_and_can_take_a_frozen_one_along() -> None:
+def test_clock_starts_at_the_present_and_drives_a_frozen_one() -> None:
     with freeze_time("2030-01-01 12:00:00") as frozen, broker(tick=frozen.tick) as b:
         b.publish(Q, "later", delay=60)
         began = b.now()
@@ -149,7 +150,7 @@ def test_the_clock_begins_at_the_present_moment_and_can_take_a_frozen_one_along(
 # Clients -----------------------------------------------------------------------------------------------------------
 
 
-def test_code_under_test_gets_a_client_of_its_own(b: Broker) -> None:
+def test_client_returns_an_independent_client(b: Broker) -> None:
     def signs_up(client: Client) -> None:
         client.publish(Q, {"to": "ada"})
 
@@ -159,7 +160,7 @@ def test_code_under_test_gets_a_client_of_its_own(b: Broker) -> None:
     assert b.stats(Q)["ready"] == 1
 
 
-def test_a_client_that_ends_gives_back_what_the_queue_says(b: Broker) -> None:
+def test_leases_of_a_closed_client_end_by_the_policy_of_the_queue(b: Broker) -> None:
     b.create_queue(Q, on_disconnect="release")
     b.publish(Q, "work")
     client = b.client()
@@ -171,19 +172,20 @@ def test_a_client_that_ends_gives_back_what_the_queue_says(b: Broker) -> None:
     assert b.fetch(Q) is not None
 
 
-def test_what_is_gone_is_not_acknowledged_again_with_what_follows_or_without(b: Broker) -> None:
+def test_ack_of_a_gone_message_is_false_with_and_without_follow_ups(b: Broker) -> None:
     b.publish(Q, "work")
     message = b.fetch(Q)
     assert message is not None
 
-    said = [b.ack(Q, message.uid, lease=message.lease, then=[("next", "step")]) for _ in range(2)]
+    answers = [b.ack(Q, message.uid, lease=message.lease, then=[("next", "step")]) for _ in range(2)]
 
-    assert said == [True, False]  # a call that was lost with its connection is repeated: this is what it hears
+    # The second answer is for the repetition after a lost connection.
+    assert answers == [True, False]
     assert b.ack(Q, message.uid) is False
     assert b.stats("next")["published"] == 1
 
 
-def test_code_under_test_that_awaits_gets_a_client_too(b: Broker) -> None:
+def test_async_client_returns_an_async_client(b: Broker) -> None:
     async def signs_up() -> tuple[str, timedelta]:
         async with b.async_client() as client:
             await client.publish(Q, {"to": "ada"}, delay=60)
@@ -197,7 +199,7 @@ def test_code_under_test_that_awaits_gets_a_client_too(b: Broker) -> None:
     assert b.stats(Q)["size"] == b.stats(Q)["leased"] == 0
 
 
-def test_a_task_that_only_fetches_lets_the_others_have_their_turn(b: Broker) -> None:
+def test_task_that_only_fetches_does_not_block_others(b: Broker) -> None:
     async def consumes(client: AsyncClient) -> str:
         for _ in range(1_000):
             if message := await client.fetch(Q, wait=10):
@@ -214,7 +216,7 @@ def test_a_task_that_only_fetches_lets_the_others_have_their_turn(b: Broker) -> 
     assert asyncio.run(both()) == "at last"
 
 
-def test_an_awaiting_client_survives_a_restart_and_hears_of_a_crash(b: Broker) -> None:
+def test_async_client_survives_a_restart_and_fails_after_a_crash(b: Broker) -> None:
     async def publishes() -> int:
         client = b.async_client()
         await client.publish(Q, "before")
@@ -229,7 +231,7 @@ def test_an_awaiting_client_survives_a_restart_and_hears_of_a_crash(b: Broker) -
     assert asyncio.run(publishes()) == 2
 
 
-def test_threads_may_share_it(b: Broker) -> None:
+def test_threads_may_share_a_memory_broker(b: Broker) -> None:
     def publish() -> None:
         with b.client() as client:
             for _ in range(50):
@@ -245,7 +247,7 @@ def test_threads_may_share_it(b: Broker) -> None:
     assert b.stats(Q)["ready"] == 400
 
 
-def test_a_forked_child_is_told_that_the_broker_is_not_its_own(b: Broker) -> None:
+def test_forked_child_is_refused(b: Broker) -> None:
     b.publish(Q, "of the parent")
 
     pid = os.fork()
@@ -255,7 +257,8 @@ def test_a_forked_child_is_told_that_the_broker_is_not_its_own(b: Broker) -> Non
             b.publish(Q, "of the child")
         except BrokerUnreachable:
             status = 3
-        finally:  # whatever it was, the child must not go on with these tests
+        finally:
+            # The child must never go on with these tests.
             os._exit(status)
     _, status = os.waitpid(pid, 0)
 
@@ -266,7 +269,7 @@ def test_a_forked_child_is_told_that_the_broker_is_not_its_own(b: Broker) -> Non
 # Faults ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_answered_is_there_after_a_crash(b: Broker) -> None:
+def test_confirmed_messages_survive_a_crash(b: Broker) -> None:
     uid = b.publish(Q, "promised")
     b.publish(Q, "later", delay=60)
 
@@ -279,7 +282,7 @@ def test_what_was_answered_is_there_after_a_crash(b: Broker) -> None:
     assert b.stats(Q)["delayed"] == 1
 
 
-def test_while_it_is_down_time_goes_on_and_nobody_answers(b: Broker) -> None:
+def test_time_goes_on_and_calls_fail_while_the_broker_is_down(b: Broker) -> None:
     b.publish(Q, "later", delay=60)
     client = b.client()
 
@@ -294,7 +297,7 @@ def test_while_it_is_down_time_goes_on_and_nobody_answers(b: Broker) -> None:
     assert b.stats(Q)["published"] == 1
 
 
-def test_nothing_of_a_crashed_broker_is_left_to_fall_due(b: Broker) -> None:
+def test_timers_of_a_crashed_broker_never_fire(b: Broker) -> None:
     b.publish(Q, "later", delay=60)
 
     b.crash()
@@ -302,7 +305,7 @@ def test_nothing_of_a_crashed_broker_is_left_to_fall_due(b: Broker) -> None:
     assert b._machine.time.waiting == 0
 
 
-def test_a_lease_outlives_a_restart(b: Broker) -> None:
+def test_lease_survives_a_restart(b: Broker) -> None:
     b.publish(Q, "work")
     message = b.fetch(Q)
     b.advance(1)
@@ -314,7 +317,7 @@ def test_a_lease_outlives_a_restart(b: Broker) -> None:
     assert message.ack()
 
 
-def test_a_full_disk_refuses_publishes_and_takes_acknowledgements(b: Broker) -> None:
+def test_full_disk_refuses_publishes_and_accepts_acknowledgements(b: Broker) -> None:
     b.publish(Q, "work")
     message = b.fetch(Q)
 
@@ -335,7 +338,7 @@ def test_a_full_disk_refuses_publishes_and_takes_acknowledgements(b: Broker) -> 
 # Cost --------------------------------------------------------------------------------------------------------------
 
 
-def test_it_starts_and_ends_in_milliseconds() -> None:
+def test_memory_broker_starts_and_ends_in_milliseconds() -> None:
     def once_ms() -> float:
         began_s = time.process_time()
         with broker():
@@ -345,7 +348,7 @@ def test_it_starts_and_ends_in_milliseconds() -> None:
     assert min(once_ms() for _ in range(5)) < START_MS_MAX
 
 
-def test_publishes_of_a_client_before_and_after_a_reconnect_are_all_stored() -> None:
+def test_publishes_before_and_after_a_reconnect_are_all_stored() -> None:
     with broker() as b:
         client = b.client()
         uids = [client.publish(Q, "first")]

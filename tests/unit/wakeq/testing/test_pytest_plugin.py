@@ -1,4 +1,4 @@
-"""The pytest plugin: a project that has wakeq installed has the fixture, and pays nothing for it otherwise."""
+"""Tests of the pytest plugin: projects with wakeq have the fixture, and runs without it import nothing else."""
 
 import os
 import re
@@ -11,18 +11,18 @@ import wakeq
 
 ROOT = Path(wakeq.__file__).parents[1]
 TEST_OF_A_USER = """
-def test_it_is_there(wakeq_broker):
+def test_fixture_gives_a_broker(wakeq_broker):
     wakeq_broker.publish("emails", "hi", delay=60)
     wakeq_broker.advance(60)
     assert wakeq_broker.fetch("emails").text() == "hi"
 
-def test_it_is_another_one_for_each_test(wakeq_broker):
+def test_fixture_gives_each_test_its_own_broker(wakeq_broker):
     assert "emails" not in [queue["qname"] for queue in wakeq_broker.queues()]
 """
 
 
 def installed(folder: Path) -> Path:
-    """Lay out what installing the project would: its name, and the entry points that pyproject.toml declares."""
+    """Write the metadata that an installation would: the name and the entry points of pyproject.toml."""
     entry_points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     lines = [f"[{group}]\n{name} = {target}" for group, names in entry_points.items() for name, target in names.items()]
     info = folder / "site" / "wakeq_entry_points-0.dist-info"
@@ -33,7 +33,7 @@ def installed(folder: Path) -> Path:
 
 
 def run_pytest(folder: Path, tests: str) -> str:
-    """Run these tests as a user would, and return what pytest says."""
+    """Run tests as a user would and return the output of pytest."""
     (folder / "test_user.py").write_text(tests)
     environment = os.environ | {"PYTHONPATH": f"{installed(folder)}:{ROOT}"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_user.py"]
@@ -41,13 +41,13 @@ def run_pytest(folder: Path, tests: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_project_with_wakeq_installed_has_the_fixture(tmp_path: Path) -> None:
+def test_project_with_wakeq_installed_has_the_fixture(tmp_path: Path) -> None:
     output = run_pytest(tmp_path, TEST_OF_A_USER)
 
     assert "2 passed" in output, output
 
 
-def test_what_the_guide_shows_works(tmp_path: Path) -> None:
+def test_examples_of_the_guide_pass(tmp_path: Path) -> None:
     guide = (ROOT / "docs" / "guide" / "testing.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
 
@@ -57,7 +57,7 @@ def test_what_the_guide_shows_works(tmp_path: Path) -> None:
     assert f"{tests} passed" in output, output
 
 
-def test_a_run_without_a_broker_loads_nothing_but_the_plugin() -> None:
+def test_run_without_a_broker_imports_only_the_plugin() -> None:
     code = (
         "import sys, pytest; before = set(sys.modules); import wakeq.testing.pytest_plugin; "
         "print(*(set(sys.modules) - before))"

@@ -1,4 +1,4 @@
-"""work(): handlers run and end as in a worker, in this thread, with retries of days under the clock by hand."""
+"""Tests of work(): handlers run in this thread and end as in a worker, with retries on the driven clock."""
 
 import asyncio
 import threading
@@ -28,7 +28,7 @@ def b(worker: Worker) -> Iterator[Broker]:
         yield made
 
 
-def test_what_is_due_is_handled_and_acknowledged(b: Broker, worker: Worker) -> None:
+def test_due_messages_are_handled_and_acknowledged(b: Broker, worker: Worker) -> None:
     sent: list[str] = []
 
     @worker.task(Q)
@@ -47,7 +47,7 @@ def test_what_is_due_is_handled_and_acknowledged(b: Broker, worker: Worker) -> N
     assert b.stats(Q)["size"] == b.stats(Q)["leased"] == 0
 
 
-def test_a_handler_that_fails_is_tried_again_as_its_policy_says_and_then_is_dead(b: Broker, worker: Worker) -> None:
+def test_failing_handler_is_retried_by_its_policy_and_then_dead(b: Broker, worker: Worker) -> None:
     tried: list[float] = []
 
     @worker.task(Q, retry=Retry(max=3, backoff="exponential", delay=3600, delay_max=86_400, jitter=1))
@@ -61,11 +61,12 @@ def test_a_handler_that_fails_is_tried_again_as_its_policy_says_and_then_is_dead
             b.advance(3600)
 
     hours = [round((moment - tried[0]) / 3600) for moment in tried]
-    assert hours == [0, 1, 3, 7]  # no jitter is drawn
+    # The jitter is always zero here.
+    assert hours == [0, 1, 3, 7]
     assert b.stats(Q)["size"] == 0
 
 
-def test_a_snooze_comes_back_later_and_is_no_failure(b: Broker, worker: Worker) -> None:
+def test_snoozed_message_is_redelivered_later_without_a_failure(b: Broker, worker: Worker) -> None:
     seen: list[tuple[int, int]] = []
 
     @worker.task(Q, retry=Retry(max=0))
@@ -83,7 +84,7 @@ def test_a_snooze_comes_back_later_and_is_no_failure(b: Broker, worker: Worker) 
     assert b.stats("dead")["ready"] == 0
 
 
-def test_what_is_rejected_or_does_not_fit_is_dead_at_once(b: Broker, worker: Worker) -> None:
+def test_rejected_or_invalid_message_is_dead_at_once(b: Broker, worker: Worker) -> None:
     @worker.task(Q, retry=Retry(max=10))
     def send(to: str) -> None:
         raise Reject("no such person")
@@ -95,7 +96,7 @@ def test_what_is_rejected_or_does_not_fit_is_dead_at_once(b: Broker, worker: Wor
     assert b.stats("dead")["ready"] == 2
 
 
-def test_what_a_handler_publishes_is_handled_too(b: Broker, worker: Worker) -> None:
+def test_messages_published_by_a_handler_are_handled_too(b: Broker, worker: Worker) -> None:
     audited: list[str] = []
 
     @worker.task("audit")
@@ -115,7 +116,7 @@ def test_what_a_handler_publishes_is_handled_too(b: Broker, worker: Worker) -> N
     assert first in audited
 
 
-def test_coroutines_are_run_also_from_within_a_loop(b: Broker, worker: Worker) -> None:
+def test_coroutine_handlers_run_even_from_within_a_loop(b: Broker, worker: Worker) -> None:
     sent: list[str] = []
 
     @worker.task(Q)
@@ -147,7 +148,7 @@ def test_plain_handlers_run_in_the_thread_of_the_test(b: Broker, worker: Worker)
     assert threads == [threading.current_thread()]
 
 
-def test_a_handler_whose_message_went_to_another_settles_nothing(b: Broker, worker: Worker) -> None:
+def test_outcome_of_a_lost_message_is_not_reported(b: Broker, worker: Worker) -> None:
     taken: list[Message | None] = []
 
     @worker.task(Q, timeout=60)
@@ -163,7 +164,7 @@ def test_a_handler_whose_message_went_to_another_settles_nothing(b: Broker, work
     assert taken[0].ack()
 
 
-def test_a_broker_that_a_handler_brought_down_is_not_waited_for(b: Broker, worker: Worker) -> None:
+def test_broker_crashed_by_a_handler_is_not_waited_for(b: Broker, worker: Worker) -> None:
     handled: list[int] = []
 
     @worker.task(Q, timeout=60)
@@ -182,7 +183,7 @@ def test_a_broker_that_a_handler_brought_down_is_not_waited_for(b: Broker, worke
     assert len(handled) == 2
 
 
-def test_a_task_that_never_comes_to_rest_is_named(b: Broker, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_that_publishes_for_ever_is_named(b: Broker, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work_module, "DELIVERIES_MAX", 20)
 
     @worker.task(Q, retry=None)
@@ -195,7 +196,7 @@ def test_a_task_that_never_comes_to_rest_is_named(b: Broker, worker: Worker, mon
         b.work()
 
 
-def test_a_handler_that_could_never_work_is_refused(b: Broker, worker: Worker) -> None:
+def test_handler_that_could_never_work_is_refused(b: Broker, worker: Worker) -> None:
     @worker.task(Q)
     def send(to: threading.Thread) -> None: ...
 
@@ -203,7 +204,7 @@ def test_a_handler_that_could_never_work_is_refused(b: Broker, worker: Worker) -
         b.work()
 
 
-def test_a_worker_publishes_elsewhere_again_when_the_broker_is_gone(worker: Worker) -> None:
+def test_worker_publishes_elsewhere_after_the_broker_is_closed(worker: Worker) -> None:
     @worker.task(Q)
     def send(to: str) -> None: ...
 
@@ -215,7 +216,7 @@ def test_a_worker_publishes_elsewhere_again_when_the_broker_is_gone(worker: Work
     assert worker._outbox is None
 
 
-def test_a_broker_without_workers_has_nothing_to_do() -> None:
+def test_work_without_workers_handles_nothing() -> None:
     with broker() as b:
         b.publish(Q, "m")
 

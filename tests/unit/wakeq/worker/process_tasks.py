@@ -10,7 +10,8 @@ from wakeq import Retry, current
 from wakeq.worker import Worker
 
 worker = Worker()
-set_up: list[str] = []  # what was done to this process before its first handler
+# The set-up calls in this process.
+set_up: list[str] = []
 
 
 def set_up_by(whom: str) -> None:
@@ -45,7 +46,8 @@ def end(how: str) -> None:
         case "terminate":
             os.kill(os.getpid(), signal.SIGTERM)
         case _:
-            while True:  # spin
+            # Spin.
+            while True:
                 pass
 
 

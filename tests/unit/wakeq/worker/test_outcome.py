@@ -1,4 +1,4 @@
-"""Proves by which rules the end of a handler becomes a outcome."""
+"""Tests of outcome.py: how the end of a handler becomes an outcome."""
 
 import pickle
 
@@ -42,13 +42,13 @@ POLICY = Retry(max=2, delay=10, jitter=0)
         (Reject("never"), POLICY, 0, Dead("never")),
     ],
 )
-def test_what_a_handler_raises_says_what_becomes_of_its_message(
+def test_exception_of_a_handler_decides_the_outcome(
     error: BaseException, policy: Retry | None, failures: int, outcome: Outcome
 ) -> None:
     assert outcome_of(error, policy, failures=failures, drawn=0.5) == outcome
 
 
-def test_an_error_is_told_with_the_place_where_it_was_raised() -> None:
+def test_description_of_an_error_has_its_place() -> None:
     try:
         int("x")
     except ValueError as error:
@@ -56,10 +56,10 @@ def test_an_error_is_told_with_the_place_where_it_was_raised() -> None:
 
     assert text.startswith("ValueError: invalid literal")
     assert "test_outcome.py:" in text
-    assert text.endswith("in test_an_error_is_told_with_the_place_where_it_was_raised)")
+    assert text.endswith("in test_description_of_an_error_has_its_place)")
 
 
-def test_a_long_error_is_cut_and_keeps_its_place() -> None:
+def test_long_description_is_cut_and_keeps_its_place() -> None:
     try:
         raise ValueError("x" * 5000)
     except ValueError as error:
@@ -69,12 +69,12 @@ def test_a_long_error_is_cut_and_keeps_its_place() -> None:
     assert "test_outcome.py:" in text
 
 
-def test_verdicts_survive_the_way_between_processes() -> None:
+def test_outcomes_survive_pickling() -> None:
     for outcome in (Done(), Failed("x", 3), Dead("x"), Released("x", 3)):
         assert pickle.loads(pickle.dumps(outcome)) == outcome
 
 
-def test_a_verdict_is_said_with_the_words_of_the_client() -> None:
+def test_outcome_becomes_the_arguments_of_nack() -> None:
     assert nack_of(Failed("x")) == {"delay": None, "error": "x"}
     assert nack_of(Dead("x")) == {"error": "x", "dead": True}
     assert nack_of(Dead("x", exhausted=True)) == {"error": "x", "dead": True, "exhausted": True}
@@ -82,14 +82,14 @@ def test_a_verdict_is_said_with_the_words_of_the_client() -> None:
 
 
 class Unspeakable(Exception):
-    """Raises when it is asked what it says."""
+    """An exception whose text raises."""
 
     def __str__(self) -> str:
         raise RuntimeError("no words")
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "text"),
     [
         (Unspeakable(), "Unspeakable: (its text is not available: RuntimeError)"),
         (ValueError("file \udcff"), r"ValueError: file \udcff"),
@@ -99,12 +99,12 @@ class Unspeakable(Exception):
         (Retry(ValueError("no")), "ValueError: no"),
     ],
 )
-def test_whatever_an_error_says_can_be_told_to_the_broker(error: BaseException, told: str) -> None:
+def test_text_of_any_exception_can_be_sent(error: BaseException, text: str) -> None:
     outcome = outcome_of(error, POLICY, failures=0, drawn=0.5)
 
     assert not isinstance(outcome, Done)
-    assert nack_of(outcome)["error"] == told
-    told.encode()
+    assert nack_of(outcome)["error"] == text
+    text.encode()
 
 
 @pytest.mark.parametrize(

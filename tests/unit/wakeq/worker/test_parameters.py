@@ -1,4 +1,4 @@
-"""Proves the body of a task's message: a JSON object of the parameters, read into the annotated types or refused."""
+"""Tests of parameters.py: a body is a JSON object of the parameters, read into the annotated types or refused."""
 
 import json
 from collections.abc import Callable
@@ -31,10 +31,10 @@ class Address:
 
 
 def rich(to: str, when: datetime, key: UUID, colour: Colour, address: Address, tags: list[str] = []) -> None:  # noqa: B006
-    """Takes one of each."""
+    """Takes one parameter of each type."""
 
 
-def test_arguments_of_all_kinds_come_back_as_they_were() -> None:
+def test_arguments_of_all_kinds_survive_the_round_trip() -> None:
     parameters = Parameters(rich)
     given: dict[str, Any] = {
         "to": "a@b.c",
@@ -50,14 +50,14 @@ def test_arguments_of_all_kinds_come_back_as_they_were() -> None:
     assert parameters.decode(body) == given
 
 
-def test_the_body_is_what_another_language_would_write() -> None:
+def test_body_is_plain_json() -> None:
     def send(to: str, copies: int = 1) -> None: ...
 
     assert json.loads(Parameters(send).encode(("a@b.c",), {})) == {"to": "a@b.c"}
     assert json.loads(Parameters(send).encode((), {"copies": 2, "to": "a"})) == {"to": "a", "copies": 2}
 
 
-def test_what_the_body_leaves_out_is_left_to_the_handlers_default() -> None:
+def test_missing_field_is_left_to_the_default_of_the_handler() -> None:
     def send(to: str, copies: int = 1, anything=None) -> None: ...  # type: ignore[no-untyped-def]
 
     assert Parameters(send).decode(b'{"to":"a"}') == {"to": "a"}
@@ -76,7 +76,7 @@ def test_what_the_body_leaves_out_is_left_to_the_handlers_default() -> None:
         (b"", "truncated"),
     ],
 )
-def test_a_body_that_does_not_fit_says_where(body: bytes, complaint: str) -> None:
+def test_error_for_invalid_body_names_the_field(body: bytes, complaint: str) -> None:
     def send(to: str) -> None: ...
 
     with pytest.raises(InvalidBody, match="(?i)" + complaint.replace("$", r"\$")):
@@ -89,12 +89,12 @@ def named(**fields: str) -> None: ...
 
 
 @pytest.mark.parametrize("handler", [positional, many, named])
-def test_parameters_without_a_name_of_their_own_are_refused_at_once(handler: Callable[..., None]) -> None:
+def test_parameter_that_cannot_be_passed_by_name_is_refused_at_once(handler: Callable[..., None]) -> None:
     with pytest.raises(BadHandler, match=f"{handler.__name__}: the parameter .* give each parameter a name"):
         Parameters(handler)
 
 
-def test_arguments_that_the_handler_does_not_take_are_refused_by_the_publisher() -> None:
+def test_wrong_arguments_are_refused_by_the_publisher() -> None:
     def send(to: str) -> None: ...
 
     with pytest.raises(TypeError, match=r"^\S+: got an unexpected keyword argument"):
@@ -103,14 +103,14 @@ def test_arguments_that_the_handler_does_not_take_are_refused_by_the_publisher()
         Parameters(send).encode((), {})
 
 
-def test_a_body_that_does_not_fit_is_told_with_the_types_that_do_however_they_are_annotated() -> None:
+def test_error_for_invalid_body_shows_the_types_of_string_annotations() -> None:
     def send(to: "str", copies: "list[int] | None" = None) -> "None": ...
 
     with pytest.raises(InvalidBody, match=r"send\(to: str, copies: list\[int\] \| None = None\): "):
         Parameters(send).decode(b"{}")
 
 
-def test_argument_of_another_type_is_refused_by_the_publisher_as_the_worker_would() -> None:
+def test_argument_of_wrong_type_is_refused_by_the_publisher() -> None:
     def send(to: str, when: datetime, copies: Annotated[int, msgspec.Meta(ge=1)] = 1) -> None: ...
 
     parameters, now = Parameters(send), datetime(2026, 11, 18, tzinfo=UTC)
@@ -130,14 +130,14 @@ def test_argument_of_another_type_is_refused_by_the_publisher_as_the_worker_woul
             parameters.decode(json_of(arguments))
 
 
-def test_an_argument_that_json_cannot_carry_is_refused_by_the_publisher() -> None:
+def test_unserializable_argument_is_refused_by_the_publisher() -> None:
     def send(to: Any) -> None: ...
 
     with pytest.raises(TypeError, match=r"send: the arguments cannot be a message: .*object"):
         Parameters(send).encode((object(),), {})
 
 
-def test_a_type_that_no_body_can_become_is_found_before_work_begins() -> None:
+def test_unserializable_parameter_type_is_found_before_work_begins() -> None:
     class Connection: ...
 
     def send(over: Connection) -> None: ...
@@ -146,7 +146,7 @@ def test_a_type_that_no_body_can_become_is_found_before_work_begins() -> None:
         Parameters(send).check()
 
 
-def test_an_annotation_that_names_nothing_is_found_before_work_begins() -> None:
+def test_undefined_annotation_is_found_before_work_begins() -> None:
     def send(to: "Missing") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     with pytest.raises(BadHandler, match="Missing"):
@@ -168,7 +168,7 @@ JSON = st.recursive(
 
 
 @given(first=JSON, second=st.lists(JSON), third=st.dictionaries(st.text(), st.none() | st.integers(0, 2**63 - 1)))
-def test_whatever_json_can_say_survives_the_way(first: Any, second: list[Any], third: dict[str, int | None]) -> None:
+def test_json_values_survive_the_round_trip(first: Any, second: list[Any], third: dict[str, int | None]) -> None:
     parameters = Parameters(anything)
     given_arguments = {"first": first, "second": second, "third": third}
 
@@ -176,17 +176,17 @@ def test_whatever_json_can_say_survives_the_way(first: Any, second: list[Any], t
 
 
 @given(body=st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
-def test_garbage_is_a_misfit_and_nothing_else(body: bytes) -> None:
+def test_garbage_raises_invalid_body_and_nothing_else(body: bytes) -> None:
     with pytest.raises(InvalidBody):
         Parameters(anything).decode(body)
 
 
-def test_a_body_that_is_nested_too_deep_is_a_misfit() -> None:
+def test_too_deeply_nested_body_is_invalid() -> None:
     with pytest.raises(InvalidBody):
         Parameters(anything).decode(b'{"first":' + b"[" * 100_000)
 
 
-def test_a_date_of_a_frozen_clock_is_a_date() -> None:
+def test_dates_of_a_frozen_clock_are_dates() -> None:
     def bill(at: datetime, on: date) -> None: ...
 
     with freeze_time("2030-01-02"):
@@ -195,8 +195,8 @@ def test_a_date_of_a_frozen_clock_is_a_date() -> None:
     assert Parameters(bill).decode(body) == {"at": datetime(2030, 1, 2, tzinfo=UTC), "on": date(2030, 1, 2)}
 
 
-def test_annotations_that_are_first_read_under_a_frozen_clock_name_dates() -> None:
-    """Those that are texts then, and from Python 3.14 on all: the names in them are those of the frozen clock."""
+def test_annotations_resolved_under_a_frozen_clock_accept_dates() -> None:
+    """String annotations, and from Python 3.14 on all, then refer to the types of the frozen clock."""
 
     def bill(at: "datetime", on: "list[date]") -> None: ...
 
@@ -210,7 +210,7 @@ def test_annotations_that_are_first_read_under_a_frozen_clock_name_dates() -> No
     assert arguments == {"at": datetime(2030, 1, 2, tzinfo=UTC), "on": [date(2030, 1, 2)]}
 
 
-def test_what_is_no_date_is_refused_under_a_frozen_clock_too() -> None:
+def test_invalid_date_is_refused_under_a_frozen_clock_too() -> None:
     def bill(at: "datetime") -> None: ...
 
     with freeze_time("2030-01-02"), pytest.raises(InvalidBody, match=r"at"):
@@ -218,21 +218,21 @@ def test_what_is_no_date_is_refused_under_a_frozen_clock_too() -> None:
 
 
 class Parcel:
-    """Nothing that JSON has a shape for."""
+    """A type that JSON cannot express."""
 
 
 class Crate(Parcel, Generic[T]):
-    """The same, of some kind."""
+    """A generic type that JSON cannot express."""
 
 
-def test_a_body_for_what_json_cannot_carry_within_a_list_is_a_misfit() -> None:
+def test_body_for_unserializable_list_items_is_invalid() -> None:
     def send(parcels: list[Parcel]) -> None: ...
 
     with pytest.raises(InvalidBody, match="Parcel"):
         Parameters(send).decode(b'{"parcels": [1]}')
 
 
-def test_what_json_cannot_carry_is_refused_also_where_it_is_generic_or_annotated() -> None:
+def test_unserializable_generic_or_annotated_type_is_refused() -> None:
     def sized(parcel: Crate[int]) -> None: ...
 
     def named(parcel: Annotated[Parcel, "heavy"]) -> None: ...

@@ -1,4 +1,4 @@
-"""Proves the threads in which coroutines publish (publishers.py); test_task.py proves that tasks use them."""
+"""Tests of publish_threads.py; test_task.py proves that tasks use these threads."""
 
 import asyncio
 import gc
@@ -12,7 +12,7 @@ from wakeq.worker.publish_threads import run_in_publish_thread
 WHO: ContextVar[str] = ContextVar("who")
 
 
-def test_a_call_is_done_in_a_thread_of_ours_and_in_the_context_of_the_caller() -> None:
+def test_call_runs_in_a_publish_thread_with_the_context_of_the_caller() -> None:
     async def ask() -> tuple[str, str]:
         WHO.set("ada")
         return await run_in_publish_thread(lambda: (threading.current_thread().name, WHO.get()))
@@ -23,7 +23,7 @@ def test_a_call_is_done_in_a_thread_of_ours_and_in_the_context_of_the_caller() -
     assert who == "ada"
 
 
-def test_what_a_call_raises_rises_from_it() -> None:
+def test_exception_of_the_call_is_raised() -> None:
     async def ask() -> None:
         await run_in_publish_thread(lambda: int("x"))
 
@@ -31,7 +31,7 @@ def test_what_a_call_raises_rises_from_it() -> None:
         asyncio.run(ask())
 
 
-def test_the_threads_end_with_their_loop() -> None:
+def test_threads_end_with_their_loop() -> None:
     made: list[threading.Thread] = []
 
     asyncio.run(run_in_publish_thread(lambda: made.append(threading.current_thread())))

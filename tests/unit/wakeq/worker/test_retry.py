@@ -1,4 +1,4 @@
-"""Proves Retry, Snooze and Reject: the delays they mean, and how a raised Retry and a task's policy go together."""
+"""Tests of Retry, Snooze and Reject: their delays, and how a raised Retry and a task's policy combine."""
 
 import math
 from collections.abc import Callable
@@ -11,34 +11,34 @@ from wakeq.protocol.wire.worker.commands import SECONDS_MAX
 from wakeq.worker.retry import Reject, Retry, Snooze
 
 
-def test_a_fixed_delay_stays_the_same() -> None:
+def test_fixed_delay_stays_the_same() -> None:
     retry = Retry(delay=30, jitter=0)
 
     assert [retry.delay_after(failures, drawn=0.5) for failures in (0, 1, 9)] == [30, 30, 30]
 
 
-def test_an_exponential_delay_doubles_up_to_its_maximum() -> None:
+def test_exponential_delay_doubles_up_to_its_maximum() -> None:
     retry = Retry(backoff="exponential", delay=2, delay_max=20, jitter=0)
 
     assert [retry.delay_after(failures, drawn=0.0) for failures in range(6)] == [2, 4, 8, 16, 20, 20]
     assert retry.delay_after(10_000, drawn=0.0) == 20
 
 
-def test_an_exponential_delay_begins_with_a_second_if_nothing_is_said() -> None:
+def test_exponential_delay_starts_with_one_second_by_default() -> None:
     assert Retry(backoff="exponential", jitter=0).delay_after(0, drawn=0.0) == 1
 
 
-def test_without_a_delay_the_policy_of_the_queue_decides() -> None:
+def test_retry_without_a_delay_leaves_it_to_the_queue() -> None:
     assert Retry(max=3).delay_after(1, drawn=0.0) is None
 
 
-def test_the_jitter_takes_away_the_part_that_is_drawn_and_leaves_whole_seconds() -> None:
+def test_jitter_shortens_the_delay_to_whole_seconds() -> None:
     retry = Retry(delay=100, jitter=0.5)
 
     assert [retry.delay_after(0, drawn=drawn) for drawn in (0.0, 0.5, 0.999, 1.0)] == [100, 75, 51, 50]
 
 
-def test_the_failure_behind_the_last_retry_is_the_last() -> None:
+def test_failure_after_the_last_retry_is_the_last() -> None:
     retry = Retry(max=2)
 
     assert [retry.is_over(failures) for failures in range(4)] == [False, False, True, True]
@@ -46,7 +46,7 @@ def test_the_failure_behind_the_last_retry_is_the_last() -> None:
     assert not Retry().is_over(10**9)
 
 
-def test_what_a_raised_retry_leaves_out_is_taken_from_the_policy() -> None:
+def test_raised_retry_takes_omitted_values_from_the_policy() -> None:
     policy = Retry(max=5, backoff="exponential", delay=4, jitter=0)
 
     with_delay = Retry("busy", delay=30, jitter=0).filled_from(policy)
@@ -62,19 +62,19 @@ def test_what_a_raised_retry_leaves_out_is_taken_from_the_policy() -> None:
     [{"max": -1}, {"delay": -0.5}, {"backoff": "linear"}, {"jitter": 2}],
     ids=lambda options: next(iter(options)),
 )
-def test_what_makes_no_sense_is_refused_where_it_is_written(options: dict[str, object]) -> None:
+def test_invalid_settings_are_refused_at_once(options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         Retry(**options)  # type: ignore[arg-type]
 
 
-def test_a_snooze_is_a_span_of_whole_seconds() -> None:
+def test_snooze_is_rounded_up_to_whole_seconds() -> None:
     assert Snooze(0.2).seconds == 1
     with pytest.raises(ValueError, match="Snooze"):
         Snooze(-1)
 
 
 @pytest.mark.parametrize("seconds", [-1, math.nan, math.inf, SECONDS_MAX + 1])
-def test_a_delay_that_no_broker_takes_is_refused_where_it_is_written(seconds: float) -> None:
+def test_delay_that_no_broker_accepts_is_refused_at_once(seconds: float) -> None:
     with pytest.raises(ValueError, match="Retry: delay is"):
         Retry(delay=seconds)
     with pytest.raises(ValueError, match="Retry: delay_max is"):
@@ -84,20 +84,20 @@ def test_a_delay_that_no_broker_takes_is_refused_where_it_is_written(seconds: fl
 
 
 @pytest.mark.parametrize("make", [Retry, Reject, lambda reason: Snooze(1, reason)])
-def test_a_reason_is_text_whatever_was_given(make: Callable[[object], Retry | Reject | Snooze]) -> None:
+def test_reason_of_any_type_becomes_text(make: Callable[[object], Retry | Reject | Snooze]) -> None:
     ending = make(ValueError("why"))
 
     assert (ending.reason, str(ending)) == ("ValueError: why", "ValueError: why")
 
 
 @pytest.mark.parametrize("span", ["3", timedelta(seconds=3), None, float("nan")])
-def test_a_span_that_is_no_number_is_refused_in_plain_words(span: Any) -> None:
+def test_duration_that_is_not_a_number_is_refused(span: Any) -> None:
     with pytest.raises(ValueError, match=r"Snooze: seconds is .*; it is a number of seconds"):
         Snooze(span)
     with pytest.raises(ValueError, match=r"Retry: delay_max is .*; it is a number of seconds"):
         Retry(delay_max=span)
 
 
-def test_a_number_of_retries_is_whole() -> None:
+def test_fractional_number_of_retries_is_refused() -> None:
     with pytest.raises(ValueError, match=r"Retry: max is 1\.5"):
         Retry(max=1.5)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Proves that who publishes by a worker's connection is not interrupted when the worker stops."""
+"""Tests of shared_client.py: a publish that is under way is not interrupted when the worker stops."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +13,7 @@ PATIENCE_S = 10.0
 
 
 class Connection:
-    """A connection on which a publish takes until it is told to end; all that were made are in here."""
+    """A client whose publish lasts until the test ends it; `made` lists all of them."""
 
     made: list["Connection"]
     is_asked: threading.Semaphore
@@ -50,12 +50,12 @@ def a_task() -> tuple[Worker, Any]:
 
     @worker.task("q")
     def handler() -> None:
-        """Nothing is done here."""
+        """Do nothing."""
 
     return worker, handler
 
 
-def test_the_connection_is_closed_by_the_last_one_who_publishes(made: list[Connection]) -> None:
+def test_client_is_closed_after_the_last_publish(made: list[Connection]) -> None:
     worker, task = a_task()
     with ThreadPoolExecutor(2) as threads:
         under_way = [threads.submit(task.publish), threads.submit(task.publish_many, [{}])]
@@ -71,7 +71,7 @@ def test_the_connection_is_closed_by_the_last_one_who_publishes(made: list[Conne
     assert [connection.is_closed for connection in made] == [True]
 
 
-def test_who_publishes_meanwhile_has_a_connection_that_stays(made: list[Connection]) -> None:
+def test_publish_after_closing_gets_a_new_client(made: list[Connection]) -> None:
     worker, task = a_task()
     with ThreadPoolExecutor(1) as threads:
         before = threads.submit(task.publish)
@@ -85,7 +85,7 @@ def test_who_publishes_meanwhile_has_a_connection_that_stays(made: list[Connecti
     assert [connection.is_closed for connection in made] == [True, False]
 
 
-def test_what_fails_leaves_nothing_open(made: list[Connection], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_publish_leaves_no_client_open(made: list[Connection], monkeypatch: pytest.MonkeyPatch) -> None:
     worker, task = a_task()
     monkeypatch.setattr(Connection, "publish", lambda *_, **__: 1 / 0)
 

@@ -1,4 +1,4 @@
-"""Proves what signals mean to a worker, and with which status its process ends."""
+"""Tests of signals.py: the effect of signals on a worker, and the exit status of its process."""
 
 import os
 import signal
@@ -15,17 +15,17 @@ PATIENCE_S = 10.0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_are_counted_and_told(number: signal.Signals) -> None:
-    told: list[int] = []
+def test_signals_are_counted_and_reported(number: signal.Signals) -> None:
+    reported: list[int] = []
 
-    with StopSignals(told.append):
+    with StopSignals(reported.append):
         signal.raise_signal(number)
         signal.raise_signal(number)
 
-    assert told == [1, 2]
+    assert reported == [1, 2]
 
 
-def test_the_handlers_that_were_there_are_there_again() -> None:
+def test_previous_signal_handlers_are_restored() -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
 
     with StopSignals(lambda _count: None):
@@ -34,7 +34,7 @@ def test_the_handlers_that_were_there_are_there_again() -> None:
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 
 
-def test_a_signal_that_another_thread_receives_is_told_while_the_main_thread_waits() -> None:
+def test_signal_received_by_another_thread_wakes_the_main_thread() -> None:
     ended: Future[int] = Future()
     other = threading.Thread(target=ended.exception, args=(PATIENCE_S,))
     other.start()
@@ -43,14 +43,14 @@ def test_a_signal_that_another_thread_receives_is_told_while_the_main_thread_wai
     to_other.start()
 
     with StopSignals(lambda count: ended.set_result(count)) as signals:
-        told = signals.wait_for(ended)
+        reported = signals.wait_for(ended)
 
-    assert told == 1
+    assert reported == 1
     other.join()
     to_other.join()
 
 
-def test_an_end_without_a_signal_ends_the_wait() -> None:
+def test_end_without_a_signal_ends_the_wait() -> None:
     ended: Future[int] = Future()
     threading.Timer(0.01, ended.set_result, (7,)).start()
 
@@ -58,7 +58,7 @@ def test_an_end_without_a_signal_ends_the_wait() -> None:
         assert signals.wait_for(ended) == 7
 
 
-def test_what_goes_wrong_rises_to_who_waits() -> None:
+def test_error_is_raised_in_the_waiting_thread() -> None:
     ended: Future[int] = Future()
     ended.set_exception(ZeroDivisionError("a bug"))
 
@@ -76,7 +76,7 @@ def test_what_goes_wrong_rises_to_who_waits() -> None:
         ([signal.SIGTERM, signal.SIGINT], 2, 130),
     ],
 )
-def test_the_status_says_how_it_ended(received: list[signal.Signals], left: int, status: int | None) -> None:
+def test_exit_status_says_how_the_worker_ended(received: list[signal.Signals], left: int, status: int | None) -> None:
     with StopSignals(lambda _count: None) as signals:
         for number in received:
             os.kill(os.getpid(), number)
@@ -89,8 +89,9 @@ def test_the_status_says_how_it_ended(received: list[signal.Signals], left: int,
         assert ended.value.code == status
 
 
-def test_a_process_of_the_worker_does_not_become_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    refuse_in_child()  # here is no such process
+def test_run_in_a_child_process_of_a_worker_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    # This is no child process of a worker.
+    refuse_in_child()
 
     child: Any = type("Child", (), {"name": CHILD_NAME})
     monkeypatch.setattr("multiprocessing.parent_process", lambda: object())

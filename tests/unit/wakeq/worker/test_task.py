@@ -1,4 +1,4 @@
-"""Proves tasks: called they are the handler, published they are messages, with their options and follow-ups."""
+"""Tests of task.py: a call of a task, its publishes with options, and its settings."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ from wakeq.worker import BadHandler, Retry, Worker
 
 
 class Outbox:
-    """Keeps what is published."""
+    """Records all publishes."""
 
     def __init__(self) -> None:
         self.published: list[tuple[str, list[Any], dict[str, Any]]] = []
@@ -32,21 +32,21 @@ class Outbox:
 PLAIN = {"delay": 0, "timeout": 60, "expires": 0, "priority": 0, "headers": None, "id": None}
 
 
-def test_a_task_that_is_called_is_its_handler() -> None:
+def test_call_of_a_task_calls_its_handler() -> None:
     worker = Worker()
 
     @worker.task("sums")
     def add(a: int, b: int = 2) -> int:
-        """Adds."""
+        """Add two numbers."""
         return a + b
 
     assert add(1) == 3
     assert add(b=5, a=1) == 6
-    assert (add.__name__, add.__doc__) == ("add", "Adds.")
+    assert (add.__name__, add.__doc__) == ("add", "Add two numbers.")
     assert repr(add).startswith("<Task sums: ")
 
 
-def test_a_task_that_is_published_is_a_message_on_its_queue() -> None:
+def test_publish_of_a_task_makes_a_message_on_its_queue() -> None:
     worker, outbox = Worker(), Outbox()
 
     @worker.task("emails", timeout=90)
@@ -63,7 +63,7 @@ def test_a_task_that_is_published_is_a_message_on_its_queue() -> None:
     ]
 
 
-def test_a_coroutine_publishes_without_holding_up_its_loop() -> None:
+def test_publish_async_does_not_block_the_loop() -> None:
     worker, answered = Worker(), threading.Event()
 
     class SlowOutbox(Outbox):
@@ -86,7 +86,7 @@ def test_a_coroutine_publishes_without_holding_up_its_loop() -> None:
     assert outbox.published == [("emails", [b'{"to":"a@b.c"}'], {**PLAIN, "priority": 3})]
 
 
-def test_publishes_that_wait_for_the_broker_leave_the_threads_of_the_loop_to_others() -> None:
+def test_waiting_publishes_do_not_use_the_default_threads_of_the_loop() -> None:
     worker, answered = Worker(), threading.Event()
 
     class SlowOutbox(Outbox):
@@ -108,7 +108,7 @@ def test_publishes_that_wait_for_the_broker_leave_the_threads_of_the_loop_to_oth
         assert len(asyncio.run(publish())) == 3
 
 
-def test_a_coroutine_publishes_many_without_holding_up_its_loop() -> None:
+def test_publish_many_async_does_not_block_the_loop() -> None:
     worker, answered = Worker(), threading.Event()
 
     class SlowOutbox(Outbox):
@@ -131,7 +131,7 @@ def test_a_coroutine_publishes_many_without_holding_up_its_loop() -> None:
     assert outbox.published == [("emails", [b'{"to":"x"}', b'{"to":"y"}'], {**PLAIN, "priority": 3})]
 
 
-def test_options_change_one_publication_and_not_the_task() -> None:
+def test_options_apply_to_one_publish_and_not_to_the_task() -> None:
     worker, outbox = Worker(), Outbox()
 
     @worker.task("emails")
@@ -145,7 +145,7 @@ def test_options_change_one_publication_and_not_the_task() -> None:
     assert [options for _, _, options in outbox.published] == [changed, PLAIN]
 
 
-def test_a_queue_carries_one_task() -> None:
+def test_second_task_for_a_queue_is_refused() -> None:
     worker = Worker()
 
     @worker.task("emails")
@@ -157,7 +157,7 @@ def test_a_queue_carries_one_task() -> None:
         def send_again(to: str) -> None: ...
 
 
-def test_a_handler_of_raw_messages_says_how_to_publish_to_it() -> None:
+def test_publish_of_a_raw_message_task_is_refused_with_advice() -> None:
     worker = Worker()
 
     @worker.task("raw")
@@ -168,7 +168,7 @@ def test_a_handler_of_raw_messages_says_how_to_publish_to_it() -> None:
         take.publish(message=None)  # type: ignore[arg-type]
 
 
-def test_the_way_to_run_a_handler_follows_from_what_it_is() -> None:
+def test_mode_follows_from_the_kind_of_handler() -> None:
     worker = Worker()
 
     @worker.task("plain")
@@ -181,7 +181,7 @@ def test_the_way_to_run_a_handler_follows_from_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("mode", ["thread", "process"])
-def test_a_coroutine_cannot_run_in_another_way(mode: Any) -> None:
+def test_coroutine_with_another_mode_is_refused(mode: Any) -> None:
     worker = Worker()
 
     async def handler() -> None: ...
@@ -191,19 +191,19 @@ def test_a_coroutine_cannot_run_in_another_way(mode: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["coroutine", "proces"])
-def test_a_plain_function_runs_in_a_thread_or_a_process(mode: Any) -> None:
+def test_plain_function_runs_in_a_thread_or_a_process(mode: Any) -> None:
     def handler() -> None: ...
 
     with pytest.raises(BadHandler, match="its mode is thread or process"):
         Worker().task("plain", mode=mode)(handler)
 
 
-def test_a_worker_without_tasks_says_what_is_missing() -> None:
+def test_worker_without_tasks_is_refused() -> None:
     with pytest.raises(BadHandler, match="no tasks; decorate a function"):
         Worker().check()
 
 
-def test_a_task_that_could_never_work_is_found_before_work_begins() -> None:
+def test_task_that_could_never_work_is_found_before_work_begins() -> None:
     worker = Worker()
 
     @worker.task("types")
@@ -214,23 +214,23 @@ def test_a_task_that_could_never_work_is_found_before_work_begins() -> None:
 
 
 @pytest.mark.parametrize("timeout", [4, 10**9])
-def test_a_timeout_that_the_broker_would_not_take_is_refused_at_once(timeout: int) -> None:
+def test_timeout_that_the_broker_would_refuse_is_refused_at_once(timeout: int) -> None:
     with pytest.raises(ValueError, match=f"task q: timeout is {timeout}"):
         Worker().task("q", timeout=timeout)
 
 
-def test_a_name_that_the_broker_would_not_take_is_refused_at_once() -> None:
+def test_queue_name_that_the_broker_would_refuse_is_refused_at_once() -> None:
     with pytest.raises(BadName):
         Worker().task("two words")
 
 
 @pytest.mark.parametrize("options", [{"concurrency": 0}, {"prefetch": -1}])
-def test_numbers_that_make_no_sense_are_refused_where_they_are_written(options: Mapping[str, int]) -> None:
+def test_invalid_numbers_of_a_worker_are_refused_at_once(options: Mapping[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         Worker(**options)  # type: ignore[arg-type]
 
 
-def test_a_retry_is_kept_as_the_policy_of_the_task() -> None:
+def test_retry_is_kept_as_the_policy_of_the_task() -> None:
     worker, policy = Worker(), Retry(max=5)
 
     @worker.task("emails", retry=policy)
@@ -246,21 +246,21 @@ def test_a_retry_is_kept_as_the_policy_of_the_task() -> None:
         {"timeout": "60"},
     ],
 )  # fmt: skip
-def test_a_setting_that_could_only_fail_later_is_refused_at_once_and_named(settings: dict[str, Any]) -> None:
+def test_invalid_setting_of_a_task_is_refused_at_once_by_name(settings: dict[str, Any]) -> None:
     ((name, value),) = settings.items()
 
     with pytest.raises((TypeError, ValueError), match=f"task emails: {name} is {value!r}; "):
         Worker().task("emails", **settings)
 
 
-def test_a_task_without_a_queue_is_told_what_to_write() -> None:
+def test_decorator_without_a_queue_is_refused_with_advice() -> None:
     def handler() -> None: ...
 
     with pytest.raises(BadHandler, match=r"as in @worker\.task"):
         Worker().task(handler)  # type: ignore[arg-type]
 
 
-def test_many_calls_are_mappings() -> None:
+def test_publish_many_with_other_than_mappings_is_refused() -> None:
     worker = Worker()
 
     @worker.task("emails")
@@ -270,7 +270,7 @@ def test_many_calls_are_mappings() -> None:
         send.publish_many(["a"])  # type: ignore[list-item]
 
 
-def test_a_method_is_no_handler_and_a_function_of_a_class_is() -> None:
+def test_method_as_handler_is_refused_and_staticmethod_accepted() -> None:
     worker = Worker()
 
     class Shop:

@@ -1,4 +1,4 @@
-"""Proves that a trace travels with a message: by headers, and as spans where OpenTelemetry is set up."""
+"""Tests of tracing.py: a trace in the headers of a message, and spans if OpenTelemetry is set up."""
 
 import asyncio
 import sys
@@ -36,7 +36,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def not_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Be a program without opentelemetry-api."""
+    """Simulate a program without opentelemetry-api."""
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     tracing._installed.cache_clear()
     yield
@@ -57,7 +57,7 @@ def run(*, trace_parent: bool = False, headers: dict[str, str] | None = None) ->
     return outcome
 
 
-def test_a_handler_runs_in_a_span_that_is_linked_to_its_publisher(spans: Any) -> None:
+def test_handler_runs_in_a_span_linked_to_its_publisher(spans: Any) -> None:
     run(headers={"traceparent": PARENT})
 
     (span,) = spans.get_finished_spans()
@@ -67,7 +67,7 @@ def test_a_handler_runs_in_a_span_that_is_linked_to_its_publisher(spans: Any) ->
     assert span.parent is None
 
 
-def test_a_span_is_the_child_of_its_publisher_if_that_is_asked_for(spans: Any) -> None:
+def test_span_is_a_child_of_its_publisher_with_trace_parent(spans: Any) -> None:
     run(trace_parent=True, headers={"traceparent": PARENT})
 
     (span,) = spans.get_finished_spans()
@@ -75,14 +75,14 @@ def test_a_span_is_the_child_of_its_publisher_if_that_is_asked_for(spans: Any) -
     assert span.links == ()
 
 
-def test_a_message_of_nobody_is_linked_to_nothing(spans: Any) -> None:
+def test_span_of_a_message_without_trace_has_no_link(spans: Any) -> None:
     run()
 
     (span,) = spans.get_finished_spans()
     assert span.links == ()
 
 
-def test_what_a_handler_publishes_carries_the_trace_of_its_span(spans: Any) -> None:
+def test_messages_published_by_a_handler_carry_its_trace(spans: Any) -> None:
     outcome = run(headers={"traceparent": PARENT})
 
     (span,) = spans.get_finished_spans()
@@ -99,7 +99,9 @@ def returns_coroutine() -> object:
 
 
 @pytest.mark.parametrize("handler", [coroutine, returns_coroutine])
-def test_a_coroutine_of_a_handler_runs_in_the_span_of_its_message(spans: Any, handler: Callable[[], object]) -> None:
+def test_coroutine_returned_by_a_handler_runs_in_the_span_of_its_message(
+    spans: Any, handler: Callable[[], object]
+) -> None:
     task: Any = Worker().task("q")(handler)
     message = Received(queue="q", uid="u1", body=b"{}", lease="1", delivery=1)
 
@@ -111,7 +113,7 @@ def test_a_coroutine_of_a_handler_runs_in_the_span_of_its_message(spans: Any, ha
     assert carried.split("-")[1] == f"{span.context.trace_id:032x}"
 
 
-def test_a_handler_that_raises_ends_its_span_with_the_error(spans: Any) -> None:
+def test_handler_that_raises_ends_its_span_with_the_error(spans: Any) -> None:
     def handler() -> None:
         raise ValueError("no")
 
@@ -124,18 +126,18 @@ def test_a_handler_that_raises_ends_its_span_with_the_error(spans: Any) -> None:
 
 
 @pytest.mark.usefixtures("not_installed")
-def test_without_opentelemetry_the_trace_is_passed_on_as_it_came() -> None:
+def test_trace_is_passed_on_without_opentelemetry() -> None:
     outcome = run(headers={"traceparent": PARENT, "other": "x"})
 
     assert outcome.then[0].headers == {"traceparent": PARENT}
 
 
-def test_a_program_that_set_up_no_tracing_passes_it_on_too() -> None:
+def test_trace_is_passed_on_without_tracing_set_up() -> None:
     outcome = run(headers={"traceparent": PARENT})
 
     assert outcome.then[0].headers == {"traceparent": PARENT}
 
 
-def test_headers_that_the_publisher_gives_win() -> None:
+def test_headers_of_the_publisher_win() -> None:
     assert tracing.outgoing({"traceparent": "mine"}) == {"traceparent": "mine"}
     assert tracing.outgoing(None) is None

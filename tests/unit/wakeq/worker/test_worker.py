@@ -1,4 +1,4 @@
-"""Proves the life of a Worker in its own thread: start, stop, and what stands in the way of either."""
+"""Tests of worker.py: start and stop of a Worker, and the errors that prevent them."""
 
 import asyncio
 import signal
@@ -18,7 +18,7 @@ PATIENCE_S = 10.0
 
 
 class ConnectedBroker(MemoryBroker):
-    """The broker of the world, as a client that connects and closes."""
+    """The broker of world.py, as a client that connects and closes."""
 
     engine: Any = None
 
@@ -31,7 +31,7 @@ class ConnectedBroker(MemoryBroker):
 
 
 def worker_on(broker: ConnectedBroker, handled: threading.Event) -> Worker:
-    """A worker with one task, and this broker in place of a connection."""
+    """Return a worker with one task that uses this broker in place of a connection."""
     worker = Worker(concurrency=2)
 
     @worker.task("q")
@@ -48,7 +48,7 @@ def worker_on(broker: ConnectedBroker, handled: threading.Event) -> Worker:
     return worker
 
 
-def test_it_works_in_the_background_until_it_is_stopped() -> None:
+def test_started_worker_handles_messages_until_it_is_stopped() -> None:
     broker, handled = ConnectedBroker(), threading.Event()
     broker.publish("q", "m1", "m2")
     before = set(threading.enumerate())
@@ -63,7 +63,7 @@ def test_it_works_in_the_background_until_it_is_stopped() -> None:
         assert not thread.is_alive()
 
 
-def test_it_can_be_started_again() -> None:
+def test_worker_can_be_started_again() -> None:
     broker, handled = ConnectedBroker(), threading.Event()
     worker = worker_on(broker, handled)
     worker.start()
@@ -77,7 +77,7 @@ def test_it_can_be_started_again() -> None:
 
 
 class Connection:
-    """A connection for publishing; all that were made are in here."""
+    """A client for publishing; `made` lists all of them."""
 
     made: list["Connection"]
 
@@ -100,9 +100,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
 
 
 @pytest.mark.parametrize("runs", [False, True])
-def test_the_connection_that_it_publishes_with_is_closed_when_it_has_stopped(
-    connections: list[Connection], runs: bool
-) -> None:
+def test_publishing_client_is_closed_when_the_worker_has_stopped(connections: list[Connection], runs: bool) -> None:
     broker, handled = ConnectedBroker(), threading.Event()
     worker = worker_on(broker, handled)
     worker.tasks["q"].publish()
@@ -122,7 +120,7 @@ def test_the_connection_that_it_publishes_with_is_closed_when_it_has_stopped(
     )
 
 
-def test_it_is_started_once_and_may_be_stopped_twice() -> None:
+def test_second_start_is_refused_and_second_stop_is_accepted() -> None:
     worker = worker_on(ConnectedBroker(), threading.Event())
     worker.start()
 
@@ -133,7 +131,7 @@ def test_it_is_started_once_and_may_be_stopped_twice() -> None:
     assert worker.stop() == 0
 
 
-def test_without_a_broker_it_does_not_start() -> None:
+def test_start_without_a_broker_is_refused() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         worker = Worker(f"127.0.0.1:{taken.getsockname()[1]}")
@@ -147,7 +145,7 @@ def test_without_a_broker_it_does_not_start() -> None:
         assert ended.value.code == 69
 
 
-def test_a_bug_in_a_step_of_the_engine_ends_the_worker_loudly() -> None:
+def test_bug_in_the_engine_ends_the_worker_with_its_error() -> None:
     broker = ConnectedBroker()
     worker = worker_on(broker, threading.Event())
     worker.start()
@@ -166,7 +164,7 @@ def test_a_bug_in_a_step_of_the_engine_ends_the_worker_loudly() -> None:
 
 
 class SilentBroker(ConnectedBroker):
-    """Accepts the connection and answers nothing: `reached` is set when it is asked for something."""
+    """Accepts the connection and answers nothing; `reached` is set by the first request."""
 
     def __init__(self, *, connects: bool) -> None:
         super().__init__(silent=True)
@@ -185,7 +183,7 @@ class SilentBroker(ConnectedBroker):
 
 
 @pytest.mark.parametrize("connects", [False, True])
-def test_a_signal_ends_it_while_it_waits_for_a_silent_broker_to_begin(connects: bool) -> None:
+def test_signal_ends_a_worker_that_waits_for_a_silent_broker(connects: bool) -> None:
     broker = SilentBroker(connects=connects)
     worker = worker_on(broker, threading.Event())
 
@@ -200,7 +198,7 @@ def test_a_signal_ends_it_while_it_waits_for_a_silent_broker_to_begin(connects: 
     stopping.join()
 
 
-def test_a_signal_that_comes_before_it_has_begun_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signal_before_the_start_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = ConnectedBroker()
     worker = worker_on(broker, threading.Event())
     launch = EngineThread.launch
@@ -215,7 +213,7 @@ def test_a_signal_that_comes_before_it_has_begun_is_not_lost(monkeypatch: pytest
     assert broker.subscribed == set()
 
 
-def test_a_worker_in_the_background_is_not_forgotten_when_it_is_run_too() -> None:
+def test_run_of_a_started_worker_is_refused() -> None:
     worker = worker_on(ConnectedBroker(), threading.Event())
     worker.start()
 
@@ -226,24 +224,24 @@ def test_a_worker_in_the_background_is_not_forgotten_when_it_is_run_too() -> Non
     assert worker.stop() == 0
 
 
-def test_it_cannot_be_run_in_a_thread_and_says_what_can() -> None:
+def test_run_outside_of_the_main_thread_is_refused_with_advice() -> None:
     worker = worker_on(ConnectedBroker(), threading.Event())
-    said: list[str] = []
+    errors_raised: list[str] = []
 
     def run() -> None:
         try:
             worker.run()
         except RuntimeError as error:
-            said.append(str(error))
+            errors_raised.append(str(error))
 
     thread = threading.Thread(target=run)
     thread.start()
     thread.join(PATIENCE_S)
 
-    assert "worker.start()" in said[0]
+    assert "worker.start()" in errors_raised[0]
 
 
-def test_a_worker_that_is_worn_out_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stuck_worker_exits_with_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
     broker, handled = ConnectedBroker(), threading.Event()
     worker = worker_on(broker, handled)
     monkeypatch.setattr("wakeq.worker.pools.threads.ABANDONED_MAX", 0)

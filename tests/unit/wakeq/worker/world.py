@@ -1,6 +1,6 @@
-"""A world for the engine without sockets, threads or waiting: a broker in memory, a pool by hand, and a driven clock.
+"""A world for the engine without sockets, threads or waiting: a simulated broker and pool, and a driven clock.
 
-Time stands still while anything is to be done and jumps to the next timer when nothing is, so an hour takes no time and
+Time stands still while the loop has work, and jumps to the next timer when it has none. So an hour takes no time, and
 every run is the same.
 """
 
@@ -22,12 +22,12 @@ from wakeq.worker.pools.pool import FinishedJobs
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """Does not wait for the next timer but lets the clock jump there."""
+    """Lets the clock jump to the next timer instead of waiting for it."""
 
     now_s = 1000.0
 
     def select(self, timeout: float | None = None) -> Any:
-        assert timeout is not None, "nothing will ever happen any more"
+        assert timeout is not None, "no timer is set, so nothing will ever happen"
         self.now_s += max(0.0, timeout)
         return super().select(0)
 
@@ -55,7 +55,7 @@ async def _awaited(scenario: Callable[[], Awaitable[None]]) -> None:
 
 @dataclass
 class MemoryBroker:
-    """The broker's side of a conversation, with everything that was said to it.  `faults` are raised once each."""
+    """A simulated broker that records all calls. Each of `faults` is raised once."""
 
     ready: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     leased: dict[str, str] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class MemoryBroker:
             self.awoken(queue)
 
     async def _way(self, verb: str) -> None:
-        """The way to the broker, on which things may go wrong."""
+        """Simulate the way to the broker, with its faults."""
         await asyncio.sleep(0)
         if self.faults[verb]:
             raise self.faults[verb].pop(0)
@@ -141,12 +141,12 @@ class MemoryBroker:
 
     def _end(self, *uids: str) -> None:
         for uid in uids:
-            assert uid in self.leased, f"{uid} was settled twice, or never delivered"
+            assert uid in self.leased, f"{uid} was acknowledged or returned twice, or never delivered"
             del self.leased[uid]
 
 
-class HandPool:
-    """A pool whose handlers take the time that they are told to, and come to the end that they are told to."""
+class SimulatedPool:
+    """A simulated pool: the test decides how long handlers take and how they end."""
 
     is_stuck = False
 
@@ -155,7 +155,8 @@ class HandPool:
         self.takes_s = takes_s
         self.outcomes: dict[str, Outcome] = {}
         self.abandoned: list[str] = []
-        self.ends_after_s: float | None = None  # a handler that is abandoned; None: it cannot be ended
+        # After so many seconds an abandoned handler ends; None: it cannot be ended.
+        self.ends_after_s: float | None = None
         self.started: list[str] = []
         self.stopped = False
         self._finished = finished
@@ -204,7 +205,7 @@ class HandPool:
 
 
 class World:
-    """One worker with a task for each queue, and its broker.  To be made on a running loop."""
+    """One worker with a task for each queue, and its broker. Must be made on a running loop."""
 
     def __init__(
         self,
@@ -224,10 +225,10 @@ class World:
         def handler() -> None: ...
 
         tasks: list[Task[..., Any]] = [worker.task(queue, **options)(handler) for queue in queues or ("q",)]
-        pools: list[HandPool] = []
+        pools: list[SimulatedPool] = []
 
-        def make_pool(_mode: str, finished: FinishedJobs) -> HandPool:
-            pools.append(HandPool(finished, slots, takes_s))
+        def make_pool(_mode: str, finished: FinishedJobs) -> SimulatedPool:
+            pools.append(SimulatedPool(finished, slots, takes_s))
             return pools[-1]
 
         self.engine: Engine[MemoryBroker] = Engine(
@@ -250,9 +251,9 @@ class World:
         return await self.engine.stop(grace_s, self.hurry)
 
     def break_connection(self) -> None:
-        """The connection breaks: the broker knows of no sleeper any more."""
+        """Break the connection; the broker forgets the sleepers."""
         self.broker.sleeping.clear()
         self.engine.disconnected(Disconnected("broken"))
 
-    def given_back(self) -> dict[str, dict[str, Any]]:
+    def returned(self) -> dict[str, dict[str, Any]]:
         return dict(self.broker.returned)

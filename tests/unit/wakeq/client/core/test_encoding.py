@@ -1,4 +1,4 @@
-"""Proves what is written as JSON, and what is refused in plain words (encoding.py)."""
+"""Tests of encoding.py: values as JSON, reasons as text, and the errors for values that cannot be sent."""
 
 import datetime as dt
 from collections import deque
@@ -16,7 +16,7 @@ from wakeq.client.core.encoding import json_of, text_of_reason
 
 
 def subclass_of(kind: type, *args: Any) -> object:
-    """A value of a type that msgspec has never heard of."""
+    """Return a value of a type that msgspec does not know."""
     return type(f"Own{kind.__name__}", (kind,), {})(*args)
 
 
@@ -35,7 +35,7 @@ def subclass_of(kind: type, *args: Any) -> object:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_subclass_is_written_as_what_it_is_made_of(plain: Any) -> None:
+def test_subclass_of_json_type_is_written_as_that_type(plain: Any) -> None:
     kind = type(plain)
     arguments: dict[type, Callable[[Any], tuple[Any, ...]]] = {
         dt.datetime: lambda value: (*value.timetuple()[:6], value.microsecond),
@@ -49,7 +49,7 @@ def test_a_subclass_is_written_as_what_it_is_made_of(plain: Any) -> None:
     assert json_of({"of": [own]}) == msgspec.json.encode({"of": [plain]})
 
 
-def test_frozen_time_is_time() -> None:
+def test_dates_of_frozen_clock_are_written_as_dates() -> None:
     with freeze_time("2030-01-01 12:00:00"):
         written = json_of([dt.datetime.now(), dt.datetime.now(dt.UTC), dt.date.today()])
 
@@ -58,22 +58,22 @@ def test_frozen_time_is_time() -> None:
     assert utc == dt.datetime(2030, 1, 1, 12, tzinfo=dt.UTC)
 
 
-def test_any_mapping_is_an_object() -> None:
+def test_mapping_is_written_as_object() -> None:
     assert json_of(MappingProxyType({"a": 1})) == b'{"a":1}'
 
 
 @pytest.mark.parametrize("value", [object(), {"a": [1 + 1j]}, deque([1]), {(1, 2): 3}, ValueError("x")])
-def test_what_cannot_be_written_is_named_by_its_type(value: object) -> None:
+def test_error_for_unserializable_value_names_its_type(value: object) -> None:
     with pytest.raises(errors.BadField, match=r"(object|complex|deque|tuple|ValueError) is not JSON-serializable"):
         json_of(value)
 
 
-def test_half_a_character_is_refused() -> None:
+def test_lone_surrogate_is_refused() -> None:
     with pytest.raises(errors.BadField, match="UTF-8"):
         json_of({"name": "\ud800"})
 
 
-def test_what_holds_itself_is_refused() -> None:
+def test_value_that_contains_itself_is_refused() -> None:
     endless: list[object] = []
     endless.append(endless)
 
@@ -81,7 +81,7 @@ def test_what_holds_itself_is_refused() -> None:
         json_of(endless)
 
 
-def test_an_error_whose_text_cannot_be_had_is_still_a_reason() -> None:
+def test_exception_whose_str_fails_is_still_a_reason() -> None:
     class Mute(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no words")

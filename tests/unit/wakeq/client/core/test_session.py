@@ -1,10 +1,10 @@
-"""Proves the conversation (session.py): what is said, what is heard, and what outlives a connection."""
+"""Tests of session.py: commands, answers, and what outlives a connection."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.session_by_hand import ANSWER_S, NOW_S, heard, message, online, sent
+from tests.helpers.session_by_hand import ANSWER_S, NOW_S, events_for, message, online, sent
 from wakeq import errors
 from wakeq.client.core.session import UNDER_WAY_MAX, Answer, Event, Session, Woken, WrongProtocol, error_of
 from wakeq.protocol.wire.worker import codec as wire
@@ -12,7 +12,7 @@ from wakeq.protocol.wire.worker import codec as wire
 # The session ----------------------------------------------------------------------------------------------
 
 
-def test_a_connection_begins_with_hello_and_its_session() -> None:
+def test_connection_begins_with_hello_and_session_id() -> None:
     session = Session("abc", answer_timeout_s=ANSWER_S)
 
     session.connected(NOW_S)
@@ -20,12 +20,12 @@ def test_a_connection_begins_with_hello_and_its_session() -> None:
     assert sent(session) == [wire.Hello(session="abc")]
 
 
-def test_answers_find_their_questions_in_any_order() -> None:
+def test_answers_find_their_commands_in_any_order() -> None:
     session = online()
     first = session.ask(wire.Fet(qname="a", wait=5.0), NOW_S)
     second = session.ask(wire.Ping(), NOW_S)
 
-    events = heard(session, wire.Pong(cmd_id=second), wire.Nomsg(qname="a", cmd_id=first))
+    events = events_for(session, wire.Pong(cmd_id=second), wire.Nomsg(qname="a", cmd_id=first))
 
     assert events == [
         Answer(second, wire.Pong(cmd_id=second)),
@@ -51,7 +51,7 @@ def test_replies_survive_any_cut_of_the_stream(step: int, bodies: list[str]) -> 
 
 
 @given(garbage=st.binary(max_size=80))
-def test_garbage_is_a_wakeq_error_or_nothing(garbage: bytes) -> None:
+def test_garbage_raises_a_wakeq_error_or_nothing(garbage: bytes) -> None:
     session = online()
 
     try:
@@ -71,7 +71,7 @@ def test_publishes_are_numbered_in_their_session() -> None:
     assert [command.n for command in sent(session) if isinstance(command, wire.Pub)] == [1, 2, 3]
 
 
-def test_a_publish_with_an_id_needs_no_number() -> None:
+def test_publish_with_an_id_has_no_number() -> None:
     session = online()
 
     session.ask(wire.Pub(qname="q", message="x", id="mine"), NOW_S)
@@ -81,12 +81,12 @@ def test_a_publish_with_an_id_needs_no_number() -> None:
     assert (command.id, command.n) == ("mine", None)
 
 
-def test_an_unanswered_publish_is_repeated_with_the_same_number_in_the_same_session() -> None:
+def test_unanswered_publish_is_repeated_with_the_same_number() -> None:
     session = online("abc")
     answered = session.ask(wire.Pub(qname="q", message="first"), NOW_S)
     session.ask(wire.Pub(qname="q", message="second"), NOW_S)
     before = sent(session)
-    heard(session, wire.Ok(uid="u", cmd_id=answered))
+    events_for(session, wire.Ok(uid="u", cmd_id=answered))
 
     lost = session.disconnected()
     session.connected(NOW_S)
@@ -95,10 +95,10 @@ def test_an_unanswered_publish_is_repeated_with_the_same_number_in_the_same_sess
     assert sent(session) == [wire.Hello(session="abc"), before[1]]
 
 
-def test_publishes_after_a_reconnect_go_on_with_the_numbers_of_their_session() -> None:
+def test_numbers_continue_after_a_reconnect() -> None:
     session = online()
     answered = session.ask(wire.Pub(qname="q", message="a"), NOW_S)
-    heard(session, wire.Ok(qname="q", uid="u1", cmd_id=answered))
+    events_for(session, wire.Ok(qname="q", uid="u1", cmd_id=answered))
     for body in ("b", "c"):
         session.ask(wire.Pub(qname="q", message=body), NOW_S)
         session.disconnected()
@@ -106,14 +106,14 @@ def test_publishes_after_a_reconnect_go_on_with_the_numbers_of_their_session() -
         session.connected(NOW_S)
     session.ask(wire.Pub(qname="q", message="d"), NOW_S)
 
-    said = [command for command in sent(session) if isinstance(command, wire.Pub)]
+    publishes = [command for command in sent(session) if isinstance(command, wire.Pub)]
 
-    assert [(command.message, command.n) for command in said] == [
+    assert [(command.message, command.n) for command in publishes] == [
         ("b", 2), ("b while away", 3), ("c", 4), ("c while away", 5), ("d", 6),
     ]  # fmt: skip
 
 
-def test_subscriptions_are_restated_before_what_is_repeated() -> None:
+def test_subscriptions_are_restated_before_commands_are_repeated() -> None:
     session = online()
     session.ask(wire.Fet(qname="q", wait=1.0), NOW_S)
     first = sent(session)
@@ -129,7 +129,7 @@ def test_subscriptions_are_restated_before_what_is_repeated() -> None:
     "command",
     [wire.Create(qname="q"), wire.Drop(qname="q"), wire.Purge(qname="q"), wire.Nack(qname="q", uid="u")],
 )
-def test_what_must_not_be_done_twice_is_answered_by_the_loss(command: wire.Command) -> None:
+def test_unrepeatable_command_fails_when_the_connection_is_lost(command: wire.Command) -> None:
     session = online()
     ticket = session.ask(command, NOW_S)
 
@@ -141,7 +141,7 @@ def test_what_must_not_be_done_twice_is_answered_by_the_loss(command: wire.Comma
     assert [type(one) for one in sent(session)] == [wire.Hello]
 
 
-def test_what_is_asked_between_two_connections_waits_for_the_next_one() -> None:
+def test_command_without_a_connection_waits_for_the_next_one() -> None:
     session = online()
     session.disconnected()
 
@@ -153,56 +153,56 @@ def test_what_is_asked_between_two_connections_waits_for_the_next_one() -> None:
 
 
 @pytest.mark.parametrize(("code", "kind"), errors.BY_CODE.items())
-def test_each_refusal_is_its_own_error(code: str, kind: type[errors.Refused]) -> None:
+def test_each_refusal_code_has_its_own_error(code: str, kind: type[errors.Refused]) -> None:
     error = error_of(wire.Nok(err=code, detail="because"))
 
     assert type(error) is kind
     assert str(error) == "because"
 
 
-def test_a_code_of_a_newer_broker_is_a_plain_refusal_that_names_it() -> None:
+def test_unknown_refusal_code_is_a_plain_refused_that_names_it() -> None:
     error = error_of(wire.Nok(err="NEW", detail="because"))
 
     assert type(error) is errors.Refused
     assert "NEW" in str(error)
 
 
-def test_a_refusal_is_an_answer() -> None:
+def test_refusal_is_an_answer() -> None:
     session = online()
     ticket = session.ask(wire.Ping(), NOW_S)
     nok = wire.Nok(err="BUSY", cmd_id=ticket)
 
-    assert heard(session, nok) == [Answer(ticket, nok)]
+    assert events_for(session, nok) == [Answer(ticket, nok)]
 
 
-def test_a_refusal_before_the_greeting_is_the_connections() -> None:
+def test_refusal_before_the_greeting_is_raised() -> None:
     session = Session("s", answer_timeout_s=ANSWER_S)
     session.connected(NOW_S)
 
     with pytest.raises(errors.Busy):
-        heard(session, wire.Nok(err="BUSY", detail="too many connections"))
+        events_for(session, wire.Nok(err="BUSY", detail="too many connections"))
 
 
-def test_an_answer_nobody_waits_for_any_more_is_nothing() -> None:
+def test_answer_to_abandoned_command_is_ignored() -> None:
     session = online()
     ticket = session.ask(wire.Ping(), NOW_S)
 
     session.abandon(ticket)
 
-    assert heard(session, wire.Pong(cmd_id=ticket)) == []
+    assert events_for(session, wire.Pong(cmd_id=ticket)) == []
 
 
-def test_what_was_too_large_and_given_up_is_no_answer_to_others() -> None:
+def test_too_large_refusal_of_abandoned_command_answers_no_other() -> None:
     session = online()
     large = session.ask(wire.Pub(qname="q", message="x" * 100), NOW_S)
     small = session.ask(wire.Pub(qname="q", message="x"), NOW_S)
     session.abandon(large)
 
-    assert heard(session, wire.Nok(err="TOO_LARGE")) == []
-    assert heard(session, wire.Ok(uid="u", cmd_id=small)) == [Answer(small, wire.Ok(uid="u", cmd_id=small))]
+    assert events_for(session, wire.Nok(err="TOO_LARGE")) == []
+    assert events_for(session, wire.Ok(uid="u", cmd_id=small)) == [Answer(small, wire.Ok(uid="u", cmd_id=small))]
 
 
-def test_no_more_commands_are_under_way_than_a_session_can_repeat() -> None:
+def test_commands_beyond_the_limit_of_a_session_are_refused() -> None:
     session = online()
     for _ in range(UNDER_WAY_MAX):
         session.ask(wire.Ping(), NOW_S)
@@ -211,7 +211,7 @@ def test_no_more_commands_are_under_way_than_a_session_can_repeat() -> None:
         session.ask(wire.Ping(), NOW_S)
 
 
-def test_what_cannot_be_said_is_refused_at_once_and_spoils_nothing() -> None:
+def test_command_that_cannot_be_encoded_is_refused_at_once() -> None:
     session = online()
     session.ask(wire.Ping(), NOW_S)
 
@@ -225,14 +225,17 @@ def test_what_cannot_be_said_is_refused_at_once_and_spoils_nothing() -> None:
     assert [type(command) for command in sent(session)] == [wire.Hello, wire.Ping]
 
 
-def test_what_the_broker_would_hang_up_for_is_refused_before_it_is_sent() -> None:
+def test_line_too_long_for_the_broker_is_refused_before_it_is_sent() -> None:
     session = online()
-    heard(session, wire.HelloReply(version="1", limits={"message_bytes_max": 1000}))
-    around = len(wire.encode_commands([wire.Pub(qname="q", message="", cmd_id=1, n=1)])) - 1  # its end does not count
-    fits = session.ask(wire.Pub(qname="q", message="x" * (68_536 - around)), NOW_S)  # the broker says no, and goes on
+    events_for(session, wire.HelloReply(version="1", limits={"message_bytes_max": 1000}))
+    # The newline does not count.
+    around = len(wire.encode_commands([wire.Pub(qname="q", message="", cmd_id=1, n=1)])) - 1
+    # The broker refuses this line and keeps the connection.
+    fits = session.ask(wire.Pub(qname="q", message="x" * (68_536 - around)), NOW_S)
     sent(session)
 
-    session.connected(NOW_S)  # it will have the limit that it had
+    # The limit of the last connection still counts.
+    session.connected(NOW_S)
     sent(session)
     with pytest.raises(
         errors.TooLarge, match="68537 bytes, and the broker reads up to 68536 for messages of up to 1000"
@@ -240,10 +243,10 @@ def test_what_the_broker_would_hang_up_for_is_refused_before_it_is_sent() -> Non
         session.ask(wire.Pub(qname="q", message="x" * (68_536 - around + 1)), NOW_S)
 
     assert sent(session) == []
-    assert heard(session, wire.Ok(qname="q", uid="u", cmd_id=fits)) != []
+    assert events_for(session, wire.Ok(qname="q", uid="u", cmd_id=fits)) != []
 
 
-def test_a_peer_of_another_protocol_is_said() -> None:
+def test_bytes_of_another_protocol_raise_wrong_protocol() -> None:
     session = Session("s", answer_timeout_s=ANSWER_S)
     session.connected(NOW_S)
 
@@ -251,7 +254,7 @@ def test_a_peer_of_another_protocol_is_said() -> None:
         session.receive(b"HTTP/1.1 400 Bad Request\r\n", NOW_S)
 
 
-def test_a_successor_has_the_subscriptions_and_nothing_else() -> None:
+def test_successor_has_the_subscriptions_and_nothing_else() -> None:
     session = online("parent")
     session.ask(wire.Sub(qname="q"), NOW_S)
     session.ask(wire.Pub(qname="q", message="the parent's"), NOW_S)
@@ -262,10 +265,10 @@ def test_a_successor_has_the_subscriptions_and_nothing_else() -> None:
     assert sent(child) == [wire.Hello(session="child"), wire.Sub(qname="q")]
 
 
-# Waits ----------------------------------------------------------------------------------------------------
+# Waiting fetches ----------------------------------------------------------------------------------------------------
 
 
-def test_a_wait_that_is_partly_over_is_repeated_for_what_is_left() -> None:
+def test_repeated_fetch_waits_for_the_rest_of_its_wait() -> None:
     session = online()
     session.ask(wire.Fet(qname="q", wait=100.0), NOW_S)
     sent(session)
@@ -278,11 +281,11 @@ def test_a_wait_that_is_partly_over_is_repeated_for_what_is_left() -> None:
     assert fetch.wait == 40.0
 
 
-def test_every_subscription_is_restated_in_its_order() -> None:
+def test_subscriptions_are_restated_in_their_order() -> None:
     session = online()
     for queue in ("b", "a", "c"):
         session.ask(wire.Sub(qname=queue), NOW_S)
-    heard(session, *[wire.Oksub(qname=queue, cmd_id=ticket) for ticket, queue in enumerate(("b", "a", "c"), 1)])
+    events_for(session, *[wire.Oksub(qname=queue, cmd_id=ticket) for ticket, queue in enumerate(("b", "a", "c"), 1)])
 
     session.disconnected()
     session.connected(NOW_S)
@@ -290,11 +293,11 @@ def test_every_subscription_is_restated_in_its_order() -> None:
     assert sent(session) == [wire.Hello(session="s"), *[wire.Sub(qname=queue) for queue in ("b", "a", "c")]]
 
 
-def test_an_unsubscribed_queue_is_not_restated() -> None:
+def test_unsubscribed_queue_is_not_restated() -> None:
     session = online()
     session.ask(wire.Sub(qname="q"), NOW_S)
     ticket = session.ask(wire.Uns(qname="q"), NOW_S)
-    heard(session, wire.Oksub(qname="q", cmd_id=ticket - 1), wire.Okuns(qname="q", cmd_id=ticket))
+    events_for(session, wire.Oksub(qname="q", cmd_id=ticket - 1), wire.Okuns(qname="q", cmd_id=ticket))
 
     session.disconnected()
     session.connected(NOW_S)
@@ -302,32 +305,32 @@ def test_an_unsubscribed_queue_is_not_restated() -> None:
     assert sent(session) == [wire.Hello(session="s")]
 
 
-def test_a_message_for_an_abandoned_fetch_goes_back_and_is_no_failure() -> None:
+def test_message_for_abandoned_fetch_is_released() -> None:
     session = online()
     ticket = session.ask(wire.Fet(qname="q"), NOW_S)
     sent(session)
 
     session.abandon(ticket)
 
-    assert heard(session, message(ticket)) == []
+    assert events_for(session, message(ticket)) == []
     line = session.bytes_to_send()
     assert b'"failed":false' in line
     assert all(field in line for field in (b'"NACK"', b'"u"', b'"1-1"', b'"delay":0'))
 
 
-def test_many_messages_for_an_abandoned_fetch_go_back_together() -> None:
+def test_messages_for_abandoned_fetch_are_released_together() -> None:
     session = online()
     ticket = session.ask(wire.Fet(qname="q", count=2), NOW_S)
     sent(session)
     session.abandon(ticket)
     both = [wire.Delivery("u1", 0, "x", None, "1-1"), wire.Delivery("u2", 0, "x", None, "1-2")]
 
-    heard(session, wire.Msgs(qname="q", messages=both, cmd_id=ticket))
+    events_for(session, wire.Msgs(qname="q", messages=both, cmd_id=ticket))
 
     assert b'"uids":["u1","u2"],"leases":["1-1","1-2"]' in session.bytes_to_send()
 
 
-def test_an_abandoned_wait_is_taken_over_by_the_next_fetch_of_its_queue() -> None:
+def test_abandoned_fetch_is_adopted_by_the_next_fetch_of_its_queue() -> None:
     session = online()
     ticket = session.ask(wire.Fet(qname="q", wait=10.0), NOW_S)
     sent(session)
@@ -337,10 +340,10 @@ def test_an_abandoned_wait_is_taken_over_by_the_next_fetch_of_its_queue() -> Non
 
     assert again == ticket
     assert session.bytes_to_send() == b""
-    assert heard(session, message(ticket)) == [Answer(ticket, message(ticket))]
+    assert events_for(session, message(ticket)) == [Answer(ticket, message(ticket))]
 
 
-def test_a_wait_that_was_taken_over_goes_on_until_its_new_asker_has_waited_enough() -> None:
+def test_adopted_fetch_waits_as_long_as_its_new_caller_wants() -> None:
     session = online()
     ticket = session.ask(wire.Fet(qname="q", wait=10.0), NOW_S)
     sent(session)
@@ -348,11 +351,11 @@ def test_a_wait_that_was_taken_over_goes_on_until_its_new_asker_has_waited_enoug
     session.ask(wire.Fet(qname="q", wait=10.0), NOW_S + 4)
     nothing = wire.Nomsg(qname="q", cmd_id=ticket)
 
-    assert heard(session, nothing, now_s=NOW_S + 10) == []
+    assert events_for(session, nothing, now_s=NOW_S + 10) == []
     (rest,) = sent(session)
     assert isinstance(rest, wire.Fet)
     assert rest.wait == 4.0
-    assert heard(session, nothing, now_s=NOW_S + 14) == [Answer(ticket, nothing)]
+    assert events_for(session, nothing, now_s=NOW_S + 14) == [Answer(ticket, nothing)]
 
 
 @pytest.mark.parametrize(
@@ -364,7 +367,7 @@ def test_a_wait_that_was_taken_over_goes_on_until_its_new_asker_has_waited_enoug
         wire.Fet(qname="q", wait=50.0, timeout=300),
     ],
 )
-def test_a_wait_is_not_taken_over_by_a_fetch_that_wants_something_else_or_ends_sooner(other: wire.Fet) -> None:
+def test_fetch_with_other_arguments_or_shorter_wait_adopts_nothing(other: wire.Fet) -> None:
     session = online()
     ticket = session.ask(wire.Fet(qname="q", wait=10.0), NOW_S)
     session.abandon(ticket)
@@ -372,7 +375,7 @@ def test_a_wait_is_not_taken_over_by_a_fetch_that_wants_something_else_or_ends_s
     assert session.ask(other, NOW_S) != ticket
 
 
-def test_what_ends_messages_is_repeated_before_a_fetch_that_would_bring_them_again() -> None:
+def test_acks_are_repeated_before_fetches() -> None:
     session = online()
     session.ask(wire.Fet(qname="q", count=8), NOW_S)
     session.ask(wire.Ack(qname="q", uid="u", lease="1-1"), NOW_S)

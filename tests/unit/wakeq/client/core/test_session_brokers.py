@@ -1,8 +1,8 @@
-"""Proves what the conversation (session.py) makes of brokers that do not lead, are silent, or cannot be had."""
+"""Tests of session.py with brokers that do not lead, are silent, or cannot be reached."""
 
 import pytest
 
-from tests.helpers.session_by_hand import ANSWER_S, NOW_S, heard, online, sent
+from tests.helpers.session_by_hand import ANSWER_S, NOW_S, events_for, online, sent
 from wakeq import errors
 from wakeq.client.core.session import PING_AFTER_S, Answer, Redirected
 from wakeq.protocol.wire.worker import codec as wire
@@ -11,22 +11,22 @@ from wakeq.protocol.wire.worker import codec as wire
 
 
 @pytest.mark.parametrize("command", [wire.Pub(qname="q", message="x"), wire.Create(qname="q"), wire.Islp(qname="q")])
-def test_what_another_than_the_leader_refused_is_repeated_whatever_it_is(command: wire.Command) -> None:
+def test_command_refused_by_a_follower_is_repeated(command: wire.Command) -> None:
     session = online()
     ticket = session.ask(command, NOW_S)
     before = sent(session)
 
-    assert heard(session, wire.Nok(err="NOT_LEADER", leader="b:1", cmd_id=ticket)) == [Redirected("b:1")]
+    assert events_for(session, wire.Nok(err="NOT_LEADER", leader="b:1", cmd_id=ticket)) == [Redirected("b:1")]
     assert session.disconnected() == []
     session.connected(NOW_S)
 
     assert sent(session)[1:] == before
 
 
-def test_a_refusal_of_one_connection_says_nothing_about_the_next_one() -> None:
+def test_refusal_on_one_connection_does_not_count_on_the_next() -> None:
     session = online()
     ticket = session.ask(wire.Create(qname="q"), NOW_S)
-    heard(session, wire.Nok(err="NOT_LEADER", cmd_id=ticket))
+    events_for(session, wire.Nok(err="NOT_LEADER", cmd_id=ticket))
     session.disconnected()
     session.connected(NOW_S)
 
@@ -36,38 +36,38 @@ def test_a_refusal_of_one_connection_says_nothing_about_the_next_one() -> None:
 
 
 @pytest.mark.parametrize("greeted", [True, False])
-def test_a_node_that_does_not_lead_may_say_so_of_what_has_no_ticket(greeted: bool) -> None:
+def test_follower_may_redirect_without_a_ticket(greeted: bool) -> None:
     session = online()
     if not greeted:
         session.connected(NOW_S)
 
-    assert heard(session, wire.Nok(err="NOT_LEADER", leader="b:1")) == [Redirected("b:1")]
+    assert events_for(session, wire.Nok(err="NOT_LEADER", leader="b:1")) == [Redirected("b:1")]
 
 
-def test_a_publish_of_unknown_outcome_is_repeated_elsewhere_with_its_number() -> None:
+def test_publish_with_unknown_outcome_is_repeated_elsewhere_with_its_number() -> None:
     session = online()
     ticket = session.ask(wire.Pub(qname="q", message="x"), NOW_S)
     before = sent(session)
 
-    assert heard(session, wire.Nok(err="UNKNOWN", cmd_id=ticket)) == [Redirected(None)]
+    assert events_for(session, wire.Nok(err="UNKNOWN", cmd_id=ticket)) == [Redirected(None)]
     session.disconnected()
     session.connected(NOW_S)
 
     assert sent(session)[1:] == before
 
 
-def test_an_unknown_outcome_of_what_must_not_be_done_twice_is_said() -> None:
+def test_unknown_outcome_of_unrepeatable_command_is_an_answer() -> None:
     session = online()
     ticket = session.ask(wire.Create(qname="q"), NOW_S)
     nok = wire.Nok(err="UNKNOWN", cmd_id=ticket)
 
-    assert heard(session, nok) == [Answer(ticket, nok)]
+    assert events_for(session, nok) == [Answer(ticket, nok)]
 
 
 # Signs of life --------------------------------------------------------------------------------------------
 
 
-def test_an_answer_that_is_overdue_means_that_the_broker_hangs() -> None:
+def test_overdue_answer_means_that_the_broker_hangs() -> None:
     session = online()
     ticket = session.ask(wire.Ping(), NOW_S)
 
@@ -77,16 +77,16 @@ def test_an_answer_that_is_overdue_means_that_the_broker_hangs() -> None:
     assert answer.ticket == ticket
 
 
-def test_a_fetch_that_waits_is_due_only_when_its_wait_is_over() -> None:
+def test_waiting_fetch_is_due_after_its_wait() -> None:
     session = online()
     session.ask(wire.Fet(qname="q", wait=600.0), NOW_S)
-    heard(session, wire.Awk(qname="other"), now_s=NOW_S + 590)
+    events_for(session, wire.Awk(qname="other"), now_s=NOW_S + 590)
 
     assert not session.is_hung(NOW_S + 600 + ANSWER_S - 1)
     assert session.is_hung(NOW_S + 600 + ANSWER_S)
 
 
-def test_a_hung_broker_is_the_answer_to_what_is_overdue_only() -> None:
+def test_hung_broker_fails_only_overdue_commands() -> None:
     session = online()
     session.ask(wire.Fet(qname="q", wait=600.0), NOW_S)
     overdue = session.ask(wire.Ping(), NOW_S)
@@ -97,7 +97,7 @@ def test_a_hung_broker_is_the_answer_to_what_is_overdue_only() -> None:
     assert [answer.ticket for answer in answers] == [overdue]
 
 
-def test_who_has_others_to_ask_bears_a_silence_twice_as_long_each_time_until_somebody_answers() -> None:
+def test_silence_limit_doubles_until_a_node_answers() -> None:
     session = online(silence_limit_s=2.0)
     session.ask(wire.Fet(qname="q", wait=600.0), NOW_S)
     idle = session.is_silent(NOW_S + 500)
@@ -109,20 +109,20 @@ def test_who_has_others_to_ask_bears_a_silence_twice_as_long_each_time_until_som
     session.connected(NOW_S + 502)
     slow = [session.is_silent(NOW_S + 502 + s) for s in (3.9, 4.0)]
     ticket = session.ask(wire.Ping(), NOW_S + 502)
-    heard(session, wire.Pong(cmd_id=ticket))
+    events_for(session, wire.Pong(cmd_id=ticket))
 
     assert (idle, silent, slow) == (False, [False, True], [False, True])
     assert session.silence_limit_s == 2.0
 
 
-def test_who_has_no_others_to_ask_waits_for_the_answer() -> None:
+def test_single_address_has_no_silence_limit() -> None:
     session = online()
     session.ask(wire.Ping(), NOW_S)
 
     assert not session.is_silent(NOW_S + ANSWER_S)
 
 
-def test_a_silent_connection_is_pinged_once_a_minute_and_found_to_hang() -> None:
+def test_silent_connection_is_pinged_once_a_minute_and_found_to_hang() -> None:
     session = online()
     session.ask(wire.Fet(qname="q", wait=3000.0), NOW_S)
     sent(session)
@@ -134,7 +134,7 @@ def test_a_silent_connection_is_pinged_once_a_minute_and_found_to_hang() -> None
     assert session.is_hung(NOW_S + PING_AFTER_S + ANSWER_S)
 
 
-def test_who_never_waits_for_long_finds_a_silent_broker_all_the_same() -> None:
+def test_short_calls_find_a_silent_broker_too() -> None:
     session = online(silence_limit_s=2.0)
     muted = []
 
@@ -146,31 +146,31 @@ def test_who_never_waits_for_long_finds_a_silent_broker_all_the_same() -> None:
     assert session.is_hung(NOW_S + ANSWER_S)
 
 
-def test_an_answer_that_nobody_waits_for_any_more_is_a_sign_of_life() -> None:
+def test_answer_to_abandoned_command_is_a_sign_of_life() -> None:
     session = online(silence_limit_s=2.0)
     ticket = session.ask(wire.Ping(), NOW_S)
     session.abandon(ticket)
 
-    assert heard(session, wire.Pong(cmd_id=ticket), now_s=NOW_S + 1) == []
+    assert events_for(session, wire.Pong(cmd_id=ticket), now_s=NOW_S + 1) == []
 
     assert not session.is_silent(NOW_S + 500)
     assert not session.owes_answer(NOW_S + 500)
 
 
-def test_an_answered_ping_is_a_minute_of_peace() -> None:
+def test_no_ping_is_sent_within_a_minute_of_a_pong() -> None:
     session = online()
     at_s = NOW_S + PING_AFTER_S
     session.is_hung(at_s)
     (ping,) = sent(session)
 
-    heard(session, wire.Pong(cmd_id=ping.cmd_id), now_s=at_s)
+    events_for(session, wire.Pong(cmd_id=ping.cmd_id), now_s=at_s)
 
     assert session.next_check_s() == at_s + PING_AFTER_S
     assert not session.is_hung(at_s + PING_AFTER_S - 1)
     assert session.bytes_to_send() == b""
 
 
-def test_the_silence_of_a_client_that_asked_nothing_is_not_the_brokers() -> None:
+def test_silence_counts_only_from_the_first_command() -> None:
     session = online()
 
     session.ask(wire.Ping(), NOW_S + 1000)
@@ -178,7 +178,7 @@ def test_the_silence_of_a_client_that_asked_nothing_is_not_the_brokers() -> None
     assert session.next_check_s() == NOW_S + 1000 + ANSWER_S
 
 
-def test_a_new_connection_gives_new_time_to_answer() -> None:
+def test_answer_timeout_starts_anew_on_a_new_connection() -> None:
     session = online()
     session.ask(wire.Ping(), NOW_S)
     session.disconnected()
@@ -188,7 +188,7 @@ def test_a_new_connection_gives_new_time_to_answer() -> None:
     assert not session.is_hung(NOW_S + ANSWER_S)
 
 
-def test_the_silence_of_a_lost_connection_is_not_the_new_ones() -> None:
+def test_silence_limit_starts_anew_on_a_new_connection() -> None:
     session = online()
     session.ask(wire.Fet(qname="q", wait=3000.0), NOW_S)
     session.disconnected()
@@ -198,7 +198,7 @@ def test_the_silence_of_a_lost_connection_is_not_the_new_ones() -> None:
     assert session.next_check_s() == NOW_S + 2 * PING_AFTER_S
 
 
-def test_giving_up_answers_everything_with_an_error_of_its_own() -> None:
+def test_each_command_gets_its_own_error_when_no_broker_is_reached() -> None:
     session = online()
     tickets = [session.ask(wire.Ping(), NOW_S), session.ask(wire.Fet(qname="q", wait=5.0), NOW_S)]
     reason = errors.BrokerUnreachable("gone")
@@ -207,4 +207,5 @@ def test_giving_up_answers_everything_with_an_error_of_its_own() -> None:
 
     assert [answer.ticket for answer in answers] == tickets
     assert all(type(answer.outcome) is errors.BrokerUnreachable for answer in answers)
-    assert len({id(answer.outcome) for answer in answers}) == 2  # raised by two tasks, each with its own traceback
+    # Two tasks raise them, each with a traceback of its own.
+    assert len({id(answer.outcome) for answer in answers}) == 2

@@ -51,6 +51,7 @@ from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX, ids_as_bytes
 from wakeq.protocol.wire.monique.tags import read_tag
 from wakeq.protocol.wire.websocket import BINARY, frame
 
+# As in the document, id and pid are bytes.
 PRINTED = (
     b"config:example_calculator:CunulYa0vipgCQ3KSTmXwt67Qn0=::0000-0000-0000-websocket-tester",
     bytes.fromhex(
@@ -60,37 +61,37 @@ PRINTED = (
         "30766970674351334b53546d5877743637516e303da3706964c400a473706563b26578616d706c655f63616c63756c61"
         "746f72a474797065a6636f6e666967"
     ),
-)  # as in the document: id and pid are bytes
+)
 
 
 # --- WebSocket ---
 
 
-def agreeing(request: bytes) -> tuple[ServerProtocol, bytes]:
-    """Return a server that has agreed to this handshake, and what it answered."""
+def accepting_server(request: bytes) -> tuple[ServerProtocol, bytes]:
+    """Return a server that has accepted this handshake, and the bytes of its acceptance."""
     server = ServerProtocol()
     server.receive_data(request)
-    (asked,) = server.events_received()
-    server.send_response(server.accept(asked))  # type: ignore[arg-type]
+    (handshake_request,) = server.events_received()
+    server.send_response(server.accept(handshake_request))  # type: ignore[arg-type]
     return server, b"".join(server.data_to_send())
 
 
-def opened() -> tuple[WebSocket, ServerProtocol, bytes]:
-    """Return a connection, its server, and the server's agreement, which the connection has not received yet."""
+def handshake() -> tuple[WebSocket, ServerProtocol, bytes]:
+    """Return a connection, its server, and the server's acceptance, which the connection has not received yet."""
     socket = WebSocket("host:1", "/monique", {})
-    return socket, *agreeing(socket.bytes_to_send())
+    return socket, *accepting_server(socket.bytes_to_send())
 
 
-def said_to(server: ServerProtocol, data: bytes) -> list[tuple[Opcode, bytes]]:
-    """Return the frames that a server finds in these bytes."""
+def frames_received(server: ServerProtocol, data: bytes) -> list[tuple[Opcode, bytes]]:
+    """Return the frames that a server reads from these bytes."""
     server.receive_data(data)
     return [(event.opcode, bytes(event.data)) for event in server.events_received()]  # type: ignore[union-attr]
 
 
 @given(st.lists(st.binary(max_size=300) | st.just(b"x" * 70_000), max_size=5), st.integers(1, 40))
 def test_messages_survive_any_cut_of_the_stream(messages: list[bytes], step: int) -> None:
-    socket, _, agreed = opened()
-    wire = agreed + b"".join(frame(BINARY, message) for message in messages)
+    socket, _, acceptance = handshake()
+    wire = acceptance + b"".join(frame(BINARY, message) for message in messages)
 
     step = max(step, len(wire) // 500)
     got = [one for at in range(0, len(wire), step) for one in socket.receive(wire[at : at + step])]
@@ -99,43 +100,47 @@ def test_messages_survive_any_cut_of_the_stream(messages: list[bytes], step: int
 
 
 @given(st.binary(max_size=200))
-def test_garbage_is_an_error_of_ours_or_nothing(data: bytes) -> None:
-    for is_begun in (False, True):
-        socket, _, agreed = opened()
+def test_garbage_raises_a_wakeq_error_or_nothing(data: bytes) -> None:
+    for is_accepted in (False, True):
+        socket, _, acceptance = handshake()
         with suppress(Disconnected, BrokerUnreachable, Unauthorized):
-            socket.receive(agreed * is_begun + data)
+            socket.receive(acceptance * is_accepted + data)
 
 
-def test_fragments_are_one_message_also_around_a_ping() -> None:
-    socket, server, agreed = opened()
+def test_fragments_around_a_ping_become_one_message() -> None:
+    socket, server, acceptance = handshake()
 
-    got = socket.receive(agreed + b"\x02\x02ab" + b"\x89\x01p" + b"\x00\x01c" + b"\x80\x01d")
+    got = socket.receive(acceptance + b"\x02\x02ab" + b"\x89\x01p" + b"\x00\x01c" + b"\x80\x01d")
 
     assert got == [b"abcd"]
-    assert said_to(server, socket.bytes_to_send()) == [(Opcode.PONG, b"p")]
+    assert frames_received(server, socket.bytes_to_send()) == [(Opcode.PONG, b"p")]
 
 
 @pytest.mark.parametrize(
     ("wire", "words"),
     [
-        (b"\xc2\x00", "no server sends"),  # an extension that nobody asked for
+        # An extension that was not negotiated.
+        (b"\xc2\x00", "no server sends"),
+        # Masked.
         (b"\x82\x80mask", "no server sends"),
+        # A continuation without a beginning.
         (b"\x80\x00", "unexpected continuation"),
-        (b"\x02\x00\x82\x00", "expected a continuation"),  # begins anew in the middle
+        # A new message inside of another one.
+        (b"\x02\x00\x82\x00", "expected a continuation"),
         (b"\x82\x7f" + bytes([0, 0, 0, 1, 0, 0, 0, 0]), f"limit .*{FRAME_BYTES_MAX}"),
         (b"\x88\x00", r"no reason \(1005\)"),
         (b"\x88\x07" + (1008).to_bytes(2, "big") + b"slow!", r"slow! \(1008\)"),
     ],
 )
-def test_what_no_server_may_say_ends_it(wire: bytes, words: str) -> None:
-    socket, _, agreed = opened()
+def test_forbidden_frames_end_the_connection(wire: bytes, words: str) -> None:
+    socket, _, acceptance = handshake()
 
     with pytest.raises(Disconnected, match=words):
-        socket.receive(agreed + wire)
+        socket.receive(acceptance + wire)
 
 
 def refused(status: str, code: str) -> bytes:
-    """Return what wakeq answers to a handshake that it does not agree to."""
+    """Return the answer of wakeq to a handshake that it refuses."""
     body = json.dumps({"err": code, "detail": "the token is not for this", "more": "x" * 300})
     return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
 
@@ -151,18 +156,20 @@ def refused(status: str, code: str) -> bytes:
         (refused("503 Service Unavailable", "NOT_LEADER"), BrokerUnreachable, "the token is not for this"),
         (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", BrokerUnreachable, "404 Not Found"),
         (b"HTTP/1.1 101 Yes\r\nSec-WebSocket-Accept: other\r\n\r\n", WrongProtocol, "did not answer our handshake"),
-        (opened()[2], WrongProtocol, "did not answer our handshake .*Sec-WebSocket-Accept"),  # it is of another one
+        # The acceptance of another handshake.
+        (handshake()[2], WrongProtocol, "did not answer our handshake .*Sec-WebSocket-Accept"),
         (b'{"cmd":"nok"}\r\n\r\n', WrongProtocol, "as an HTTP server"),
         (b"x" * 100_000, WrongProtocol, "as an HTTP server"),
     ],
 )
-def test_a_server_that_does_not_agree_is_said(answer: bytes, error: type[Exception], words: str) -> None:
+def test_refused_handshake_raises_the_reason(answer: bytes, error: type[Exception], words: str) -> None:
     def receive(step: int) -> None:
-        socket, _, _ = opened()
+        socket, _, _ = handshake()
         for at in range(0, len(answer), step):
             socket.receive(answer[at : at + step])
 
-    for step in (7, 100_000):  # whatever the cut, there is one error
+    # The error does not depend on how the stream is cut.
+    for step in (7, 100_000):
         with pytest.raises(error, match=words):
             receive(step)
 
@@ -192,8 +199,8 @@ except wakeq.errors.NotInstalled as error:
 # --- the session, and a server of it ---
 
 
-class Line:
-    """A session and its server, with the bytes between them in our hands."""
+class Conversation:
+    """A session and its server; the test passes the bytes between them."""
 
     def __init__(self) -> None:
         self.session = Session("/monique", cookies={"id": "me"})
@@ -204,12 +211,12 @@ class Line:
         request = self.session.bytes_to_send()
         assert b"GET /monique HTTP/1.1\r\n" in request
         assert b"Cookie: id=me\r\n" in request
-        self._server, agreed = agreeing(request)
-        return self.session.receive(agreed)
+        self._server, acceptance = accepting_server(request)
+        return self.session.receive(acceptance)
 
-    def said(self) -> list[Command | Bad]:
-        """What the client said since."""
-        frames = said_to(self._server, self.session.bytes_to_send())
+    def sent(self) -> list[Command | Bad]:
+        """Return the commands that the client has sent since the last call."""
+        frames = frames_received(self._server, self.session.bytes_to_send())
         assert all(opcode is Opcode.BINARY for opcode, _ in frames)
         return decode([payload for _, payload in frames])
 
@@ -218,8 +225,8 @@ class Line:
 
 
 @pytest.fixture
-def line() -> Line:
-    made = Line()
+def conversation() -> Conversation:
+    made = Conversation()
     made.connect()
     return made
 
@@ -228,164 +235,170 @@ def pushed(post: Post) -> PushedFromMq:
     return PushedFromMq(Tagged(post.packed, post.tag.text))
 
 
-def test_answers_find_their_questions_in_the_order_of_asking(line: Line) -> None:
-    session = line.session
+def test_answers_find_their_commands_in_order(conversation: Conversation) -> None:
+    session = conversation.session
     post = make("a_b", 1, type="data")
     first, second, third = session.ping(5), session.subscribe([("a_b", "data")]), session.push(post)
 
-    assert line.said() == [
+    assert conversation.sent() == [
         Ping(5),
         Subscribe((Subscription("a_b", "data"),)),
         PushToMq(Tagged(post.packed, post.tag.text)),
     ]
-    answers = line.answer(Pong(5), Subscribed(()), pushed(post), Error("no"))
+    answers = conversation.answer(Pong(5), Subscribed(()), pushed(post), Error("no"))
 
     assert [answer.ticket for answer in answers] == [first, second, third]
     assert isinstance(answers[2].outcome, Refused)
     assert list(session.inbox) == [post]
 
 
-def test_an_answer_that_nobody_waits_for_any_more_is_passed_over(line: Line) -> None:
-    first, second = line.session.ping(1), line.session.ping(2)
-    line.session.abandon(first)
+def test_answer_to_abandoned_command_is_skipped(conversation: Conversation) -> None:
+    first, second = conversation.session.ping(1), conversation.session.ping(2)
+    conversation.session.abandon(first)
 
-    assert [answer.ticket for answer in line.answer(Pong(1), Pong(2))] == [second]
+    assert [answer.ticket for answer in conversation.answer(Pong(1), Pong(2))] == [second]
     with pytest.raises(WrongProtocol, match="an answer to no command"):
-        line.answer(Pong(3))
+        conversation.answer(Pong(3))
 
 
-def test_a_new_connection_begins_with_the_subscriptions_and_repeats_what_does_no_harm(line: Line) -> None:
-    session = line.session
+def test_new_connection_restates_subscriptions_and_repeats_commands(conversation: Conversation) -> None:
+    session = conversation.session
     session.subscribe([("a_b", "data"), ("c_d", "*")])
-    line.answer(Subscribed(()))
+    conversation.answer(Subscribed(()))
     session.unsubscribe([("c_d", "*")])
-    line.answer(Unsubscribed(()))
+    conversation.answer(Unsubscribed(()))
     push, ping = session.push(make("a_b", 1)), session.ping(5)
-    line.said()
+    conversation.sent()
 
     (lost,) = session.disconnected()
     later = session.push(make("a_b", 2))
 
     assert (lost.ticket, type(lost.outcome)) == (push, OutcomeUnknown)
-    assert line.connect() == []
-    again = line.said()
+    assert conversation.connect() == []
+    again = conversation.sent()
     assert again[:2] == [Subscribe((Subscription("a_b", "data"),)), Ping(5)]
     assert isinstance(again[2], PushToMq)
-    answers = line.answer(Subscribed(()), Pong(5), PushedToMq("t"))
+    answers = conversation.answer(Subscribed(()), Pong(5), PushedToMq("t"))
     assert [answer.ticket for answer in answers] == [ping, later]
 
 
-def test_what_the_server_refused_is_not_wanted_of_the_next_connection(line: Line) -> None:
-    session = line.session
+def test_refused_subscription_is_not_restated(conversation: Conversation) -> None:
+    session = conversation.session
     session.subscribe([("a_b", "data")])
-    line.answer(Subscribed(()))
+    conversation.answer(Subscribed(()))
     session.subscribe([("a_b", "data"), ("too_long", "*")])
     session.expect_answer(make("sum_it", 1))
-    line.answer(Error("no"), Error("no"))
-    line.said()
+    conversation.answer(Error("no"), Error("no"))
+    conversation.sent()
 
     session.disconnected()
-    line.connect()
+    conversation.connect()
 
-    assert line.said() == [Subscribe((Subscription("a_b", "data"),))]
-    assert session.expect_answer(make("sum_it", 1)) is not None  # so it is asked for again
+    assert conversation.sent() == [Subscribe((Subscription("a_b", "data"),))]
+    # The subscription is asked for again.
+    assert session.expect_answer(make("sum_it", 1)) is not None
 
 
-def test_what_was_refused_together_with_something_else_is_wanted_if_it_was_asked_for_again(line: Line) -> None:
-    session = line.session
+def test_refused_subscription_is_kept_if_a_later_command_succeeds(conversation: Conversation) -> None:
+    session = conversation.session
     session.subscribe([("a_b", "data"), ("too_long", "*")])
     session.subscribe([("a_b", "data")])
-    line.answer(Error("no"), Subscribed(()))
-    line.said()
+    conversation.answer(Error("no"), Subscribed(()))
+    conversation.sent()
 
     session.disconnected()
-    line.connect()
+    conversation.connect()
 
-    assert line.said() == [Subscribe((Subscription("a_b", "data"),))]
+    assert conversation.sent() == [Subscribe((Subscription("a_b", "data"),))]
 
 
-def test_what_was_refused_twice_is_not_wanted(line: Line) -> None:
-    session = line.session
+def test_subscription_refused_twice_is_not_restated(conversation: Conversation) -> None:
+    session = conversation.session
     for _ in range(2):
         session.subscribe([("too_long", "*")])
-    line.answer(Error("no"), Error("no"))
-    line.said()
+    conversation.answer(Error("no"), Error("no"))
+    conversation.sent()
 
     session.disconnected()
-    line.connect()
+    conversation.connect()
 
-    assert line.said() == []
+    assert conversation.sent() == []
 
 
-def test_what_the_server_has_not_agreed_to_is_said_once_and_apart(line: Line) -> None:
-    session = line.session
+def test_unconfirmed_subscription_is_sent_once_and_apart(conversation: Conversation) -> None:
+    session = conversation.session
     session.subscribe([("a_b", "data")])
-    line.answer(Subscribed(()))
+    conversation.answer(Subscribed(()))
     session.subscribe([("c_d", "data")])
-    line.said()
+    conversation.sent()
 
     session.disconnected()
-    line.connect()
+    conversation.connect()
 
-    said = line.said()
-    assert said == [Subscribe((Subscription("a_b", "data"),)), Subscribe((Subscription("c_d", "data"),))]
-    line.answer(Subscribed(()), Error("no"), pushed(make("c_d", 1, type="data")))
+    commands = conversation.sent()
+    assert commands == [Subscribe((Subscription("a_b", "data"),)), Subscribe((Subscription("c_d", "data"),))]
+    conversation.answer(Subscribed(()), Error("no"), pushed(make("c_d", 1, type="data")))
     assert not session.inbox
 
 
-def test_what_cannot_be_said_is_raised_and_nothing_else_suffers(line: Line) -> None:
-    session = line.session
+def test_subscription_that_cannot_be_encoded_is_refused_alone(conversation: Conversation) -> None:
+    session = conversation.session
     with pytest.raises(BadField, match="UTF-8"):
         session.subscribe([("\udcff", "*")])
     with pytest.raises(BadField, match="UTF-8"):
         session.unsubscribe([("a_b", "\udcff")])
     with pytest.raises(TooLarge, match="16777216"):
-        session.push(Post(read_tag("data:a_b:1::me"), bytes(MESSAGE_BYTES_MAX + 1)))  # encrypted, perhaps
+        # The message may be encrypted.
+        session.push(Post(read_tag("data:a_b:1::me"), bytes(MESSAGE_BYTES_MAX + 1)))
 
     ticket = session.ping(1)
 
-    assert line.said() == [Ping(1)]
-    assert [answer.ticket for answer in line.answer(Pong(1))] == [ticket]
+    assert conversation.sent() == [Ping(1)]
+    assert [answer.ticket for answer in conversation.answer(Pong(1))] == [ticket]
 
 
-def test_what_was_not_said_when_the_connection_ended_is_not_in_doubt(line: Line) -> None:
-    line.session.disconnected()
-    ticket = line.session.push(make("a_b", 1))
+def test_unsent_message_is_not_in_doubt_after_a_lost_connection(conversation: Conversation) -> None:
+    conversation.session.disconnected()
+    ticket = conversation.session.push(make("a_b", 1))
 
-    assert line.session.disconnected() == []
-    line.connect()
+    assert conversation.session.disconnected() == []
+    conversation.connect()
 
-    assert [answer.ticket for answer in line.answer(PushedToMq("t"))] == [ticket]
+    assert [answer.ticket for answer in conversation.answer(PushedToMq("t"))] == [ticket]
 
 
-def test_the_answer_to_a_task_is_kept_apart_from_what_the_program_listens_to(line: Line) -> None:
-    session = line.session
+def test_answer_to_a_task_stays_out_of_the_inbox(conversation: Conversation) -> None:
+    session = conversation.session
     task, other = make("sum_it", 1), make("sum_it", 2)
     assert session.expect_answer(task) is not None
-    assert session.expect_answer(other) is None  # it is subscribed by now
-    line.said()
-    line.answer(Subscribed(()))
+    # The subscription exists already.
+    assert session.expect_answer(other) is None
+    conversation.sent()
+    conversation.answer(Subscribed(()))
 
-    line.answer(pushed(result_of(make("sum_it", 3), 3)), pushed(result_of(task, 1)), pushed(error_of(other, 500, "no")))
+    conversation.answer(
+        pushed(result_of(make("sum_it", 3), 3)), pushed(result_of(task, 1)), pushed(error_of(other, 500, "no"))
+    )
 
     assert session.awaited[task.id] is not None
     assert session.awaited[other.id].value() == {"code": 500, "message": "no"}  # type: ignore[union-attr]
     assert not session.inbox
     session.subscribe([("*", "result")])
-    line.answer(Subscribed(()), pushed(result_of(make("sum_it", 3), 3)))
+    conversation.answer(Subscribed(()), pushed(result_of(make("sum_it", 3), 3)))
     assert len(session.inbox) == 1
     session.unsubscribe([("sum_it", "result")])
-    assert line.said()[-1] == Unsubscribe(())  # the answers to come need it
+    # The subscription is still needed for answers.
+    assert conversation.sent()[-1] == Unsubscribe(())
 
 
-def test_the_inbox_says_when_it_is_full(line: Line) -> None:
-    line.session.subscribe([("*", "*")])
-    line.answer(Subscribed(()))
+def test_full_inbox_is_reported(conversation: Conversation) -> None:
+    conversation.session.subscribe([("*", "*")])
+    conversation.answer(Subscribed(()))
     post = pushed(make("a_b", 1))
 
-    line.answer(*[post] * INBOX_MAX)
+    conversation.answer(*[post] * INBOX_MAX)
 
-    assert line.session.is_full
+    assert conversation.session.is_full
 
 
 @pytest.mark.parametrize(
@@ -401,11 +414,11 @@ def test_the_inbox_says_when_it_is_full(line: Line) -> None:
         ("wss://host/x/y", ("host:8080", "/x/y", True)),
     ],
 )
-def test_addresses_are_split(address: str, expected: tuple[str, str, bool]) -> None:
+def test_address_is_split_into_hosts_path_and_tls(address: str, expected: tuple[str, str, bool]) -> None:
     assert split_url(address) == expected
 
 
-def test_an_address_of_another_kind_is_refused() -> None:
+def test_address_with_other_scheme_is_refused() -> None:
     with pytest.raises(BadSettings, match="ws://HOST:PORT"):
         split_url("http://host:1/")
 
@@ -414,7 +427,7 @@ def test_an_address_of_another_kind_is_refused() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["JSON", "MessagePack"])
-def test_a_post_is_packed_once_and_read_by_anybody(encoding: str) -> None:
+def test_post_is_packed_once_and_read_back(encoding: str) -> None:
     task = make("sum_it", {"a": [1, 2]}, encoding=encoding, creator="me", expires_in_s=5)  # type: ignore[arg-type]
 
     read = read_post(task.frames)
@@ -428,7 +441,7 @@ def test_a_post_is_packed_once_and_read_by_anybody(encoding: str) -> None:
     assert (error.value(), error.answers(task)) == ({"code": 502, "message": "what?"}, True)
 
 
-def test_what_cannot_be_sent_or_read_is_said() -> None:
+def test_post_that_cannot_be_sent_or_read_raises_an_error() -> None:
     with pytest.raises(BadMessage, match="spec must be"):
         make("A B", 1)
     with pytest.raises(BadMessage, match="no tag"):
@@ -441,7 +454,7 @@ def test_what_cannot_be_sent_or_read_is_said() -> None:
         make("a_b", b"{").value()
 
 
-def test_value_in_messagepack_is_read_to_the_nanosecond_and_may_be_sent_on() -> None:
+def test_messagepack_value_is_read_to_the_nanosecond_and_can_be_sent_on() -> None:
     at, key = msgpack.Timestamp(1_528_138_732, 123_456_789), msgspec.msgpack.Ext(5, b"\xaa")
     data = msgpack.packb({"at": at, "key": msgpack.ExtType(5, b"\xaa"), "raw": b"x", 7: "seven"})
     strange = make("a_b", data, encoding="MessagePack")
@@ -453,12 +466,12 @@ def test_value_in_messagepack_is_read_to_the_nanosecond_and_may_be_sent_on() -> 
 
 
 @pytest.mark.parametrize("data", [b"\xdd\xff\xff\xff\xff", b"\x91" * 100_000, b"\xd7\xff" + b"\xff" * 8, b"\xa1\xff"])
-def test_value_that_is_no_good_messagepack_is_refused(data: bytes) -> None:
+def test_malformed_messagepack_value_is_refused(data: bytes) -> None:
     with pytest.raises(BadEncoding, match=r"data:a_b:.* cannot be read as MessagePack"):
         make("a_b", data, type="data", encoding="MessagePack").value()
 
 
-def test_example_of_the_document_whose_ids_are_bytes_is_answered_with_texts() -> None:
+def test_example_with_ids_as_bytes_is_answered_with_texts() -> None:
     task = read_post(PRINTED)
 
     answer = result_of(task, {"answer": 1})

@@ -1,4 +1,4 @@
-"""The script of a TaskFlux client, without a socket: where it goes, what it repeats, what it makes of answers."""
+"""Tests of call_script.py, without a socket: the servers that are asked, repeated calls, and the reading of answers."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -24,17 +24,17 @@ OK, ACK = wire.OK, wire.ACK
 
 
 class Node:
-    """A server: it answers each packet as its script says; a script that raises ends the connection."""
+    """A server whose answers a function gives; an exception of that function ends the connection."""
 
     def __init__(self, answer: Answer, dialect: Dialect = SPEC) -> None:
         self.answer = answer
         self.dialect = dialect
-        self.heard: list[wire.Packet | wire.Bad] = []
+        self.received: list[wire.Packet | wire.Bad] = []
         self.dialled = 0
         self.greets = True
 
 
-class FakeWire:
+class FakeStream:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.reader = RequestReader(node.dialect)
@@ -46,7 +46,7 @@ class FakeWire:
     def fault(self) -> errors.Disconnected | None:
         return None if self.is_open and not self.lost else self.why
 
-    def say(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         for packet in apart(self.reader.receive(data)):
             if not self.node.greets:
                 self.lost = True
@@ -55,31 +55,32 @@ class FakeWire:
             elif isinstance(packet, wire.BootstrapRequest):
                 self.waiting += encode([wire.BootstrapResponse(True)], self.node.dialect)
             else:
-                self.node.heard.append(packet)
+                self.node.received.append(packet)
                 try:
                     assert not isinstance(packet, wire.Bad)
                     self.waiting += encode(list(self.node.answer(packet)), self.node.dialect)
                 except errors.Disconnected:
                     self.lost = True
 
-    def hear(self) -> bytes:
+    def receive(self) -> bytes:
         data, self.waiting = self.waiting, b""
         if not data and self.lost:
-            raise errors.Disconnected("it broke")
+            raise errors.Disconnected("the connection broke")
         return data
 
 
-class Play:
-    """Takes the steps of a script, among the nodes of a cluster."""
+class ScriptRunner:
+    """Performs the steps of a script with the nodes of a cluster."""
 
     def __init__(self, nodes: dict[str, Node], dialect: Dialect = SPEC, *, reconnect_for_s: float = 10.0) -> None:
         self.nodes = nodes
         self.now_s = 0.0
-        self.wires: list[FakeWire] = []
+        self.streams: list[FakeStream] = []
         self.connects_after_s = 0.0
         self.dialled: list[str] = []
         self.dial_timeouts_s: list[float] = []
-        self.vanished: set[str] = set()  # their hosts: nobody is told that connections are over
+        # Addresses of hosts that vanished without closing their connections.
+        self.vanished: set[str] = set()
         timeouts = Timeouts(5.0, 30.0, reconnect_for_s)
         self.script = CallScript(",".join(nodes), dialect, timeouts, lambda: self.now_s)
 
@@ -107,14 +108,14 @@ class Play:
                     self.now_s += timeout_s
                     raise errors.BrokerUnreachable(f"{address} does not answer") from TimeoutError()
                 if address not in self.nodes:
-                    raise errors.BrokerUnreachable(f"nobody is at {address}")
+                    raise errors.BrokerUnreachable(f"no server is at {address}")
                 self.nodes[address].dialled += 1
-                self.wires.append(FakeWire(self.nodes[address]))
-                return self.wires[-1]
+                self.streams.append(FakeStream(self.nodes[address]))
+                return self.streams[-1]
             case Send(connection=connection, data=data):
-                connection.stream.say(data)
+                connection.stream.send(data)
             case Receive(connection=connection, timeout_s=timeout_s):
-                data = b"" if connection.address in self.vanished else connection.stream.hear()
+                data = b"" if connection.address in self.vanished else connection.stream.receive()
                 self.now_s += 0.0 if data else timeout_s
                 return data
             case Close(connection=connection):
@@ -131,74 +132,75 @@ def stores(packet: wire.Packet) -> list[wire.Packet]:
     return [OK]
 
 
-def one(*answers: wire.Packet) -> Play:
-    """Return a play with one node that answers every packet but an Ack so; an Ack is answered Ok."""
-    return Play({"a:1": Node(lambda packet: [OK] if packet == ACK else answers)})
+def one(*answers: wire.Packet) -> ScriptRunner:
+    """Return a runner with one node. It answers an Ack with Ok, and any other packet with the next of `answers`."""
+    return ScriptRunner({"a:1": Node(lambda packet: [OK] if packet == ACK else answers)})
 
 
-def test_an_address_without_a_port_has_the_usual_one() -> None:
+def test_address_without_port_gets_the_default_port() -> None:
     assert with_port("a, b:1,[::1],[::1]:5") == "a:2602,b:1,[::1]:2602,[::1]:5"
 
 
-def test_an_enqueue_is_said_with_its_ack_behind_it() -> None:
-    play = one(OK)
+def test_enqueue_is_followed_by_its_ack() -> None:
+    runner = one(OK)
 
-    play.call(calls.enqueues("q", [(3, "text")], SPEC))
+    runner.call(calls.enqueues("q", [(3, "text")], SPEC))
 
-    assert play.nodes["a:1"].heard == [wire.Enqueue("q", 3, b"text"), ACK]
+    assert runner.nodes["a:1"].received == [wire.Enqueue("q", 3, b"text"), ACK]
 
 
-def test_a_connection_is_used_again_unless_it_is_known_to_be_gone() -> None:
-    play = one(wire.CountResponse(1))
+def test_connection_is_reused_unless_it_is_known_to_be_broken() -> None:
+    runner = one(wire.CountResponse(1))
     for _ in range(3):
-        assert play.call(calls.count("q", SPEC)) == 1
-    assert play.nodes["a:1"].dialled == 1
+        assert runner.call(calls.count("q", SPEC)) == 1
+    assert runner.nodes["a:1"].dialled == 1
 
-    play.wires[0].lost = True
+    runner.streams[0].lost = True
 
-    assert play.call(calls.count("q", SPEC)) == 1
-    assert play.nodes["a:1"].dialled == 2
+    assert runner.call(calls.count("q", SPEC)) == 1
+    assert runner.nodes["a:1"].dialled == 2
 
 
-def test_many_records_are_not_said_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_sent_in_bounded_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     under_way: list[int] = []
     node = Node(stores)
-    play = Play({"a:1": node})
-    play.run(play.script.connect())
-    hear = FakeWire.hear
+    runner = ScriptRunner({"a:1": node})
+    runner.run(runner.script.connect())
+    hear = FakeStream.receive
 
-    def counting(connection: FakeWire) -> bytes:
-        under_way.append(len(connection.waiting) // 2)  # two answers for each record
+    def counting(connection: FakeStream) -> bytes:
+        # Each record has two answers.
+        under_way.append(len(connection.waiting) // 2)
         return hear(connection)
 
-    monkeypatch.setattr(FakeWire, "hear", counting)
-    play.call(calls.enqueues("q", [(1, b"x")] * (5 * BATCH_MAX), SPEC))
+    monkeypatch.setattr(FakeStream, "receive", counting)
+    runner.call(calls.enqueues("q", [(1, b"x")] * (5 * BATCH_MAX), SPEC))
 
-    assert len(node.heard) == 10 * BATCH_MAX
+    assert len(node.received) == 10 * BATCH_MAX
     assert max(under_way) <= 2 * BATCH_MAX
 
 
-def test_records_that_are_refused_are_named_by_their_places() -> None:
+def test_refused_records_are_listed_by_index() -> None:
     answers = iter([OK, wire.QueueSizeViolation(1), OK, OK, OK, wire.KeyRangeViolation(0, 9)])
-    play = Play({"a:1": Node(lambda packet: [next(answers)])})
+    runner = ScriptRunner({"a:1": Node(lambda packet: [next(answers)])})
 
     with pytest.raises(NotAllEnqueued) as caught:
-        play.call(calls.enqueues("q", [(1, b"a"), (2, b"b"), (3, b"c")], SPEC))
+        runner.call(calls.enqueues("q", [(1, b"a"), (2, b"b"), (3, b"c")], SPEC))
 
     assert {place: type(error) for place, error in caught.value.refusals.items()} == {
         0: errors.QueueFull, 2: errors.KeyRange,
     }  # fmt: skip
 
 
-def test_what_csharp_refuses_at_once_has_one_answer() -> None:
+def test_refusal_in_csharp_dialect_has_one_answer() -> None:
     node = Node(lambda packet: [wire.ErrorResponse(1, "")] if isinstance(packet, wire.Enqueue) else [], CSHARP)
-    play = Play({"a:1": node}, CSHARP)
+    runner = ScriptRunner({"a:1": node}, CSHARP)
 
     with pytest.raises(errors.BadName):
-        play.call(calls.enqueues("a b", [(1, b"a")], CSHARP))
+        runner.call(calls.enqueues("a b", [(1, b"a")], CSHARP))
 
     node.answer = lambda packet: [wire.CountResponse(7)]
-    assert play.call(calls.count("q", CSHARP)) == 7
+    assert runner.call(calls.count("q", CSHARP)) == 7
     assert node.dialled == 1
 
 
@@ -219,25 +221,25 @@ REFUSALS: list[tuple[wire.Packet, type[errors.WakeqError]]] = [
 
 
 @pytest.mark.parametrize(("answer", "expected"), REFUSALS, ids=lambda value: getattr(value, "__name__", repr(value)))
-def test_what_was_refused_is_raised(answer: wire.Packet, expected: type[errors.WakeqError]) -> None:
+def test_refusal_is_raised_as_its_error(answer: wire.Packet, expected: type[errors.WakeqError]) -> None:
     with pytest.raises(expected) as caught:
         one(answer).call(calls.delete("q", SPEC))
 
     assert type(caught.value) is expected
 
 
-def test_a_record_keeps_its_connection_until_it_is_settled() -> None:
-    play = one(wire.Record(1, b"a", 0))
+def test_record_keeps_its_connection_until_it_is_acknowledged() -> None:
+    runner = one(wire.Record(1, b"a", 0))
 
-    connection, record = play.run(play.script.ask(calls.dequeue("q", 0, SPEC)))
-    play.run(play.script.ask(calls.dequeue("q", 0, SPEC)))
+    connection, record = runner.run(runner.script.ask(calls.dequeue("q", 0, SPEC)))
+    runner.run(runner.script.ask(calls.dequeue("q", 0, SPEC)))
     assert record == Record(1, b"a")
-    assert play.nodes["a:1"].dialled == 2
-    play.run(play.script.end_record(connection, calls.end_record("q", ack=True, dialect=SPEC)))
+    assert runner.nodes["a:1"].dialled == 2
+    runner.run(runner.script.end_record(connection, calls.end_record("q", ack=True, dialect=SPEC)))
 
-    assert play.nodes["a:1"].heard[-1] == ACK
-    play.call(calls.dequeue("q", 0, SPEC))
-    assert play.nodes["a:1"].dialled == 2
+    assert runner.nodes["a:1"].received[-1] == ACK
+    runner.call(calls.dequeue("q", 0, SPEC))
+    assert runner.nodes["a:1"].dialled == 2
 
 
 def test_queues_and_nodes_are_read() -> None:
@@ -251,14 +253,14 @@ def test_queues_and_nodes_are_read() -> None:
 
 
 def breaks(packet: wire.Packet) -> list[wire.Packet]:
-    raise errors.Disconnected("it broke")
+    raise errors.Disconnected("the connection broke")
 
 
-def test_what_only_looks_is_asked_again_when_the_connection_breaks() -> None:
+def test_reading_call_is_repeated_when_the_connection_breaks() -> None:
     tries = iter([breaks, lambda packet: [wire.CountResponse(4)]])
-    play = Play({"a:1": Node(lambda packet: next(tries)(packet))})
+    runner = ScriptRunner({"a:1": Node(lambda packet: next(tries)(packet))})
 
-    assert play.call(calls.count("q", SPEC)) == 4
+    assert runner.call(calls.count("q", SPEC)) == 4
 
 
 @pytest.mark.parametrize(
@@ -266,51 +268,51 @@ def test_what_only_looks_is_asked_again_when_the_connection_breaks() -> None:
     [calls.enqueues("q", [(1, b"a")], SPEC), calls.delete("q", SPEC), calls.create("q", "H4", None, None, None, SPEC)],
     ids=["enqueue", "delete", "create"],
 )
-def test_what_may_have_been_done_is_not_done_again(make: Callable[[], Any]) -> None:
-    play = Play({"a:1": Node(breaks)})
+def test_writing_call_is_not_repeated_when_the_connection_breaks(make: Callable[[], Any]) -> None:
+    runner = ScriptRunner({"a:1": Node(breaks)})
 
     with pytest.raises(errors.OutcomeUnknown):
-        play.call(make)
+        runner.call(make)
 
-    assert len([packet for packet in play.nodes["a:1"].heard if packet != ACK]) == 1
+    assert len([packet for packet in runner.nodes["a:1"].received if packet != ACK]) == 1
 
 
-def test_a_server_that_never_comes_back_is_given_up_in_time() -> None:
-    play = Play({"a:1": Node(breaks)}, reconnect_for_s=3.0)
-    play.run(play.script.connect())
+def test_server_that_stays_away_is_given_up_in_time() -> None:
+    runner = ScriptRunner({"a:1": Node(breaks)}, reconnect_for_s=3.0)
+    runner.run(runner.script.connect())
 
     with pytest.raises(errors.Disconnected):
-        play.call(calls.count("q", SPEC))
+        runner.call(calls.count("q", SPEC))
 
-    assert play.now_s <= 3.0
+    assert runner.now_s <= 3.0
 
 
-def test_a_port_that_ends_the_connection_instead_of_greeting_is_perhaps_one_with_tls() -> None:
+def test_error_for_port_that_closes_before_greeting_mentions_tls() -> None:
     node = Node(stores)
     node.greets = False
 
     with pytest.raises(errors.Disconnected, match="before it greeted; is it a TaskFlux port, and does it want TLS"):
-        Play({"a:1": node}, reconnect_for_s=0.0).call(calls.count("q", SPEC))
+        ScriptRunner({"a:1": node}, reconnect_for_s=0.0).call(calls.count("q", SPEC))
 
 
-def test_a_server_that_says_nothing_is_hung() -> None:
-    play = Play({"a:1": Node(lambda packet: [])}, reconnect_for_s=0.0)
+def test_silent_server_is_reported_as_not_answering() -> None:
+    runner = ScriptRunner({"a:1": Node(lambda packet: [])}, reconnect_for_s=0.0)
 
     with pytest.raises(errors.Disconnected):
-        play.call(calls.count("q", SPEC))
+        runner.call(calls.count("q", SPEC))
 
 
-def test_a_client_that_is_closed_does_nothing_any_more() -> None:
-    play = one(OK)
-    play.call(calls.delete("q", SPEC))
+def test_closed_client_refuses_calls() -> None:
+    runner = one(OK)
+    runner.call(calls.delete("q", SPEC))
 
-    assert len(play.script.close()) == 1
+    assert len(runner.script.close()) == 1
 
     with pytest.raises(Closed):
-        play.call(calls.delete("q", SPEC))
+        runner.call(calls.delete("q", SPEC))
 
 
-# --- a leader elsewhere ---
+# --- redirects to the leader ---
 
 
 def follower(leader: int, addresses: tuple[str, ...] = ("a:1", "b:2")) -> Node:
@@ -325,36 +327,36 @@ def follower(leader: int, addresses: tuple[str, ...] = ("a:1", "b:2")) -> Node:
     return Node(answer)
 
 
-def test_a_client_goes_to_the_leader_that_it_is_told_of() -> None:
+def test_client_follows_the_named_leader() -> None:
     leader = Node(lambda packet: [wire.CountResponse(5)])
-    play = Play({"a:1": follower(1), "c:3": Node(breaks)})
-    play.nodes["b:2"] = leader
+    runner = ScriptRunner({"a:1": follower(1), "c:3": Node(breaks)})
+    runner.nodes["b:2"] = leader
 
-    assert play.call(calls.count("q", SPEC)) == 5
+    assert runner.call(calls.count("q", SPEC)) == 5
     assert leader.dialled == 1
-    assert play.nodes["c:3"].dialled == 0
-    assert not play.wires[0].is_open
+    assert runner.nodes["c:3"].dialled == 0
+    assert not runner.streams[0].is_open
 
 
-def test_a_client_tries_the_next_address_when_nobody_knows_the_leader() -> None:
-    play = Play({"a:1": follower(-1), "b:2": Node(stores)})
+def test_client_tries_the_next_address_when_no_leader_is_known() -> None:
+    runner = ScriptRunner({"a:1": follower(-1), "b:2": Node(stores)})
 
-    play.call(calls.enqueues("q", [(1, b"a")], SPEC))
+    runner.call(calls.enqueues("q", [(1, b"a")], SPEC))
 
-    assert play.nodes["b:2"].heard == [wire.Enqueue("q", 1, b"a"), ACK]
+    assert runner.nodes["b:2"].received == [wire.Enqueue("q", 1, b"a"), ACK]
 
 
-def test_only_what_the_old_leader_did_not_take_is_said_to_the_new_one() -> None:
+def test_new_leader_gets_only_records_that_the_old_one_did_not_store() -> None:
     answers = iter([OK, OK, OK, wire.QueueSizeViolation(9), OK, wire.NotLeader(1), OK, wire.NotLeader(1)])
     old = Node(lambda packet: [wire.ClusterMetadataResponse(("a:1", "b:2"), 1, 0)]
                if isinstance(packet, wire.ClusterMetadataRequest) else [next(answers)])  # fmt: skip
-    play = Play({"a:1": old, "b:2": Node(stores)})
+    runner = ScriptRunner({"a:1": old, "b:2": Node(stores)})
 
     with pytest.raises(NotAllEnqueued) as caught:
-        play.call(calls.enqueues("q", [(key, b"") for key in range(4)], SPEC))
+        runner.call(calls.enqueues("q", [(key, b"") for key in range(4)], SPEC))
 
     assert list(caught.value.refusals) == [1]
-    assert play.nodes["b:2"].heard == [wire.Enqueue("q", 2, b""), ACK, wire.Enqueue("q", 3, b""), ACK]
+    assert runner.nodes["b:2"].received == [wire.Enqueue("q", 2, b""), ACK, wire.Enqueue("q", 3, b""), ACK]
 
 
 @pytest.mark.parametrize(
@@ -365,7 +367,7 @@ def test_only_what_the_old_leader_did_not_take_is_said_to_the_new_one() -> None:
         lambda: calls.create("q", "H5", None, None, None, SPEC),
     ],
 )
-def test_arguments_that_make_no_sense_are_refused_before_anything_is_said(wrong: Callable[[], Any]) -> None:
+def test_invalid_arguments_are_refused_before_anything_is_sent(wrong: Callable[[], Any]) -> None:
     with pytest.raises(errors.BadField):
         wrong()
 
@@ -373,8 +375,8 @@ def test_arguments_that_make_no_sense_are_refused_before_anything_is_said(wrong:
 # --- a host that vanishes ---
 
 
-class Trio(Play):
-    """Three nodes, of which the first leads until its host vanishes; then the third does."""
+class ThreeNodes(ScriptRunner):
+    """Three nodes. The first leads until its host vanishes; then the third does."""
 
     def __init__(self, *, elected_at_s: float = 0.0, known_to_others: int = -1) -> None:
         self.leader, self._elected_at_s, self._known = 0, elected_at_s, known_to_others
@@ -409,48 +411,49 @@ LOOKS = [calls.count("q", SPEC), calls.dequeue("q", 0, SPEC)]
     ("fault", "dialled"),
     [
         (None, ["b:2", "c:3"]),
-        (errors.Disconnected("closed"), ["a:1", "b:2", "c:3"]),  # it may be there again
+        # The server may have restarted.
+        (errors.Disconnected("closed"), ["a:1", "b:2", "c:3"]),
         (fell_silent("a:1"), ["b:2", "c:3"]),
     ],
     ids=["unknown", "closed", "silent"],
 )
-def test_what_may_be_repeated_is_asked_elsewhere_once_a_leader_fell_silent(
+def test_reading_call_is_repeated_elsewhere_when_the_leader_is_silent(
     make: Callable[[], Any], fault: errors.Disconnected | None, dialled: list[str]
 ) -> None:
-    trio = Trio()
-    trio.call(calls.count("q", SPEC))
+    nodes3 = ThreeNodes()
+    nodes3.call(calls.count("q", SPEC))
     if fault is not None:
-        trio.wires[-1].lost, trio.wires[-1].why = True, fault
-    trio.vanish()
+        nodes3.streams[-1].lost, nodes3.streams[-1].why = True, fault
+    nodes3.vanish()
 
-    assert trio.call(make) is not None
+    assert nodes3.call(make) is not None
 
-    assert trio.now_s <= 2.5
-    assert trio.dialled == dialled
+    assert nodes3.now_s <= 2.5
+    assert nodes3.dialled == dialled
 
 
 @pytest.mark.parametrize("known_to_others", [-1, 0], ids=["nobody", "the one that vanished"])
-def test_silent_address_is_the_last_one_whoever_the_others_name(known_to_others: int) -> None:
-    trio = Trio(elected_at_s=2.5, known_to_others=known_to_others)
-    trio.call(calls.count("q", SPEC))
-    trio.vanish()
+def test_silent_address_is_tried_last_even_if_named_as_leader(known_to_others: int) -> None:
+    nodes3 = ThreeNodes(elected_at_s=2.5, known_to_others=known_to_others)
+    nodes3.call(calls.count("q", SPEC))
+    nodes3.vanish()
 
-    assert trio.call(calls.count("q", SPEC)) == 5
+    assert nodes3.call(calls.count("q", SPEC)) == 5
 
-    assert 2.5 <= trio.now_s <= 3.0
-    assert "a:1" not in trio.dialled
+    assert 2.5 <= nodes3.now_s <= 3.0
+    assert "a:1" not in nodes3.dialled
 
 
-def test_silent_address_is_asked_again_when_nobody_else_serves() -> None:
-    trio = Trio(elected_at_s=60.0)
-    trio.call(calls.count("q", SPEC))
-    trio.vanish()
+def test_silent_address_is_tried_again_when_no_other_serves() -> None:
+    nodes3 = ThreeNodes(elected_at_s=60.0)
+    nodes3.call(calls.count("q", SPEC))
+    nodes3.vanish()
 
     with pytest.raises(errors.NotLeader):
-        trio.call(calls.count("q", SPEC))
+        nodes3.call(calls.count("q", SPEC))
 
-    assert "a:1" in trio.dialled
-    assert trio.dialled.count("b:2") > 2 * trio.dialled.count("a:1")
+    assert "a:1" in nodes3.dialled
+    assert nodes3.dialled.count("b:2") > 2 * nodes3.dialled.count("a:1")
 
 
 ONCE = [
@@ -461,98 +464,101 @@ ONCE = [
 
 
 @pytest.mark.parametrize("make", ONCE, ids=["enqueue", "delete", "create"])
-def test_what_may_not_be_repeated_is_unknown_after_two_seconds_and_the_next_call_goes_elsewhere(
+def test_writing_call_has_unknown_outcome_after_silence_and_next_call_goes_elsewhere(
     make: Callable[[], Any],
 ) -> None:
-    trio = Trio()
-    trio.call(calls.count("q", SPEC))
-    trio.vanish()
+    nodes3 = ThreeNodes()
+    nodes3.call(calls.count("q", SPEC))
+    nodes3.vanish()
 
     with pytest.raises(errors.OutcomeUnknown, match="a:1 has fallen silent; the request may or may not have been done"):
-        trio.call(make)
-    assert trio.now_s == 2.0
-    assert trio.call(calls.count("q", SPEC)) == 5
+        nodes3.call(make)
+    assert nodes3.now_s == 2.0
+    assert nodes3.call(calls.count("q", SPEC)) == 5
 
-    assert trio.now_s <= 2.5
-    assert trio.dialled == ["b:2", "c:3"]
+    assert nodes3.now_s <= 2.5
+    assert nodes3.dialled == ["b:2", "c:3"]
 
 
-def test_record_whose_holder_fell_silent_is_given_up_after_two_seconds() -> None:
-    trio = Trio()
-    connection, _record = trio.run(trio.script.ask(calls.dequeue("q", 0, SPEC)))
-    trio.vanish()
+def test_record_of_a_silent_server_is_given_up_after_two_seconds() -> None:
+    nodes3 = ThreeNodes()
+    connection, _record = nodes3.run(nodes3.script.ask(calls.dequeue("q", 0, SPEC)))
+    nodes3.vanish()
 
     with pytest.raises(errors.Disconnected, match="a:1 has fallen silent"):
-        trio.run(trio.script.end_record(connection, calls.end_record("q", ack=True, dialect=SPEC)))
-    assert trio.now_s == 2.0
+        nodes3.run(nodes3.script.end_record(connection, calls.end_record("q", ack=True, dialect=SPEC)))
+    assert nodes3.now_s == 2.0
 
-    trio.call(calls.count("q", SPEC))
-    assert trio.dialled == ["b:2", "c:3"]
+    nodes3.call(calls.count("q", SPEC))
+    assert nodes3.dialled == ["b:2", "c:3"]
 
 
-def test_calls_under_way_together_leave_a_silent_address_once() -> None:
-    trio = Trio()
-    trio.call(calls.count("q", SPEC))
-    second = trio.script.call(calls.count("q", SPEC))
+def test_simultaneous_calls_leave_a_silent_address_once() -> None:
+    nodes3 = ThreeNodes()
+    nodes3.call(calls.count("q", SPEC))
+    second = nodes3.script.call(calls.count("q", SPEC))
     step: Any = second.send(None)
     while not isinstance(step, Receive):
-        step = second.send(trio.take(step))
-    trio.vanish()
-    assert trio.call(calls.count("q", SPEC)) == 5
-    trio.dialled.clear()
+        step = second.send(nodes3.take(step))
+    nodes3.vanish()
+    assert nodes3.call(calls.count("q", SPEC)) == 5
+    nodes3.dialled.clear()
 
-    trio.now_s += 2.0
-    value: Any = b""  # nothing came for the second one either
+    nodes3.now_s += 2.0
+    # The second call receives nothing, either.
+    value: Any = b""
     result = None
     while result is None:
         try:
-            value = trio.take(second.send(value))
+            value = nodes3.take(second.send(value))
         except StopIteration as end:
             result = end.value
 
     assert result == 5
-    assert trio.dialled == []  # the connection of the first one was there to be used
+    # The idle connection was reused.
+    assert nodes3.dialled == []
 
 
-def test_patience_with_silence_grows_until_somebody_answers() -> None:
-    trio = Trio()
-    trio.call(calls.count("q", SPEC))
-    trio.vanish()
+def test_silence_limit_doubles_until_a_server_answers() -> None:
+    nodes3 = ThreeNodes()
+    nodes3.call(calls.count("q", SPEC))
+    nodes3.vanish()
 
     with pytest.raises(errors.OutcomeUnknown):
-        trio.call(calls.delete("q", SPEC))
-    trio.call(calls.count("q", SPEC))
-    trio.wires[-1].lost = True
-    trio.call(calls.count("q", SPEC))
+        nodes3.call(calls.delete("q", SPEC))
+    nodes3.call(calls.count("q", SPEC))
+    nodes3.streams[-1].lost = True
+    nodes3.call(calls.count("q", SPEC))
 
-    assert trio.dial_timeouts_s == [5.0, 4.0, 4.0, 2.0]  # b and c after the silence, and c again after it has answered
+    # b and c are dialled after the silence, and c again after its answer.
+    assert nodes3.dial_timeouts_s == [5.0, 4.0, 4.0, 2.0]
 
 
 def test_nodes_that_are_all_slow_to_connect_are_reached() -> None:
-    play = Play({address: Node(lambda packet: [wire.CountResponse(5)]) for address in ("a:1", "b:2")})
-    play.connects_after_s = 4.5
-    assert play.call(calls.count("q", SPEC)) == 5
-    play.wires[-1].lost = True
+    runner = ScriptRunner({address: Node(lambda packet: [wire.CountResponse(5)]) for address in ("a:1", "b:2")})
+    runner.connects_after_s = 4.5
+    assert runner.call(calls.count("q", SPEC)) == 5
+    runner.streams[-1].lost = True
 
-    assert play.call(calls.count("q", SPEC)) == 5
+    assert runner.call(calls.count("q", SPEC)) == 5
 
-    assert play.dial_timeouts_s == [5.0, 2.0, 4.0, 5.0]
+    assert runner.dial_timeouts_s == [5.0, 2.0, 4.0, 5.0]
 
 
-def test_client_of_one_address_waits_for_as_long_as_it_was_told() -> None:
-    play = Play({"a:1": Node(lambda packet: [])})
+def test_client_with_one_address_waits_for_its_answer_timeout() -> None:
+    runner = ScriptRunner({"a:1": Node(lambda packet: [])})
 
     with pytest.raises(errors.OutcomeUnknown, match="has not answered for 30 s"):
-        play.call(calls.delete("q", SPEC))
+        runner.call(calls.delete("q", SPEC))
 
-    assert play.now_s == 30.0
+    assert runner.now_s == 30.0
 
 
 def test_wait_of_a_dequeue_is_not_silence() -> None:
     def slow(packet: wire.Packet) -> list[wire.Packet]:
         return []
 
-    play = Play({"a:1": Node(slow), "b:2": Node(lambda packet: [wire.Empty()])})
+    runner = ScriptRunner({"a:1": Node(slow), "b:2": Node(lambda packet: [wire.Empty()])})
 
-    assert play.call(calls.dequeue("q", 20, SPEC)) is False
-    assert play.now_s == 22.0
+    assert runner.call(calls.dequeue("q", 20, SPEC)) is False
+    assert runner.now_s == 22.0

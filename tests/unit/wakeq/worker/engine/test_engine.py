@@ -1,4 +1,4 @@
-"""Proves the loop between the broker and the handlers: nothing is lost, nothing is left leased, and nobody is deaf."""
+"""Tests of engine.py: no message is lost or left leased, and no ready message is missed."""
 
 import asyncio
 from itertools import pairwise
@@ -13,7 +13,7 @@ from wakeq.worker import Retry
 from wakeq.worker.outcome import Dead, Done, Failed, Released
 
 
-def test_messages_that_are_there_and_messages_that_come_are_all_handled() -> None:
+def test_present_and_later_messages_are_all_handled() -> None:
     async def scenario() -> None:
         world = World("a", "b")
         world.broker.publish("a", "a1", "a2", "a3")
@@ -32,7 +32,7 @@ def test_messages_that_are_there_and_messages_that_come_are_all_handled() -> Non
     in_driven_time(scenario)
 
 
-def test_a_worker_that_sleeps_says_nothing_and_sets_no_timer() -> None:
+def test_sleeping_worker_sends_nothing_and_sets_no_timer() -> None:
     async def scenario() -> None:
         world = World()
         await world.start()
@@ -47,7 +47,7 @@ def test_a_worker_that_sleeps_says_nothing_and_sets_no_timer() -> None:
     in_driven_time(scenario)
 
 
-def test_the_lease_of_a_handler_that_runs_is_extended_in_time() -> None:
+def test_lease_of_a_running_handler_is_extended_in_time() -> None:
     async def scenario() -> None:
         world = World(takes_s=300.0, timeout=60)
         world.broker.publish("q", "m1")
@@ -58,7 +58,8 @@ def test_the_lease_of_a_handler_that_runs_is_extended_in_time() -> None:
 
         moments = [0.0, *(at_s - began_s for at_s, _ in world.broker.touched)]
         gaps = [later - earlier for earlier, later in pairwise(moments)]
-        assert gaps[0] < 5  # before the shortest lease that a publisher may give ends
+        # This is before the shortest possible lease ends.
+        assert gaps[0] < 5
         assert all(30 < gap < 60 for gap in gaps[1:])
         assert 300 - moments[-1] < 60
         assert world.broker.acked == ["m1"]
@@ -66,7 +67,7 @@ def test_the_lease_of_a_handler_that_runs_is_extended_in_time() -> None:
     in_driven_time(scenario)
 
 
-def test_a_handler_is_given_up_when_it_ran_for_as_long_as_it_may(caplog: pytest.LogCaptureFixture) -> None:
+def test_handler_is_given_up_after_max_run(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         world = World(takes_s=1000.0, max_run=100, retry=Retry(max=3, delay=7, jitter=0))
         world.broker.publish("q", "m1")
@@ -75,7 +76,7 @@ def test_a_handler_is_given_up_when_it_ran_for_as_long_as_it_may(caplog: pytest.
         await asyncio.sleep(101)
 
         assert world.pool.abandoned == ["m1"]
-        assert world.given_back()["m1"] == {"delay": 7, "error": "the handler ran for more than 100 s (max_run)"}
+        assert world.returned()["m1"] == {"delay": 7, "error": "the handler ran for more than 100 s (max_run)"}
         assert "m1 failed, will be retried in 7 s (delivery 1): the handler ran for more" in caplog.text
         await asyncio.sleep(2000)
         assert world.broker.acked == []
@@ -83,8 +84,8 @@ def test_a_handler_is_given_up_when_it_ran_for_as_long_as_it_may(caplog: pytest.
     in_driven_time(scenario)
 
 
-def test_leases_are_looked_after_while_there_is_no_connection() -> None:
-    """What is said then leaves with the next connection, which may come just in time."""
+def test_leases_are_checked_without_a_connection() -> None:
+    """Requests made without a connection leave with the next one, which may come just in time."""
 
     async def scenario() -> None:
         world = World(slots=2, takes_s=300.0, timeout=60)
@@ -108,7 +109,7 @@ def test_leases_are_looked_after_while_there_is_no_connection() -> None:
     in_driven_time(scenario)
 
 
-def test_handler_that_runs_for_too_long_is_given_up_while_there_is_no_connection() -> None:
+def test_handler_is_given_up_after_max_run_without_a_connection() -> None:
     async def scenario() -> None:
         world = World(takes_s=1000.0, max_run=100, retry=Retry(max=3, delay=7, jitter=0))
         world.broker.publish("q", "m1")
@@ -119,12 +120,12 @@ def test_handler_that_runs_for_too_long_is_given_up_while_there_is_no_connection
         await asyncio.sleep(100)
 
         assert world.pool.abandoned == ["m1"]
-        assert list(world.given_back()) == ["m1"]
+        assert list(world.returned()) == ["m1"]
 
     in_driven_time(scenario)
 
 
-def test_what_was_fetched_ahead_is_given_back_while_there_is_no_connection() -> None:
+def test_prefetched_messages_are_released_without_a_connection() -> None:
     async def scenario() -> None:
         world = World(slots=1, takes_s=0.001)
         world.broker.publish("q", *(f"m{place}" for place in range(20)))
@@ -138,12 +139,13 @@ def test_what_was_fetched_ahead_is_given_back_while_there_is_no_connection() -> 
         await asyncio.sleep(10)
 
         assert waiting > 1
-        assert len(world.broker.leased) == 1  # the one that runs
+        # Only the message of the running handler.
+        assert len(world.broker.leased) == 1
 
     in_driven_time(scenario)
 
 
-def test_what_was_fetched_ahead_is_given_back_if_it_cannot_start_soon() -> None:
+def test_prefetched_messages_that_cannot_start_soon_are_released() -> None:
     async def scenario() -> None:
         world = World(slots=1, takes_s=0.001)
         world.broker.publish("q", *(f"m{place}" for place in range(20)))
@@ -155,15 +157,16 @@ def test_what_was_fetched_ahead_is_given_back_if_it_cannot_start_soon() -> None:
         world.broker.publish("q", "late")
         await asyncio.sleep(10)
 
-        assert len(world.broker.leased) == 1  # the one that runs
-        assert world.given_back()
-        assert all(options["failed"] is False for options in world.given_back().values())
+        # Only the message of the running handler.
+        assert len(world.broker.leased) == 1
+        assert world.returned()
+        assert all(options["failed"] is False for options in world.returned().values())
         assert world.broker.ready["q"] == ["late"]
 
     in_driven_time(scenario)
 
 
-def test_every_place_that_becomes_free_is_filled_again() -> None:
+def test_free_slot_is_filled_again() -> None:
     async def scenario() -> None:
         world = World(takes_s=1.0)
         uids = [f"m{place}" for place in range(10)]
@@ -177,12 +180,13 @@ def test_every_place_that_becomes_free_is_filled_again() -> None:
     in_driven_time(scenario)
 
 
-def test_what_is_fetched_later_is_looked_after_no_later() -> None:
+def test_later_batch_with_an_earlier_check_is_checked_in_time() -> None:
     async def scenario() -> None:
         world = World(takes_s=300.0, timeout=60)
         world.broker.publish("q", "m1")
         await world.start()
-        await asyncio.sleep(10)  # the lease of m1 is extended, and need not be looked at for long
+        # The lease of m1 was extended, so its next check is far away.
+        await asyncio.sleep(10)
         fetched_s = world.loop.time()
         world.broker.publish("q", "m2")
 
@@ -193,7 +197,7 @@ def test_what_is_fetched_later_is_looked_after_no_later() -> None:
     in_driven_time(scenario)
 
 
-def test_nothing_is_asked_before_the_queues_are_subscribed() -> None:
+def test_nothing_is_fetched_before_the_queues_are_subscribed() -> None:
     async def scenario() -> None:
         world = World()
 
@@ -205,7 +209,7 @@ def test_nothing_is_asked_before_the_queues_are_subscribed() -> None:
     in_driven_time(scenario)
 
 
-def test_nothing_is_asked_without_a_connection() -> None:
+def test_nothing_is_fetched_without_a_connection() -> None:
     async def scenario() -> None:
         world = World(takes_s=1.0)
         world.broker.publish("q", "m1", "m2", "m3")
@@ -221,7 +225,7 @@ def test_nothing_is_asked_without_a_connection() -> None:
     in_driven_time(scenario)
 
 
-def test_what_a_handler_says_after_its_lease_was_lost_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+def test_outcome_after_a_lost_lease_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         world = World(takes_s=30.0)
         world.broker.publish("q", "m1")
@@ -237,7 +241,7 @@ def test_what_a_handler_says_after_its_lease_was_lost_is_dropped(caplog: pytest.
     in_driven_time(scenario)
 
 
-def test_lease_that_was_lost_is_extended_no_more_and_those_beside_it_are() -> None:
+def test_lost_lease_is_not_extended_again_and_others_are() -> None:
     async def scenario() -> None:
         world = World(slots=2, takes_s=300.0, timeout=60)
         world.broker.publish("q", "kept", "lost")
@@ -254,7 +258,7 @@ def test_lease_that_was_lost_is_extended_no_more_and_those_beside_it_are() -> No
     in_driven_time(scenario)
 
 
-def test_after_a_reconnect_it_asks_again_and_sleeps_again() -> None:
+def test_worker_fetches_and_sleeps_again_after_a_reconnect() -> None:
     async def scenario() -> None:
         world = World()
         await world.start()
@@ -275,7 +279,7 @@ def test_after_a_reconnect_it_asks_again_and_sleeps_again() -> None:
 
 @pytest.mark.parametrize("verb", ["fetch", "sleep"])
 @pytest.mark.parametrize("error", [Busy("not now"), Disconnected("broken")])
-def test_a_question_that_came_to_nothing_is_asked_again(verb: str, error: Any) -> None:
+def test_refused_request_is_repeated(verb: str, error: Any) -> None:
     async def scenario() -> None:
         world = World()
         world.broker.faults[verb] = [error, error]
@@ -291,7 +295,7 @@ def test_a_question_that_came_to_nothing_is_asked_again(verb: str, error: Any) -
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack"])
-def test_an_end_that_was_not_heard_is_told_again(verb: str) -> None:
+def test_outcome_without_an_answer_is_reported_again(verb: str) -> None:
     async def scenario() -> None:
         world = World()
         world.broker.faults[verb] = [Disconnected("broken"), Busy("not now")]
@@ -302,13 +306,13 @@ def test_an_end_that_was_not_heard_is_told_again(verb: str) -> None:
         await asyncio.sleep(5)
 
         assert world.broker.acked == ["m1"]
-        assert world.given_back() == {"m2": {"delay": 3, "error": "no"}}
+        assert world.returned() == {"m2": {"delay": 3, "error": "no"}}
         assert await world.stop() == 0
 
     in_driven_time(scenario)
 
 
-def test_each_verdict_is_told_in_its_own_words() -> None:
+def test_each_outcome_has_its_own_command() -> None:
     async def scenario() -> None:
         world = World(slots=8)
         followup = wire.Followup(qname="next", message="x")
@@ -321,7 +325,7 @@ def test_each_verdict_is_told_in_its_own_words() -> None:
         await asyncio.sleep(1)
 
         assert world.broker.chained == [("done", [followup])]
-        assert world.given_back() == {
+        assert world.returned() == {
             "failed": {"delay": None, "error": "no"},
             "dead": {"error": "never", "dead": True},
             "returned": {"delay": 9, "error": "later", "failed": False},
@@ -330,7 +334,7 @@ def test_each_verdict_is_told_in_its_own_words() -> None:
     in_driven_time(scenario)
 
 
-def test_followups_that_are_refused_make_a_failure() -> None:
+def test_refused_follow_ups_become_a_failure() -> None:
     async def scenario() -> None:
         world = World()
         world.broker.faults["ack"] = [QueueFull("queue next is full")]
@@ -340,13 +344,13 @@ def test_followups_that_are_refused_make_a_failure() -> None:
 
         await asyncio.sleep(1)
 
-        assert world.given_back()["m1"]["error"] == "its follow-ups were refused: queue next is full"
+        assert world.returned()["m1"]["error"] == "its follow-ups were refused: queue next is full"
         assert world.broker.leased == {}
 
     in_driven_time(scenario)
 
 
-def test_an_acknowledgement_that_came_too_late_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_stale_acknowledgement_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         world = World()
         world.broker.faults["ack"] = [StaleLease("handed out again")]
@@ -361,7 +365,7 @@ def test_an_acknowledgement_that_came_too_late_is_told_once(caplog: pytest.LogCa
     in_driven_time(scenario)
 
 
-def test_a_lease_that_could_not_be_extended_is_tried_again_before_it_ends() -> None:
+def test_failed_extension_is_repeated_before_the_lease_ends() -> None:
     async def scenario() -> None:
         world = World(takes_s=300.0, timeout=60)
         world.broker.publish("q", "m1")
@@ -378,7 +382,7 @@ def test_a_lease_that_could_not_be_extended_is_tried_again_before_it_ends() -> N
     in_driven_time(scenario)
 
 
-def test_an_extension_that_nobody_answers_is_not_asked_for_once_more_beside_itself() -> None:
+def test_unanswered_extension_is_not_sent_twice_at_a_time() -> None:
     async def scenario() -> None:
         world = World(takes_s=3000.0, timeout=60)
         world.broker.publish("q", "m1")
@@ -394,7 +398,7 @@ def test_an_extension_that_nobody_answers_is_not_asked_for_once_more_beside_itse
     in_driven_time(scenario)
 
 
-def test_an_extension_that_is_refused_for_good_is_asked_for_once() -> None:
+def test_finally_refused_extension_is_not_repeated() -> None:
     async def scenario() -> None:
         world = World(takes_s=30.0, timeout=60)
         world.broker.publish("q", "m1")
@@ -408,7 +412,7 @@ def test_an_extension_that_is_refused_for_good_is_asked_for_once() -> None:
     in_driven_time(scenario)
 
 
-def test_a_handler_whose_lease_was_lost_keeps_its_place_until_it_ends() -> None:
+def test_handler_with_lost_lease_keeps_its_slot_until_it_ends() -> None:
     async def scenario() -> None:
         world = World(slots=1, takes_s=30.0)
         world.broker.publish("q", "lost", "next")
@@ -416,7 +420,8 @@ def test_a_handler_whose_lease_was_lost_keeps_its_place_until_it_ends() -> None:
         await world.start()
 
         await asyncio.sleep(20)
-        assert world.broker.fetches == 1  # a message that it cannot start is left to others
+        # A message that it cannot start is left to other workers.
+        assert world.broker.fetches == 1
         assert world.broker.ready["q"] == ["next"]
         await asyncio.sleep(45)
 
@@ -426,7 +431,7 @@ def test_a_handler_whose_lease_was_lost_keeps_its_place_until_it_ends() -> None:
     in_driven_time(scenario)
 
 
-def test_the_start_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_start_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="wakeq.worker")
 
     async def scenario() -> None:
@@ -436,7 +441,7 @@ def test_the_start_is_told(caplog: pytest.LogCaptureFixture) -> None:
     assert "serving a, b of broker.test:2601, 2 at once (thread)" in caplog.text
 
 
-def test_the_end_of_an_outage_is_told_as_its_beginning_is(caplog: pytest.LogCaptureFixture) -> None:
+def test_outage_is_logged_at_its_beginning_and_end(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="wakeq.worker")
 
     async def scenario() -> None:

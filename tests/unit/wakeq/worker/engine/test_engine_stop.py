@@ -1,4 +1,4 @@
-"""Proves how the loop between the broker and the handlers ends: when it is told to, and when it is done."""
+"""Tests of engine.py: a stop from outside, and the end of a drain or a limit."""
 
 import asyncio
 from typing import Any
@@ -9,12 +9,12 @@ from tests.unit.wakeq.worker.world import World, in_driven_time
 from wakeq.protocol.errors import Disconnected
 from wakeq.worker.outcome import Dead, Done, Failed
 
-# When it is told to ---------------------------------------------------------------------------------------------------
+# Stop from outside ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("turns", range(40))
 @pytest.mark.parametrize("takes_s", [0.0, 0.5])
-def test_a_stop_at_any_step_leaves_no_message_behind(turns: int, takes_s: float) -> None:
+def test_stop_at_any_step_leaves_no_message_behind(turns: int, takes_s: float) -> None:
     async def scenario() -> None:
         world = World("a", "b", takes_s=takes_s)
         world.broker.publish("a", "a1", "a2", "a3")
@@ -30,15 +30,15 @@ def test_a_stop_at_any_step_leaves_no_message_behind(turns: int, takes_s: float)
         assert left == 0
         assert world.pool.started == started
         assert world.broker.leased == {}
-        ended = [*world.broker.acked, *world.given_back(), *world.broker.ready["a"], *world.broker.ready["b"]]
+        ended = [*world.broker.acked, *world.returned(), *world.broker.ready["a"], *world.broker.ready["b"]]
         assert sorted(ended) == ["a1", "a2", "a3", "b1", "b2"]
-        assert all(options["failed"] is False for options in world.given_back().values())
+        assert all(options["failed"] is False for options in world.returned().values())
         assert set(world.broker.acked) == set(world.pool.started)
 
     in_driven_time(scenario)
 
 
-def test_handlers_that_do_not_end_in_time_are_given_back_with_the_reason() -> None:
+def test_messages_of_handlers_that_do_not_end_in_time_are_released_with_the_reason() -> None:
     async def scenario() -> None:
         world = World(takes_s=100.0)
         world.broker.publish("q", "m1", "m2")
@@ -51,14 +51,14 @@ def test_handlers_that_do_not_end_in_time_are_given_back_with_the_reason() -> No
         assert left == 2
         assert 25 <= world.loop.time() - began_s < 26
         assert world.pool.abandoned == ["m1", "m2"] or world.pool.abandoned == ["m2", "m1"]
-        assert world.given_back().keys() == {"m1", "m2"}
-        assert world.given_back()["m1"]["failed"] is False
-        assert "before the handler ended" in world.given_back()["m1"]["error"]
+        assert world.returned().keys() == {"m1", "m2"}
+        assert world.returned()["m1"]["failed"] is False
+        assert "before the handler ended" in world.returned()["m1"]["error"]
 
     in_driven_time(scenario)
 
 
-def test_handlers_that_end_during_the_grace_are_acknowledged_and_nobody_waits_longer() -> None:
+def test_handlers_that_end_during_the_grace_period_are_acknowledged() -> None:
     async def scenario() -> None:
         world = World(takes_s=10.0)
         world.broker.publish("q", "m1", "m2", "m3")
@@ -76,7 +76,7 @@ def test_handlers_that_end_during_the_grace_are_acknowledged_and_nobody_waits_lo
     in_driven_time(scenario)
 
 
-def test_a_second_signal_ends_the_grace() -> None:
+def test_second_signal_ends_the_grace_period() -> None:
     async def scenario() -> None:
         world = World(takes_s=100.0)
         world.broker.publish("q", "m1")
@@ -89,12 +89,12 @@ def test_a_second_signal_ends_the_grace() -> None:
 
         assert left == 1
         assert 3 <= world.loop.time() - began_s < 4
-        assert world.given_back().keys() == {"m1"}
+        assert world.returned().keys() == {"m1"}
 
     in_driven_time(scenario)
 
 
-def test_a_broker_that_is_silent_at_the_end_is_not_waited_for_for_ever() -> None:
+def test_silent_broker_is_not_waited_for_for_ever_at_a_stop() -> None:
     async def scenario() -> None:
         world = World(takes_s=1.0)
         world.broker.publish("q", "m1")
@@ -111,7 +111,7 @@ def test_a_broker_that_is_silent_at_the_end_is_not_waited_for_for_ever() -> None
     in_driven_time(scenario)
 
 
-def test_a_stop_gives_back_at_once_what_was_fetched_ahead() -> None:
+def test_stop_releases_prefetched_messages_at_once() -> None:
     async def scenario() -> None:
         world = World(slots=1, takes_s=0.001)
         world.broker.publish("q", *(f"m{place}" for place in range(20)))
@@ -123,21 +123,23 @@ def test_a_stop_gives_back_at_once_what_was_fetched_ahead() -> None:
 
         await asyncio.sleep(0.1)
 
-        assert len(world.broker.leased) == 1  # the one that runs
+        # Only the message of the running handler.
+        assert len(world.broker.leased) == 1
         assert await stopping == 0
         assert world.broker.leased == {}
 
     in_driven_time(scenario)
 
 
-def test_a_handler_that_ends_in_the_last_moment_has_ended() -> None:
+def test_handler_that_ends_at_the_last_moment_counts_as_ended() -> None:
     async def scenario() -> None:
         world = World(takes_s=100.0)
         world.broker.publish("q", "m1")
         await world.start()
         await asyncio.sleep(1)
         (job,) = world.engine._leases
-        world.engine._finished._woken = True  # the loop has been woken, and has not come to it yet
+        # The loop was woken and has not run `gather` yet.
+        world.engine._finished._woken = True
         world.engine._finished.put(job, Done(), 1.0)
 
         left = await world.stop(grace_s=0)
@@ -148,7 +150,7 @@ def test_a_handler_that_ends_in_the_last_moment_has_ended() -> None:
     in_driven_time(scenario)
 
 
-def test_a_handler_whose_lease_was_lost_is_waited_for_in_a_stop_and_ended_when_it_ran_for_too_long() -> None:
+def test_handler_with_lost_lease_is_waited_for_at_a_stop_until_max_run() -> None:
     async def scenario() -> None:
         world = World(slots=2, takes_s=1000.0, max_run=100)
         world.broker.publish("q", "lost")
@@ -173,7 +175,7 @@ def test_a_handler_whose_lease_was_lost_is_waited_for_in_a_stop_and_ended_when_i
     ("ends_after_s", "hurried", "given_back_s"),
     [(2.0, False, 2.0), (1000.0, False, 5.5), (0.2, True, 0.2), (1000.0, True, 1.0)],
 )
-def test_a_handler_that_can_be_ended_is_gone_before_its_message_is_given_back(
+def test_handler_that_can_be_ended_is_gone_before_its_message_is_released(
     ends_after_s: float, hurried: bool, given_back_s: float
 ) -> None:
     async def scenario() -> None:
@@ -191,12 +193,13 @@ def test_a_handler_that_can_be_ended_is_gone_before_its_message_is_given_back(
 
         assert left == 1
         assert world.loop.time() - began_s == pytest.approx(given_back_s, abs=0.1)
-        assert world.given_back()["m1"]["failed"] is False  # it was not its own fault
+        # The handler was cut short, so this is no failure.
+        assert world.returned()["m1"]["failed"] is False
 
     in_driven_time(scenario)
 
 
-def test_an_ending_handler_is_insisted_on_when_there_is_a_hurry() -> None:
+def test_ending_handler_is_abandoned_again_soon_in_an_urgent_stop() -> None:
     async def scenario() -> None:
         world = World(takes_s=10_000.0)
         world.pool.ends_after_s = 1000.0
@@ -216,7 +219,7 @@ def test_an_ending_handler_is_insisted_on_when_there_is_a_hurry() -> None:
     in_driven_time(scenario)
 
 
-def test_a_handler_that_ends_well_after_all_is_acknowledged() -> None:
+def test_handler_that_returns_after_all_is_acknowledged() -> None:
     async def scenario() -> None:
         world = World(takes_s=10_000.0)
         world.pool.ends_after_s = 1.0
@@ -231,7 +234,7 @@ def test_a_handler_that_ends_well_after_all_is_acknowledged() -> None:
     in_driven_time(scenario)
 
 
-def test_a_worker_whose_places_cannot_be_filled_any_more_stops(caplog: pytest.LogCaptureFixture) -> None:
+def test_worker_stops_when_a_pool_is_stuck_after_max_run(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         world = World(takes_s=10**6, max_run=60, mode="thread")
         world.broker.publish("q", "m1", "m2")
@@ -250,8 +253,8 @@ def test_a_worker_whose_places_cannot_be_filled_any_more_stops(caplog: pytest.Lo
     assert "goes on, even beside the next try" in caplog.text
 
 
-def test_a_worker_whose_pool_starts_nothing_any_more_stops() -> None:
-    """As one whose coroutines are held up by a handler that it has given up, also if that shows only afterwards."""
+def test_worker_stops_when_a_stuck_pool_starts_nothing() -> None:
+    """An abandoned handler may block the coroutines of a pool, and this may show only afterwards."""
 
     async def scenario() -> None:
         world = World(slots=2, takes_s=10**6)
@@ -265,12 +268,13 @@ def test_a_worker_whose_pool_starts_nothing_any_more_stops() -> None:
             await world.engine.done.wait()
 
         assert await world.stop() == 1
-        assert [uid for uid, _ in world.broker.returned] == ["m1"]  # and not asked for again
+        # The message is not fetched again.
+        assert [uid for uid, _ in world.broker.returned] == ["m1"]
 
     in_driven_time(scenario)
 
 
-def test_handlers_that_are_cut_short_are_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_handlers_that_are_cut_short_are_logged_by_uid(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         world = World(takes_s=10**6)
         world.broker.publish("q", "m1")
@@ -283,10 +287,10 @@ def test_handlers_that_are_cut_short_are_named(caplog: pytest.LogCaptureFixture)
     assert "not waiting any longer; released: m1 of q" in caplog.text
 
 
-# When it is done ------------------------------------------------------------------------------------------------------
+# Drain and limit ------------------------------------------------------------------------------------------------------
 
 
-def test_a_drain_is_done_when_everything_was_handled_and_heard() -> None:
+def test_drain_ends_when_all_messages_are_handled_and_confirmed() -> None:
     async def scenario() -> None:
         world = World("a", "b", takes_s=1.0, drain=True)
         world.broker.publish("a", "a1", "a2", "a3")
@@ -303,7 +307,7 @@ def test_a_drain_is_done_when_everything_was_handled_and_heard() -> None:
     in_driven_time(scenario)
 
 
-def test_a_drain_of_empty_queues_is_done_at_once() -> None:
+def test_drain_of_empty_queues_ends_at_once() -> None:
     async def scenario() -> None:
         world = World("a", "b", drain=True)
         await world.start()
@@ -317,7 +321,7 @@ def test_a_drain_of_empty_queues_is_done_at_once() -> None:
 
 
 @pytest.mark.parametrize("woken", [True, False], ids=["woken", "another worker is woken"])
-def test_a_drain_waits_for_what_comes_back_and_for_what_follows(woken: bool) -> None:
+def test_drain_waits_for_returned_messages_and_follow_ups(woken: bool) -> None:
     async def scenario() -> None:
         world = World("a", "b", takes_s=1.0, drain=True)
         world.broker.awoken = world.broker.awoken if woken else lambda _queue: None
@@ -348,7 +352,7 @@ def test_a_drain_waits_for_what_comes_back_and_for_what_follows(woken: bool) -> 
     in_driven_time(scenario)
 
 
-def test_a_drain_ends_with_a_handler_whose_lease_was_lost() -> None:
+def test_drain_ends_with_a_handler_whose_lease_was_lost() -> None:
     async def scenario() -> None:
         world = World(takes_s=30.0, drain=True)
         world.broker.publish("q", "m1")
@@ -364,7 +368,7 @@ def test_a_drain_ends_with_a_handler_whose_lease_was_lost() -> None:
 
 @pytest.mark.parametrize("takes_s", [0.0, 1.0])
 @pytest.mark.parametrize("limit", [1, 2, 5])
-def test_no_more_is_taken_than_the_limit(limit: int, takes_s: float) -> None:
+def test_limit_bounds_the_fetched_messages(limit: int, takes_s: float) -> None:
     async def scenario() -> None:
         world = World("a", "b", takes_s=takes_s, limit=limit)
         world.broker.publish("a", "a1", "a2", "a3")

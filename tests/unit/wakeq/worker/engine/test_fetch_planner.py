@@ -1,8 +1,8 @@
-"""Proves that a pool is never deaf, and when it is sated: every interleaving of answers, wakes, losses, stops and other
-workers is tried.
+"""Tests of FetchPlanner: it misses no message, and knows when all queues are empty. A model visits every interleaving
+of answers, wake-ups, lost connections, stops and other workers.
 
-The model is the broker as its contract has it (docs/internals/flow.md, "The wake contract"), a connection that may
-break with anything on its way, and a client that hears wakes at once and answers a little later.
+The model consists of the broker by its contract (docs/internals/flow.md, "The wake contract"), a connection that may
+break with any message on its way, and a client that processes wake-ups at once and answers a little later.
 """
 
 import pickle
@@ -17,15 +17,15 @@ from wakeq.worker.engine.message_limit import MessageLimit
 
 
 @dataclass(frozen=True)
-class Settle:
-    """What became of a message: it went back to this queue, or on to it, or is gone."""
+class OutcomeReport:
+    """The outcome of a message: it returned to this queue, a follow-up arrived on it, or it is gone."""
 
     back: str | None
 
 
 @dataclass
 class World:
-    """One state of worker, broker and the wires between them.  With `drain` or a limit it ends by itself."""
+    """One state of worker, broker and connection. With `drain` or a limit the worker ends by itself."""
 
     planner: FetchPlanner
     queues: tuple[str, ...]
@@ -35,27 +35,31 @@ class World:
     closes: int = 0
     limit: MessageLimit = field(default_factory=MessageLimit)
     drain: bool = False
-    backs: int = 0  # how often a message of ours may go back to a queue
+    # How often a message of this worker may return to a queue.
+    backs: int = 0
     ready: dict[str, int] = field(default_factory=dict)
     sleeping: set[str] = field(default_factory=set)
-    asked: list[Request | Settle] = field(default_factory=list)  # on their way to the broker
-    replies: list[tuple[str, Any, int]] = field(default_factory=list)  # on their way back
-    answers: list[tuple[str, Any, int]] = field(default_factory=list)  # arrived; their tasks have not run yet
+    # Requests on their way to the broker.
+    asked: list[Request | OutcomeReport] = field(default_factory=list)
+    # Replies on their way to the client.
+    replies: list[tuple[str, Any, int]] = field(default_factory=list)
+    # Replies that have arrived while their tasks have not run.
+    answers: list[tuple[str, Any, int]] = field(default_factory=list)
     paused: list[str] = field(default_factory=list)
     held: int = 0
     online: bool = True
     ended: bool = False
 
     def key(self) -> Any:
-        """What makes two states the same."""
+        """Return a key that is equal for equal states."""
         planner = vars(self.planner) | {"_limit": None}
         world = vars(self) | {"planner": None, "limit": None}
         return repr([list(facts.values()) for facts in (planner, vars(self.limit), world)])
 
-    # What may happen by itself --------------------------------------------------------------------------
+    # Steps ----------------------------------------------------------------------------------------------
 
     def inner_steps(self) -> Iterator["World"]:
-        """Everything that goes on without a cause from outside; a stuck world has none."""
+        """Yield the steps that need no cause from outside; a world without any is at rest."""
         if self.asked and self.online:
             yield self.after(lambda world: world.broker_hears())
         if self.replies:
@@ -71,7 +75,7 @@ class World:
             yield self.after(lambda world: world.reconnect())
 
     def outer_steps(self) -> Iterator["World"]:
-        """What others do, each a bounded number of times."""
+        """Yield the steps of publishers, other workers and faults, each a bounded number of times."""
         if self.to_publish:
             for queue in self.queues:
                 yield self.after(lambda world, queue=queue: world.publish(queue))
@@ -85,7 +89,8 @@ class World:
             yield self.after(lambda world: world.close())
 
     def after(self, step: Any) -> "World":
-        world: World = pickle.loads(pickle.dumps(self, -1))  # half of the time that deepcopy takes
+        # This takes half as long as deepcopy.
+        world: World = pickle.loads(pickle.dumps(self, -1))
         step(world)
         world.wake()
         return world
@@ -101,7 +106,7 @@ class World:
         self.ready[queue] -= 1
 
     def wake(self) -> None:
-        """Level-triggered: nobody sleeps un-woken while something is available."""
+        """Wake sleepers while messages are ready; this is level-triggered."""
         for queue in sorted(self.sleeping):
             if self.ready.get(queue):
                 self.sleeping.discard(queue)
@@ -113,7 +118,7 @@ class World:
             count = min(request.count, self.ready.get(request.queue, 0))
             self.ready[request.queue] = self.ready.get(request.queue, 0) - count
             self.replies.append(("fetched", request, count))
-        elif isinstance(request, Settle):
+        elif isinstance(request, OutcomeReport):
             if request.back is not None:
                 self.ready[request.back] = self.ready.get(request.back, 0) + 1
             self.replies.append(("settled", request, 0))
@@ -124,12 +129,12 @@ class World:
     # The client -----------------------------------------------------------------------------------------
 
     def client_hears(self) -> None:
-        kind, what, count = self.replies.pop(0)
+        kind, request, count = self.replies.pop(0)
         if kind == "awk":
-            self.planner.woken(what)
+            self.planner.woken(request)
             self.ask()
         else:
-            self.answers.append((kind, what, count))
+            self.answers.append((kind, request, count))
 
     def task_runs(self, place: int) -> None:
         kind, request, count = self.answers.pop(place)
@@ -157,13 +162,13 @@ class World:
         self.backs -= back is not None
         self.planner.released(1)
         if self.drain or self.limit._limit < 10:
-            self.asked.append(Settle(back))
+            self.asked.append(OutcomeReport(back))
         self.ask()
 
     def holds_nothing(self) -> bool:
-        """Nothing is held, and what became of everything was heard."""
-        under_way = [*self.asked, *(what for _, what, _ in [*self.replies, *self.answers])]
-        return not self.held and not any(isinstance(what, Settle) for what in under_way)
+        """Return whether no message is held and all outcomes are confirmed."""
+        under_way = [*self.asked, *(request for _, request, _ in [*self.replies, *self.answers])]
+        return not self.held and not any(isinstance(request, OutcomeReport) for request in under_way)
 
     def end_if_done(self) -> None:
         if (self.limit.is_reached or (self.drain and self.planner.all_empty)) and self.holds_nothing():
@@ -175,15 +180,18 @@ class World:
         self.planner.close()
 
     def lose(self) -> None:
-        """What is on the wires is gone; the client repeats fetches, and a Sleep has failed."""
+        """Lose the connection and everything on its way. The client repeats fetches, and a Sleep has failed."""
         self.losses -= 1
         self.online = False
-        lost = [Settle(None) if kind == "settled" else what for kind, what, _ in self.replies if kind != "awk"]
-        for kind, what, count in self.replies:
+        lost = [
+            OutcomeReport(None) if kind == "settled" else request for kind, request, _ in self.replies if kind != "awk"
+        ]
+        for kind, request, count in self.replies:
             if kind == "fetched":
-                self.ready[what.queue] += count  # their leases run out
-        self.answers += [("failed", what, 0) for what in [*self.asked, *lost] if isinstance(what, Sleep)]
-        self.asked = [what for what in [*lost, *self.asked] if not isinstance(what, Sleep)]
+                # Their leases time out.
+                self.ready[request.queue] += count
+        self.answers += [("failed", request, 0) for request in [*self.asked, *lost] if isinstance(request, Sleep)]
+        self.asked = [request for request in [*lost, *self.asked] if not isinstance(request, Sleep)]
         self.replies.clear()
         self.sleeping.clear()
         self.planner.lost()
@@ -200,24 +208,29 @@ class World:
         assert not (requests and self.planner._closed), "asked after it was closed"
         self.asked += requests
 
-    # What must hold -------------------------------------------------------------------------------------
+    # Invariants -----------------------------------------------------------------------------------------
 
     def check(self, *, room: int) -> None:
-        told = [*self.asked, *(what for kind, what, _ in [*self.replies, *self.answers] if kind != "awk")]
-        under_way = [what.queue for what in told if not isinstance(what, Settle)]
+        outstanding = [
+            *self.asked,
+            *(request for kind, request, _ in [*self.replies, *self.answers] if kind != "awk"),
+        ]
+        under_way = [request.queue for request in outstanding if not isinstance(request, OutcomeReport)]
         assert len(under_way) == len(set(under_way)), "two requests for one queue"
         assert self.held <= room, "more than there is room for"
         assert self.limit.taken <= self.limit._limit, "more than the limit"
         if self.ended:
             assert self.holds_nothing(), "ended while something was held"
-            assert self.limit.is_reached or not any(isinstance(what, Fetch) for what in told), "ended while it asked"
+            assert self.limit.is_reached or not any(isinstance(request, Fetch) for request in outstanding), (
+                "ended while it asked"
+            )
 
     def stuck_before_work(self) -> bool:
         return any(self.ready.values()) and not self.planner._closed
 
 
 def explore(start: World, *, room: int) -> int:
-    """Visit every state that can be reached; return how many there are."""
+    """Visit every state that can be reached; return the number of states."""
     start.reconnect()
     seen = {start.key()}
     line = [start]
@@ -247,7 +260,7 @@ def explore(start: World, *, room: int) -> int:
         pytest.param(("a", "b"), 2, 2, 0, 1, 1, marks=pytest.mark.long),
     ],
 )
-def test_no_message_waits_for_a_worker_that_has_room(
+def test_no_message_waits_while_the_worker_has_room(
     queues: tuple[str, ...], slots: int, to_publish: int, losses: int, steals: int, closes: int
 ) -> None:
     world = World(FetchPlanner(queues, slots=slots), queues, to_publish, losses, steals, closes)
@@ -268,7 +281,7 @@ def test_no_message_waits_for_a_worker_that_has_room(
         (("a", "b"), 2, 3, 0, 1, 1, 2),
     ],
 )
-def test_a_drain_ends_when_nothing_is_left_and_not_sooner(
+def test_drain_ends_exactly_when_nothing_is_left(
     queues: tuple[str, ...], slots: int, ready: int, losses: int, steals: int, backs: int, limit: int | None
 ) -> None:
     limit = MessageLimit(limit)
@@ -283,7 +296,7 @@ def test_a_drain_ends_when_nothing_is_left_and_not_sooner(
 
 
 @pytest.mark.parametrize("queues", [("a",), ("a", "b")])
-def test_a_limit_is_reached_and_never_passed(queues: tuple[str, ...]) -> None:
+def test_limit_is_reached_and_never_exceeded(queues: tuple[str, ...]) -> None:
     limit = MessageLimit(2)
     world = World(FetchPlanner(queues, slots=2, limit=limit), queues, 3, losses=2 - len(queues), steals=0, limit=limit)
 
@@ -292,7 +305,7 @@ def test_a_limit_is_reached_and_never_passed(queues: tuple[str, ...]) -> None:
     assert states > 100
 
 
-def test_what_was_not_tried_is_not_counted() -> None:
+def test_untried_messages_do_not_count() -> None:
     limit = MessageLimit(2)
     planner = FetchPlanner(["a"], slots=4, limit=limit)
     planner.connected()
@@ -308,7 +321,7 @@ def test_what_was_not_tried_is_not_counted() -> None:
 
 
 def about_to_sleep(slots: int) -> tuple[FetchPlanner, Sleep]:
-    """Return a pool that has found nothing, and what it says of that."""
+    """Return a planner that has found its queue empty, and its Sleep."""
     planner = FetchPlanner(["a"], slots=slots)
     planner.connected()
     (fetch,) = planner.next_requests()
@@ -319,7 +332,7 @@ def about_to_sleep(slots: int) -> tuple[FetchPlanner, Sleep]:
     return planner, sleep
 
 
-def test_a_worker_with_nothing_to_do_says_nothing_more() -> None:
+def test_idle_worker_sends_no_requests() -> None:
     planner, sleep = about_to_sleep(slots=2)
 
     planner.slept(sleep)
@@ -327,7 +340,7 @@ def test_a_worker_with_nothing_to_do_says_nothing_more() -> None:
     assert planner.next_requests() == []
 
 
-def test_an_answer_of_an_older_connection_does_not_put_it_to_sleep() -> None:
+def test_sleep_answer_of_an_older_connection_does_not_count() -> None:
     planner, sleep = about_to_sleep(slots=1)
     planner.lost()
     planner.connected()
@@ -352,7 +365,7 @@ def test_queues_take_turns() -> None:
     assert order == ["a", "b", "a", "b"]
 
 
-def test_what_is_ahead_is_asked_for_by_halves_and_not_one_by_one() -> None:
+def test_prefetch_is_refilled_when_half_is_used() -> None:
     planner = FetchPlanner(["a"], slots=2)
     planner.connected()
     (fetch,) = planner.next_requests()
@@ -371,7 +384,7 @@ def test_what_is_ahead_is_asked_for_by_halves_and_not_one_by_one() -> None:
     assert counts == [[], [], [], [], [Fetch("a", 5)]]
 
 
-def test_a_reach_beyond_one_fetch_still_asks() -> None:
+def test_prefetch_larger_than_one_fetch_still_fetches() -> None:
     planner = FetchPlanner(["a"], slots=64)
     planner.set_prefetch(4096)
 

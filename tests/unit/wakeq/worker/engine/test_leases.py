@@ -1,4 +1,4 @@
-"""Proves when the messages that are held are looked after."""
+"""Tests of leases.py: when held messages are checked."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def jobs(count: int, *, timeout: int = 60, max_run: float = 3600) -> list[Job]:
     return [Job(task, Received(queue="q", uid=f"u{place}", body=b"", lease="1", delivery=1)) for place in range(count)]
 
 
-def test_the_first_look_comes_before_the_shortest_lease_that_there_is_ends() -> None:
+def test_first_check_comes_before_the_shortest_lease_ends() -> None:
     leases = Leases()
 
     leases.add(jobs(3), 100.0)
@@ -27,7 +27,7 @@ def test_the_first_look_comes_before_the_shortest_lease_that_there_is_ends() -> 
     assert leases.due(leases.next_check_s - 0.01) == []
 
 
-def test_an_extended_lease_is_looked_at_again_when_a_third_of_it_is_left() -> None:
+def test_extended_lease_is_checked_when_a_third_is_left() -> None:
     leases = Leases()
     leases.add(jobs(2, timeout=60), 0.0)
     (batch,) = leases.due(4.0)
@@ -38,7 +38,7 @@ def test_an_extended_lease_is_looked_at_again_when_a_third_of_it_is_left() -> No
     assert leases.next_check_s == pytest.approx(44.0)
 
 
-def test_a_handler_that_may_not_run_for_so_long_is_looked_at_when_its_time_is_over() -> None:
+def test_handler_timeout_is_checked_at_its_deadline() -> None:
     leases = Leases()
     held = jobs(2, max_run=2)
     leases.add(held, 0.0)
@@ -51,7 +51,7 @@ def test_a_handler_that_may_not_run_for_so_long_is_looked_at_when_its_time_is_ov
     assert leases.next_check_s == 2.5
 
 
-def test_what_has_not_started_cannot_have_run_for_too_long() -> None:
+def test_waiting_job_is_not_overdue() -> None:
     leases = Leases()
     leases.add(jobs(1, max_run=1), 0.0)
 
@@ -60,7 +60,7 @@ def test_what_has_not_started_cannot_have_run_for_too_long() -> None:
     assert batch.overdue(100.0) == []
 
 
-def test_a_message_is_released_once() -> None:
+def test_message_is_released_once() -> None:
     leases = Leases()
     held = jobs(2)
     leases.add(held, 0.0)
@@ -71,7 +71,7 @@ def test_a_message_is_released_once() -> None:
     assert list(leases) == [held[1]]
 
 
-def test_a_batch_of_which_nothing_is_held_is_forgotten() -> None:
+def test_batch_without_held_messages_is_dropped() -> None:
     leases = Leases()
     held = jobs(2)
     leases.add(held, 0.0)

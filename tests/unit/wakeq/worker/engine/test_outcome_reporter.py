@@ -1,4 +1,4 @@
-"""Proves how outcomes are told to the broker: many in one command, a bounded number at once, until they are heard."""
+"""Tests of outcome_reporter.py: shared commands, bounded outstanding commands, and repetitions."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from wakeq.worker.outcome import DONE, Failed
 
 
 class Recorder:
-    """A client that writes down what is said; its answers take a second."""
+    """A client that records its commands; its answers take a second."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[str, list[str]]] = []
+        self.sent: list[tuple[str, list[str]]] = []
         self.under_way = self.under_way_most = 0
         self.errors: list[Exception] = []
 
@@ -33,7 +33,7 @@ class Recorder:
         return Settled()
 
     async def _hear(self, what: str, uids: Sequence[str]) -> None:
-        self.said.append((what, list(uids)))
+        self.sent.append((what, list(uids)))
         self.under_way += 1
         self.under_way_most = max(self.under_way, self.under_way_most)
         await asyncio.sleep(1)
@@ -46,7 +46,7 @@ def message(uid: str, queue: str = "q") -> Received:
     return Received(queue=queue, uid=uid, body=b"", lease="1", delivery=1)
 
 
-def test_what_ended_together_is_said_together() -> None:
+def test_equal_outcomes_share_one_command() -> None:
     async def scenario() -> None:
         client = Recorder()
         reporter = OutcomeReporter(client)
@@ -60,14 +60,14 @@ def test_what_ended_together_is_said_together() -> None:
         reporter.flush()
         await asyncio.sleep(0)
 
-        assert sorted(client.said) == [
+        assert sorted(client.sent) == [
             ("ack", ["a0", "a1", "a2", "a3", "a4"]), ("ack", ["b"]), ("no", ["c", "d"]), ("why", ["e"]),
         ]  # fmt: skip
 
     in_driven_time(scenario)
 
 
-def test_a_command_is_no_longer_than_the_broker_takes() -> None:
+def test_command_has_at_most_as_many_messages_as_the_broker_accepts() -> None:
     async def scenario() -> None:
         client = Recorder()
         reporter = OutcomeReporter(client)
@@ -77,12 +77,12 @@ def test_a_command_is_no_longer_than_the_broker_takes() -> None:
         reporter.flush()
         await asyncio.sleep(0)
 
-        assert sorted(len(uids) for _, uids in client.said) == [1, MESSAGES_MAX, MESSAGES_MAX]
+        assert sorted(len(uids) for _, uids in client.sent) == [1, MESSAGES_MAX, MESSAGES_MAX]
 
     in_driven_time(scenario)
 
 
-def test_not_all_is_said_at_once_and_all_is_said_in_the_end() -> None:
+def test_outstanding_commands_are_bounded_and_all_are_sent_in_the_end() -> None:
     async def scenario() -> None:
         client = Recorder()
         reporter = OutcomeReporter(client)
@@ -94,13 +94,13 @@ def test_not_all_is_said_at_once_and_all_is_said_in_the_end() -> None:
         await asyncio.sleep(10)
 
         assert client.under_way_most == UNDER_WAY_MAX
-        assert len(client.said) == 3 * UNDER_WAY_MAX
+        assert len(client.sent) == 3 * UNDER_WAY_MAX
         assert reporter.idle
 
     in_driven_time(scenario)
 
 
-def test_after_it_was_given_up_nothing_is_said_again() -> None:
+def test_no_command_is_repeated_after_give_up() -> None:
     async def scenario() -> None:
         client = Recorder()
         client.errors = [BrokerUnreachable("away")]
@@ -112,13 +112,13 @@ def test_after_it_was_given_up_nothing_is_said_again() -> None:
         reporter.give_up()
         await asyncio.sleep(60)
 
-        assert len(client.said) == 1
+        assert len(client.sent) == 1
         assert reporter.idle
 
     in_driven_time(scenario)
 
 
-def test_a_refusal_for_good_is_not_said_again() -> None:
+def test_finally_refused_outcome_is_not_repeated() -> None:
     async def scenario() -> None:
         client = Recorder()
         client.errors = [QueueNotFound("the queue was deleted")]
@@ -128,13 +128,13 @@ def test_a_refusal_for_good_is_not_said_again() -> None:
         reporter.flush()
         await asyncio.sleep(60)
 
-        assert len(client.said) == 1
+        assert len(client.sent) == 1
         assert reporter.idle
 
     in_driven_time(scenario)
 
 
-def test_what_cannot_be_said_costs_its_own_message_and_no_other() -> None:
+def test_outcome_that_cannot_be_sent_is_replaced_and_affects_no_other() -> None:
     async def scenario() -> None:
         client = Recorder()
         client.errors.append(TypeError("cannot be encoded"))
@@ -147,13 +147,13 @@ def test_what_cannot_be_said_costs_its_own_message_and_no_other() -> None:
 
         await asyncio.sleep(5)
 
-        assert client.said == [("odd", ["a"]), ("ack", ["b"]), (UNREPORTABLE.error, ["a"])]
+        assert client.sent == [("odd", ["a"]), ("ack", ["b"]), (UNREPORTABLE.error, ["a"])]
         assert reporter.idle
 
     in_driven_time(scenario)
 
 
-def test_what_can_never_be_said_is_left_to_its_lease() -> None:
+def test_message_is_left_to_its_lease_if_nothing_can_be_sent() -> None:
     async def scenario() -> None:
         client = Recorder()
         client.errors += [TypeError("cannot be encoded"), TypeError("nor can that")]
@@ -163,7 +163,7 @@ def test_what_can_never_be_said_is_left_to_its_lease() -> None:
 
         await asyncio.sleep(5)
 
-        assert len(client.said) == 2
+        assert len(client.sent) == 2
         assert reporter.idle
 
     in_driven_time(scenario)

@@ -1,21 +1,22 @@
-"""Proves how far ahead a pool fetches: nothing for long handlers, much for short ones, and never for hoarding."""
+"""Tests of prefetch_estimator.py: no prefetch for long handlers, a bounded one for short handlers."""
 
 from wakeq.worker.engine.prefetch_estimator import PrefetchEstimator
 
 
-def test_nothing_is_fetched_ahead_before_it_is_known_how_long_handlers_take() -> None:
+def test_prefetch_is_zero_before_the_first_handler_ended() -> None:
     assert PrefetchEstimator(slots=8, prefetch_max=512).prefetch == 0
 
 
-def test_for_short_handlers_so_much_is_fetched_as_will_start_soon() -> None:
+def test_prefetch_for_short_handlers_is_what_will_start_soon() -> None:
     estimator = PrefetchEstimator(slots=8, prefetch_max=512)
 
     estimator.finished(10, 10 * 0.005)
 
-    assert estimator.prefetch == 80  # 8 slots, 50 ms, 5 ms each
+    # 8 slots, 50 ms ahead, 5 ms for each message.
+    assert estimator.prefetch == 80
 
 
-def test_it_never_holds_more_than_was_allowed() -> None:
+def test_prefetch_never_exceeds_its_maximum() -> None:
     estimator = PrefetchEstimator(slots=8, prefetch_max=512)
 
     estimator.finished(10, 0.0)
@@ -23,7 +24,7 @@ def test_it_never_holds_more_than_was_allowed() -> None:
     assert estimator.prefetch == 512
 
 
-def test_handlers_that_become_long_end_it_soon() -> None:
+def test_prefetch_ends_when_handlers_become_long() -> None:
     estimator = PrefetchEstimator(slots=8, prefetch_max=512)
     estimator.finished(100, 0.001)
 
@@ -32,7 +33,7 @@ def test_handlers_that_become_long_end_it_soon() -> None:
     assert estimator.prefetch == 0
 
 
-def test_handlers_that_become_short_begin_it_again() -> None:
+def test_prefetch_resumes_when_handlers_become_short() -> None:
     estimator = PrefetchEstimator(slots=8, prefetch_max=512)
     estimator.finished(1, 1.0)
 
@@ -42,7 +43,7 @@ def test_handlers_that_become_short_begin_it_again() -> None:
     assert estimator.prefetch > 0
 
 
-def test_what_lay_about_for_long_shows_that_handlers_are_not_short_any_more() -> None:
+def test_prefetch_ends_when_a_prefetched_message_waits_long() -> None:
     estimator = PrefetchEstimator(slots=8, prefetch_max=512)
     estimator.finished(100, 0.001)
 

@@ -1,4 +1,4 @@
-"""Proves what becomes of a message by what its handler does, and what a handler can know of it."""
+"""Tests of call.py: the outcome for everything that a handler may do, and what a handler knows of its message."""
 
 import asyncio
 import logging
@@ -25,14 +25,14 @@ def delivered(body: bytes = b"{}", **facts: Any) -> Received:
     return Received(body=body, **fields)
 
 
-def verdict_on(handler: Callable[..., Any], message: Received, **options: Any) -> Outcome:
-    """What comes of a message, run in the way that the handler asks for."""
+def outcome_on(handler: Callable[..., Any], message: Received, **options: Any) -> Outcome:
+    """Run a handler in its own mode and return the outcome."""
     task: Task[..., Any] = Worker().task("q", **options)(handler)
     return asyncio.run(call_async(task, message)) if task.mode == "coroutine" else call(task, message)
 
 
 def in_both_ways(act: Callable[[], None]) -> list[Callable[[], Any]]:
-    """The same handler as a function and as a coroutine."""
+    """Return the same handler as a function and as a coroutine."""
 
     def plain() -> None:
         act()
@@ -51,9 +51,9 @@ def raising(error: BaseException) -> Callable[[], None]:
     return act
 
 
-def test_a_handler_that_returns_is_done() -> None:
+def test_handler_that_returns_is_done() -> None:
     for handler in in_both_ways(lambda: None):
-        assert verdict_on(handler, delivered()) == Done()
+        assert outcome_on(handler, delivered()) == Done()
 
 
 @pytest.mark.parametrize(
@@ -68,40 +68,40 @@ def test_a_handler_that_returns_is_done() -> None:
         (Reject("never"), Dead),
     ],
 )
-def test_whatever_a_handler_raises_ends_as_a_verdict(error: BaseException, kind: type) -> None:
+def test_exception_of_any_kind_becomes_an_outcome(error: BaseException, kind: type) -> None:
     for handler in in_both_ways(raising(error)):
-        assert isinstance(verdict_on(handler, delivered()), kind)
+        assert isinstance(outcome_on(handler, delivered()), kind)
 
 
-def test_a_body_that_does_not_fit_is_a_dead_letter_at_once() -> None:
+def test_body_that_does_not_fit_is_dead_at_once() -> None:
     def send(to: str) -> None:
         raise AssertionError("must not be called")
 
-    outcome = verdict_on(send, delivered(b'{"to":1}'), retry=Retry(max=5))
+    outcome = outcome_on(send, delivered(b'{"to":1}'), retry=Retry(max=5))
 
     assert isinstance(outcome, Dead)
     assert "Expected `str`, got `int` - at `$.to`" in outcome.error
 
 
-def test_a_handler_gets_the_fields_of_the_body_as_its_arguments() -> None:
+def test_handler_gets_the_fields_of_the_body_as_arguments() -> None:
     got: list[tuple[str, int]] = []
 
     def send(to: str, copies: int = 2) -> None:
         got.append((to, copies))
 
-    verdict_on(send, delivered(b'{"to":"a"}'))
+    outcome_on(send, delivered(b'{"to":"a"}'))
 
     assert got == [("a", 2)]
 
 
-def test_a_handler_of_raw_messages_gets_the_message_and_cannot_settle_it() -> None:
+def test_handler_of_raw_messages_cannot_acknowledge_them() -> None:
     got: list[Message] = []
 
     def take(message: Message) -> None:
         got.append(message)
         message.ack()
 
-    outcome = verdict_on(take, delivered(b"\xff", failures=2, headers={"a": "b"}))
+    outcome = outcome_on(take, delivered(b"\xff", failures=2, headers={"a": "b"}))
 
     assert (got[0].body, got[0].uid, got[0].lease, got[0].failures, got[0].headers) == (
         b"\xff", "u1", "1-7", 2, {"a": "b"},
@@ -110,7 +110,7 @@ def test_a_handler_of_raw_messages_gets_the_message_and_cannot_settle_it() -> No
     assert SettledByWorker.__name__ in outcome.error
 
 
-def test_a_handler_knows_its_message() -> None:
+def test_handler_knows_its_message() -> None:
     known: list[Any] = []
 
     def look() -> None:
@@ -119,16 +119,16 @@ def test_a_handler_knows_its_message() -> None:
 
     for handler in in_both_ways(look):
         known.clear()
-        verdict_on(handler, delivered(delivery=4, failures=2, priority=-3, headers={"a": "b"}))
+        outcome_on(handler, delivered(delivery=4, failures=2, priority=-3, headers={"a": "b"}))
         assert known == ["q", "u1", 4, 2, "1-7", -3, {"a": "b"}]
 
 
-def test_outside_of_a_handler_nothing_is_current() -> None:
+def test_current_outside_of_a_handler_is_refused() -> None:
     with pytest.raises(NoHandler, match="no handler runs here"):
         current()
 
 
-def test_what_one_handler_sets_the_next_one_does_not_see() -> None:
+def test_context_of_one_handler_is_not_seen_by_the_next() -> None:
     leak: ContextVar[str] = ContextVar("leak", default="clean")
     seen: list[str] = []
 
@@ -137,12 +137,12 @@ def test_what_one_handler_sets_the_next_one_does_not_see() -> None:
         leak.set("dirty")
 
     for _ in range(2):
-        verdict_on(look, delivered())
+        outcome_on(look, delivered())
 
     assert seen == ["clean", "clean"]
 
 
-def test_followups_go_with_the_acknowledgement() -> None:
+def test_follow_ups_go_with_the_acknowledgement() -> None:
     worker = Worker()
 
     @worker.task("audit", timeout=30)
@@ -154,26 +154,28 @@ def test_followups_go_with_the_acknowledgement() -> None:
         current().then("plain", {"n": 1})
 
     for handler in in_both_ways(act):
-        outcome = verdict_on(handler, delivered())
+        outcome = outcome_on(handler, delivered())
         assert isinstance(outcome, Done)
-        said = [(one.qname, one.message, one.delay, one.timeout, one.priority, one.headers) for one in outcome.then]
-        assert said == [
+        follow_ups = [
+            (one.qname, one.message, one.delay, one.timeout, one.priority, one.headers) for one in outcome.then
+        ]
+        assert follow_ups == [
             ("audit", '{"uid":"x"}', None, 30, None, None),
             ("audit", '{"uid":"y"}', 9, 30, -1, {"a": "b"}),
             ("plain", '{"n":1}', None, None, None, None),
         ]
 
 
-def test_of_a_handler_that_fails_nothing_is_published() -> None:
+def test_follow_ups_of_a_failed_handler_are_dropped() -> None:
     def act() -> None:
         current().then("plain", "x")
         raise ValueError("no")
 
     for handler in in_both_ways(act):
-        assert isinstance(verdict_on(handler, delivered()), Failed)
+        assert isinstance(outcome_on(handler, delivered()), Failed)
 
 
-def test_the_log_of_a_handler_tells_which_message_it_worked_on() -> None:
+def test_log_records_of_a_handler_name_its_message() -> None:
     records: list[logging.LogRecord] = []
 
     class Keep(logging.Handler):
@@ -184,7 +186,7 @@ def test_the_log_of_a_handler_tells_which_message_it_worked_on() -> None:
     keeper.addFilter(LogContext())
     logger.addHandler(keeper)
     try:
-        verdict_on(lambda: logger.warning("inside"), delivered(delivery=2))
+        outcome_on(lambda: logger.warning("inside"), delivered(delivery=2))
         logger.warning("outside")
     finally:
         logger.removeHandler(keeper)
@@ -193,36 +195,36 @@ def test_the_log_of_a_handler_tells_which_message_it_worked_on() -> None:
     assert fields == [("q", "u1", 2), ("-", "-", "-")]
 
 
-def test_a_failure_is_logged_with_its_traceback_and_an_ending_that_was_asked_for_is_not(
+def test_failure_is_logged_with_traceback_and_a_deliberate_end_without(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, logger="wakeq.worker")
 
-    verdict_on(raising(ValueError("no")), delivered())
-    verdict_on(raising(Snooze(1)), delivered())
+    outcome_on(raising(ValueError("no")), delivered())
+    outcome_on(raising(Snooze(1)), delivered())
 
     levels = [(record.levelname, record.exc_info is not None) for record in caplog.records]
     assert levels == [("ERROR", True), ("INFO", False)]
     assert vars(caplog.records[0])["uid"] == "u1"
 
 
-def test_a_handler_may_leave_by_sys_exit_and_the_thread_goes_on() -> None:
-    outcome = verdict_on(lambda: sys.exit("bye"), delivered())
+def test_handler_that_calls_sys_exit_fails_and_the_thread_goes_on() -> None:
+    outcome = outcome_on(lambda: sys.exit("bye"), delivered())
 
     assert isinstance(outcome, Failed)
     assert outcome.error.startswith("SystemExit: bye")
 
 
 def logged(caplog: pytest.LogCaptureFixture, error: BaseException, **options: Any) -> tuple[str, str]:
-    """The level and the words of what is logged of a handler that raises this."""
+    """Return the level and text of the log record for a handler that raises this."""
     caplog.set_level(logging.INFO, logger="wakeq.worker")
     caplog.clear()
-    verdict_on(raising(error), delivered(failures=1, delivery=2), **options)
+    outcome_on(raising(error), delivered(failures=1, delivery=2), **options)
     (record,) = caplog.records
     return record.levelname, record.getMessage()
 
 
-def test_the_log_says_what_becomes_of_a_message(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_line_says_what_happens_to_the_message(caplog: pytest.LogCaptureFixture) -> None:
     fixed = Retry(max=1, delay=4, jitter=0)
 
     assert logged(caplog, Snooze(9, "night")) == ("INFO", "q: u1 was postponed for 9 s (delivery 2): night")
@@ -240,7 +242,7 @@ def test_the_log_says_what_becomes_of_a_message(caplog: pytest.LogCaptureFixture
     assert words.startswith("q: u1 became a dead letter (delivery 2): still failing after 1 retry: ValueError: no (")
 
 
-def test_a_coroutine_that_was_cancelled_from_outside_is_not_reported_as_an_error(
+def test_coroutine_cancelled_from_outside_is_not_logged_as_an_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, logger="wakeq.worker")
@@ -260,13 +262,13 @@ def test_a_coroutine_that_was_cancelled_from_outside_is_not_reported_as_an_error
     assert not caplog.records
 
 
-def test_an_error_without_words_is_a_failure_too() -> None:
+def test_exception_without_text_is_a_failure_too() -> None:
     class Unspeakable(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no words")
 
     for handler in in_both_ways(raising(Unspeakable())):
-        outcome = verdict_on(handler, delivered(), retry=Retry(max=1, delay=7, jitter=0))
+        outcome = outcome_on(handler, delivered(), retry=Retry(max=1, delay=7, jitter=0))
         assert isinstance(outcome, Failed)
         assert outcome.delay_s == 7
 
@@ -284,7 +286,7 @@ call(fail, Received(queue="q", uid="u1", body=b"{}", lease="1", delivery=1))
 """
 
 
-def test_a_program_that_sets_up_no_logging_sees_what_fails() -> None:
+def test_failures_are_visible_without_logging_set_up() -> None:
     ran = subprocess.run([sys.executable, "-c", SILENT_PROGRAM], capture_output=True, text=True, timeout=60, check=True)
 
     assert "q: u1 failed, will be retried in 1 s (delivery 1): ValueError: no" in ran.stderr
@@ -300,7 +302,7 @@ def raises(error: BaseException | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "said"),
+    ("error", "status", "output"),
     [
         (None, 0, ""),
         (SystemExit(), 0, ""),
@@ -309,10 +311,10 @@ def raises(error: BaseException | None) -> None:
         (ValueError("in the copy"), 1, "ValueError: in the copy\n"),
     ],
 )
-def test_a_copy_that_a_handler_makes_of_its_process_ends_with_the_handler(
-    capfd: pytest.CaptureFixture[str], error: BaseException | None, status: int, said: str
+def test_forked_copy_of_a_process_ends_with_its_handler(
+    capfd: pytest.CaptureFixture[str], error: BaseException | None, status: int, output: str
 ) -> None:
-    """Else it would go on as a second worker, with the jobs, the pipes and the sockets of this one."""
+    """Otherwise it would go on as a second worker, with the jobs, pipes and sockets of this one."""
     here = os.getpid()
     copies: list[int] = []
 
@@ -323,23 +325,24 @@ def test_a_copy_that_a_handler_makes_of_its_process_ends_with_the_handler(
             raises(error)
 
     for handler in in_both_ways(act):
-        outcome = verdict_on(handler, delivered())
+        outcome = outcome_on(handler, delivered())
         if os.getpid() != here:
-            os._exit(99)  # it went on
+            # Reaching this line means that the copy went on.
+            os._exit(99)
 
         assert outcome == Done()
         assert os.waitstatus_to_exitcode(os.waitpid(copies[-1], 0)[1]) == status
         out, err = capfd.readouterr()
         assert out == "the copy speaks\n"
-        assert err.endswith(said)
-        assert bool(err) == bool(said)
+        assert err.endswith(output)
+        assert bool(err) == bool(output)
 
 
-def test_a_worker_in_a_forked_process_works() -> None:
-    """As in a server that fork_count before it serves: only what a handler fork_count is a copy."""
+def test_worker_in_a_forked_process_works() -> None:
+    """Some servers fork before they serve; only a fork by a handler makes a copy that must end."""
     child = os.fork()
     if not child:
-        outcome = verdict_on(lambda: None, delivered())
+        outcome = outcome_on(lambda: None, delivered())
         os._exit(0 if outcome == Done() else 1)
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

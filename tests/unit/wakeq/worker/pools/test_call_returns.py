@@ -1,4 +1,4 @@
-"""Proves that a message counts as done only after its handler has run, whatever the call of the handler returned."""
+"""Tests of call.py: a message is done only after its handler has run, whatever the call of the handler returned."""
 
 import asyncio
 import functools
@@ -25,7 +25,7 @@ Way = Callable[[Callable[..., Any]], Outcome | None]
 
 
 class Ran:
-    """Handlers of every shape; `uids` are the messages whose body of a handler has run to its end."""
+    """Handlers of every kind; `uids` are the messages whose handler has run to its end."""
 
     def __init__(self) -> None:
         self.uids: list[str] = []
@@ -121,13 +121,13 @@ def delivered() -> Received:
 
 
 def in_worker(handler: Callable[..., Any]) -> Outcome:
-    """What a worker's thread, or its loop, makes of a message."""
+    """Return the outcome in a worker's thread, or on its loop."""
     task: Task[..., Any] = Worker().task("q")(handler)
     return asyncio.run(call_async(task, delivered())) if task.mode == "coroutine" else call(task, delivered())
 
 
 @pytest.mark.parametrize("make", AWAITABLE)
-def test_awaitable_of_a_handler_is_awaited_before_its_message_is_done(make: Callable[[Ran], Any]) -> None:
+def test_returned_awaitable_is_awaited_before_the_message_is_done(make: Callable[[Ran], Any]) -> None:
     ran = Ran()
 
     outcome = in_worker(make(ran))
@@ -139,7 +139,7 @@ def test_awaitable_of_a_handler_is_awaited_before_its_message_is_done(make: Call
 
 @pytest.mark.parametrize("make", [Ran.decorated, Ran.honest])
 @pytest.mark.parametrize("in_loop", [False, True])
-def test_awaitable_of_a_handler_is_awaited_by_eager(make: Callable[[Ran], Any], in_loop: bool) -> None:
+def test_returned_awaitable_is_awaited_by_eager(make: Callable[[Ran], Any], in_loop: bool) -> None:
     ran, worker = Ran(), Worker()
     task = worker.task("q")(make(ran))
 
@@ -151,7 +151,7 @@ def test_awaitable_of_a_handler_is_awaited_by_eager(make: Callable[[Ran], Any], 
 
 @pytest.mark.parametrize("make", AWAITABLE)
 @pytest.mark.parametrize("in_loop", [False, True])
-def test_awaitable_of_a_handler_is_awaited_by_the_broker_in_memory(make: Callable[[Ran], Any], in_loop: bool) -> None:
+def test_returned_awaitable_is_awaited_by_the_memory_broker(make: Callable[[Ran], Any], in_loop: bool) -> None:
     ran, worker = Ran(), Worker()
     worker.task("q")(make(ran))
 
@@ -168,7 +168,7 @@ def test_awaitable_of_a_handler_is_awaited_by_the_broker_in_memory(make: Callabl
         assert b.stats("next")["ready"] == 1
 
 
-def test_what_the_coroutine_of_a_plain_handler_raises_is_the_end_of_the_message() -> None:
+def test_exception_of_a_returned_coroutine_is_the_outcome() -> None:
     async def body() -> None:
         await asyncio.sleep(0)
         raise ValueError("the body")
@@ -180,7 +180,7 @@ def test_what_the_coroutine_of_a_plain_handler_raises_is_the_end_of_the_message(
 
 
 @pytest.mark.parametrize("handler", GENERATORS)
-def test_handler_that_returns_a_generator_has_failed(handler: Callable[..., Any]) -> None:
+def test_returned_generator_is_a_failure(handler: Callable[..., Any]) -> None:
     outcome = in_worker(handler)
 
     assert isinstance(outcome, Failed)
@@ -189,7 +189,7 @@ def test_handler_that_returns_a_generator_has_failed(handler: Callable[..., Any]
 
 
 @pytest.mark.parametrize("handler", GENERATORS)
-def test_handler_that_returns_a_generator_raises_from_eager(handler: Callable[..., Any]) -> None:
+def test_returned_generator_is_refused_by_eager(handler: Callable[..., Any]) -> None:
     worker = Worker()
     task = worker.task("q")(handler)
 
@@ -198,11 +198,11 @@ def test_handler_that_returns_a_generator_raises_from_eager(handler: Callable[..
 
 
 @pytest.mark.parametrize("value", [None, 5, "text", [], object(), {"a": 1}, iter([1])])
-def test_any_other_value_of_a_handler_is_dropped(value: object) -> None:
+def test_returned_value_is_dropped(value: object) -> None:
     assert in_worker(lambda: value) == Done()
 
 
-def test_process_awaits_what_a_handler_returned_and_refuses_a_generator() -> None:
+def test_process_awaits_a_returned_awaitable_and_refuses_a_generator() -> None:
     ended: SimpleQueue[Outcome] = SimpleQueue()
 
     class FinishedJobs:
@@ -226,6 +226,6 @@ def test_process_awaits_what_a_handler_returned_and_refuses_a_generator() -> Non
 
 @pytest.mark.parametrize("handler", [generator, async_generator, functools.partial(generator)])
 @pytest.mark.parametrize("mode", [None, "thread", "process", "coroutine"])
-def test_generator_function_is_refused_where_it_is_declared(handler: Callable[..., Any], mode: Any) -> None:
+def test_generator_function_is_refused_at_its_declaration(handler: Callable[..., Any], mode: Any) -> None:
     with pytest.raises(BadHandler, match=r"generator.* has a `yield`.*do the work in the function itself"):
         Worker().task("q", mode=mode)(handler)

@@ -1,4 +1,4 @@
-"""Proves the pool of coroutines: as many at once as there is room, and a cancelled one makes room."""
+"""Tests of the pool of coroutines: free slots, cancellation, and handlers that ignore it."""
 
 import asyncio
 import threading
@@ -17,8 +17,8 @@ from wakeq.worker.pools.coroutines import BLOCKED_S, CoroutinePool
 PATIENCE_S = 10.0
 
 
-class Released:
-    """Stands where the engine's FinishedJobs is."""
+class Results:
+    """Collects outcomes in place of FinishedJobs."""
 
     def __init__(self) -> None:
         self.ended: SimpleQueue[tuple[Job, Outcome]] = SimpleQueue()
@@ -30,11 +30,11 @@ class Released:
         return self.ended.get(timeout=PATIENCE_S)
 
 
-def pool_of(slots: int) -> tuple[CoroutinePool, Released]:
-    returned: Any = Released()
-    pool = CoroutinePool(slots, returned)
+def pool_of(slots: int) -> tuple[CoroutinePool, Results]:
+    results: Any = Results()
+    pool = CoroutinePool(slots, results)
     pool.start()
-    return pool, returned
+    return pool, results
 
 
 def jobs_of(handler: Callable[[], Awaitable[None]], count: int) -> list[Job]:
@@ -42,8 +42,8 @@ def jobs_of(handler: Callable[[], Awaitable[None]], count: int) -> list[Job]:
     return [Job(task, Received(queue="q", uid=str(at), body=b"{}", lease="1", delivery=1)) for at in range(count)]
 
 
-def test_every_job_runs_once() -> None:
-    pool, returned = pool_of(4)
+def test_job_runs_exactly_once() -> None:
+    pool, results = pool_of(4)
 
     async def handler() -> None:
         await asyncio.sleep(0)
@@ -51,15 +51,15 @@ def test_every_job_runs_once() -> None:
     jobs = jobs_of(handler, 500)
     for at in range(0, 500, 7):
         pool.submit(jobs[at : at + 7])
-    ended = [returned.take() for _ in jobs]
+    ended = [results.take() for _ in jobs]
 
     assert {job for job, _ in ended} == set(jobs)
     assert all(outcome is DONE for _, outcome in ended)
     pool.stop()
 
 
-def test_as_many_run_at_once_as_there_is_room() -> None:
-    pool, returned = pool_of(3)
+def test_jobs_run_in_all_slots_and_no_more() -> None:
+    pool, results = pool_of(3)
     inside: list[int] = []
     full = threading.Event()
 
@@ -77,12 +77,12 @@ def test_as_many_run_at_once_as_there_is_room() -> None:
     assert set(pool.take_back()) == set(jobs[3:])
     for job in jobs[:3]:
         pool.abandon(job)
-    assert {returned.take()[0] for _ in range(3)} == set(jobs[:3])
+    assert {results.take()[0] for _ in range(3)} == set(jobs[:3])
     pool.stop()
 
 
-def test_an_abandoned_handler_is_cancelled_and_makes_room() -> None:
-    pool, returned = pool_of(1)
+def test_abandoned_handler_is_cancelled_and_frees_its_slot() -> None:
+    pool, results = pool_of(1)
     cleaned = threading.Event()
 
     async def stuck() -> None:
@@ -97,15 +97,15 @@ def test_an_abandoned_handler_is_cancelled_and_makes_room() -> None:
     pool.submit([hanging, waiting])
     pool.abandon(hanging)
 
-    job, outcome = returned.take()
+    job, outcome = results.take()
     assert job is hanging
     assert isinstance(outcome, Failed)
-    assert returned.take() == (waiting, DONE)
+    assert results.take() == (waiting, DONE)
     pool.stop()
 
 
 class Stubborn:
-    """A handler that is not to be cancelled; it says when it began, and each time that somebody tried."""
+    """A handler that ignores its cancellation; it records its start and each attempt to cancel it."""
 
     def __init__(self) -> None:
         self.began, self.refused = threading.Semaphore(0), threading.Semaphore(0)
@@ -130,8 +130,8 @@ class Stubborn:
             pool.abandon(job)
 
 
-def test_a_handler_that_goes_on_after_it_was_abandoned_takes_no_place() -> None:
-    pool, returned = pool_of(1)
+def test_abandoned_handler_that_goes_on_takes_no_slot() -> None:
+    pool, results = pool_of(1)
     stubborn = Stubborn()
 
     async def short() -> None: ...
@@ -140,16 +140,16 @@ def test_a_handler_that_goes_on_after_it_was_abandoned_takes_no_place() -> None:
     pool.submit([hanging, *waiting])
     stubborn.abandon(pool, hanging)
 
-    assert [returned.take() for _ in waiting] == [(job, DONE) for job in waiting]
+    assert [results.take() for _ in waiting] == [(job, DONE) for job in waiting]
     assert not pool.is_stuck
     stubborn.end(pool, [hanging])
-    assert returned.take()[0] is hanging
+    assert results.take()[0] is hanging
     pool.stop()
 
 
-def test_it_is_worn_out_when_too_many_handlers_go_on_after_they_were_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pool_is_stuck_with_too_many_abandoned_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wakeq.worker.pools.coroutines.ABANDONED_MAX", 1)
-    pool, returned = pool_of(1)
+    pool, results = pool_of(1)
     stubborn = Stubborn()
     jobs = jobs_of(stubborn.handle, 3)
     pool.submit(jobs)
@@ -161,21 +161,22 @@ def test_it_is_worn_out_when_too_many_handlers_go_on_after_they_were_abandoned(m
 
     assert pool.take_back() == [jobs[2]]
     stubborn.end(pool, jobs[:2])
-    assert {returned.take()[0] for _ in range(2)} == set(jobs[:2])
+    assert {results.take()[0] for _ in range(2)} == set(jobs[:2])
     assert not pool.is_stuck
     pool.stop()
 
 
-def test_it_is_worn_out_when_a_handler_lets_nothing_come_to_its_turn_after_it_was_abandoned() -> None:
+def test_pool_is_stuck_when_an_abandoned_handler_blocks_the_loop() -> None:
     now_s = [1000.0]
-    returned: Any = Released()
-    pool = CoroutinePool(1, returned, clock=lambda: now_s[0])
+    results: Any = Results()
+    pool = CoroutinePool(1, results, clock=lambda: now_s[0])
     pool.start()
     inside, go = threading.Event(), threading.Event()
 
     async def stuck() -> None:
         inside.set()
-        assert go.wait(PATIENCE_S)  # with no await
+        # The handler blocks the loop.
+        assert go.wait(PATIENCE_S)
 
     async def short() -> None: ...
 
@@ -186,20 +187,21 @@ def test_it_is_worn_out_when_a_handler_lets_nothing_come_to_its_turn_after_it_wa
     pool.abandon(hanging)
     assert not pool.is_stuck
     now_s[0] += BLOCKED_S
-    pool.abandon(hanging)  # which says nothing new
+    # A second call changes nothing.
+    pool.abandon(hanging)
     assert pool.is_stuck
 
     go.set()
-    assert [returned.take()[0] for _ in range(2)] == [hanging, waiting]
+    assert [results.take()[0] for _ in range(2)] == [hanging, waiting]
     assert not pool.is_stuck
     pool.stop()
 
 
-def test_it_is_worn_out_when_a_handler_lets_nothing_come_to_its_turn_because_it_was_abandoned() -> None:
-    """As one that cleans up, and waits without an await while it does."""
+def test_pool_is_stuck_when_a_handler_blocks_the_loop_in_its_cancellation() -> None:
+    """A handler may block the loop while it cleans up."""
     now_s = [1000.0]
-    returned: Any = Released()
-    pool = CoroutinePool(1, returned, clock=lambda: now_s[0])
+    results: Any = Results()
+    pool = CoroutinePool(1, results, clock=lambda: now_s[0])
     pool.start()
     inside, cleans_up, go = threading.Event(), threading.Event(), threading.Event()
 
@@ -209,7 +211,8 @@ def test_it_is_worn_out_when_a_handler_lets_nothing_come_to_its_turn_because_it_
             await asyncio.Event().wait()
         finally:
             cleans_up.set()
-            assert go.wait(PATIENCE_S)  # with no await
+            # The handler blocks the loop.
+            assert go.wait(PATIENCE_S)
 
     (hanging,) = jobs_of(tidy, 1)
     pool.submit([hanging])
@@ -222,23 +225,23 @@ def test_it_is_worn_out_when_a_handler_lets_nothing_come_to_its_turn_because_it_
     assert pool.is_stuck
 
     go.set()
-    assert returned.take()[0] is hanging
+    assert results.take()[0] is hanging
     assert not pool.is_stuck
     pool.stop()
 
 
-def test_a_pool_that_never_began_leaves_no_loop_open() -> None:
-    returned: Any = Released()
-    pool = CoroutinePool(1, returned)
+def test_pool_that_never_started_leaves_no_open_loop() -> None:
+    results: Any = Results()
+    pool = CoroutinePool(1, results)
 
     pool.stop()
 
     assert pool._loop.is_closed()
 
 
-def test_a_stopped_pool_ends_its_thread_when_the_last_handler_has_ended() -> None:
+def test_stopped_pool_ends_its_thread_after_the_last_handler() -> None:
     before = set(threading.enumerate())
-    pool, returned = pool_of(2)
+    pool, results = pool_of(2)
     (thread,) = set(threading.enumerate()) - before
     entered = threading.Event()
     held: list[asyncio.Future[None]] = []
@@ -255,12 +258,12 @@ def test_a_stopped_pool_ends_its_thread_when_the_last_handler_has_ended() -> Non
     assert thread.is_alive()
     held[0].get_loop().call_soon_threadsafe(held[0].set_result, None)
 
-    assert returned.take()[1] is DONE
+    assert results.take()[1] is DONE
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
 
 
-def test_a_place_goes_on_when_not_even_the_judgement_on_a_handler_comes_to_its_end(
+def test_slot_goes_on_when_an_outcome_cannot_be_determined(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def broken(*_arguments: object) -> Outcome:
@@ -269,10 +272,10 @@ def test_a_place_goes_on_when_not_even_the_judgement_on_a_handler_comes_to_its_e
     async def handler() -> None: ...
 
     monkeypatch.setattr("wakeq.worker.pools.coroutines.call_async", broken)
-    pool, returned = pool_of(1)
+    pool, results = pool_of(1)
 
     pool.submit(jobs_of(handler, 2))
 
-    assert [type(returned.take()[1]) for _ in range(2)] == [Failed, Failed]
+    assert [type(results.take()[1]) for _ in range(2)] == [Failed, Failed]
     assert "ZeroDivisionError: a bug" in capsys.readouterr().err
     pool.stop()

@@ -1,4 +1,4 @@
-"""Proves the way back from the pools: every result comes, in its order, and many of them cost one wake-up."""
+"""Tests of FinishedJobs: all results arrive in order, and many of them cost one wake-up."""
 
 from collections import deque
 from collections.abc import Callable
@@ -9,11 +9,12 @@ import pytest
 from wakeq.worker.outcome import DONE
 from wakeq.worker.pools.pool import FinishedJob, FinishedJobs, drain_waiting, undetermined
 
-JOBS: list[Any] = ["a", "b", "c", "d"]  # what they are is nothing to the way back
+# The kind of job does not matter here.
+JOBS: list[Any] = ["a", "b", "c", "d"]
 
 
 class Woken:
-    """Stands where the loop is: counts how often it is woken, and does what it was asked when it is told to."""
+    """Replaces the loop: counts how often it is woken, and runs its callbacks when the test says so."""
 
     def __init__(self) -> None:
         self.asked: list[Callable[[], None]] = []
@@ -35,7 +36,7 @@ def returns_to(collected: list[list[Any]]) -> tuple[FinishedJobs, Woken]:
     return FinishedJobs(loop, lambda ended: collected.append([job for job, _, _ in ended])), loop
 
 
-def test_many_results_wake_the_loop_once_and_the_next_ones_again() -> None:
+def test_results_wake_the_loop_once_and_later_ones_again() -> None:
     collected: list[list[Any]] = []
     returns, loop = returns_to(collected)
 
@@ -50,7 +51,7 @@ def test_many_results_wake_the_loop_once_and_the_next_ones_again() -> None:
     assert collected == [JOBS[:3], JOBS[3:]]
 
 
-def test_a_result_that_comes_while_others_are_handed_over_is_not_left_lying() -> None:
+def test_result_that_arrives_during_a_collection_is_not_left_behind() -> None:
     collected: list[list[Any]] = []
     loop: Any = Woken()
 
@@ -67,7 +68,7 @@ def test_a_result_that_comes_while_others_are_handed_over_is_not_left_lying() ->
     assert collected == [[JOBS[0]], [JOBS[1]]]
 
 
-def test_what_was_gathered_before_its_turn_is_handed_over_once() -> None:
+def test_result_gathered_early_is_passed_on_once() -> None:
     collected: list[list[Any]] = []
     returns, loop = returns_to(collected)
 
@@ -78,7 +79,7 @@ def test_what_was_gathered_before_its_turn_is_handed_over_once() -> None:
     assert collected == [[JOBS[0]]]
 
 
-def test_a_result_for_a_loop_that_is_closed_is_dropped() -> None:
+def test_result_for_a_closed_loop_is_dropped() -> None:
     collected: list[list[Any]] = []
     returns, loop = returns_to(collected)
     loop.closed = True
@@ -89,14 +90,14 @@ def test_a_result_for_a_loop_that_is_closed_is_dropped() -> None:
     assert collected == []
 
 
-def test_jobs_that_are_taken_back_are_gone() -> None:
+def test_drained_jobs_are_removed() -> None:
     waiting = deque(JOBS)
 
     assert sorted(drain_waiting(waiting)) == JOBS
     assert not waiting
 
 
-def test_what_could_not_be_judged_is_told_without_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+def test_undetermined_outcome_is_printed_without_logging(capsys: pytest.CaptureFixture[str]) -> None:
     outcome = undetermined(ZeroDivisionError("a bug"))
 
     assert "ZeroDivisionError" in outcome.error

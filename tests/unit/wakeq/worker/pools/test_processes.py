@@ -1,4 +1,4 @@
-"""Proves the pool of processes: each end that a process can come to, and that one which dies takes nothing with it."""
+"""Tests of the pool of processes: every way in which a process may end, and its effect on other messages."""
 
 import os
 import sys
@@ -22,8 +22,8 @@ from wakeq.worker.pools.processes import ProcessPool, check_importable
 PATIENCE_S = 30.0
 
 
-class Released:
-    """Stands where the engine's FinishedJobs is."""
+class Results:
+    """Collects outcomes in place of FinishedJobs."""
 
     def __init__(self) -> None:
         self.ended: SimpleQueue[tuple[Job, Outcome]] = SimpleQueue()
@@ -36,14 +36,14 @@ class Released:
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[tuple[ProcessPool, Released]]:
-    """Return a pool with one process for all tests, which is replaced when it dies."""
+def pool() -> Iterator[tuple[ProcessPool, Results]]:
+    """Return a pool with one process for all tests; it is replaced when it dies."""
     before = set(threading.enumerate())
-    returned: Any = Released()
-    pool = ProcessPool(1, returned)
+    results: Any = Results()
+    pool = ProcessPool(1, results)
     pool.start()
     mine = set(threading.enumerate()) - before
-    yield pool, returned
+    yield pool, results
     pool.stop()
     for thread in mine:
         thread.join(PATIENCE_S)
@@ -54,31 +54,31 @@ def job_of(task: Any, body: bytes = b"{}", **facts: Any) -> Job:
     return Job(task, Received(queue=task.queue, uid="u1", body=body, lease="1", delivery=1, **facts))
 
 
-def verdict_on(pool: tuple[ProcessPool, Released], how: str, **facts: Any) -> Outcome:
-    threads, returned = pool
+def outcome_on(pool: tuple[ProcessPool, Results], how: str, **facts: Any) -> Outcome:
+    threads, results = pool
     threads.submit([job_of(process_tasks.end, b'{"how":"%s"}' % how.encode(), **facts)])
-    return returned.take()
+    return results.take()
 
 
-def test_handlers_run_in_one_process_that_is_not_ours(pool: tuple[ProcessPool, Released]) -> None:
-    threads, returned = pool
+def test_handlers_run_in_another_process(pool: tuple[ProcessPool, Results]) -> None:
+    threads, results = pool
 
     threads.submit([job_of(process_tasks.send_pid), job_of(process_tasks.send_pid)])
 
-    outcomes = [returned.take(), returned.take()]
+    outcomes = [results.take(), results.take()]
     pids = {one.then[0].message for one in outcomes if isinstance(one, Done)}
     assert len(pids) == 1
     assert pids != {str(os.getpid())}
 
 
-def test_a_process_is_set_up_once_before_its_first_handler() -> None:
-    returned: Any = Released()
-    pool = ProcessPool(1, returned, partial(process_tasks.set_up_by, "us"))
+def test_process_is_set_up_once_before_its_first_handler() -> None:
+    results: Any = Results()
+    pool = ProcessPool(1, results, partial(process_tasks.set_up_by, "us"))
     pool.start()
 
     pool.submit([job_of(process_tasks.send_set_up), job_of(process_tasks.send_set_up)])
 
-    outcomes = [returned.take(), returned.take()]
+    outcomes = [results.take(), results.take()]
     pool.stop()
     assert [one.then[0].message for one in outcomes] == ['["us"]', '["us"]']
 
@@ -92,24 +92,22 @@ def test_a_process_is_set_up_once_before_its_first_handler() -> None:
         ("kill", "its process was ended by SIGKILL"),
     ],
 )
-def test_each_bad_end_is_a_failure_of_its_message_alone(
-    pool: tuple[ProcessPool, Released], how: str, error: str
-) -> None:
-    first = verdict_on(pool, how)
-    last = verdict_on(pool, how, failures=1)
+def test_crash_of_a_process_fails_its_message_alone(pool: tuple[ProcessPool, Results], how: str, error: str) -> None:
+    first = outcome_on(pool, how)
+    last = outcome_on(pool, how, failures=1)
 
     assert isinstance(first, Failed)
     assert first.error.startswith(error)
     assert first.delay_s == 4
     assert isinstance(last, Dead)
-    assert verdict_on(pool, "return") == DONE
+    assert outcome_on(pool, "return") == DONE
 
 
-def test_the_log_says_what_becomes_of_a_message_whose_process_died(
-    pool: tuple[ProcessPool, Released], caplog: pytest.LogCaptureFixture
+def test_log_line_says_what_happens_to_the_message_of_a_dead_process(
+    pool: tuple[ProcessPool, Results], caplog: pytest.LogCaptureFixture
 ) -> None:
-    verdict_on(pool, "os._exit")
-    verdict_on(pool, "os._exit", failures=1)
+    outcome_on(pool, "os._exit")
+    outcome_on(pool, "os._exit", failures=1)
 
     ended = "its process ended with exit code 3"
     assert [record.message.partition("u1 ")[2] for record in caplog.records] == [
@@ -119,30 +117,29 @@ def test_the_log_says_what_becomes_of_a_message_whose_process_died(
 
 
 @pytest.mark.parametrize("how", ["interrupt", "terminate"])
-def test_signals_that_are_meant_for_the_worker_do_not_end_a_handler(
-    pool: tuple[ProcessPool, Released], how: str
-) -> None:
-    assert verdict_on(pool, how) == DONE
+def test_signals_to_the_process_group_do_not_end_a_handler(pool: tuple[ProcessPool, Results], how: str) -> None:
+    assert outcome_on(pool, how) == DONE
 
 
-def test_a_handler_that_spins_can_be_ended(pool: tuple[ProcessPool, Released]) -> None:
-    threads, returned = pool
+def test_spinning_handler_can_be_ended(pool: tuple[ProcessPool, Results]) -> None:
+    threads, results = pool
     job = job_of(process_tasks.end, b'{"how":"spin"}')
     threads.submit([job])
-    while job not in threads._running:  # until it has been given to its process
+    # Wait until the job was sent to its process.
+    while job not in threads._running:
         threading.Event().wait(0.01)
 
     threads.abandon(job)
 
-    assert isinstance(returned.take(), Failed)
-    assert verdict_on(pool, "return") == DONE
+    assert isinstance(results.take(), Failed)
+    assert outcome_on(pool, "return") == DONE
 
 
-def test_a_task_that_can_be_imported_is_taken() -> None:
+def test_importable_task_is_accepted() -> None:
     check_importable(process_tasks.end)
 
 
-def test_a_local_function_or_a_lambda_cannot_run_in_a_process() -> None:
+def test_local_function_or_lambda_is_refused() -> None:
     def local() -> None: ...
 
     for handler in (local, lambda: None):
@@ -150,7 +147,7 @@ def test_a_local_function_or_a_lambda_cannot_run_in_a_process() -> None:
             check_importable(Worker().task("q", mode="process")(handler))
 
 
-def test_what_was_typed_in_cannot_run_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_function_typed_at_a_prompt_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def typed() -> None: ...
 
     typed.__module__, typed.__qualname__ = "__main__", "typed"
@@ -160,33 +157,34 @@ def test_what_was_typed_in_cannot_run_in_a_process(monkeypatch: pytest.MonkeyPat
         check_importable(Worker().task("q", mode="process")(typed))
 
 
-def test_a_name_that_is_not_the_task_any_more_cannot_run_in_a_process() -> None:
+def test_task_whose_name_was_reassigned_is_refused() -> None:
     with pytest.raises(BadHandler, match=r"process_tasks.end is <Task ends.* and not the task"):
         check_importable(Worker().task("q", mode="process")(process_tasks.end.handler))
 
 
-def test_a_process_that_cannot_be_made_fails_its_message_and_not_the_pool(
-    pool: tuple[ProcessPool, Released], monkeypatch: pytest.MonkeyPatch
+def test_process_that_cannot_start_releases_its_message_and_keeps_the_pool(
+    pool: tuple[ProcessPool, Results], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert isinstance(verdict_on(pool, "kill"), Failed)  # the next one needs a new process
+    # The next job needs a new process.
+    assert isinstance(outcome_on(pool, "kill"), Failed)
 
     def no_room(_set_up: object) -> None:
         raise OSError(11, "Resource temporarily unavailable")
 
     with monkeypatch.context() as patch:
         patch.setattr("wakeq.worker.pools.processes.Child", no_room)
-        outcome = verdict_on(pool, "return")
+        outcome = outcome_on(pool, "return")
 
     assert isinstance(outcome, NotDone)
     assert "Resource temporarily unavailable" in outcome.reason
-    assert verdict_on(pool, "return") == DONE
+    assert outcome_on(pool, "return") == DONE
 
 
-def test_a_process_that_was_made_for_an_abandoned_handler_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_started_for_an_abandoned_handler_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     being_made, go, killed = threading.Event(), threading.Event(), threading.Event()
 
     class SlowChild:
-        """A child that is made slowly, and whose handler would never end."""
+        """A child that starts slowly, and whose handler would never end."""
 
         def __init__(self, _set_up: object) -> None:
             being_made.set()
@@ -202,8 +200,8 @@ def test_a_process_that_was_made_for_an_abandoned_handler_is_killed(monkeypatch:
             return "it was killed"
 
     monkeypatch.setattr("wakeq.worker.pools.processes.Child", SlowChild)
-    returned: Any = Released()
-    pool = ProcessPool(1, returned)
+    results: Any = Results()
+    pool = ProcessPool(1, results)
     pool.start()
     job = job_of(process_tasks.send_pid)
     pool.submit([job])
@@ -212,6 +210,6 @@ def test_a_process_that_was_made_for_an_abandoned_handler_is_killed(monkeypatch:
     pool.abandon(job)
     go.set()
 
-    assert isinstance(returned.take(), Failed)
+    assert isinstance(results.take(), Failed)
     assert killed.is_set()
     pool.stop()

@@ -1,4 +1,4 @@
-"""Proves the pool of threads: all jobs run, each once, as many at once as there is room, whoever is left behind."""
+"""Tests of the pool of threads: each job runs once, in all slots, even with abandoned handlers."""
 
 import threading
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from wakeq.worker.pools.threads import ThreadPool
 PATIENCE_S = 10.0
 
 
-class Released:
-    """Stands where the engine's FinishedJobs is."""
+class Results:
+    """Collects outcomes in place of FinishedJobs."""
 
     def __init__(self) -> None:
         self.ended: SimpleQueue[tuple[Job, Outcome]] = SimpleQueue()
@@ -30,11 +30,11 @@ class Released:
         return [self.ended.get(timeout=PATIENCE_S)[0] for _ in range(count)]
 
 
-def pool_of(slots: int) -> tuple[ThreadPool, Released]:
-    returned: Any = Released()
-    pool = ThreadPool(slots, returned)
+def pool_of(slots: int) -> tuple[ThreadPool, Results]:
+    results: Any = Results()
+    pool = ThreadPool(slots, results)
     pool.start()
-    return pool, returned
+    return pool, results
 
 
 def jobs_of(handler: Callable[[], None], count: int) -> list[Job]:
@@ -42,8 +42,8 @@ def jobs_of(handler: Callable[[], None], count: int) -> list[Job]:
     return [Job(task, Received(queue="q", uid=str(at), body=b"{}", lease="1", delivery=1)) for at in range(count)]
 
 
-def test_every_job_runs_once_however_they_come() -> None:
-    pool, returned = pool_of(4)
+def test_job_runs_exactly_once_however_it_is_submitted() -> None:
+    pool, results = pool_of(4)
     ran: list[int] = []
     jobs = jobs_of(lambda: ran.append(1), 3000)
 
@@ -52,30 +52,30 @@ def test_every_job_runs_once_however_they_come() -> None:
     for at in range(1000, 1100):
         pool.submit([jobs[at]])
     pool.submit(jobs[1100:])
-    ended = returned.take(3000)
+    ended = results.take(3000)
 
     assert {id(job) for job in ended} == {id(job) for job in jobs}
     assert len(ran) == 3000
     pool.stop()
 
 
-def test_single_jobs_are_never_left_lying_while_threads_sleep() -> None:
-    pool, returned = pool_of(3)
+def test_single_job_is_never_left_behind_while_threads_sleep() -> None:
+    pool, results = pool_of(3)
 
     for job in jobs_of(lambda: None, 500):
         pool.submit([job])
-        assert returned.take(1) == [job]
+        assert results.take(1) == [job]
     pool.stop()
 
 
-def test_a_job_that_comes_while_a_thread_lies_down_is_not_left_lying() -> None:
-    returned: Any = Released()
-    pool = ThreadPool(1, returned)
+def test_job_submitted_while_a_thread_falls_asleep_is_not_left_behind() -> None:
+    results: Any = Results()
+    pool = ThreadPool(1, results)
     late = jobs_of(lambda: None, 1)
 
     class Bells(list[Any]):
         def append(self, bell: Any) -> None:
-            """Bring a job behind the thread's last look, and before its bell can be rung."""
+            """Submit a job after the thread's last check and before its bell can be rung."""
             pool._waiting.extend(late)
             late.clear()
             super().append(bell)
@@ -84,12 +84,12 @@ def test_a_job_that_comes_while_a_thread_lies_down_is_not_left_lying() -> None:
     (expected,) = late
     pool.start()
 
-    assert returned.take(1) == [expected]
+    assert results.take(1) == [expected]
     pool.stop()
 
 
-def test_as_many_run_at_once_as_there_is_room() -> None:
-    pool, returned = pool_of(3)
+def test_jobs_run_in_all_slots_and_no_more() -> None:
+    pool, results = pool_of(3)
     inside, go = threading.Semaphore(0), threading.Event()
 
     def wait() -> None:
@@ -103,12 +103,12 @@ def test_as_many_run_at_once_as_there_is_room() -> None:
     assert not inside.acquire(blocking=False)
     assert len(pool.take_back()) == 2
     go.set()
-    returned.take(3)
+    results.take(3)
     pool.stop()
 
 
-def test_what_was_taken_back_does_not_start() -> None:
-    pool, returned = pool_of(1)
+def test_job_taken_back_does_not_start() -> None:
+    pool, results = pool_of(1)
     go = threading.Event()
     ran: list[int] = []
 
@@ -121,16 +121,16 @@ def test_what_was_taken_back_does_not_start() -> None:
 
     taken = pool.take_back()
     go.set()
-    ended = returned.take(1 + 5 - len(taken))
+    ended = results.take(1 + 5 - len(taken))
 
     assert len(ended) + len(taken) == 6
     assert not set(ended) & set(taken)
     pool.stop()
 
 
-def test_the_place_of_a_handler_that_does_not_end_is_filled() -> None:
+def test_slot_of_an_abandoned_handler_is_filled() -> None:
     others_before = set(threading.enumerate())
-    pool, returned = pool_of(1)
+    pool, results = pool_of(1)
     inside, go = threading.Event(), threading.Event()
 
     def stuck() -> None:
@@ -146,19 +146,19 @@ def test_the_place_of_a_handler_that_does_not_end_is_filled() -> None:
     others = jobs_of(lambda: None, 3)
     pool.submit(others)
 
-    assert returned.take(3) == others
+    assert results.take(3) == others
     go.set()
-    assert returned.take(1) == [hanging]
+    assert results.take(1) == [hanging]
     stuck_thread.join(PATIENCE_S)
     assert not stuck_thread.is_alive()
     pool.stop()
 
 
-def test_a_handler_that_has_ended_cannot_be_abandoned() -> None:
-    pool, returned = pool_of(1)
+def test_ended_handler_is_not_abandoned() -> None:
+    pool, results = pool_of(1)
     (job,) = jobs_of(lambda: None, 1)
     pool.submit([job])
-    returned.take(1)
+    results.take(1)
     before = set(threading.enumerate())
 
     pool.abandon(job)
@@ -167,7 +167,7 @@ def test_a_handler_that_has_ended_cannot_be_abandoned() -> None:
     pool.stop()
 
 
-def test_stopped_threads_end() -> None:
+def test_threads_of_a_stopped_pool_end() -> None:
     before = set(threading.enumerate())
     pool, _returned = pool_of(4)
     mine = set(threading.enumerate()) - before
@@ -180,7 +180,7 @@ def test_stopped_threads_end() -> None:
         assert not thread.is_alive()
 
 
-def test_a_place_goes_on_when_not_even_the_judgement_on_a_handler_comes_to_its_end(
+def test_slot_goes_on_when_an_outcome_cannot_be_determined(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outcomes: list[BaseException] = [ZeroDivisionError("a bug"), SystemExit()]
@@ -191,18 +191,18 @@ def test_a_place_goes_on_when_not_even_the_judgement_on_a_handler_comes_to_its_e
         return DONE
 
     monkeypatch.setattr("wakeq.worker.pools.threads.call", broken)
-    pool, returned = pool_of(1)
+    pool, results = pool_of(1)
 
     pool.submit(jobs_of(lambda: None, 3))
 
-    outcomes = [returned.ended.get(timeout=PATIENCE_S)[1] for _ in range(3)]
+    outcomes = [results.ended.get(timeout=PATIENCE_S)[1] for _ in range(3)]
     assert [type(outcome) for outcome in outcomes] == [Failed, Failed, type(DONE)]
     assert "ZeroDivisionError: a bug" in capsys.readouterr().err
     pool.stop()
 
 
-def test_it_is_worn_out_when_too_many_handlers_were_left_behind() -> None:
-    pool, returned = pool_of(1)
+def test_pool_is_stuck_with_too_many_abandoned_handlers() -> None:
+    pool, results = pool_of(1)
     inside, go = threading.Semaphore(0), threading.Event()
 
     def stuck() -> None:
@@ -218,5 +218,5 @@ def test_it_is_worn_out_when_too_many_handlers_were_left_behind() -> None:
 
     assert pool.is_stuck
     go.set()
-    returned.take(len(jobs))
+    results.take(len(jobs))
     pool.stop()

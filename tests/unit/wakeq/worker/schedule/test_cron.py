@@ -1,4 +1,4 @@
-"""Proves wakeq/worker/cron: which moments five fields name, also where clocks change, and what is wrong in others."""
+"""Tests of cron.py: the moments of five fields, clock changes, and errors for malformed fields."""
 
 import sys
 import zoneinfo
@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from wakeq.worker.schedule.cron import Every, read_cron, read_moments
 
-BEGIN = "2026-11-18T10:30"  # a Wednesday
+# A Wednesday.
+BEGIN = "2026-11-18T10:30"
 
 
 def following(text: str, zone: str = "UTC", *, begin: str = BEGIN, count: int = 3) -> list[str]:
@@ -43,14 +44,15 @@ def following(text: str, zone: str = "UTC", *, begin: str = BEGIN, count: int = 
         ("@weekly", ["2026-11-22T00:00", "2026-11-29T00:00", "2026-12-06T00:00"]),
     ],
 )
-def test_the_next_moment_is_what_the_fields_name(text: str, moments: list[str]) -> None:
+def test_next_moment_matches_the_fields(text: str, moments: list[str]) -> None:
     assert following(text) == moments
 
 
 def test_hours_are_those_of_the_zone() -> None:
     assert following("0 9 * * *", "Europe/Berlin", begin="2026-03-27T12:00") == [
         "2026-03-28T08:00",
-        "2026-03-29T07:00",  # summer time has begun
+        # Summer time has begun.
+        "2026-03-29T07:00",
         "2026-03-30T07:00",
     ]
 
@@ -64,13 +66,11 @@ def test_hours_are_those_of_the_zone() -> None:
         ("15 2 * * *", "Australia/Lord_Howe", "2026-10-03T00:00", ["2026-10-03T15:30", "2026-10-04T15:15"]),
     ],
 )
-def test_what_is_named_in_the_time_that_is_left_out_comes_once_as_it_ends(
-    text: str, zone: str, begin: str, moments: list[str]
-) -> None:
+def test_moment_in_the_skipped_time_comes_once_at_its_end(text: str, zone: str, begin: str, moments: list[str]) -> None:
     assert following(text, zone, begin=begin, count=2) == moments
 
 
-def test_the_hour_that_comes_twice_counts_once() -> None:
+def test_moment_in_the_repeated_hour_comes_once() -> None:
     assert following("30 2 * * *", "Europe/Berlin", begin="2026-10-24T12:00") == [
         "2026-10-25T00:30",
         "2026-10-26T01:30",
@@ -79,7 +79,7 @@ def test_the_hour_that_comes_twice_counts_once() -> None:
 
 
 @pytest.mark.parametrize("begin", ["2026-03-28T23:30", "2026-10-24T23:30"])
-def test_what_is_named_for_every_hour_goes_on_through_the_change_as_if_there_were_none(begin: str) -> None:
+def test_hourly_schedule_ignores_clock_changes(begin: str) -> None:
     assert following("*/30 * * * *", "Europe/Berlin", begin=begin, count=6) == following(
         "*/30 * * * *", begin=begin, count=6
     )
@@ -106,17 +106,17 @@ def test_what_is_named_for_every_hour_goes_on_through_the_change_as_if_there_wer
         ("0 0 30 2 *", "never"),
     ],
 )
-def test_what_is_wrong_is_named(text: str, reason: str) -> None:
+def test_wrong_field_is_named_in_the_error(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         read_cron(text)
 
 
-def test_what_is_neither_seconds_nor_text_is_refused() -> None:
+def test_schedule_of_another_type_is_refused() -> None:
     with pytest.raises(TypeError, match="is not a schedule; pass whole seconds"):
         read_moments(60.0)  # type: ignore[arg-type]
 
 
-def test_where_no_zones_are_installed_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_time_zones_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tzdata", None)
     zoneinfo.reset_tzpath(to=())
     zoneinfo.ZoneInfo.clear_cache()
@@ -126,17 +126,18 @@ def test_where_no_zones_are_installed_that_is_said(monkeypatch: pytest.MonkeyPat
             ValueError, match=r"'Europe/Berlin' .* has no time zones; install tzdata \(pip install tzdata"
         ):
             read_cron("* * * * *", "Europe/Berlin")
-        assert following("0 0 * * *", begin="2026-01-01T00:00", count=1)  # of UTC
+        # UTC needs no data.
+        assert following("0 0 * * *", begin="2026-01-01T00:00", count=1)
     finally:
         zoneinfo.reset_tzpath()
 
 
-def test_a_zone_that_is_not_known_is_named() -> None:
+def test_unknown_zone_is_named_in_the_error() -> None:
     with pytest.raises(ValueError, match="'Mars/Olympus' is not a time zone"):
         read_cron("@daily", "Mars/Olympus")
 
 
-def test_a_span_counts_from_1970_for_everybody() -> None:
+def test_interval_counts_from_1970() -> None:
     moment = datetime(2026, 11, 18, 10, 30, 1, tzinfo=UTC)
 
     assert Every(90).after(moment) == datetime(2026, 11, 18, 10, 31, 30, tzinfo=UTC)
@@ -150,9 +151,7 @@ def test_a_span_counts_from_1970_for_everybody() -> None:
     begin=st.datetimes(datetime(2020, 1, 1), datetime(2030, 1, 1)),
     text=st.sampled_from(["*/15 * * * *", "0 * * * *", "0,30 2,3 * * *", "@daily"]),
 )
-def test_moments_only_go_on_and_never_stay_away_for_longer_than_a_day_and_an_hour(
-    zone: str, begin: datetime, text: str
-) -> None:
+def test_moments_increase_by_at_most_a_day_and_an_hour(zone: str, begin: datetime, text: str) -> None:
     cron, moment = read_cron(text, zone), begin.replace(tzinfo=UTC)
 
     for _ in range(5):

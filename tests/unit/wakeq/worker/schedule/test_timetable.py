@@ -1,4 +1,4 @@
-"""Proves wakeq/worker/timetable: each moment has one message, by one id for all instances; what is too late, none."""
+"""Tests of timetable.py: each moment has one message with the same id in all instances, unless it is too late."""
 
 import asyncio
 import os
@@ -18,11 +18,12 @@ from wakeq.worker import Worker
 from wakeq.worker.schedule.timetable import LATE_S_MAX, Timetable
 
 BEGAN_S = datetime(2026, 11, 18, 10, 30, 20, tzinfo=UTC).timestamp()
-EACH_MINUTE = "31-59 10 * * *"  # and none before, that an instance would make up for
+# No earlier moment exists on which an instance would catch up.
+EACH_MINUTE = "31-59 10 * * *"
 
 
 class Outbox:
-    """A broker that keeps what is published, once for each id."""
+    """A broker that stores each published id once."""
 
     def __init__(self) -> None:
         self.published: dict[str, tuple[str, Any, dict[str, Any]]] = {}
@@ -54,8 +55,8 @@ def worker_with(*, when: str | int = EACH_MINUTE, **options: Any) -> Worker:
     return worker
 
 
-async def kept_for(span_s: float, outbox: Outbox, *workers: Worker) -> None:
-    """Let instances keep their timetables for so long."""
+async def run_for(span_s: float, outbox: Outbox, *workers: Worker) -> None:
+    """Run the timetables of several instances for so long."""
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     keeping = [
@@ -68,11 +69,11 @@ async def kept_for(span_s: float, outbox: Outbox, *workers: Worker) -> None:
     await asyncio.wait(keeping)
 
 
-def test_a_call_is_published_at_its_moments_with_the_options_of_the_task() -> None:
+def test_schedule_is_published_at_its_moments_with_the_options_of_the_task() -> None:
     async def scenario() -> None:
         outbox = Outbox()
 
-        await kept_for(150, outbox, worker_with(arguments={"kind": "long"}))
+        await run_for(150, outbox, worker_with(arguments={"kind": "long"}))
 
         assert outbox.moments == ["10:31:00", "10:32:00"]
         queue, body, options = next(iter(outbox.published.values()))
@@ -82,11 +83,11 @@ def test_a_call_is_published_at_its_moments_with_the_options_of_the_task() -> No
     in_driven_time(scenario)
 
 
-def test_however_many_instances_there_are_each_moment_has_one_message() -> None:
+def test_each_moment_has_one_message_with_many_instances() -> None:
     async def scenario() -> None:
         outbox = Outbox()
 
-        await kept_for(150, outbox, worker_with(), worker_with(), worker_with())
+        await run_for(150, outbox, worker_with(), worker_with(), worker_with())
 
         assert (outbox.asked, len(outbox.published)) == (6, 2)
 
@@ -101,54 +102,54 @@ def test_however_many_instances_there_are_each_moment_has_one_message() -> None:
         ("20,21,35 10 * * *", ["10:21:00", "10:35:00"]),
     ],
 )
-def test_an_instance_that_begins_makes_up_for_the_last_moment_of_ten_minutes(when: str, moments: list[str]) -> None:
+def test_starting_instance_catches_up_on_the_last_moment_of_ten_minutes(when: str, moments: list[str]) -> None:
     async def scenario() -> None:
         outbox = Outbox()
 
-        await kept_for(300, outbox, worker_with(when=when))
+        await run_for(300, outbox, worker_with(when=when))
 
         assert outbox.moments == moments
 
     in_driven_time(scenario)
 
 
-def test_calls_with_other_arguments_are_other_calls() -> None:
+def test_schedules_with_other_arguments_have_other_ids() -> None:
     async def scenario() -> None:
         outbox, worker = Outbox(), worker_with()
         worker.schedule(worker.tasks["reports"], EACH_MINUTE, arguments={"kind": "long"})
 
-        await kept_for(60, outbox, worker)
+        await run_for(60, outbox, worker)
 
         assert [body for _, body, _ in outbox.published.values()] == [b"{}", b'{"kind":"long"}']
 
     in_driven_time(scenario)
 
 
-def test_a_refused_run_is_told_once_and_tried_again_until_it_is_stored(caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_run_is_logged_once_and_repeated_until_stored(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         outbox, worker = Outbox(), worker_with()
         outbox.error = QueueFull("the queue is full")
-        keeping = asyncio.ensure_future(kept_for(150, outbox, worker))
+        keeping = asyncio.ensure_future(run_for(150, outbox, worker))
         await asyncio.sleep(60)
         outbox.error = None
 
         await keeping
 
         assert outbox.moments == ["10:31:00", "10:32:00"]
-        (told,) = caplog.messages
-        assert "the run of 2026-11-18T10:31:00+00:00 was refused and is tried again: the queue is full" in told
+        (logged,) = caplog.messages
+        assert "the run of 2026-11-18T10:31:00+00:00 was refused and is tried again: the queue is full" in logged
 
     in_driven_time(scenario)
 
 
 @pytest.mark.parametrize("error", [None, QueueFull("the queue is full")])
-def test_a_run_is_given_up_when_its_id_may_be_forgotten(
+def test_run_is_given_up_when_its_id_may_be_forgotten(
     error: QueueFull | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
         outbox, worker = Outbox(), worker_with(when="31 10 * * *")
         outbox.error, outbox.away = error, error is None
-        keeping = asyncio.ensure_future(kept_for(2 * LATE_S_MAX, outbox, worker))
+        keeping = asyncio.ensure_future(run_for(2 * LATE_S_MAX, outbox, worker))
         await asyncio.sleep(LATE_S_MAX + 60)
         outbox.error, outbox.away = None, False
 
@@ -160,11 +161,11 @@ def test_a_run_is_given_up_when_its_id_may_be_forgotten(
     in_driven_time(scenario)
 
 
-def test_moments_that_fall_into_an_outage_are_published_after_it() -> None:
+def test_moments_during_an_outage_are_published_after_it() -> None:
     async def scenario() -> None:
         outbox = Outbox()
         outbox.away = True
-        keeping = asyncio.ensure_future(kept_for(300, outbox, worker_with()))
+        keeping = asyncio.ensure_future(run_for(300, outbox, worker_with()))
         await asyncio.sleep(200)
         outbox.away = False
 
@@ -176,7 +177,7 @@ def test_moments_that_fall_into_an_outage_are_published_after_it() -> None:
 
 
 async def with_a_step_of(step_s: float, *, after_s: float, span_s: float, when: str, outbox: Outbox) -> None:
-    """Keep a timetable for so long, by a clock that is set once."""
+    """Run a timetable for so long, with a clock that is set once."""
     loop = asyncio.get_running_loop()
     began_s, set_by_s = loop.time(), 0.0
     timetable = Timetable(worker_with(when=when).schedules, lambda: BEGAN_S + loop.time() - began_s + set_by_s)
@@ -187,7 +188,7 @@ async def with_a_step_of(step_s: float, *, after_s: float, span_s: float, when: 
     keeping.cancel()
 
 
-def test_what_is_later_than_ids_are_remembered_is_left_out_with_one_warning(
+def test_moments_older_than_remembered_ids_are_skipped_with_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def scenario() -> None:
@@ -196,13 +197,13 @@ def test_what_is_later_than_ids_are_remembered_is_left_out_with_one_warning(
         await with_a_step_of(LATE_S_MAX + 150, after_s=1, span_s=60, when=EACH_MINUTE, outbox=outbox)
 
         assert outbox.moments[:2] == ["10:34:00", "10:35:00"]
-        (told,) = caplog.messages
-        assert "the runs from 2026-11-18T10:31:00+00:00 until before 2026-11-18T10:34:00+00:00 are skipped" in told
+        (logged,) = caplog.messages
+        assert "the runs from 2026-11-18T10:31:00+00:00 until before 2026-11-18T10:34:00+00:00 are skipped" in logged
 
     in_driven_time(scenario)
 
 
-def test_a_clock_that_is_set_back_silences_no_schedule() -> None:
+def test_clock_set_back_does_not_stop_a_schedule() -> None:
     async def scenario() -> None:
         outbox = Outbox()
 
@@ -215,7 +216,7 @@ def test_a_clock_that_is_set_back_silences_no_schedule() -> None:
     in_driven_time(scenario)
 
 
-def test_a_call_that_the_task_cannot_take_is_refused_where_it_is_said() -> None:
+def test_schedule_with_wrong_arguments_is_refused_at_once() -> None:
     worker = worker_with()
 
     @worker.task("raw")
@@ -238,13 +239,13 @@ def worker_with_a_task(**options: Any) -> tuple[Worker, Any]:
 
 
 @pytest.mark.parametrize("options", [{"delay": 60}, {"expires": 60}, {"priority": 1}, {"headers": {"region": "north"}}])
-def test_calls_with_other_options_are_other_calls(options: dict[str, Any]) -> None:
+def test_schedules_with_other_options_have_other_ids(options: dict[str, Any]) -> None:
     async def scenario() -> None:
         outbox, (worker, report) = Outbox(), worker_with_a_task()
         worker.schedule(report, EACH_MINUTE)
         worker.schedule(report.options(**options), EACH_MINUTE)
 
-        await kept_for(60, outbox, worker)
+        await run_for(60, outbox, worker)
 
         assert len(outbox.published) == 2
 
@@ -263,7 +264,7 @@ print(worker.schedules[0].id_at(datetime(2026, 11, 18, tzinfo=UTC)))
 """
 
 
-def test_all_processes_call_a_moment_the_same_even_where_sets_have_no_order() -> None:
+def test_ids_are_the_same_in_all_processes_even_with_sets() -> None:
     found = {
         subprocess.run(
             [sys.executable, "-c", NAMES_OF],
@@ -291,9 +292,7 @@ def test_all_processes_call_a_moment_the_same_even_where_sets_have_no_order() ->
         ({"id": "mine"}, "options\\(id=...\\)"),
     ],
 )
-def test_options_that_could_never_be_published_are_refused_where_they_are_said(
-    options: dict[str, Any], reason: str
-) -> None:
+def test_schedule_with_unpublishable_options_is_refused_at_once(options: dict[str, Any], reason: str) -> None:
     worker, report = worker_with_a_task()
 
     with pytest.raises((TypeError, ValueError), match=f"reports: .*({reason})"):
@@ -311,9 +310,7 @@ def test_options_that_could_never_be_published_are_refused_where_they_are_said(
         (60, {"arguments": {"kind": {1, "a"}}}, "reports: .*use a list"),
     ],
 )
-def test_a_schedule_that_means_nothing_is_refused_where_it_is_said(
-    when: Any, more: dict[str, Any], reason: str
-) -> None:
+def test_malformed_schedule_is_refused_at_once(when: Any, more: dict[str, Any], reason: str) -> None:
     worker, report = worker_with_a_task()
 
     with pytest.raises((TypeError, ValueError), match=reason):
@@ -321,7 +318,7 @@ def test_a_schedule_that_means_nothing_is_refused_where_it_is_said(
     assert worker.schedules == []
 
 
-def test_what_is_no_task_of_this_worker_is_refused() -> None:
+def test_schedule_of_a_foreign_task_is_refused() -> None:
     worker, _report = worker_with_a_task()
     _other, report_of_another = worker_with_a_task()
 
@@ -331,14 +328,14 @@ def test_what_is_no_task_of_this_worker_is_refused() -> None:
         worker.schedule(print, 60)  # type: ignore[arg-type]
 
 
-def test_a_worker_that_runs_takes_no_more_schedules() -> None:
+def test_schedule_added_to_a_running_worker_is_refused() -> None:
     worker = worker_on(ConnectedBroker(), threading.Event())
 
     with worker, pytest.raises(RuntimeError, match="before it runs"):
         worker.schedule(worker.tasks["q"], 60)
 
 
-def test_a_running_worker_publishes_what_is_due_by_its_own_connection() -> None:
+def test_running_worker_publishes_due_schedules_with_its_own_connection() -> None:
     class SharedClient(ConnectedBroker):
         async def publish(self, queue: str, body: Any, **options: Any) -> str:
             published.set()
@@ -346,13 +343,14 @@ def test_a_running_worker_publishes_what_is_due_by_its_own_connection() -> None:
 
     published = threading.Event()
     worker = worker_on(SharedClient(), threading.Event())
-    worker.schedule(worker.tasks["q"], 60)  # one that is over is there at any time
+    # There is always a past moment to catch up on.
+    worker.schedule(worker.tasks["q"], 60)
 
     with worker:
         assert published.wait(PATIENCE_S)
 
 
-def test_a_bug_in_the_timetable_ends_the_worker() -> None:
+def test_bug_in_the_timetable_ends_the_worker() -> None:
     class Broken(ConnectedBroker):
         async def publish(self, queue: str, body: Any, **options: Any) -> str:
             raise ZeroDivisionError
@@ -368,7 +366,7 @@ def test_a_bug_in_the_timetable_ends_the_worker() -> None:
 
 
 @pytest.mark.parametrize(("asked", "keeps"), [({}, True), ({"drain": True}, False), ({"limit": 7}, False)])
-def test_a_worker_that_stays_keeps_its_timetable(asked: dict[str, Any], keeps: bool) -> None:
+def test_timetable_runs_unless_the_worker_ends_by_itself(asked: dict[str, Any], keeps: bool) -> None:
     worker = worker_with()
 
     engine_thread = worker._prepare(**asked)
