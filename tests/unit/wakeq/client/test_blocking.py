@@ -66,35 +66,6 @@ def test_waiting_fetch_subscribes_first() -> None:
     assert (message.uid, message.body, message.delivery, message.lease) == ("u", b"\xff", 3, "1.5")
 
 
-def test_message_is_acknowledged_at_the_end_of_its_block_and_nacked_after_an_error() -> None:
-    seen: list[wire.Command] = []
-
-    def script(_: int, command: wire.Command) -> wire.Reply:
-        seen.append(command)
-        match command:
-            case wire.Fet():
-                return wire.Msg(qname="q", uid="u", error_count=0, msg="", lease="1.1", cmd_id=command.cmd_id)
-            case wire.Ack():
-                return wire.Okack(uid="u", qname="q", cmd_id=command.cmd_id)
-            case _:
-                return wire.Oknack(uid="u", qname="q", cmd_id=command.cmd_id)
-
-    with scripted(script) as address, Client(address) as client:
-        good, bad = client.fetch("q"), client.fetch("q")
-        assert good is not None
-        assert bad is not None
-        with good:
-            pass
-        with pytest.raises(ValueError, match="no"), bad:
-            raise ValueError("no")
-
-    ack, nack = seen[2:]
-    assert isinstance(ack, wire.Ack)
-    assert isinstance(nack, wire.Nack)
-    assert (ack.uid, ack.lease, nack.uid, nack.lease) == ("u", "1.1", "u", "1.1")
-    assert nack.error == "ValueError: no"
-
-
 def test_refusal_is_raised_and_connection_stays_usable() -> None:
     def script(connection: int, command: wire.Command) -> wire.Reply:
         assert connection == 1
@@ -151,14 +122,6 @@ def test_first_address_that_answers_is_used() -> None:
     with scripted(pong) as address, Client(f"{nobody},{address}") as client:
         client.ping()
         assert client.address == address
-
-
-def test_broker_that_stays_away_is_reported_in_the_end() -> None:
-    with scripted(lambda _connection, _command: None) as address:
-        client = Client(address, reconnect_for_s=0)
-
-    with pytest.raises((errors.Disconnected, errors.BrokerUnreachable)):
-        client.ping()
 
 
 def test_client_tries_again_after_it_gave_up() -> None:

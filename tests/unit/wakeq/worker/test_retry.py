@@ -59,8 +59,8 @@ def test_raised_retry_takes_omitted_values_from_the_policy() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"max": -1}, {"delay": -0.5}, {"backoff": "linear"}, {"jitter": 2}],
-    ids=lambda options: next(iter(options)),
+    [{"max": -1}, {"max": 1.5}, {"backoff": "linear"}, {"jitter": 2}],
+    ids=str,
 )
 def test_invalid_settings_are_refused_at_once(options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
@@ -69,17 +69,15 @@ def test_invalid_settings_are_refused_at_once(options: dict[str, object]) -> Non
 
 def test_snooze_is_rounded_up_to_whole_seconds() -> None:
     assert Snooze(0.2).seconds == 1
-    with pytest.raises(ValueError, match="Snooze"):
-        Snooze(-1)
 
 
-@pytest.mark.parametrize("seconds", [-1, math.nan, math.inf, SECONDS_MAX + 1])
-def test_delay_that_no_broker_accepts_is_refused_at_once(seconds: float) -> None:
-    with pytest.raises(ValueError, match="Retry: delay is"):
+@pytest.mark.parametrize("seconds", [-1, math.nan, math.inf, SECONDS_MAX + 1, "3", timedelta(seconds=3)])
+def test_duration_that_no_broker_accepts_is_refused_at_once(seconds: Any) -> None:
+    with pytest.raises(ValueError, match=r"Retry: delay is .*; it is a number of seconds"):
         Retry(delay=seconds)
-    with pytest.raises(ValueError, match="Retry: delay_max is"):
+    with pytest.raises(ValueError, match=r"Retry: delay_max is .*; it is a number of seconds"):
         Retry(delay_max=seconds)
-    with pytest.raises(ValueError, match="Snooze: "):
+    with pytest.raises(ValueError, match=r"Snooze: seconds is .*; it is a number of seconds"):
         Snooze(seconds)
 
 
@@ -88,16 +86,3 @@ def test_reason_of_any_type_becomes_text(make: Callable[[object], Retry | Reject
     ending = make(ValueError("why"))
 
     assert (ending.reason, str(ending)) == ("ValueError: why", "ValueError: why")
-
-
-@pytest.mark.parametrize("span", ["3", timedelta(seconds=3), None, float("nan")])
-def test_duration_that_is_not_a_number_is_refused(span: Any) -> None:
-    with pytest.raises(ValueError, match=r"Snooze: seconds is .*; it is a number of seconds"):
-        Snooze(span)
-    with pytest.raises(ValueError, match=r"Retry: delay_max is .*; it is a number of seconds"):
-        Retry(delay_max=span)
-
-
-def test_fractional_number_of_retries_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"Retry: max is 1\.5"):
-        Retry(max=1.5)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import pytest
 
 from wakeq import Message
 from wakeq.protocol.errors import BadName
-from wakeq.worker import BadHandler, Retry, Worker
+from wakeq.worker import BadHandler, Worker
 
 
 class Outbox:
@@ -171,31 +171,27 @@ def test_publish_of_a_raw_message_task_is_refused_with_advice() -> None:
 def test_mode_follows_from_the_kind_of_handler() -> None:
     worker = Worker()
 
-    @worker.task("plain")
-    def plain() -> None: ...
+    modes = (worker.task("plain")(plain).mode, worker.task("coroutine")(coroutine).mode)
 
-    @worker.task("coroutine")
-    async def coroutine() -> None: ...
-
-    assert (plain.mode, coroutine.mode) == ("thread", "coroutine")
+    assert modes == ("thread", "coroutine")
 
 
-@pytest.mark.parametrize("mode", ["thread", "process"])
-def test_coroutine_with_another_mode_is_refused(mode: Any) -> None:
-    worker = Worker()
-
-    async def handler() -> None: ...
-
-    with pytest.raises(BadHandler, match="its mode is coroutine"):
-        worker.task("coroutine", mode=mode)(handler)
+def plain() -> None: ...
+async def coroutine() -> None: ...
 
 
-@pytest.mark.parametrize("mode", ["coroutine", "proces"])
-def test_plain_function_runs_in_a_thread_or_a_process(mode: Any) -> None:
-    def handler() -> None: ...
-
-    with pytest.raises(BadHandler, match="its mode is thread or process"):
-        Worker().task("plain", mode=mode)(handler)
+@pytest.mark.parametrize(
+    ("handler", "mode", "advice"),
+    [
+        (plain, "coroutine", "its mode is thread or process"),
+        (plain, "proces", "its mode is thread or process"),
+        (coroutine, "thread", "its mode is coroutine"),
+        (coroutine, "process", "its mode is coroutine"),
+    ],
+)
+def test_mode_that_does_not_fit_the_handler_is_refused(handler: Any, mode: Any, advice: str) -> None:
+    with pytest.raises(BadHandler, match=advice):
+        Worker().task("q", mode=mode)(handler)
 
 
 def test_worker_without_tasks_is_refused() -> None:
@@ -213,12 +209,6 @@ def test_task_that_could_never_work_is_found_before_work_begins() -> None:
         worker.check()
 
 
-@pytest.mark.parametrize("timeout", [4, 10**9])
-def test_timeout_that_the_broker_would_refuse_is_refused_at_once(timeout: int) -> None:
-    with pytest.raises(ValueError, match=f"task q: timeout is {timeout}"):
-        Worker().task("q", timeout=timeout)
-
-
 def test_queue_name_that_the_broker_would_refuse_is_refused_at_once() -> None:
     with pytest.raises(BadName):
         Worker().task("two words")
@@ -230,20 +220,11 @@ def test_invalid_numbers_of_a_worker_are_refused_at_once(options: Mapping[str, i
         Worker(**options)  # type: ignore[arg-type]
 
 
-def test_retry_is_kept_as_the_policy_of_the_task() -> None:
-    worker, policy = Worker(), Retry(max=5)
-
-    @worker.task("emails", retry=policy)
-    def send() -> None: ...
-
-    assert send.retry is policy
-
-
 @pytest.mark.parametrize(
     "settings",
     [
         {"retry": 5}, {"max_run": -1}, {"max_run": 0}, {"max_run": "60"}, {"max_run": float("nan")}, {"timeout": 7.5},
-        {"timeout": "60"},
+        {"timeout": "60"}, {"timeout": 4}, {"timeout": 10**9},
     ],
 )  # fmt: skip
 def test_invalid_setting_of_a_task_is_refused_at_once_by_name(settings: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Tests of requests.py: the command of each call, and how its reply is read."""
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -133,6 +133,8 @@ def test_fraction_of_a_second_is_refused(span: Any) -> None:
         requests.publish("q", "x", PublishOptions(span, None, 0, 0, None, None))
     with pytest.raises(errors.BadField, match=r"timeout is .* whole number of seconds"):
         requests.touch("q", ["u"], None, span)
+    with pytest.raises(errors.BadField, match=r"timeout is .* whole number of seconds"):
+        requests.fetch("q", 0, make, span)
     with pytest.raises(errors.BadField, match=r"delay is .* whole number of seconds"):
         requests.nack("q", ["u"], None, NackOptions(span, None, failed=True, dead=False))
 
@@ -143,22 +145,10 @@ def test_invalid_wait_is_refused(span: Any) -> None:
         requests.fetch("q", span, make)
 
 
-@pytest.mark.parametrize("command", [requests.fetch("q", 0, make, 90), requests.fetch_many("q", 5, 0, make, 90)])
-def test_fetch_sends_its_timeout(command: requests.Request[Any]) -> None:
+@pytest.mark.parametrize("command", [requests.fetch("q", 0.25, make, 90), requests.fetch_many("q", 5, 0.25, make, 90)])
+def test_fetch_sends_its_wait_and_timeout(command: requests.Request[Any]) -> None:
     assert isinstance(command.command, wire.Fet)
-    assert command.command.timeout == 90
-
-
-def test_fetch_with_invalid_timeout_is_refused() -> None:
-    with pytest.raises(errors.BadField, match="timeout is"):
-        requests.fetch("q", 0, make, cast("Any", 1.5))
-
-
-def test_wait_may_have_a_fraction() -> None:
-    fetch = requests.fetch("q", 0.25, make).command
-
-    assert isinstance(fetch, wire.Fet)
-    assert fetch.wait == 0.25
+    assert (command.command.wait, command.command.timeout) == (0.25, 90)
 
 
 # Reading --------------------------------------------------------------------------------------------------
