@@ -83,9 +83,13 @@ class Origins:
     """The queue to which each message goes back, if that is allowed."""
 
     def __init__(self, queue: str, to: str | None, *, anywhere: bool) -> None:
-        self._queue, self._to, self._anywhere = queue, to, anywhere
+        self._queue = queue
+        # The target for all messages, if there is one.
+        self._to = to
+        self._anywhere = anywhere
         # Origins whose dead letters are sent to this queue.
         self._members: set[str] = set()
+        # Other queues that were named as origins.
         self.strangers: set[str] = set()
 
     def target_of(self, message: Received) -> Steps[str | None]:

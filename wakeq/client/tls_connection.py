@@ -20,7 +20,9 @@ class TlsConnection(TcpConnection):
 
     def __init__(self, address: str, context: ssl.SSLContext, *, timeout_s: float) -> None:
         super().__init__(address, timeout_s=timeout_s)
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        # Encrypted bytes from and to the socket.
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
         # Protects the SSL object.
         self._lock = threading.Lock()
         # Data must be sent in the order in which it was encrypted.

@@ -85,7 +85,8 @@ class Worker:
         self._prefetch = prefetch
         self._grace_s = grace
         self._trace_parent = trace_parent
-        self._token, self._tls = token, tls
+        self._token = token
+        self._tls = tls
         # Replaces the shared client in tests.
         self._outbox: Outbox | None = None
         self._shared_client = SharedClient(self._connect)

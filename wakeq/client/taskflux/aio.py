@@ -39,7 +39,8 @@ class AsyncStream:
 
     def __init__(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.address = address
-        self._reader, self._writer = reader, writer
+        self._reader = reader
+        self._writer = writer
 
     def fault(self) -> Disconnected | None:
         """Return why the connection is known to have ended; None if it is not."""
@@ -233,7 +234,9 @@ class AsyncHeldRecord:
     """A record that the client holds for the length of a block."""
 
     def __init__(self, client: AsyncTaskFluxClient, queue: str, wait_s: float) -> None:
-        self._client, self._queue, self._wait_s = client, queue, wait_s
+        self._client = client
+        self._queue = queue
+        self._wait_s = wait_s
         # The connection that holds the record.
         self._connection: PooledConnection | None = None
         self._returns_record = False

@@ -185,7 +185,9 @@ class HeldRecord:
     """A record that the client holds for the length of a block."""
 
     def __init__(self, client: TaskFluxClient, queue: str, wait_s: float) -> None:
-        self._client, self._queue, self._wait_s = client, queue, wait_s
+        self._client = client
+        self._queue = queue
+        self._wait_s = wait_s
         # The connection that holds the record.
         self._connection: PooledConnection | None = None
         self._returns_record = False

@@ -123,7 +123,8 @@ class SingleRequest(Request[T]):
         wait_s: float = 0.0,
     ) -> None:
         super().__init__(queue, dialect)
-        self.may_repeat, self.wait_s = may_repeat, wait_s
+        self.may_repeat = may_repeat
+        self.wait_s = wait_s
         self._packet: wire.Packet | None = packet
         self._read = read
         self._answer: wire.Packet | None = None
