@@ -97,7 +97,9 @@ def environment_of(message: Message, inherited: Mapping[str, str], *, broker: st
     }
 
 
-def judge(status: int, last_line: str, policy: Retry | None, *, deliveries: int, drawn: float) -> HandlerDecision | None:
+def judge(
+    status: int, last_line: str, policy: Retry | None, *, deliveries: int, drawn: float
+) -> HandlerDecision | None:
     """What an exit status says of the message, by the words of sysexits.h; negative: the signal that killed it.
 
     `drawn` is a random number of 0..1 for the jitter.

@@ -141,7 +141,8 @@ def _spawn(arguments: Sequence[str], body: bytes, environment: Mapping[str, str]
             env=environment,
             process_group=0,
             bufsize=0,
-            preexec_fn=partial(kill_with_parent, os.getpid()),  # one call of libc: it takes no lock that another thread has
+            # One call of libc, which takes no lock that another thread may hold.
+            preexec_fn=partial(kill_with_parent, os.getpid()),
         )
 
 
