@@ -56,7 +56,8 @@ class AdminClient:
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: Any) -> Any:
         """Call the API and return the decoded JSON of the answer."""
-        target = PREFIX + path + _query(query)
+        given = {name: value for name, value in query.items() if value is not None}
+        target = f"{PREFIX}{path}?{urlencode(given)}" if given else PREFIX + path
         return self._ask_leader(lambda: self._call(method, target, body))
 
     def text(self, path: str) -> str:
@@ -168,11 +169,6 @@ def _connection(address: str) -> http.client.HTTPConnection:
     if context is not None:
         return http.client.HTTPSConnection(host, port or HTTP_PORT, timeout=TIMEOUT_S, context=context)
     return http.client.HTTPConnection(host, port or HTTP_PORT, timeout=TIMEOUT_S)
-
-
-def _query(query: Mapping[str, Any]) -> str:
-    given = {name: value for name, value in query.items() if value is not None}
-    return "?" + urlencode(given) if given else ""
 
 
 def _refusal(response: http.client.HTTPResponse) -> Refused:

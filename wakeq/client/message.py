@@ -9,7 +9,7 @@ from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from types import MappingProxyType, TracebackType
-from typing import Any, ClassVar, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -29,34 +29,16 @@ Scalar: TypeAlias = int | float | bool | Decimal | date | time | timedelta | UUI
 Collection: TypeAlias = Mapping[Any, Any] | list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any]
 Body: TypeAlias = str | bytes | bytearray | memoryview | Scalar | Collection | Dataclass | msgspec.Struct
 Reason: TypeAlias = str | BaseException
+T_co = TypeVar("T_co", covariant=True)
 Then: TypeAlias = Iterable[tuple[str, Body] | Followup]
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
-class MessageClient(Protocol):
-    """The methods of Client that a Message needs."""
+class MessageClient(Protocol[T_co]):
+    """The methods of a client that a message needs. They return a bool, or those of AsyncClient an awaitable bool."""
 
-    def ack(self, queue: str, *uids: str, lease: str | None = None, then: Then = ()) -> bool: ...
-
-    def nack(
-        self,
-        queue: str,
-        *uids: str,
-        delay: int | None = None,
-        lease: str | None = None,
-        error: str | None = None,
-        failed: bool = True,
-        dead: bool = False,
-    ) -> bool: ...
-
-    def touch(self, queue: str, *uids: str, timeout: int | None = None, lease: str | None = None) -> bool: ...
-
-
-class AsyncMessageClient(Protocol):
-    """The methods of AsyncClient that an AsyncMessage needs."""
-
-    def ack(self, queue: str, *uids: str, lease: str | None = None, then: Then = ()) -> Awaitable[bool]: ...
+    def ack(self, queue: str, *uids: str, lease: str | None = None, then: Then = ()) -> T_co: ...
 
     def nack(
         self,
@@ -67,11 +49,9 @@ class AsyncMessageClient(Protocol):
         error: str | None = None,
         failed: bool = True,
         dead: bool = False,
-    ) -> Awaitable[bool]: ...
+    ) -> T_co: ...
 
-    def touch(
-        self, queue: str, *uids: str, timeout: int | None = None, lease: str | None = None
-    ) -> Awaitable[bool]: ...
+    def touch(self, queue: str, *uids: str, timeout: int | None = None, lease: str | None = None) -> T_co: ...
 
 
 class Received(msgspec.Struct, kw_only=True, gc=False, eq=False):
@@ -105,7 +85,7 @@ class Received(msgspec.Struct, kw_only=True, gc=False, eq=False):
 class Message(Received, kw_only=True, gc=False, eq=False):
     """A message leased to this client. `with message:` acknowledges it, or returns it to the queue after an error."""
 
-    client: MessageClient
+    client: MessageClient[bool]
 
     def ack(self, then: Then = ()) -> bool:
         """Acknowledge the message, and publish `then`, pairs of (queue, body), in the same step. False: it was gone."""
@@ -153,7 +133,7 @@ class Message(Received, kw_only=True, gc=False, eq=False):
 class AsyncMessage(Received, kw_only=True, gc=False, eq=False):
     """A message leased to this client. `async with message:` acknowledges it, or returns it after an error."""
 
-    client: AsyncMessageClient
+    client: MessageClient[Awaitable[bool]]
 
     async def ack(self, then: Then = ()) -> bool:
         """Acknowledge the message, and publish `then`, pairs of (queue, body), in the same step. False: it was gone."""

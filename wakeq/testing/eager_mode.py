@@ -61,15 +61,12 @@ class EagerOutbox:
         )
         self.published.append(message)
         if task := self._tasks.get(queue):
-            self._run(task, message)
+            current = asyncio.run(run_async(task, message)) if task.mode == "coroutine" else run(task, message)
+            for followup in current.done().then:
+                content = wire.followup_content(followup)
+                self.publish(followup.qname, content.body, priority=content.priority, headers=content.headers)
         return message.uid
 
     def publish_many(self, queue: str, bodies: Iterable[Body], **options: Any) -> list[str]:
         """Call the handler for each body, one after the other."""
         return [self.publish(queue, body, **options) for body in bodies]
-
-    def _run(self, task: Task[..., Any], message: Received) -> None:
-        current = asyncio.run(run_async(task, message)) if task.mode == "coroutine" else run(task, message)
-        for followup in current.done().then:
-            content = wire.followup_content(followup)
-            self.publish(followup.qname, content.body, priority=content.priority, headers=content.headers)

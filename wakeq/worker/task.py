@@ -89,18 +89,8 @@ class Publisher(Generic[P]):
     def publish(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """Publish a message for one call of the handler and return its uid. The message is stored then."""
         self._refuse_on_loop("publish")
-        settings = self.settings
         body = self.task.body_of(args, kwargs)
-        return self.task.outbox().publish(
-            self.task.queue,
-            body,
-            delay=settings.delay,
-            timeout=self.task.timeout,
-            expires=settings.expires,
-            priority=settings.priority,
-            headers=tracing.outgoing(settings.headers),
-            id=settings.id,
-        )
+        return self.task.outbox().publish(self.task.queue, body, **self._options())
 
     async def publish_async(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """Publish from a coroutine, on any loop. A thread waits for the broker meanwhile.
@@ -113,37 +103,31 @@ class Publisher(Generic[P]):
         self, client: "AsyncClient", arguments: Mapping[str, Any], *, id: str, more_headers: Mapping[str, str]
     ) -> str:
         """Publish with a client of this loop, under an id and with additional headers."""
-        settings = self.settings
-        return await client.publish(
-            self.task.queue,
-            self.task.body_of((), arguments),
-            delay=settings.delay,
-            timeout=self.task.timeout,
-            expires=settings.expires,
-            priority=settings.priority,
-            headers=tracing.outgoing({**(settings.headers or {}), **more_headers}),
-            id=id,
-        )
+        headers = {**(self.settings.headers or {}), **more_headers}
+        options = self._options() | {"headers": tracing.outgoing(headers), "id": id}
+        return await client.publish(self.task.queue, self.task.body_of((), arguments), **options)
 
     def publish_many(self, calls: Iterable[Mapping[str, Any]]) -> list[str]:
         """Publish messages for many calls, each a mapping of arguments by name: all or none. Return the uids."""
         self._refuse_on_loop("publish_many")
-        settings = self.settings
         bodies = [self.task.body_of((), checked_arguments(arguments)) for arguments in calls]
-        return self.task.outbox().publish_many(
-            self.task.queue,
-            bodies,
-            delay=settings.delay,
-            timeout=self.task.timeout,
-            expires=settings.expires,
-            priority=settings.priority,
-            headers=tracing.outgoing(settings.headers),
-            id=settings.id,
-        )
+        return self.task.outbox().publish_many(self.task.queue, bodies, **self._options())
 
     async def publish_many_async(self, calls: Iterable[Mapping[str, Any]]) -> list[str]:
         """Publish many from a coroutine, as publish_async does."""
         return await run_in_publish_thread(lambda: self.publish_many(calls))
+
+    def _options(self) -> dict[str, Any]:
+        """Return the options of a publish."""
+        settings = self.settings
+        return {
+            "delay": settings.delay,
+            "timeout": self.task.timeout,
+            "expires": settings.expires,
+            "priority": settings.priority,
+            "headers": tracing.outgoing(settings.headers),
+            "id": settings.id,
+        }
 
     def _refuse_on_loop(self, method: str) -> None:
         """Refuse a call on a loop even if the outbox never waits: code that blocks a loop must fail in tests, too."""

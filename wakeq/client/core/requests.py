@@ -101,11 +101,13 @@ def publish(queue: str, body: Body, options: PublishOptions) -> Request[str]:
 def publish_many(queue: str, bodies: Sequence[Body], options: PublishOptions) -> Request[list[str]]:
     """Publish a batch; the result is the list of uids, in the same order."""
     items = [body if type(body) is str else _item(body) for body in bodies]
-    return Request(wire.Pub(qname=queue, messages=items, **options.fields()), _read_uids)
+    return Request(
+        wire.Pub(qname=queue, messages=items, **options.fields()), lambda reply: expect(reply, wire.Ok).uids or []
+    )
 
 
 def list_of_bodies(bodies: Iterable[Body]) -> list[Body]:
-    """Return the bodies of a batch. A single text is refused: iterating over it would publish its characters."""
+    """Return the bodies of a batch. A single text is refused: its characters would be published."""
     if isinstance(bodies, str | bytes | bytearray | memoryview | Mapping) or not isinstance(bodies, Iterable):
         raise BadField(f"{_shown(bodies)} is not a batch; give publish_many a list of bodies, or publish one body")
     return list(bodies)
@@ -380,10 +382,6 @@ def _read_uid(reply: wire.Reply) -> str:
     if uid is None:
         raise WrongProtocol("the broker published a message and gave no uid; is it older than this client?")
     return uid
-
-
-def _read_uids(reply: wire.Reply) -> list[str]:
-    return expect(reply, wire.Ok).uids or []
 
 
 def _read_known(reply: wire.Reply) -> bool:

@@ -82,7 +82,12 @@ class Post(msgspec.Struct, frozen=True, gc=False):
         """
         message = self.message()
         try:
-            return msgspec.json.decode(message.data) if message.encoding == "JSON" else _unpacked(message.data)
+            if message.encoding == "JSON":
+                return msgspec.json.decode(message.data)
+            # Most programs send JSON and need not load this.
+            from wakeq.protocol.wire import messagepack
+
+            return messagepack.decode(message.data)
         except (ValueError, RecursionError) as error:
             raise BadEncoding(f"the data of {self.tag.text} cannot be read as {message.encoding}: {error}") from None
 
@@ -145,10 +150,3 @@ def encoded(data: Data, encoding: Encoding) -> bytes:
         return messagepack.encode(data)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadField(f"the data cannot be written as MessagePack ({error})") from None
-
-
-def _unpacked(data: bytes) -> Any:
-    # Most programs send JSON and need not load this.
-    from wakeq.protocol.wire import messagepack
-
-    return messagepack.decode(data)

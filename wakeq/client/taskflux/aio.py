@@ -220,15 +220,6 @@ class AsyncTaskFluxClient:
             return
         raise client_closed()
 
-    async def _end_record(self, connection: PooledConnection, queue: str, *, ack: bool) -> None:
-        await self._run(self._script.end_record(connection, calls.end_record(queue, ack=ack, dialect=self._dialect)))
-
-    async def _ask(self, queue: str, wait_s: float) -> tuple[PooledConnection, Record | bool]:
-        return await self._run(self._script.ask(calls.dequeue(queue, wait_s, self._dialect)))
-
-    async def _give_back(self, connection: PooledConnection) -> None:
-        await self._run(self._script.give_back(connection))
-
 
 class AsyncHeldRecord:
     """A record that the client holds for the length of a block."""
@@ -242,11 +233,14 @@ class AsyncHeldRecord:
         self._returns_record = False
 
     async def __aenter__(self) -> Record | None:
-        connection, record = await self._client._ask(self._queue, self._wait_s)
+        client = self._client
+        connection, record = await client._run(
+            client._script.ask(calls.dequeue(self._queue, self._wait_s, client._dialect))
+        )
         if isinstance(record, Record):
             self._connection = connection
             return record
-        await self._client._give_back(connection)
+        await client._run(client._script.give_back(connection))
         return None
 
     def give_back(self) -> None:
@@ -260,7 +254,9 @@ class AsyncHeldRecord:
         if connection is None:
             return
         try:
-            await self._client._end_record(connection, self._queue, ack=error is None and not self._returns_record)
+            ack = error is None and not self._returns_record
+            request = calls.end_record(self._queue, ack=ack, dialect=self._client._dialect)
+            await self._client._run(self._client._script.end_record(connection, request))
         except Disconnected:
             # The server returns the record when the connection ends. After an error, that of the block matters more.
             if error is None:

@@ -171,15 +171,6 @@ class TaskFluxClient:
                 assert_never(step)
         return None
 
-    def _end_record(self, connection: PooledConnection, queue: str, *, ack: bool) -> None:
-        self._run(self._script.end_record(connection, calls.end_record(queue, ack=ack, dialect=self._dialect)))
-
-    def _ask(self, queue: str, wait_s: float) -> tuple[PooledConnection, Record | bool]:
-        return self._run(self._script.ask(calls.dequeue(queue, wait_s, self._dialect)))
-
-    def _give_back(self, connection: PooledConnection) -> None:
-        self._run(self._script.give_back(connection))
-
 
 class HeldRecord:
     """A record that the client holds for the length of a block."""
@@ -193,11 +184,12 @@ class HeldRecord:
         self._returns_record = False
 
     def __enter__(self) -> Record | None:
-        connection, record = self._client._ask(self._queue, self._wait_s)
+        client = self._client
+        connection, record = client._run(client._script.ask(calls.dequeue(self._queue, self._wait_s, client._dialect)))
         if isinstance(record, Record):
             self._connection = connection
             return record
-        self._client._give_back(connection)
+        client._run(client._script.give_back(connection))
         return None
 
     def give_back(self) -> None:
@@ -211,7 +203,9 @@ class HeldRecord:
         if connection is None:
             return
         try:
-            self._client._end_record(connection, self._queue, ack=error is None and not self._returns_record)
+            ack = error is None and not self._returns_record
+            request = calls.end_record(self._queue, ack=ack, dialect=self._client._dialect)
+            self._client._run(self._client._script.end_record(connection, request))
         except Disconnected:
             # The server returns the record when the connection ends. After an error, that of the block matters more.
             if error is None:
