@@ -26,7 +26,7 @@ from wakeq.storage.state.environment import DATA_FILE
 from wakeq.storage.state.images import INSTALL_NAME, RECEIVED_NAME, SPOILT_NAME
 from wakeq.storage.state.lmdb_store import StateStore
 from wakeq.storage.state.snapshot import RESTORE, check_header, has_snapshot, read_snapshot, verify_snapshot
-from wakeq.storage.state.store import DEDUP, INDEX, KEY_BYTES_MAX, MESSAGES, QUEUES, Checkpoint
+from wakeq.storage.state.store import DEDUP, INDEX, KEY_BYTES_MAX, MESSAGES, QUEUES, Checkpoint, Store
 from wakeq.storage.version1 import files as version1
 from wakeq.storage.version1.commands import ImportedQueue
 
@@ -44,9 +44,20 @@ IMAGE_TABLES = {MESSAGES, INDEX, QUEUES, DEDUP}  # a dead incarnation is in no i
 LOAD_BATCH = 20_000  # records of a snapshot in one transaction
 
 
+@dataclass(frozen=True, slots=True)
+class DurableFiles:
+    """The files that a broker must not lose.  Invariant: the log continues where the state ends, or earlier."""
+
+    identity: Identity
+    metadata: Metadata
+    log: SegmentedLog
+    store: Store
+    snapshot_path: Path
+
+
 @dataclass(slots=True)
-class Opened:
-    """The files of a node.  Invariant: the log goes on where the state ends, or earlier."""
+class DataFiles:
+    """The open files of a data directory."""
 
     directory: DataDirectory
     metadata: Metadata
@@ -57,6 +68,10 @@ class Opened:
     @property
     def snapshot_path(self) -> Path:
         return self.directory.consensus / SNAPSHOT_NAME
+
+    @property
+    def durable(self) -> DurableFiles:
+        return DurableFiles(self.directory.identity, self.metadata, self.log, self.store, self.snapshot_path)
 
     def close(self) -> None:
         self.log.close()
@@ -73,7 +88,7 @@ def open_all(
     keep: Keep = KEEP_NOTHING,
     node_id: int | None = None,
     new: NewIdentity | None = None,
-) -> Opened:
+) -> DataFiles:
     """Take a data directory for this process; a node of a cluster says whose it must be, or becomes."""
     if new is not None and is_empty(path):
         write_identity(path, new())
@@ -95,7 +110,7 @@ def _check_node(directory: DataDirectory, node_id: int | None) -> None:
         )
 
 
-def _open_files(directory: DataDirectory, segment_bytes_max: int, keep: Keep) -> Opened:
+def _open_files(directory: DataDirectory, segment_bytes_max: int, keep: Keep) -> DataFiles:
     imported = None
     if directory.imports_version_1:
         imported = version1.read_import(directory.path)
@@ -110,7 +125,7 @@ def _open_files(directory: DataDirectory, segment_bytes_max: int, keep: Keep) ->
     store = _open_state(directory)
     log = _open_log(directory, metadata, store, segment_bytes_max)
     _open_journal(directory, log, keep)
-    opened = Opened(directory, metadata, log, store, imported)
+    opened = DataFiles(directory, metadata, log, store, imported)
     _check_fit(opened)
     (directory.consensus / SPOILT_NAME).unlink(missing_ok=True)
     for problem in (metadata.recovered, log.recovered.text if log.recovered.torn_bytes else ""):
@@ -308,7 +323,7 @@ def _do_without(image: Path, error: DamagedFile, directory: DataDirectory) -> No
     sync_directory(image.parent)
 
 
-def _check_fit(opened: Opened) -> None:
+def _check_fit(opened: DataFiles) -> None:
     log, applied = opened.log, opened.store.applied()
     path = opened.directory.consensus / ACTIVE_NAME
     if log.first_index > applied.log_index + 1:

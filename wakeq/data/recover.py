@@ -7,7 +7,7 @@ What only the lost nodes had is lost with them; nothing here can know what that 
 
 from pathlib import Path
 
-from wakeq.data.opening import Opened, open_all
+from wakeq.data.opening import DataFiles, open_all
 from wakeq.protocol.log.entries import Members
 from wakeq.protocol.log.records import encode_entry
 from wakeq.protocol.raft.membership import Config, Member
@@ -34,7 +34,7 @@ def recover_alone(data_dir: Path) -> str:
         opened.close()
 
 
-def _address_of(node: int, opened: Opened) -> str:
+def _address_of(node: int, opened: DataFiles) -> str:
     """Return where the others found this node, as far as the state store knows; the settings say it else."""
     with opened.store.read() as view:
         configs = load_members(view)

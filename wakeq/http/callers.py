@@ -12,7 +12,7 @@ from typing import NamedTuple
 from aiohttp import web
 
 from wakeq.actors.sessions.access import Access, Gate
-from wakeq.http.api.questions import Denied
+from wakeq.http.api.queries import Denied
 from wakeq.http.authorization import token_of
 from wakeq.protocol.access import Right
 from wakeq.protocol.errors import BadField

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from wakeq.actors.mail import Refusal
 from wakeq.http.api.api import answered, refused
-from wakeq.http.api.questions import Denied, Questions
+from wakeq.http.api.queries import Denied, Queries
 from wakeq.http.api.streaming import give
 from wakeq.http.callers import LOOK, Callers
 from wakeq.http.exposition import CONTENT_TYPE, Sample, Totals, node_text, queue_pieces
@@ -29,14 +29,14 @@ class Health:
 
     def __init__(
         self,
-        questions: Questions,
+        queries: Queries,
         samples: Callable[[], Awaitable[Sequence[Sample]]],
         refusal: Callable[[], Refusal | None],
         now_ms: Callable[[], int],
         *,
         queues_max: Callable[[], int],
     ) -> None:
-        self._questions = questions
+        self._queries = queries
         self._samples = samples
         self._refusal = refusal
         self._now_ms = now_ms
@@ -94,6 +94,6 @@ class Health:
     async def _gauges(self) -> Sequence[Gauges] | None:
         """Return the numbers of all queues; None on a node that does not serve: its leader says them."""
         try:
-            return await self._questions.gauges()
+            return await self._queries.gauges()
         except Denied:
             return None

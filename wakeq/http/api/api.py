@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 from aiohttp import web
 
-from wakeq.http.api.questions import Denied
+from wakeq.http.api.queries import Denied
 from wakeq.http.callers import LOOK, Callers
 from wakeq.http.server import WebServer
 from wakeq.protocol.errors import BadField, WakeqError

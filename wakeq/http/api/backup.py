@@ -19,7 +19,7 @@ from aiohttp import web
 
 from wakeq.actors.snapshots import living_items
 from wakeq.http.api.api import Route
-from wakeq.http.api.questions import Denied
+from wakeq.http.api.queries import Denied
 from wakeq.http.api.streaming import give
 from wakeq.http.callers import ADMIN, Caller
 from wakeq.protocol.log.format import Identity

@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from wakeq.actors.log.histogram import Histogram
 from wakeq.http.api.api import Route
-from wakeq.http.api.questions import Denied, Questions
+from wakeq.http.api.queries import Denied, Queries
 from wakeq.http.api.queues import Name
 from wakeq.http.api.streaming import give
 from wakeq.http.callers import LOOK, Caller
@@ -63,11 +63,11 @@ class Events:
 
     def __init__(
         self,
-        questions: Questions,
+        queries: Queries,
         samples: Callable[[], Awaitable[Sequence[Sample]]],
         now_ms: Callable[[], int],
     ) -> None:
-        self._questions = questions
+        self._queries = queries
         self._samples = samples
         self._now_ms = now_ms
         self._watchers: set[asyncio.Queue[Look | None]] = set()
@@ -123,12 +123,12 @@ class Events:
     async def _look(self) -> Look:
         """Look at everything; a node that follows has no queues to show."""
         try:
-            cluster = await self._questions.cluster()
+            cluster = await self._queries.cluster()
             figures = figures_of(await self._samples())
         except Denied as denied:
             return Look(self._now_ms(), (), {}, {}, denied)
         try:
-            return Look(self._now_ms(), await self._questions.gauges(), figures, cluster)
+            return Look(self._now_ms(), await self._queries.gauges(), figures, cluster)
         except Denied as denied:
             return Look(self._now_ms(), (), figures, cluster, denied)
 

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from wakeq.actors.sessions.operator_mail import Page
 from wakeq.http.api.api import Route
-from wakeq.http.api.questions import Denied, Questions
+from wakeq.http.api.queries import Denied, Queries
 from wakeq.http.api.queues import Name, QueueQuery
 from wakeq.http.api.selection import UIDS_MAX, SelectBody, Selected, Selection, headers_of, moved_in_batches, shown
 from wakeq.http.callers import ADMIN, READ, Caller
@@ -94,9 +94,9 @@ class Released(msgspec.Struct):
 EndingOf = Callable[[int, int], Awaitable[Ending | None]]  # by the id of a queue and a number in it
 
 
-def message_routes(questions: Questions, now_ms: Callable[[], int], ending_of: EndingOf) -> Sequence[Route]:
+def message_routes(queries: Queries, now_ms: Callable[[], int], ending_of: EndingOf) -> Sequence[Route]:
     """Return what can be done with messages."""
-    routes = _MessageRoutes(questions, now_ms, ending_of)
+    routes = _MessageRoutes(queries, now_ms, ending_of)
     query, picked = QueueQuery, Selected
     return (
         Route("GET", "/messages", "Look at messages", READ, routes.peek, PeekQuery, answer=Peeked),
@@ -139,8 +139,8 @@ def message_routes(questions: Questions, now_ms: Callable[[], int], ending_of: E
 
 
 class _MessageRoutes:
-    def __init__(self, questions: Questions, now_ms: Callable[[], int], ending_of: EndingOf) -> None:
-        self._questions = questions
+    def __init__(self, queries: Queries, now_ms: Callable[[], int], ending_of: EndingOf) -> None:
+        self._queries = queries
         self._ending_of = ending_of
         self._now_ms = now_ms
 
@@ -149,17 +149,17 @@ class _MessageRoutes:
     async def peek(self, query: PeekQuery) -> Peeked:
         queue = check_name(query.queue)
         if query.state == "all":
-            return _peeked(await self._questions.page(queue, query.after, query.count))
+            return _peeked(await self._queries.page(queue, query.after, query.count))
         if query.after:
             raise BadField("after goes with state all")
-        return Peeked([shown(row) for row in await self._questions.peek(queue, query.state, query.count)])
+        return Peeked([shown(row) for row in await self._queries.peek(queue, query.state, query.count)])
 
     async def leases(self, query: LeasesQuery) -> Peeked:
-        return _peeked(await self._questions.page(check_name(query.queue), query.after, PAGE, leased_only=True))
+        return _peeked(await self._queries.page(check_name(query.queue), query.after, PAGE, leased_only=True))
 
     async def why(self, caller: Caller, query: UidQuery) -> dict[str, Any]:
         """A message that is gone may have become a dead letter: then that one says why."""
-        facts = await self._questions.why(check_name(query.queue), query.uid)
+        facts = await self._queries.why(check_name(query.queue), query.uid)
         if facts["causes"][0]["code"] in NOT_HERE:
             letter = await self._letter_of(caller, query.queue, query.uid)
             if letter is not None:
@@ -176,14 +176,14 @@ class _MessageRoutes:
             cause |= {"text": f"it {ending.how} at {moment(ending.at_ms)}", "at_ms": ending.at_ms}
 
     async def _letter_of(self, caller: Caller, queue: str, uid: str) -> dict[str, Any] | None:
-        stats = await self._questions.stats(queue)
+        stats = await self._queries.stats(queue)
         dead = dead_letter_of(queue, msgspec.convert(stats["policies"], Policies))
         if not caller.may(READ, dead):
             return None
         after = scanned = 0
         while scanned < LETTERS_MAX:
             try:
-                page = await self._questions.page(dead, after, PAGE)
+                page = await self._queries.page(dead, after, PAGE)
             except Denied:  # there never was a dead letter
                 return None
             for row in page.rows:
@@ -204,7 +204,7 @@ class _MessageRoutes:
             raise BadField("the messages are in that queue already; give another one")
 
         async def do(rows: list[dict[str, Any]]) -> int:
-            return await moved_in_batches(self._questions, queue, rows, to)
+            return await moved_in_batches(self._queries, queue, rows, to)
 
         return await self._select(queue, body, do)
 
@@ -212,11 +212,11 @@ class _MessageRoutes:
         """Throw away what fits; without any condition the whole queue at once, also what workers have."""
         queue = check_name(query.queue)
         if body == SelectBody():
-            count = await self._questions.change(PurgeQueue(queue))
+            count = await self._queries.change(PurgeQueue(queue))
             return Selected(scanned=count, matched=count, done=count)
 
         async def do(rows: list[dict[str, Any]]) -> int:
-            return await moved_in_batches(self._questions, queue, rows, None)
+            return await moved_in_batches(self._queries, queue, rows, None)
 
         return await self._select(queue, body, do)
 
@@ -224,7 +224,7 @@ class _MessageRoutes:
         queue = check_name(query.queue)
 
         async def do(rows: list[dict[str, Any]]) -> int:
-            results = await self._questions.requeue(queue, [row["uid"] for row in rows])
+            results = await self._queries.requeue(queue, [row["uid"] for row in rows])
             return results.count(Result.DONE)
 
         if body.uids is None:
@@ -254,7 +254,7 @@ class _MessageRoutes:
                     by_queue.setdefault(target, []).append(row)
             done = 0
             for target, mine in by_queue.items():
-                done += await moved_in_batches(self._questions, queue, mine, target, redrive=True)
+                done += await moved_in_batches(self._queries, queue, mine, target, redrive=True)
             return done
 
         selected = await self._select(queue, body, do)
@@ -266,17 +266,17 @@ class _MessageRoutes:
         if origin + DEAD_SUFFIX == queue:
             return True
         try:
-            stats = await self._questions.stats(origin)
+            stats = await self._queries.stats(origin)
         except Denied:
             return False
         return dead_letter_of(origin, msgspec.convert(stats["policies"], Policies)) == queue
 
     async def release(self, query: QueueQuery, body: ReleaseBody) -> Released:
         queue = check_name(query.queue)
-        return Released(sum([await self._questions.release(queue, uid) for uid in body.uids]))
+        return Released(sum([await self._queries.release(queue, uid) for uid in body.uids]))
 
     async def _select(self, queue: str, body: SelectBody, do: Any) -> Selected:
-        return await Selection(self._questions, self._now_ms, queue, body).run(do)
+        return await Selection(self._queries, self._now_ms, queue, body).run(do)
 
 
 def _peeked(page: Page) -> Peeked:

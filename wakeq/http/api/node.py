@@ -12,7 +12,7 @@ from wakeq.actors.log.histogram import Histogram
 from wakeq.actors.runtime import Process
 from wakeq.actors.sessions.operator_mail import Describe
 from wakeq.http.api.api import Route
-from wakeq.http.api.questions import Denied, Questions
+from wakeq.http.api.queries import Denied, Queries
 from wakeq.http.callers import ADMIN, LOOK
 from wakeq.http.exposition import Sample
 from wakeq.http.families import FAMILIES
@@ -71,11 +71,9 @@ class ClusterBody(msgspec.Struct, forbid_unknown_fields=True):
     node: int | None = None
 
 
-def node_routes(
-    questions: Questions, samples: Callable[[], Awaitable[Sequence[Sample]]], doors: Doors
-) -> Sequence[Route]:
+def node_routes(queries: Queries, samples: Callable[[], Awaitable[Sequence[Sample]]], doors: Doors) -> Sequence[Route]:
     """Return what can be done with a node."""
-    routes = _NodeRoutes(questions, samples, doors)
+    routes = _NodeRoutes(queries, samples, doors)
     one, some = ConnectionQuery, ConnectionsQuery
     return (
         Route("GET", "/node", "Show the figures of the node", LOOK, routes.node, answer=NodeFacts),
@@ -89,8 +87,8 @@ def node_routes(
 
 
 class _NodeRoutes:
-    def __init__(self, questions: Questions, samples: Callable[[], Awaitable[Sequence[Sample]]], doors: Doors) -> None:
-        self._questions = questions
+    def __init__(self, queries: Queries, samples: Callable[[], Awaitable[Sequence[Sample]]], doors: Doors) -> None:
+        self._queries = queries
         self._samples = samples
         self._doors = doors
 
@@ -98,10 +96,10 @@ class _NodeRoutes:
         return NodeFacts(dict(pair for sample in await self._samples() for pair in _pairs(sample)))
 
     async def cluster(self) -> dict[str, Any]:
-        return await self._questions.cluster()
+        return await self._queries.cluster()
 
     async def administer(self, body: ClusterBody) -> dict[str, Any]:
-        return await self._questions.cluster(body.do, body.node)
+        return await self._queries.cluster(body.do, body.node)
 
     # --- connections -----------------------------------------------------------------------------------------------
 
@@ -122,7 +120,7 @@ class _NodeRoutes:
     async def _described(self, doors: Sequence[Connected]) -> list[tuple[Connected, dict[str, Any]]]:
         """Ask what each is about; one that is gone meanwhile is left out."""
         alive = [door for door in doors if isinstance(door.subscriber, Process) and door.subscriber.alive]
-        asked = [self._questions.ask(door.subscriber, Describe) for door in alive]
+        asked = [self._queries.ask(door.subscriber, Describe) for door in alive]
         answers = await asyncio.gather(*asked, return_exceptions=True)
         return [(door, facts) for door, facts in zip(alive, answers, strict=True) if isinstance(facts, dict)]
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from wakeq.http.api.api import Route
-from wakeq.http.api.questions import Questions
+from wakeq.http.api.queries import Queries
 from wakeq.http.callers import ADMIN, LOOK, Caller
 from wakeq.protocol.catalog import FIELDS, Policies, changed, check
 from wakeq.protocol.errors import BadField
@@ -92,9 +92,9 @@ class Emptied(msgspec.Struct):
     messages: int
 
 
-def queue_routes(questions: Questions, now_ms: Callable[[], int]) -> Sequence[Route]:
+def queue_routes(queries: Queries, now_ms: Callable[[], int]) -> Sequence[Route]:
     """Return what can be done with queues."""
-    routes = _QueueRoutes(questions, now_ms)
+    routes = _QueueRoutes(queries, now_ms)
     return (
         Route(
             "GET",
@@ -116,23 +116,23 @@ def queue_routes(questions: Questions, now_ms: Callable[[], int]) -> Sequence[Ro
 
 
 class _QueueRoutes:
-    def __init__(self, questions: Questions, now_ms: Callable[[], int]) -> None:
-        self._questions = questions
+    def __init__(self, queries: Queries, now_ms: Callable[[], int]) -> None:
+        self._queries = queries
         self._now_ms = now_ms
 
     async def list(self, caller: Caller, query: ListQuery) -> Listed:
-        found = await self._questions.queues(query.prefix, query.after, query.limit, caller.sees)
+        found = await self._queries.queues(query.prefix, query.after, query.limit, caller.sees)
         return Listed(found, found[-1]["qname"] if len(found) == query.limit else None)
 
     async def show(self, query: QueueQuery) -> dict[str, Any]:
-        return await self._questions.stats(check_name(query.queue))
+        return await self._queries.stats(check_name(query.queue))
 
     async def create(self, caller: Caller, body: CreateBody) -> Done:
         caller.require(ADMIN, body.queue)
         _check_policies(caller, body.policies)
         policies = changed(Policies(), body.policies)
         check(check_name(body.queue), policies)
-        await self._questions.change(CreateQueue(body.queue, policies))
+        await self._queries.change(CreateQueue(body.queue, policies))
         return Done(body.queue)
 
     async def update(self, caller: Caller, query: QueueQuery, body: UpdateBody) -> Done:
@@ -140,11 +140,11 @@ class _QueueRoutes:
         for name in body.policies:
             if name not in FIELDS:
                 raise BadField(f"{name} is not a policy; known are {', '.join(FIELDS)}")
-        await self._questions.change(UpdateQueue(check_name(query.queue), body.policies))
+        await self._queries.change(UpdateQueue(check_name(query.queue), body.policies))
         return Done(query.queue)
 
     async def delete(self, query: QueueQuery) -> Emptied:
-        return Emptied(query.queue, await self._questions.change(DeleteQueue(check_name(query.queue))))
+        return Emptied(query.queue, await self._queries.change(DeleteQueue(check_name(query.queue))))
 
     async def pause(self, query: QueueQuery, body: PauseBody) -> Paused:
         until_ms = PAUSE_MS_MAX
@@ -156,11 +156,11 @@ class _QueueRoutes:
             until_ms = int(body.until.timestamp() * 1000)
             if until_ms <= self._now_ms():
                 raise BadField(f"until is {body.until.isoformat()}, which is over")
-        await self._questions.change(PauseQueue(check_name(query.queue), until_ms))
+        await self._queries.change(PauseQueue(check_name(query.queue), until_ms))
         return Paused(query.queue, None if until_ms == PAUSE_MS_MAX else until_ms)
 
     async def resume(self, query: QueueQuery, _: NoBody) -> Done:
-        await self._questions.change(PauseQueue(check_name(query.queue), 0))
+        await self._queries.change(PauseQueue(check_name(query.queue), 0))
         return Done(query.queue)
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from wakeq.http.api.questions import Denied, Questions
+from wakeq.http.api.queries import Denied, Queries
 from wakeq.protocol.errors import BadField
 from wakeq.protocol.queue.where import Candidate, Condition, fits, parse_condition
 from wakeq.protocol.wire.worker.codec import text_of
@@ -88,10 +88,10 @@ def candidate_of(row: dict[str, Any], now_ms: int) -> Candidate:
 class Selection:
     """One call."""
 
-    def __init__(self, questions: Questions, now_ms: Callable[[], int], queue: str, body: SelectBody) -> None:
+    def __init__(self, queries: Queries, now_ms: Callable[[], int], queue: str, body: SelectBody) -> None:
         if body.uids is not None and (body.where or body.after or body.dry_run):
             raise BadField("uids are named one by one: where, after and dry_run are for those that are not")
-        self._questions = questions
+        self._queries = queries
         self._now_ms = now_ms
         self._queue = queue
         self._body = body
@@ -105,7 +105,7 @@ class Selection:
             return await self._by_uid(do, self._body.uids)
         after = self._body.after
         while self._result.scanned < SCANNED_MAX and not self._pace.is_over:
-            page = await self._questions.page(self._queue, after, PAGE)
+            page = await self._queries.page(self._queue, after, PAGE)
             self._result.through = self._result.through or page.last
             rows = self._fitting(page.rows)
             self._result.scanned += len(page.rows)
@@ -168,12 +168,12 @@ class _Pace:
 
 
 async def moved_in_batches(
-    questions: Questions, queue: str, rows: Sequence[dict[str, Any]], to: str | None, *, redrive: bool = False
+    queries: Queries, queue: str, rows: Sequence[dict[str, Any]], to: str | None, *, redrive: bool = False
 ) -> int:
     """Move messages, again and again as long as some go: one entry holds a bounded number of bytes."""
     left, done = [row["uid"] for row in rows], 0
     while left:
-        found = await _moved_or_one_by_one(questions, queue, left, to, redrive=redrive)
+        found = await _moved_or_one_by_one(queries, queue, left, to, redrive=redrive)
         went = [uid for uid, new in found.items() if new is not None]
         done += len(went)
         if not went:
@@ -183,18 +183,18 @@ async def moved_in_batches(
 
 
 async def _moved_or_one_by_one(
-    questions: Questions, queue: str, uids: list[str], to: str | None, *, redrive: bool
+    queries: Queries, queue: str, uids: list[str], to: str | None, *, redrive: bool
 ) -> dict[str, str | None]:
     """One message that may not go holds up all of its batch; then each goes alone."""
     try:
-        return await questions.move(queue, uids, to, redrive=redrive)
+        return await queries.move(queue, uids, to, redrive=redrive)
     except Denied as denied:
         if denied.code != "UNKNOWN_UID" or len(uids) == 1:
             raise
     found: dict[str, str | None] = {}
     for uid in uids:
         try:
-            found |= await questions.move(queue, [uid], to, redrive=redrive)
+            found |= await queries.move(queue, [uid], to, redrive=redrive)
         except Denied as denied:
             if denied.code != "UNKNOWN_UID":
                 raise

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from wakeq.actors.runtime.clock import SystemClock
 from wakeq.cli.broker.clock import reset_clock
-from wakeq.data.opening import METADATA_NAME, Opened, open_all
+from wakeq.data.opening import METADATA_NAME, DataFiles, open_all
 from wakeq.protocol.clock import Mark
 from wakeq.protocol.errors import DirectoryInUse
 from wakeq.storage.directory import DataDirectory
@@ -21,7 +21,7 @@ def data_dir(tmp_path: Path) -> Path:
     return path
 
 
-def opened(path: Path) -> Opened:
+def opened(path: Path) -> DataFiles:
     return open_all(path, upgrade=False, segment_bytes_max=1 << 20)
 
 
@@ -41,7 +41,7 @@ def kept(data_dir: Path) -> Mark | None:
     return metadata.state.clock
 
 
-def test_mark_is_forgotten_once_it_was_confirmed(data_dir: Path) -> None:
+def test_clock_mark_is_removed_after_confirmation(data_dir: Path) -> None:
     keep(data_dir, 10_000)
 
     result = CliRunner().invoke(reset_clock, [str(data_dir), "--yes"])
@@ -57,9 +57,7 @@ def test_mark_is_forgotten_once_it_was_confirmed(data_dir: Path) -> None:
         (-600_000, "s ahead now, and goes no further"),
     ],
 )
-def test_question_says_what_it_costs_and_without_an_answer_nothing_is_done(
-    data_dir: Path, behind_ms: int, cost: str
-) -> None:
+def test_clock_reset_without_an_answer_changes_nothing(data_dir: Path, behind_ms: int, cost: str) -> None:
     mark = keep(data_dir, behind_ms)
 
     result = CliRunner().invoke(reset_clock, [str(data_dir)])
@@ -69,14 +67,14 @@ def test_question_says_what_it_costs_and_without_an_answer_nothing_is_done(
     assert kept(data_dir) == mark
 
 
-def test_directory_without_a_mark_needs_nothing(data_dir: Path) -> None:
+def test_clock_reset_without_a_mark_does_nothing(data_dir: Path) -> None:
     result = CliRunner().invoke(reset_clock, [str(data_dir)])
 
     assert result.exit_code == 0
     assert "nothing to do" in result.output
 
 
-def test_directory_of_a_running_broker_is_refused(data_dir: Path) -> None:
+def test_clock_reset_beside_a_running_broker_is_refused(data_dir: Path) -> None:
     node = opened(data_dir)
 
     result = CliRunner().invoke(reset_clock, [str(data_dir), "--yes"])

@@ -41,7 +41,7 @@ def said_of(path: Path, *options: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
-def test_a_directory_is_looked_into_beside_the_broker_that_runs_on_it_and_stays_as_it_is(broker: Broker) -> None:
+def test_inspection_beside_a_running_broker_changes_nothing(broker: Broker) -> None:
     before = files_of(broker.path)
 
     facts = json.loads(said_of(broker.path, "--json"))
@@ -58,7 +58,7 @@ def test_a_directory_is_looked_into_beside_the_broker_that_runs_on_it_and_stays_
     assert files_of(broker.path) == before
 
 
-def test_what_is_damaged_is_said_of_its_file_and_the_rest_is_shown(broker: Broker) -> None:
+def test_damage_is_reported_for_its_file_and_the_rest_is_shown(broker: Broker) -> None:
     broker.crash()
     (broker.path / "consensus" / "raft.metadata").write_bytes(b"rubbish" * 100)
 
@@ -80,7 +80,7 @@ def test_what_is_damaged_is_said_of_its_file_and_the_rest_is_shown(broker: Broke
     ],
     ids=["good", "claimed length", "nested", "timestamp", "array"],
 )
-def test_record_of_an_entry_set_aside_is_shown_or_said_to_be_damaged(
+def test_record_of_a_skipped_entry_is_shown_or_reported_as_damaged(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, record: bytes, reason: str | None
 ) -> None:
     monkeypatch.setattr("wakeq.data.inspect.load_skipped", lambda view: {12: record})
@@ -97,7 +97,7 @@ def test_record_of_an_entry_set_aside_is_shown_or_said_to_be_damaged(
         assert reason in state["error"]
 
 
-def test_people_get_the_facts_and_a_line_for_each_queue(broker: Broker) -> None:
+def test_report_for_people_has_a_line_for_each_queue(broker: Broker) -> None:
     lines = [line.split("\t") for line in said_of(broker.path).splitlines()]
 
     names = [line[0] for line in lines]

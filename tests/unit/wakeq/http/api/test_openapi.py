@@ -69,7 +69,7 @@ def test_every_route_is_described_and_nothing_else(tmp_path: Path) -> None:
             _, text = await here.get("/api/v1/openapi.json")
             served = {
                 (route.method.lower(), route.resource.canonical)
-                for route in here.node.ports.web._app.router.routes()
+                for route in here.node.listeners._web._app.router.routes()
                 if route.resource is not None and route.resource.canonical.startswith(PREFIX) and route.method != "HEAD"
             }
             return json.loads(text), served

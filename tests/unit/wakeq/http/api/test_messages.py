@@ -34,7 +34,7 @@ async def bodies(here: NodeHere, queue: str, state: str = "any") -> list[str]:
 # Moving -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_fits_all_conditions_is_moved_with_everything_it_has(tmp_path: Path) -> None:
+def test_move_takes_messages_that_match_all_conditions_unchanged(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         for number in range(6):
             await client.publish("jobs", f"m{number}", priority=number, headers={"tenant": "ab"[number % 2]})
@@ -51,7 +51,7 @@ def test_what_fits_all_conditions_is_moved_with_everything_it_has(tmp_path: Path
     assert there == ["m4"]
 
 
-def test_the_log_has_the_first_call_and_of_those_that_go_on_with_it_the_ones_that_did_something(
+def test_audit_log_has_the_first_call_and_continuations_that_changed_something(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="wakeq.admin")
@@ -74,9 +74,7 @@ def test_the_log_has_the_first_call_and_of_those_that_go_on_with_it_the_ones_tha
     assert said[1].endswith(": 2 done")
 
 
-def test_what_goes_on_and_fails_is_logged_for_a_part_of_it_may_be_done(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failed_continuation_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="wakeq.admin")
 
     async def story(here: NodeHere, client: AsyncClient) -> int:
@@ -90,7 +88,7 @@ def test_what_goes_on_and_fails_is_logged_for_a_part_of_it_may_be_done(
     assert '"no condition"' in said
 
 
-def test_a_delay_goes_on_where_a_message_is_moved_to(tmp_path: Path) -> None:
+def test_delay_of_a_moved_message_continues_on_the_new_queue(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         uid = await client.publish("jobs", b"later", delay=100)
         await here.call("POST", "/messages/move", {"to": "other", "uids": [uid]}, **JOBS)
@@ -102,7 +100,7 @@ def test_a_delay_goes_on_where_a_message_is_moved_to(tmp_path: Path) -> None:
     assert 90_000 < message["due_ms"] - time.time() * 1000 < 101_000
 
 
-def test_what_a_worker_has_is_never_moved(tmp_path: Path) -> None:
+def test_leased_message_is_not_moved(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         uids = [await client.publish("jobs", f"m{number}") for number in range(3)]
         await client.fetch("jobs")
@@ -113,7 +111,7 @@ def test_what_a_worker_has_is_never_moved(tmp_path: Path) -> None:
     assert told(tmp_path, story) == (1, 1, ["m0"])
 
 
-def test_messages_that_the_other_queue_does_not_take_stay(tmp_path: Path) -> None:
+def test_message_refused_by_the_target_queue_stays(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         await client.create_queue("small", max_size=1)
         for number in range(3):
@@ -127,7 +125,7 @@ def test_messages_that_the_other_queue_does_not_take_stay(tmp_path: Path) -> Non
     assert (left, there, next_one.body) == (["m0", "m1", "m2"], [], b"m0")
 
 
-def test_many_messages_go_in_bounded_pieces_and_the_answer_says_where_to_go_on(tmp_path: Path) -> None:
+def test_move_of_many_messages_stops_at_its_limit_and_returns_a_position(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         await client.publish_many("jobs", [f"m{number}" for number in range(950)])
         first = (await here.call("POST", "/messages/move", {"to": "other", "limit": 400}, **JOBS))[1]
@@ -143,7 +141,7 @@ def test_many_messages_go_in_bounded_pieces_and_the_answer_says_where_to_go_on(t
     assert (left, there) == (["new"], 950)
 
 
-def test_a_rate_is_kept(tmp_path: Path) -> None:
+def test_move_keeps_to_its_rate(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         await client.publish_many("jobs", ["m"] * 300)
         began_s = time.monotonic()
@@ -159,7 +157,7 @@ def test_a_rate_is_kept(tmp_path: Path) -> None:
 # Purging, requeueing ----------------------------------------------------------------------------------------------
 
 
-def test_a_purge_with_a_condition_leaves_the_rest_and_a_dry_run_leaves_all(tmp_path: Path) -> None:
+def test_purge_with_a_condition_keeps_the_rest_and_a_dry_run_keeps_all(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         for text in ("keep", "drop one", "drop two"):
             await client.publish("jobs", text)
@@ -182,7 +180,7 @@ def test_a_purge_with_a_condition_leaves_the_rest_and_a_dry_run_leaves_all(tmp_p
     assert (stats["moved"], stats["acked"]) == (2, 0)
 
 
-def test_a_purge_without_conditions_empties_the_queue_at_once(tmp_path: Path) -> None:
+def test_purge_without_conditions_empties_the_queue(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         await client.publish_many("jobs", ["m"] * 5)
         await client.fetch("jobs")
@@ -191,7 +189,7 @@ def test_a_purge_without_conditions_empties_the_queue_at_once(tmp_path: Path) ->
     assert told(tmp_path, story) == (5, [])
 
 
-def test_delayed_messages_are_let_go_now_and_keep_their_uid(tmp_path: Path) -> None:
+def test_requeue_makes_delayed_messages_due_and_keeps_their_uid(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         published = await client.publish("jobs", b"1", delay=100)
         await client.create_queue("slow", retry={"base": 100})
@@ -221,7 +219,7 @@ async def with_dead_letters(client: AsyncClient, errors: list[str]) -> None:
         await message.nack(error=error)
 
 
-def test_dead_letters_go_back_to_where_they_came_from_picked_by_their_error(tmp_path: Path) -> None:
+def test_redrive_moves_dead_letters_with_a_matching_error_to_their_origin(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         await with_dead_letters(client, ["timeout of a", "boom", "timeout of b"])
         await client.publish("jobs.dead", b"no dead letter")
@@ -242,7 +240,7 @@ def test_dead_letters_go_back_to_where_they_came_from_picked_by_their_error(tmp_
 
 
 @pytest.mark.parametrize("origin", ["no name", "x" * 300, "jobs.dead"])
-def test_a_letter_that_says_it_came_from_nowhere_stays(tmp_path: Path, origin: str) -> None:
+def test_dead_letter_without_an_origin_stays(tmp_path: Path, origin: str) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         await client.publish("jobs.dead", b"forged", headers={"wakeq-origin": origin, "wakeq-origin-uid": "u"})
         status, answer = await here.call("POST", "/messages/redrive", {}, queue="jobs.dead")
@@ -251,7 +249,7 @@ def test_a_letter_that_says_it_came_from_nowhere_stays(tmp_path: Path, origin: s
     assert told(tmp_path, story) == (200, 0, ["forged"])
 
 
-def test_letter_that_names_a_queue_outside_of_the_family_stays_until_it_is_allowed(tmp_path: Path) -> None:
+def test_dead_letter_with_a_foreign_origin_stays_until_it_is_allowed(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         await with_dead_letters(client, ["own"])
         await client.create_queue("orders", dead_letter="jobs.dead")
@@ -275,7 +273,7 @@ def test_letter_that_names_a_queue_outside_of_the_family_stays_until_it_is_allow
 # Why --------------------------------------------------------------------------------------------------------------
 
 
-def test_why_names_causes_that_let_the_message_run_once_they_are_taken_away(tmp_path: Path) -> None:
+def test_why_names_causes_whose_removal_lets_the_message_run(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         async def why(uid: str, queue: str = "jobs") -> list[str]:
             _, answer = await here.call("GET", "/messages/why", queue=queue, uid=uid)
@@ -305,7 +303,7 @@ def test_why_names_causes_that_let_the_message_run_once_they_are_taken_away(tmp_
     ]
 
 
-def test_why_of_what_is_not_in_the_queue_says_just_that(tmp_path: Path) -> None:
+def test_why_of_an_unknown_message_says_that_it_is_not_there(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         uid = await client.publish("jobs", b"1")
         other = await client.publish("others", b"1")
@@ -323,7 +321,7 @@ def test_why_of_what_is_not_in_the_queue_says_just_that(tmp_path: Path) -> None:
     assert re.fullmatch(r"it was acknowledged at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", text)
 
 
-def test_why_finds_the_dead_letter_that_a_message_became(tmp_path: Path) -> None:
+def test_why_finds_the_dead_letter_of_a_message(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         await client.create_queue("jobs", max_deliveries=1)
         uid = await client.publish("jobs", b"1")
@@ -343,7 +341,7 @@ LARGE = b"x" * 1_000_000
 
 
 @pytest.mark.parametrize("state", ["any", "ready", "all"])
-def test_a_look_at_large_messages_shows_as_many_as_one_answer_may_hold(tmp_path: Path, state: str) -> None:
+def test_peek_at_large_messages_fills_one_answer(tmp_path: Path, state: str) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         for _ in range(6):
             await client.publish("jobs", LARGE)
@@ -355,7 +353,7 @@ def test_a_look_at_large_messages_shows_as_many_as_one_answer_may_hold(tmp_path:
     assert len(answer["messages"]) == 4, "four of a million bytes are within 4 MiB"
 
 
-def test_a_worker_that_peeks_at_large_messages_gets_what_one_answer_may_hold(tmp_path: Path) -> None:
+def test_worker_peek_at_large_messages_fills_one_answer(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         for _ in range(6):
             await client.publish("jobs", LARGE)
@@ -364,7 +362,7 @@ def test_a_worker_that_peeks_at_large_messages_gets_what_one_answer_may_hold(tmp
     assert len(told(tmp_path, story)) == 4
 
 
-def test_leases_of_large_messages_are_listed_page_by_page(tmp_path: Path) -> None:
+def test_leases_of_large_messages_are_listed_in_pages(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         for number in range(6):
             await client.publish("jobs", LARGE if number else b"small")
@@ -385,7 +383,7 @@ def test_leases_of_large_messages_are_listed_page_by_page(tmp_path: Path) -> Non
 # Leases and connections -------------------------------------------------------------------------------------------
 
 
-def test_a_lease_is_seen_and_taken_back(tmp_path: Path) -> None:
+def test_lease_is_listed_and_released(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         uid = await client.publish("jobs", b"1")
         await client.fetch("jobs")
@@ -440,7 +438,7 @@ def test_connections_are_listed_and_closed(tmp_path: Path) -> None:
         ("/messages/purge", {"limit": 0}),
     ],
 )
-def test_a_selection_that_makes_no_sense_touches_nothing(tmp_path: Path, path: str, body: dict[str, Any]) -> None:
+def test_invalid_selection_changes_nothing(tmp_path: Path, path: str, body: dict[str, Any]) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         await client.publish("jobs", b"1")
         return await here.call("POST", path, body, **JOBS), await bodies(here, "jobs")

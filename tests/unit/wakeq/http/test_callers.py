@@ -93,7 +93,7 @@ def told(tmp_path: Path, story: Callable[[Asked], Awaitable[Any]]) -> Any:
     return run(tell())
 
 
-def test_without_a_token_only_the_probes_and_the_empty_pages_are_open(tmp_path: Path) -> None:
+def test_request_without_a_token_reaches_only_probes_and_static_pages(tmp_path: Path) -> None:
     async def story(node: Asked) -> Any:
         opened = [
             (await node.answer(None, "GET", path))[0] for path in ("/livez", "/readyz", "/", "/dashboard/main.js")
@@ -110,7 +110,7 @@ def test_without_a_token_only_the_probes_and_the_empty_pages_are_open(tmp_path: 
     assert "no such token" not in text
 
 
-def test_every_path_asks_for_its_right(tmp_path: Path) -> None:
+def test_path_requires_its_own_right(tmp_path: Path) -> None:
     async def status(node: Asked, secret: str | None, method: str, path: str, query: Any, body: Any) -> int:
         headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
         url = node.here.http + "/api/v1" + path
@@ -138,7 +138,7 @@ def test_every_path_asks_for_its_right(tmp_path: Path) -> None:
     assert allowed == {key: who for key, (who, *_) in ALLOWED.items()}
 
 
-def test_a_token_sees_and_changes_its_own_queues_only(tmp_path: Path) -> None:
+def test_token_sees_and_changes_only_its_own_queues(tmp_path: Path) -> None:
     async def story(node: Asked) -> Any:
         _, listed = await node.answer(TEAM, "GET", "/api/v1/queues")
         names = [queue["qname"] for queue in msgspec.json.decode(listed)["queues"]]
@@ -168,7 +168,7 @@ def test_a_token_sees_and_changes_its_own_queues_only(tmp_path: Path) -> None:
     assert (mine, not_mine) == ([200] * 4, [403] * 10)
 
 
-def test_why_tells_of_a_dead_letter_only_who_may_read_it(tmp_path: Path) -> None:
+def test_why_shows_a_dead_letter_only_to_a_token_that_may_read_it(tmp_path: Path) -> None:
     """Its error may say what is in the message."""
 
     async def story(node: Asked) -> Any:
@@ -186,7 +186,7 @@ def test_why_tells_of_a_dead_letter_only_who_may_read_it(tmp_path: Path) -> None
     assert told(tmp_path, story) == {WORKER: "no_uid", TEAM: "dead", SCRAPER: "dead"}
 
 
-def test_a_dead_letter_does_not_open_the_queue_that_it_names(tmp_path: Path) -> None:
+def test_redrive_to_a_queue_without_permission_is_refused(tmp_path: Path) -> None:
     async def story(node: Asked) -> Any:
         refused = await node.ask(TEAM, "POST", "/messages/redrive", queue="team.a.dead")
         return refused, await node.ask(OWNER, "POST", "/messages/redrive", queue="team.a.dead")
@@ -194,7 +194,7 @@ def test_a_dead_letter_does_not_open_the_queue_that_it_names(tmp_path: Path) -> 
     assert told(tmp_path, story) == (403, 200)
 
 
-def test_a_policy_does_not_open_the_queue_that_it_sends_dead_letters_to(tmp_path: Path) -> None:
+def test_dead_letter_policy_grants_no_right_to_its_queue(tmp_path: Path) -> None:
     async def story(node: Asked) -> Any:
         asked = []
         for target in ("other", "team.letters"):
@@ -207,7 +207,7 @@ def test_a_policy_does_not_open_the_queue_that_it_sends_dead_letters_to(tmp_path
 
 
 @pytest.mark.parametrize("query", [{}, {"prefix": "o"}, {"after": "a"}], ids=str)
-def test_no_page_of_a_list_tells_the_name_of_a_queue_of_others(tmp_path: Path, query: dict[str, str]) -> None:
+def test_queue_list_never_names_a_foreign_queue(tmp_path: Path, query: dict[str, str]) -> None:
     """Not even where the next page begins."""
 
     async def story(node: Asked) -> Any:
@@ -224,7 +224,7 @@ def test_no_page_of_a_list_tells_the_name_of_a_queue_of_others(tmp_path: Path, q
     assert told(tmp_path, story) == ([([], None)] if "prefix" in query else whole)
 
 
-def test_whoever_has_any_right_everywhere_may_scrape_and_only_an_administrator_close(tmp_path: Path) -> None:
+def test_metrics_need_a_right_on_all_queues_and_disconnecting_needs_admin(tmp_path: Path) -> None:
     async def story(node: Asked) -> Any:
         scraped = [(await node.answer(secret, "GET", "/metrics"))[0] for secret in (SCRAPER, TEAM, OWNER)]
         return scraped, [await node.ask(secret, "DELETE", "/connection", id=999) for secret in (SCRAPER, OWNER)]
@@ -232,7 +232,7 @@ def test_whoever_has_any_right_everywhere_may_scrape_and_only_an_administrator_c
     assert told(tmp_path, story) == ([200, 403, 200], [403, 404])
 
 
-def test_a_watcher_is_told_of_his_queues_and_of_the_node_if_all_are_his(tmp_path: Path) -> None:
+def test_event_stream_shows_permitted_queues_and_the_node_only_with_all_rights(tmp_path: Path) -> None:
     async def watched(node: Asked, secret: str) -> Any:
         headers = {"Authorization": f"Bearer {secret}"}
         async with node.here.session.get(node.here.http + "/api/v1/events", headers=headers) as response:
@@ -251,7 +251,7 @@ def test_a_watcher_is_told_of_his_queues_and_of_the_node_if_all_are_his(tmp_path
     assert everywhere["figures"]
 
 
-def test_a_queue_that_is_named_twice_is_none(tmp_path: Path) -> None:
+def test_queue_parameter_given_twice_is_refused(tmp_path: Path) -> None:
     """Else one could be asked about, and the other one be done something to."""
 
     async def story(node: Asked) -> Any:
@@ -277,9 +277,7 @@ def test_a_queue_that_is_named_twice_is_none(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_a_page_of_another_site_can_have_a_browser_send_does_nothing(
-    tmp_path: Path, headers: dict[str, str], status: int
-) -> None:
+def test_cross_site_browser_request_changes_nothing(tmp_path: Path, headers: dict[str, str], status: int) -> None:
     """Without tokens it is all that stands between that page and the queues."""
 
     async def story() -> int:

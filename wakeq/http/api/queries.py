@@ -1,6 +1,6 @@
-"""Questions: what the HTTP side asks of the processes, as coroutines.
+"""Queries: what the HTTP side asks of the processes, as coroutines.
 
-    await questions.stats("jobs")  -->  Operator --> queue, Queues, RaftLog --> the answer, or Denied
+    await queries.stats("jobs")  -->  Operator --> queue, Queues, RaftLog --> the answer, or Denied
 
 Every question has a deadline: a process that crashed meanwhile may never answer.  It knows no path and no JSON.
 """
@@ -31,7 +31,7 @@ class Denied(Exception):
         self.leader_http = leader_http
 
 
-class Questions:
+class Queries:
     """See the head of this file."""
 
     def __init__(self, operator: Operator, queues: Process, raft_log: Process) -> None:
