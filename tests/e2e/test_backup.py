@@ -190,7 +190,7 @@ def test_lines_that_are_none_and_backups_that_are_damaged_are_refused(
     assert "u in queue q is not base64" in capsys.readouterr().err
     assert wakeq(broker, "export", "jobs", "nowhere") == 1
     said = capsys.readouterr()
-    assert (said.out, "there is no queue 'nowhere'" in said.err) == ("", True)
+    assert (said.out, "the backup has no queue 'nowhere'" in said.err) == ("", True)
     for name in ("rotten", "half"):
         assert wakeq(None, "restore", tmp_path / name, "--data-dir", tmp_path / "made") == 65
         assert not (tmp_path / "made").exists()

@@ -1,8 +1,8 @@
-"""Recovering: one node of a cluster whose majority is lost for ever goes on alone.
+"""Recovery: lets one node of a cluster continue alone after the majority is lost for good.
 
-    data directory, nobody using it --> an entry in its log that says so --> at its next start it leads by itself
+    data directory, not in use --> an entry in its log that says so --> the node leads by itself at its next start
 
-What only the lost nodes had is lost with them; nothing here can know what that was.
+Data that only the lost nodes had is lost with them, and nothing here can tell which.
 """
 
 from pathlib import Path
@@ -24,18 +24,18 @@ def recover_alone(data_dir: Path) -> str:
         alone = Config((Member(node, metadata.state.disk_id, address=_address_of(node, opened)),), founded=True)
         log.append_many(log.last_index + 1, term, [encode_entry(Members(alone), opened.store.applied().clock_ms)])
         batch = log.take_buffer()
-        assert batch is not None, "an entry was put in"
+        assert batch is not None, "it holds the entry that was just appended"
         log.write(batch)
         return (
-            f"node {node} goes on alone, with everything up to entry {log.last_index - 1}; start it with the same "
-            "--node and --peers, and never start the others again with their data"
+            f"node {node} is now the only member of its cluster, with every entry up to {log.last_index - 1}; start it "
+            "with the same --node and --peers, and never start the other nodes with their old data"
         )
     finally:
         opened.close()
 
 
 def _address_of(node: int, opened: DataFiles) -> str:
-    """Return where the others found this node, as far as the state store knows; the settings say it else."""
+    """Return the address of this node in the state store, empty if it has none: then the settings count."""
     with opened.store.read() as view:
         configs = load_members(view)
     member = configs[-1][1].member(node) if configs else None

@@ -1,4 +1,4 @@
-"""Restoring a backup: the directory is whole, or nothing starts on it."""
+"""Backups: a restored directory is complete, or no node starts on it."""
 
 import errno
 import os
@@ -32,7 +32,7 @@ def backup(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Killed(BaseException):
-    """The process ends here, and nothing of it runs any more."""
+    """Stands for the death of the process."""
 
 
 STEPS = ["write_identity", "write_snapshot", "open_all", "recover_alone", "_move_up"]
@@ -42,7 +42,7 @@ STEPS = ["write_identity", "write_snapshot", "open_all", "recover_alone", "_move
 def test_interrupted_restore_leaves_a_directory_that_no_broker_starts_on(
     tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """It would serve as one that has never held anything."""
+    """A broker on it would serve as if nothing had ever been stored."""
 
     def killed(*_: Any, **__: Any) -> Any:
         raise Killed
@@ -53,7 +53,7 @@ def test_interrupted_restore_leaves_a_directory_that_no_broker_starts_on(
 
     with pytest.raises(DamagedFile, match="VERSION"):
         open_all(tmp_path / "data", upgrade=True, segment_bytes_max=1 << 20)
-    with pytest.raises(StorageError, match="holds data already"):
+    with pytest.raises(StorageError, match="contains data already"):
         restore(backup, tmp_path / "data")
 
 

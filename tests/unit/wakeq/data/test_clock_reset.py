@@ -1,4 +1,4 @@
-"""`wakeq reset-clock`: the mark goes only when it is asked for by name, and the question says what that costs."""
+"""ClockReset: the mark is removed only after confirmation, and the question says what that costs."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def opened(path: Path) -> DataFiles:
     return open_all(path, upgrade=False, segment_bytes_max=1 << 20)
 
 
-def keep(data_dir: Path, behind_ms: int) -> Mark:
+def save_mark(data_dir: Path, behind_ms: int) -> Mark:
     clock = SystemClock()
     mark = Mark(clock.wall_ms() - behind_ms, clock.wall_ms(), clock.boot_ms(), clock.boot_id)
     node = opened(data_dir)
@@ -34,7 +34,7 @@ def keep(data_dir: Path, behind_ms: int) -> Mark:
     return mark
 
 
-def kept(data_dir: Path) -> Mark | None:
+def saved_mark(data_dir: Path) -> Mark | None:
     directory = DataDirectory.read_only(data_dir)
     metadata = Metadata.open(directory.consensus / METADATA_NAME, directory.identity, read_only=True)
     metadata.close()
@@ -42,11 +42,11 @@ def kept(data_dir: Path) -> Mark | None:
 
 
 def test_clock_mark_is_removed_after_confirmation(data_dir: Path) -> None:
-    keep(data_dir, 10_000)
+    save_mark(data_dir, 10_000)
 
     result = CliRunner().invoke(reset_clock, [str(data_dir), "--yes"])
 
-    assert (result.exit_code, kept(data_dir)) == (0, None)
+    assert (result.exit_code, saved_mark(data_dir)) == (0, None)
     assert "begins with the wall clock" in result.output
 
 
@@ -58,13 +58,13 @@ def test_clock_mark_is_removed_after_confirmation(data_dir: Path) -> None:
     ],
 )
 def test_clock_reset_without_an_answer_changes_nothing(data_dir: Path, behind_ms: int, cost: str) -> None:
-    mark = keep(data_dir, behind_ms)
+    mark = save_mark(data_dir, behind_ms)
 
     result = CliRunner().invoke(reset_clock, [str(data_dir)])
 
     assert result.exit_code != 0
     assert cost in result.output
-    assert kept(data_dir) == mark
+    assert saved_mark(data_dir) == mark
 
 
 def test_clock_reset_without_a_mark_does_nothing(data_dir: Path) -> None:

@@ -1,4 +1,4 @@
-"""Images in which a number, a text or a key was changed, their checksums right: refused in words, or served."""
+"""Image check: a changed number, text or key behind correct checksums is refused, or served without a crash."""
 
 import shutil
 from pathlib import Path
@@ -125,5 +125,5 @@ def test_implausible_snapshot_without_a_state_is_refused_at_every_start(image: I
     shutil.rmtree(directory / "state")
 
     for _ in range(2):
-        with pytest.raises(DamagedFile, match=r"raft\.snapshot: .* expected what a broker can have written"):
+        with pytest.raises(DamagedFile, match=r"raft\.snapshot: .* expected a value that a broker can have written"):
             open_all(directory, upgrade=False, segment_bytes_max=1 << 20)

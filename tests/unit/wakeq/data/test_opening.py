@@ -1,4 +1,4 @@
-"""Opening a data directory: what does not fit is refused, what is missing is never taken for a first start."""
+"""Opening: files that do not fit together are refused, and a missing file never counts as a first start."""
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -25,13 +25,14 @@ def used(path: Path) -> Path:
     return path
 
 
-def with_what_was_set_aside(path: Path, *, cut: bool = False) -> Path:
-    """Return a data directory whose state is written and holds what the others set aside; its log is whole, or cut."""
+def with_a_skipped_entry(path: Path, *, cut: bool = False) -> Path:
+    """Return a data directory whose flushed state has an entry that other nodes skip; `cut` removes the log's start."""
     broker = Broker(path)
     broker.client().publish("q")
     broker.flush()
     log = broker.files.log
-    if cut:  # as it is without an image where the disk has no room
+    # A node without room for an image does this.
+    if cut:
         log.roll(log.last_index)
         log.cut_below(log.last_index + 1)
     broker.close()
@@ -137,7 +138,7 @@ def test_damaged_image_header_is_refused_beside_a_sound_state(
 
     assert message.startswith(f"{image}: at offset ")
     assert said in message
-    assert message.endswith("the state is sound: `wakeq repair` sets this aside, and the next snapshot replaces it")
+    assert message.endswith("the state is sound: `wakeq repair` renames this file, and the next snapshot replaces it")
 
 
 def test_image_of_a_newer_release_is_refused_beside_a_sound_state(tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ def test_image_of_a_newer_release_is_refused_beside_a_sound_state(tmp_path: Path
 
 def test_damaged_image_creates_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = without_state(tmp_path / "data")
-    rot(path / "consensus" / "raft.snapshot")
+    damage(path / "consensus" / "raft.snapshot")
     monkeypatch.setattr(opening, "LOAD_BATCH", 1)
 
     message = refused(path)
@@ -166,7 +167,8 @@ def test_damaged_image_creates_no_state(tmp_path: Path, monkeypatch: pytest.Monk
 def test_import_of_version_1_logs_what_it_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     consensus = tmp_path / "data" / "consensus"
     consensus.mkdir(parents=True)
-    enqueue = bytes.fromhex("45 016e 0000000000000005 00000001 78")  # to the queue n, which nobody made
+    # To the queue n, which nobody created.
+    enqueue = bytes.fromhex("45 016e 0000000000000005 00000001 78")
     entry = bytes.fromhex("00000001") + len(enqueue).to_bytes(4, "big") + enqueue
     (consensus / "raft.log").write_bytes(bytes.fromhex("2f6f0f2f 00000001") + 2 * entry + entry[:-1])
     caplog.set_level("INFO", "wakeq.opening")
@@ -179,11 +181,11 @@ def test_import_of_version_1_logs_what_it_left_out(tmp_path: Path, caplog: pytes
     assert any("entry 2 is incomplete" in line for line in said)
 
 
-# What a crash has left, and images that wait to be installed ----------------------------------------------------------
+# Remains of a crash, and images that wait to be installed -----------------------------------------------------------
 
 
 def with_image(path: Path) -> Path:
-    """Return a data directory in which an image waits that is newer than the state, as its leader would send it."""
+    """Return a data directory with a received image that is newer than the state."""
     broker = Broker(path)
     client = broker.client()
     client.publish("q", "promised")
@@ -195,19 +197,19 @@ def with_image(path: Path) -> Path:
 
 
 def image_beside_its_state(path: Path) -> Path:
-    """Return the image of a data directory in which nothing is missing."""
+    """Return the image of a complete data directory."""
     consensus = with_image(path) / "consensus"
     return (consensus / "raft.install").rename(consensus / "raft.snapshot")
 
 
 def without_state(path: Path) -> Path:
-    """Return a data directory that has an image and a log, and has lost its state."""
+    """Return a data directory with an image and a log, but without its state."""
     image_beside_its_state(path)
     shutil.rmtree(path / "state")
     return path
 
 
-def rot(path: Path) -> None:
+def damage(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
@@ -228,19 +230,19 @@ def test_damaged_received_image_is_discarded_beside_a_sound_state(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = with_image(tmp_path / "data")
-    rot(path / "consensus" / "raft.install")
+    damage(path / "consensus" / "raft.install")
 
     opened = open_all(path, upgrade=True, segment_bytes_max=1 << 20)
 
     assert opened.store.applied().log_index > 0
     opened.close()
     assert not (path / "consensus" / "raft.install").exists()
-    assert "thrown away: the leader sends another one" in caplog.text
+    assert "discarding it: the leader sends another one" in caplog.text
 
 
 def test_damaged_received_image_without_a_state_explains_how_to_rejoin(tmp_path: Path) -> None:
     path = with_image(tmp_path / "data")
-    rot(path / "consensus" / "raft.install")
+    damage(path / "consensus" / "raft.install")
     shutil.rmtree(path / "state")
 
     message = refused(path)
@@ -250,7 +252,7 @@ def test_damaged_received_image_without_a_state_explains_how_to_rejoin(tmp_path:
 
 
 def test_state_with_a_skipped_entry_is_rebuilt_from_the_log(tmp_path: Path) -> None:
-    path = with_what_was_set_aside(tmp_path / "data")
+    path = with_a_skipped_entry(tmp_path / "data")
 
     opened = open_all(path, upgrade=True, segment_bytes_max=1 << 20)
 
@@ -261,7 +263,7 @@ def test_state_with_a_skipped_entry_is_rebuilt_from_the_log(tmp_path: Path) -> N
 
 
 def test_spoilt_mark_without_an_entry_index_is_refused(tmp_path: Path) -> None:
-    path = with_what_was_set_aside(tmp_path / "data")
+    path = with_a_skipped_entry(tmp_path / "data")
     (path / "consensus" / "state.spoilt").write_bytes(b"\xff2")
 
     message = refused(path)
@@ -278,11 +280,11 @@ def test_image_with_a_skipped_entry_is_not_used_for_a_rebuild(tmp_path: Path) ->
 
     message = refused(path)
 
-    assert "the other nodes have set aside" in message
+    assert "which the other nodes skip" in message
     assert "start this one again with --join" in message
 
 
 def test_log_that_begins_after_a_skipped_entry_explains_how_to_rejoin(tmp_path: Path) -> None:
-    message = refused(with_what_was_set_aside(tmp_path / "data", cut=True))
+    message = refused(with_a_skipped_entry(tmp_path / "data", cut=True))
 
     assert "start this one again with --join" in message

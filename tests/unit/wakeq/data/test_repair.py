@@ -1,4 +1,4 @@
-"""What is said of a damaged data directory, and what is done about it."""
+"""Repair: the diagnosis of a damaged data directory, and the steps that follow from it."""
 
 import shutil
 from collections.abc import Callable
@@ -37,9 +37,9 @@ def test_damaged_state_is_renamed(data_dir: Path) -> None:
     found = examine(data_dir)
     done = carry_out(data_dir, found)
 
-    assert [step.why for step in found.steps] == ["the next start makes it again from the log"]
+    assert [step.why for step in found.steps] == ["the next start rebuilds it from the log"]
     assert done == [f"{data.parent} is now state.damaged-1"]
-    assert examine(data_dir).steps == [], "once is enough"
+    assert examine(data_dir).steps == [], "one repair is enough"
     open_all(data_dir, upgrade=False, segment_bytes_max=1 << 20).close()
     assert examine(data_dir).damage == []
 
@@ -70,7 +70,7 @@ def test_missing_state_needs_no_repair(data_dir: Path, lose: Callable[[Path], No
 
 
 def with_batches(data_dir: Path, *, committed: int) -> DataFiles:
-    """Put entries 1..30 into the log, ten at a time, and hold the directory."""
+    """Append entries 1..30 to the log, ten at a time, and keep the directory open."""
     opened = open_all(data_dir, upgrade=False, segment_bytes_max=1 << 20)
     for _ in range(3):
         write(opened.log, 10)
@@ -93,7 +93,7 @@ def test_damaged_log_is_reported_like_at_a_start(data_dir: Path, index: int, com
         open_all(data_dir, upgrade=False, segment_bytes_max=1 << 20)
     assert found.damage == [f"log: {refused.value}"]
     assert inspect(data_dir)["log"] == {"error": str(refused.value), "code": "DAMAGED"}
-    assert "the log cannot be made again from anything here: restore a backup" in found.hopeless
+    assert "the log cannot be rebuilt from anything here: restore a backup" in found.hopeless
 
 
 def test_log_that_ends_before_a_committed_entry_is_refused(data_dir: Path) -> None:
@@ -105,7 +105,7 @@ def test_log_that_ends_before_a_committed_entry_is_refused(data_dir: Path) -> No
 
 
 def test_index_of_a_damaged_state_is_still_known(data_dir: Path) -> None:
-    """Else the end of the log, which the state has, could be taken for what was never completed."""
+    """Otherwise the end of the log, which the state has, could count as an unfinished write."""
     opened = with_batches(data_dir, committed=0)
     opened.store.commit(Checkpoint(30, 1, 100, [(QUEUES, [(bytes(8), b"no record")])], []))
     opened.close()
@@ -138,13 +138,14 @@ def test_torn_end_of_the_log_needs_no_repair(data_dir: Path) -> None:
 
     found = examine(data_dir)
 
-    assert found.damage == [f"log: {RECORD} bytes at its end were never completed; a start cuts them off"]
+    assert found.damage == [f"log: its last {RECORD} bytes are an unfinished write; a start removes them"]
     assert (found.steps, found.hopeless) == ([], "")
 
 
 def test_unfinished_write_of_a_running_broker_is_not_damage(data_dir: Path) -> None:
     opened = with_batches(data_dir, committed=30)
-    change(data_dir / "consensus" / "raft.log", offset_of(30) + RECORD_BYTES, b"?")  # not all of it is on disk yet
+    # The last write is only partly on disk.
+    change(data_dir / "consensus" / "raft.log", offset_of(30) + RECORD_BYTES, b"?")
 
     log = inspect(data_dir)["log"]
 

@@ -61,7 +61,8 @@ def test_clock_shows_one_moment_within_a_turn() -> None:
     source, runtime = ManualClock(START_MS), Turns()
     clock = NodeClock(source, runtime, 0)
 
-    runtime.turn_id = 1  # odd: a turn is under way
+    # An odd number says that a turn is running.
+    runtime.turn_id = 1
     first = clock.now_ms()
     source.advance(30)
     same = clock.now_ms()

@@ -128,7 +128,7 @@ def test_removal_of_the_journal_is_logged_once_per_full_disk(
     headroom = Headroom(cast("DataFiles", files), cast("Assembly", assembly), node_bytes_max=0)
 
     def said_when(*looks: tuple[bool, int]) -> int:
-        """Run one tick for each pair (disk is full, segments of the journal); return how often the removal was logged."""
+        """Run one tick for each pair (disk is full, segments of the journal); return how many removals were logged."""
         nonlocal is_full, segments
         caplog.clear()
         for look in looks:

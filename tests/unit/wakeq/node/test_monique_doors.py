@@ -353,7 +353,7 @@ def test_scheduler_with_only_one_end_is_refused(tmp_path: Path) -> None:
 def test_doors_reachable_by_other_machines_need_insecure(tmp_path: Path, exposed: str) -> None:
     ends = {name: {"host": "127.0.0.1", "comport": 0, "techport": 0} for name in ("scheduler-in", "scheduler-out")}
     deploy = {"websocket": {"host": "127.0.0.1", "port": 0}, "controller": {"host": "127.0.0.1"}}
-    # Without a scheduler, controllers listen on the host of their own section.
+    # Controllers listen on the host of the scheduler, if there is one.
     if exposed != "controller":
         deploy |= ends
     deploy[exposed]["host"] = "*"
