@@ -12,7 +12,7 @@ from wakeq.cli import EXIT_INTERRUPTED as EXIT_INTERRUPTED  # it is needed befor
 from wakeq.cli.output import say
 from wakeq.client import Client
 from wakeq.client.core.route import PORT, parse_address
-from wakeq.config.setting import bytes_spelled
+from wakeq.config.setting import parse_bytes
 
 if TYPE_CHECKING:
     from wakeq.client.admin import AdminClient
@@ -73,7 +73,7 @@ class ByteCount(click.ParamType[int]):
     name = "bytes"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        count = value if isinstance(value, int) else bytes_spelled(str(value).strip())
+        count = value if isinstance(value, int) else parse_bytes(str(value).strip())
         if count is None:
             self.fail(f"{value!r} is not a number of bytes; write 65536 or 64KiB", param, ctx)
         return count
