@@ -227,7 +227,7 @@ def test_a_backup_that_cannot_be_written_is_none(start_broker: StartBroker, tmp_
     with AdminClient(at(broker.http_address)) as operator, pytest.raises(OSError, match="No space left"):
         operator.download("/backup", full)
 
-    eventually(lambda: "a backup broke off" in broker.stderr, "the broker sees it")
+    eventually(lambda: "a backup was interrupted" in broker.stderr, "the broker sees it")
     assert wakeq(broker, "backup", tmp_path / "whole") == 0, "the next one is not kept waiting"
     assert "Traceback" not in broker.stderr
 

@@ -1,1 +1,1 @@
-"""config: the choices of an operator: settings.py declares them, layers.py reads them, rules.py checks them together."""
+"""config: the choices of an operator: settings.py declares them, layers.py reads them, rules.py compares them."""

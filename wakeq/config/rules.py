@@ -96,7 +96,7 @@ def _check_worker_address(settings: Settings) -> None:
 
 
 def _check_peers(settings: Settings) -> None:
-    """Nodes must prove their identity with TLS or a secret if clients need tokens, or if they are on several machines."""
+    """Nodes must prove their identity, with TLS or a secret, if clients need tokens or the nodes are apart."""
     cluster = settings.cluster
     if cluster.peers is None or settings.tls.peer_ca_file is not None:
         return

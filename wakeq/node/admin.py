@@ -16,7 +16,7 @@ from wakeq.actors.sessions.access import Gate
 from wakeq.actors.sessions.door import Admission
 from wakeq.actors.sessions.operator import Operator
 from wakeq.data.opening import DataFiles
-from wakeq.http.api.api import PREFIX, Api, answered
+from wakeq.http.api.api import PREFIX, Api, json_response
 from wakeq.http.api.backup import Backup
 from wakeq.http.api.events import Events
 from wakeq.http.api.messages import message_routes
@@ -87,7 +87,7 @@ class Admin:
         description = document(api.routes, __version__)
 
         async def describe(_: web.Request) -> web.Response:
-            return answered(description)
+            return json_response(description)
 
         server.add("GET", PREFIX + "/openapi.json", describe, is_open=True)
 

@@ -23,7 +23,7 @@ from wakeq.actors.sessions.worker import Subscriber
 from wakeq.config.settings import Settings
 from wakeq.data.opening import DataFiles
 from wakeq.http.server import WebServer
-from wakeq.http.websocket.worker import Connect
+from wakeq.http.websocket.worker import WorkerPath
 from wakeq.net.listening import bound_socket
 from wakeq.net.taskflux_tcp import TaskFluxTcpListener
 from wakeq.net.tcp_listener import TcpListener
@@ -72,7 +72,7 @@ class Listeners:
         self._defaults = None if defaults == Policies() else defaults
         if services.security.gate is not None:
             services.security.gate.limit_queues(settings.queues_per_token_max, services.assembly.queues.exists)
-        self._worker, self._connect = self._make_worker_doors()
+        self._worker, self._websocket = self._make_worker_doors()
         self._taskflux = self._make_taskflux_ports()
         self.monique = self._make_monique()
         self._admin = self._make_admin()
@@ -80,7 +80,7 @@ class Listeners:
 
     # --- making ----------------------------------------------------------------------------------------------------
 
-    def _make_worker_doors(self) -> tuple[WorkerTcpListener, Connect]:
+    def _make_worker_doors(self) -> tuple[WorkerTcpListener, WorkerPath]:
         """Build the two listeners of the worker protocol: a port of its own and a path of the HTTP port."""
         assembly, security, settings = self._services.assembly, self._services.security, self._settings
         services = SessionServices(
@@ -104,7 +104,7 @@ class Listeners:
             tls=security.tls,
             handshake_s=security.handshake_s,
         )
-        path = Connect(
+        path = WorkerPath(
             make_subscriber,
             admission=security.admission,
             message_bytes_max=settings.message_bytes_max,
@@ -158,8 +158,8 @@ class Listeners:
         web = WebServer(None, admission=security.admission, gate=security.gate, tls=security.tls)
         self._admin.serve_on(web)
         for path in ("/connect", "/connect/"):
-            web.add("GET", path, self._connect.handle, is_open=True)
-        web.before_stop(self._connect.close)
+            web.add("GET", path, self._websocket.handle, is_open=True)
+        web.before_stop(self._websocket.close)
         web.add("GET", "/monique", self.monique.path.handle)
         web.before_stop(self.monique.close)
         return web
@@ -239,7 +239,7 @@ class Listeners:
 
     def _start_admin(self) -> None:
         """Show the connections of all doors to the operators' API and the metrics."""
-        doors: dict[str, Set[Any]] = {"worker": self._worker.doors, "websocket": self._connect.doors}
+        doors: dict[str, Set[Any]] = {"worker": self._worker.doors, "websocket": self._websocket.doors}
         doors |= {door: listener.doors for door, (_, listener) in self._taskflux.items()}
         doors["monique"] = self.monique.path.doors
         self._admin.start(doors, self._tcp_listeners)
@@ -270,7 +270,7 @@ class Listeners:
         """Accept no more connections and commands; every command that was read is still answered."""
         for listener in self._tcp_listeners:
             listener.stop_reading()
-        self._connect.stop_reading()
+        self._websocket.stop_reading()
         self.monique.stop_reading()
 
     async def close_tcp(self) -> None:

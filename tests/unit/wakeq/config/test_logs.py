@@ -40,7 +40,7 @@ def test_json_line_contains_the_message_and_its_fields() -> None:
     assert (decoded["level"], decoded["logger"], decoded["task"]) == ("info", "wakeq.node", "-")
 
 
-def test_journal_of_systemd_is_decoded_how_grave_each_line_is() -> None:
+def test_journal_line_begins_with_its_priority() -> None:
     slow = record("the disk is slow")
     slow.levelno, slow.levelname = logging.WARNING, "WARNING"
 

@@ -1,4 +1,4 @@
-"""Who may operate: tokens at the HTTP API, queue by queue; what is open, and what a token does not show."""
+"""Callers: tokens at the HTTP API, queue by queue: open paths, required rights, hidden queues."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,8 @@ GRANTS = {
 }
 ANYBODY, READERS, ADMINS = {PUBLISHER, SCRAPER, OWNER}, {SCRAPER, OWNER}, {OWNER}
 QUEUE = {"queue": "team.a"}
-ALLOWED = {  # who of these three may, with what is asked for; a path that is not here fails the test
+# Which of these three tokens may use each path with these parameters; a path that is missing fails the test.
+ALLOWED = {
     ("GET", "/queues"): (ANYBODY, {}, None),
     ("POST", "/queues"): (ADMINS, {}, {"queue": "made"}),
     ("GET", "/queue"): (ANYBODY, QUEUE, None),
@@ -56,17 +57,17 @@ ALLOWED = {  # who of these three may, with what is asked for; a path that is no
 
 
 class Asked:
-    """A node that wants tokens, and what it answers to whom."""
+    """A node that requires tokens, and its answers to each of them."""
 
     def __init__(self, here: NodeHere) -> None:
         self.here = here
 
     async def ask(self, secret: str | None, method: str, path: str, body: Any = None, **query: Any) -> int:
-        """Ask for something; return the status."""
+        """Send a request; return the status."""
         return (await self.answer(secret, method, "/api/v1" + path, body, **query))[0]
 
     async def answer(self, secret: str | None, method: str, path: str, body: Any = None, **query: Any) -> Any:
-        """The same with the text; a query whose names repeat is given as `params`."""
+        """Send a request; return status and text.  A query with repeated names is passed as `params`."""
         headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
         json = (body or {}) if method in ("POST", "PATCH") else None
         async with self.here.session.request(
@@ -115,7 +116,8 @@ def test_path_requires_its_own_right(tmp_path: Path) -> None:
         headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
         url = node.here.http + "/api/v1" + path
         async with node.here.session.request(method, url, headers=headers, params=query, json=body) as response:
-            return response.status  # without the rest: some go on for ever
+            # The body is not read: some streams never end.
+            return response.status
 
     async def story(node: Asked) -> Any:
         document = msgspec.json.decode((await node.answer(None, "GET", "/api/v1/openapi.json"))[1])
@@ -169,7 +171,7 @@ def test_token_sees_and_changes_only_its_own_queues(tmp_path: Path) -> None:
 
 
 def test_why_shows_a_dead_letter_only_to_a_token_that_may_read_it(tmp_path: Path) -> None:
-    """Its error may say what is in the message."""
+    """The error of a dead letter may reveal the content of its message."""
 
     async def story(node: Asked) -> Any:
         headers = msgspec.msgpack.encode({ORIGIN: "team.a", ORIGIN_UID: "gone"})
@@ -208,7 +210,7 @@ def test_dead_letter_policy_grants_no_right_to_its_queue(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("query", [{}, {"prefix": "o"}, {"after": "a"}], ids=str)
 def test_queue_list_never_names_a_foreign_queue(tmp_path: Path, query: dict[str, str]) -> None:
-    """Not even where the next page begins."""
+    """The position of the next page must not reveal a name either."""
 
     async def story(node: Asked) -> Any:
         pages, after = [], query
@@ -252,7 +254,7 @@ def test_event_stream_shows_permitted_queues_and_the_node_only_with_all_rights(t
 
 
 def test_queue_parameter_given_twice_is_refused(tmp_path: Path) -> None:
-    """Else one could be asked about, and the other one be done something to."""
+    """Otherwise the right could be checked on one queue and the operation applied to the other."""
 
     async def story(node: Asked) -> Any:
         names = [("queue", "team.a"), ("queue", "other")]
@@ -278,7 +280,7 @@ def test_queue_parameter_given_twice_is_refused(tmp_path: Path) -> None:
     ids=str,
 )
 def test_cross_site_browser_request_changes_nothing(tmp_path: Path, headers: dict[str, str], status: int) -> None:
-    """Without tokens it is all that stands between that page and the queues."""
+    """Without tokens this check alone protects the queues from that page."""
 
     async def story() -> int:
         async with node_here(tmp_path / "data") as here:

@@ -1,4 +1,4 @@
-"""The HTTP API: messages, leases, connections, and why a message does not run."""
+"""The HTTP API: messages, leases, connections, and why a message is not being processed."""
 
 import asyncio
 import logging
@@ -151,7 +151,8 @@ def test_move_keeps_to_its_rate(tmp_path: Path) -> None:
     done, took_s = told(tmp_path, story)
 
     assert done == 300
-    assert took_s >= 0.5  # two pauses of a quarter of a second between three batches
+    # There are two pauses of a quarter of a second between three batches.
+    assert took_s >= 0.5
 
 
 # Purging, requeueing ----------------------------------------------------------------------------------------------
@@ -406,7 +407,8 @@ def test_connections_are_listed_and_closed(tmp_path: Path) -> None:
             before = (await here.call("GET", "/connections"))[1]
             gone = before["connections"][1]["id"]
             closed = await here.call("DELETE", "/connection", id=gone)
-            async with asyncio.timeout(10):  # its client comes again, as another one
+            # The client connects again, as another connection.
+            async with asyncio.timeout(10):
                 while gone in [row["id"] for row in (await here.call("GET", "/connections"))[1]["connections"]]:
                     await asyncio.sleep(0)
             missing = await here.call("DELETE", "/connection", id=999)

@@ -1,4 +1,4 @@
-"""The HTTP API: queues; and who is refused, and how."""
+"""The HTTP API: queues, refusals and probes."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from tests.helpers.node_here import NodeHere, client_of, node_here, run
 
 
 def story(tmp_path: Path, *calls: tuple[Any, ...]) -> list[tuple[int, Any]]:
-    """Make the calls one after the other on a fresh node; return what came of each."""
+    """Make the calls in order on a fresh node; return each status and answer."""
 
     async def tell() -> list[tuple[int, Any]]:
         async with node_here(tmp_path / "data") as here:
