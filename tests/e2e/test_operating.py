@@ -105,7 +105,7 @@ def test_messages_are_picked_shown_moved_and_thrown_away(run: Run, client: Clien
 
     assert dry[0] == 0
     assert len(dry[1].splitlines()) == 5
-    assert "4 of 10 messages examined match" in dry[2]
+    assert "4 of 10 examined messages match" in dry[2]
     assert (no[0], "pass --yes" in no[2]) == (2, True)
     assert yes[1] == "moved from queue pick: 4\n"
     assert json.loads(purged[1])["done"] == 2

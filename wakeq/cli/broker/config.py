@@ -1,4 +1,4 @@
-"""`wakeq config`: what the settings are, where they came from, whether a file is right."""
+"""`wakeq config`: shows the settings and their origin, and checks a settings file."""
 
 import os
 from pathlib import Path

@@ -53,8 +53,8 @@ def test_clock_mark_is_removed_after_confirmation(data_dir: Path) -> None:
 @pytest.mark.parametrize(
     ("behind_ms", "cost"),
     [
-        (600_000, "every lease, delay and expiry that is under way ends 600."),
-        (-600_000, "s ahead now, and goes no further"),
+        (600_000, "every present lease, delay and expiry ends 600."),
+        (-600_000, "s ahead now, and goes back no further"),
     ],
 )
 def test_clock_reset_without_an_answer_changes_nothing(data_dir: Path, behind_ms: int, cost: str) -> None:
