@@ -273,7 +273,8 @@ def redrive_(
             say_strangers(name, moved.strangers)
         elif moved.left:
             say(
-                f"not moved from {queue_name(name)}, because they have no {ORIGIN}: {moved.left}; --to QUEUE moves them too"
+                f"not moved from {queue_name(name)}, because they have no {ORIGIN}: {moved.left}; "
+                "--to QUEUE moves them too"
             )
 
 
