@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ NOT_SETTINGS = frozenset({"WAKEQ_CONFIG", "WAKEQ_BROKER", "WAKEQ_HTTP", "WAKEQ_T
 # Kubernetes puts these into every container if a service is called "wakeq".
 SERVICE_LINK = re.compile(r"WAKEQ_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
 
-Layer = Mapping[str, tuple[object, str]]  # name -> value, origin
+# Values and their origins by name.
+Layer = Mapping[str, tuple[object, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,18 +62,12 @@ def load(
         except BadSettings as mistake:
             mistakes.append(str(mistake))
     if mistakes:
-        raise BadSettings(_listed(mistakes))
+        # All of them, because an operator would rather not start the broker once for each.
+        listed = " ".join(f"({number}) {mistake}" for number, mistake in enumerate(mistakes, 1))
+        raise BadSettings(mistakes[0] if len(mistakes) == 1 else f"{len(mistakes)} mistakes: {listed}")
     settings: Settings = _build(Settings, values)
     check_together(settings)
     return Loaded(settings=settings, origins=origins)
-
-
-def _listed(mistakes: Sequence[str]) -> str:
-    """List all mistakes: an operator would rather not start the broker once for each."""
-    if len(mistakes) == 1:
-        return mistakes[0]
-    listed = (f"({number}) {mistake}" for number, mistake in enumerate(mistakes, 1))
-    return f"{len(mistakes)} mistakes: {' '.join(listed)}"
 
 
 def _checked(name: str, value: object, origin: str) -> object:

@@ -98,11 +98,14 @@ class Setting:
         if self.kind is Path:
             return read if isinstance(read, Path) and str(read) else None
         if self.kind is dict:
-            return read if _is_table_of_text(read) else None
+            texts = read.values() if isinstance(read, dict) else [None]
+            return read if all(isinstance(text, str) and text for text in texts) else None
         if type(read) is not self.kind or (self.one_of and read not in self.one_of):
             return None
-        if isinstance(read, int | float) and self.kind is not bool and not self._allows(read):
-            return None
+        if isinstance(read, int | float) and self.kind is not bool:
+            # NaN is within no bounds.
+            is_within = (self.least is None or read >= self.least) and (self.most is None or read <= self.most)
+            return read if is_within else None
         return read
 
     def _read(self, text: str) -> object | None:
@@ -122,10 +125,6 @@ class Setting:
             return float(text) if self.kind is float else int(text)
         except ValueError:
             return None
-
-    def _allows(self, value: float) -> bool:
-        """Whether the value is within the bounds; NaN never is."""
-        return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
 
 
 def declared(model: type[Any], prefix: str = "") -> Iterator[Setting]:
@@ -161,7 +160,3 @@ def shown(value: object, unit: str = "") -> str:
     if unit == "bytes" and isinstance(value, int) and value and value % MIB == 0:
         return f'"{value // MIB}MiB"'
     return f'"{value}"' if isinstance(value, str | Path) else str(value)
-
-
-def _is_table_of_text(value: object) -> bool:
-    return isinstance(value, dict) and all(isinstance(text, str) and text for text in value.values())

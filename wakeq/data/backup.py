@@ -65,7 +65,8 @@ def restore(path: Path, data_dir: Path, node: int | None = None) -> dict[str, An
             recover_alone(part)
     except Exception:
         # Cleared, so that the restore can be repeated; if the process is killed, no node starts on what is left.
-        _clear(data_dir)
+        shutil.rmtree(data_dir / UNFINISHED, ignore_errors=True)
+        (data_dir / "identity").unlink()
         raise
     _move_up(part, data_dir)
     finish_filling(data_dir)
@@ -106,11 +107,6 @@ def _move_up(part: Path, data_dir: Path) -> None:
     for entry in part.iterdir():
         if entry.is_dir():
             entry.rename(data_dir / entry.name)
-
-
-def _clear(data_dir: Path) -> None:
-    shutil.rmtree(data_dir / UNFINISHED, ignore_errors=True)
-    (data_dir / "identity").unlink()
 
 
 # JSON lines ---------------------------------------------------------------------------------------------------------

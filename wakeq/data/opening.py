@@ -134,7 +134,9 @@ def _open_files(directory: DataDirectory, segment_bytes_max: int, keep: Keep) ->
     _check_metadata_exists(directory)
     metadata = Metadata.open(directory.consensus / METADATA_NAME, directory.identity)
     _check_log_exists(directory, metadata)
-    _remove_unfinished_images(directory)
+    # Images that were being written or received when the node ended take room for nothing.
+    for unfinished in (directory.consensus / RECEIVED_NAME, temporary(directory.consensus / SNAPSHOT_NAME)):
+        unfinished.unlink(missing_ok=True)
     store = _open_state(directory)
     log = _open_log(directory, metadata, store, segment_bytes_max)
     _open_journal(directory, log, keep)
@@ -266,12 +268,6 @@ def _fill_state(directory: DataDirectory, image: Path) -> None:
         store.commit(Checkpoint(header.last_index, header.last_term, header.clock_ms))
     finally:
         store.close()
-
-
-def _remove_unfinished_images(directory: DataDirectory) -> None:
-    """Remove images that were being written or received when the node ended."""
-    for path in (directory.consensus / RECEIVED_NAME, temporary(directory.consensus / SNAPSHOT_NAME)):
-        path.unlink(missing_ok=True)
 
 
 def _install_image(directory: DataDirectory) -> None:

@@ -7,7 +7,7 @@ Data that only the lost nodes had is lost with them, and nothing here can tell w
 
 from pathlib import Path
 
-from wakeq.data.opening import DataFiles, open_all
+from wakeq.data.opening import open_all
 from wakeq.protocol.log.entries import Members
 from wakeq.protocol.log.records import encode_entry
 from wakeq.protocol.raft.membership import Config, Member
@@ -21,7 +21,12 @@ def recover_alone(data_dir: Path) -> str:
         log, metadata = opened.log, opened.metadata
         node, term = opened.directory.identity.node_id, max(metadata.state.term, log.last_term) + 1
         metadata.save(term=term)
-        alone = Config((Member(node, metadata.state.disk_id, address=_address_of(node, opened)),), founded=True)
+        with opened.store.read() as view:
+            configs = load_members(view)
+        # Without an address in the state store, the other nodes use the one in their settings.
+        member = configs[-1][1].member(node) if configs else None
+        address = "" if member is None else member.address
+        alone = Config((Member(node, metadata.state.disk_id, address=address),), founded=True)
         log.append_many(log.last_index + 1, term, [encode_entry(Members(alone), opened.store.applied().clock_ms)])
         batch = log.take_buffer()
         assert batch is not None, "it holds the entry that was just appended"
@@ -32,11 +37,3 @@ def recover_alone(data_dir: Path) -> str:
         )
     finally:
         opened.close()
-
-
-def _address_of(node: int, opened: DataFiles) -> str:
-    """Return the address of this node in the state store, empty if it has none: then the settings count."""
-    with opened.store.read() as view:
-        configs = load_members(view)
-    member = configs[-1][1].member(node) if configs else None
-    return "" if member is None else member.address

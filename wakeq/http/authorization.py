@@ -56,7 +56,8 @@ def is_foreign(request: web.Request, *, asks_for_tokens: bool) -> bool:
         return False
     try:
         site = urlsplit(origin)
-    except ValueError:  # no browser sends such a thing
+    # No browser sends such an origin.
+    except ValueError:
         return True
     if site.netloc != request.host:
         return True

@@ -77,7 +77,7 @@ class Callers:
     def __init__(self, host: str, gate: Gate | None) -> None:
         self._host = host
         self._gate = gate
-        self._is_local = _is_loopback(host)
+        self._is_local = host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
 
     def of(self, request: web.Request, *, lasts: bool = False) -> Caller:
         """Return the caller of a request; raise Denied or Unauthorized if it may not ask at all.
@@ -113,7 +113,3 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_loopback(host: str) -> bool:
-    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)

@@ -7,6 +7,7 @@ disk, in another thread.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from aiohttp import web
 
@@ -76,7 +77,10 @@ class Health:
         """Write the metrics in pieces, so that others run between two pieces."""
         response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
         node = node_text(await self._samples())
-        gauges = await self._gauges()
+        # A node that does not serve has no queues to report: the leader exports them.
+        gauges: Sequence[Gauges] | None = None
+        with suppress(Denied):
+            gauges = await self._queries.gauges()
         await response.prepare(request)
         await write_in_time(request, response, node.encode())
         if gauges is not None:
@@ -91,10 +95,3 @@ class Health:
                 await asyncio.sleep(0)
         await response.write_eof()
         return response
-
-    async def _gauges(self) -> Sequence[Gauges] | None:
-        """Return the counters of all queues, or None if this node does not serve: the leader exports them."""
-        try:
-            return await self._queries.gauges()
-        except Denied:
-            return None

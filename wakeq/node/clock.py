@@ -15,7 +15,8 @@ from wakeq.protocol.clock import HEARTBEAT_MS, MOVE_MS, ClusterClock, Mark, cloc
 
 # Further away than any moment.
 NEVER_MS = -1 << 62
-FOLLOWER_SAVES_MS = 1_000  # for so long a follower keeps no later clock: heartbeats that come late move it to and fro
+# A follower saves a later clock no more often than this: late heartbeats move its clock back and forth.
+FOLLOWER_SAVES_MS = 1_000
 
 
 class ClockKeeper(Protocol):
@@ -47,6 +48,11 @@ class NodeClock:
         if kept is not None and kept.boot_id == clock.boot_id:
             self._remember(kept)
         self._leads = False
+        # The last moment that the log knows; the clock neither begins nor leads before it.
+        self._last_ms = last_ms
+        self._time: ClusterClock
+        # The turn of the last reading, and the moment that it gave.
+        self._moment_turn, self._moment_ms = -1, 0
         # The monotonic moment from which the boot clock is read again.
         self._compare_at_ms = 0
         # The monotonic moment from which a follower may save a later clock.

@@ -168,7 +168,8 @@ def _monique(settings: Settings) -> Iterator[Finding]:
 
 def _directory(settings: Settings) -> Iterator[Finding]:
     path = settings.data_dir
-    file = _blocking_file(path)
+    parts = (path.absolute(), *path.absolute().parents)
+    file = next((part for part in parts if part.exists() and not part.is_dir()), None)
     if file is not None:
         yield Finding(BAD, "data", f"{file} is a file, not a directory: choose another path")
     elif is_empty(path):
@@ -180,12 +181,6 @@ def _directory(settings: Settings) -> Iterator[Finding]:
         yield Finding(GOOD, "data", f"{path} belongs to node {directory.identity.node_id}{user}")
     for warning in warnings_of(_existing(path)):
         yield Finding(NOTE, "data", warning)
-
-
-def _blocking_file(path: Path) -> Path | None:
-    """Return the first part of the path that exists and is not a directory."""
-    path = path.absolute()
-    return next((part for part in (path, *path.parents) if part.exists() and not part.is_dir()), None)
 
 
 def _existing(path: Path) -> Path:

@@ -376,20 +376,17 @@ class Node:
             if self.failed.done():
                 return
 
-    async def _transfer_leadership(self) -> None:
-        """Let another node lead before this one ends; it tells its clients to connect there."""
-        until_s = asyncio.get_running_loop().time() + TRANSFER_S_MAX
-        self.raft_log.tell(HandOver())
-        while self.raft_log.core.leads and asyncio.get_running_loop().time() < until_s:
-            await asyncio.sleep(POLL_S)
-
     async def stop(self) -> None:
         """Accept no more commands, answer those that were read, flush the state, close."""
         assert self.listeners is not None, "started"
         assert self.failed is not None, "started"
         logger.info("shutting down: finishing accepted requests")
         if self._peers is not None:
-            await self._transfer_leadership()
+            # Another node should lead before this one ends, which tells its clients to connect there.
+            until_s = asyncio.get_running_loop().time() + TRANSFER_S_MAX
+            self.raft_log.tell(HandOver())
+            while self.raft_log.core.leads and asyncio.get_running_loop().time() < until_s:
+                await asyncio.sleep(POLL_S)
         await self.listeners.send_away()
         if self._heartbeat is not None:
             self._heartbeat.cancel()

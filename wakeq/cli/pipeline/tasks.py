@@ -55,14 +55,13 @@ def load(
     check_packages("pyarrow", "numpy", extra="journal")
     from wakeq.pipeline.lake.load import Mapping, load
 
+    def show(progress: "Progress") -> None:
+        show_progress(f"{progress.rows:,} messages published ...")
+
     with BulkClient(broker.address) as client:
-        done = load(client, files, queue, Mapping(body, priority, delay), name=name, rate=rate, tell=_show)
+        done = load(client, files, queue, Mapping(body, priority, delay), name=name, rate=rate, tell=show)
     before = f"; {done.skipped:,} were published by another run" if done.skipped else ""
     say(f"{done.rows:,} messages published to {queue_name(queue)}{before}")
-
-
-def _show(progress: "Progress") -> None:
-    show_progress(f"{progress.rows:,} messages published ...")
 
 
 @click.command()
@@ -111,13 +110,10 @@ def settle(broker: Broker, checkpoint: Path) -> None:
     check_packages("pyspark", "pyarrow")
     from wakeq.pipeline.stream.settling import settle_checkpoint
 
-    settled = settle_checkpoint(checkpoint, broker.address if _is_broker_given() else None)
+    # WAKEQ_BROKER does not count: it fits no single checkpoint.
+    source = click.get_current_context().find_root().get_parameter_source("broker")
+    settled = settle_checkpoint(checkpoint, broker.address if source is ParameterSource.COMMANDLINE else None)
     for one in settled:
         say(f"{one.count:,} messages of {queue_name(one.queue)} acknowledged, at {one.broker}")
     if not settled:
         say(f"{checkpoint}: its query has finished no batch, so there is nothing to acknowledge")
-
-
-def _is_broker_given() -> bool:
-    """Whether the command line names the broker; the environment does not count: it fits no single checkpoint."""
-    return click.get_current_context().find_root().get_parameter_source("broker") is ParameterSource.COMMANDLINE

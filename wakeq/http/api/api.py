@@ -20,6 +20,7 @@ from wakeq.protocol.errors import BadField, WakeqError
 
 PREFIX = "/api/v1"
 BODY_BYTES_MAX = 1 << 20
+BODY_LOGGED_CHARS_MAX = 500
 
 STATUSES = {
     "BAD_FIELD": 400, "BAD_JSON": 400, "BAD_NAME": 400, "KEY_RANGE": 409, "TOO_LARGE": 413, "QUEUE_FULL": 409,
@@ -99,7 +100,8 @@ class Api:
         handling = route.handle(*([caller] if route.by_caller else []), *arguments)
         if route.method == "GET":
             return json_response(await handling)
-        asked = f"{caller.name} {route.method} {request.path_qs}{f' {_shown(body)}' if body else ''}"
+        shown = f" {msgspec.json.encode(body).decode()[:BODY_LOGGED_CHARS_MAX]}" if body else ""
+        asked = f"{caller.name} {route.method} {request.path_qs}{shown}"
         if getattr(body, "after", 0):
             return json_response(await _log_continuation(handling, asked))
         logger.info("%s", asked)
@@ -146,10 +148,6 @@ async def _body_of(route: Route, request: web.Request) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         code = "BAD_FIELD" if isinstance(error, msgspec.ValidationError) else "BAD_JSON"
         raise Denied(code, f"body: {error}") from None
-
-
-def _shown(body: Any) -> str:
-    return msgspec.json.encode(body).decode()[:500]
 
 
 def json_response(value: Any, status: int = 200) -> web.Response:

@@ -179,15 +179,11 @@ class _MessageRoutes:
             if letter is not None:
                 facts["causes"] = [letter]
             elif facts["causes"][0]["code"] == "gone":
-                await self._add_ending(facts["causes"][0], query.uid)
+                parsed = parse(query.uid)
+                ending = None if parsed is None else await self._ending_of(*parsed)
+                if ending is not None:
+                    facts["causes"][0] |= {"text": f"it {ending.how} at {moment(ending.at_ms)}", "at_ms": ending.at_ms}
         return facts
-
-    async def _add_ending(self, cause: dict[str, Any], uid: str) -> None:
-        """Add how a finished message ended, if the newest part of the log still shows it."""
-        parsed = parse(uid)
-        ending = None if parsed is None else await self._ending_of(*parsed)
-        if ending is not None:
-            cause |= {"text": f"it {ending.how} at {moment(ending.at_ms)}", "at_ms": ending.at_ms}
 
     async def _letter_of(self, caller: Caller, queue: str, uid: str) -> dict[str, Any] | None:
         stats = await self._queries.stats(queue)

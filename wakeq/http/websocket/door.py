@@ -146,10 +146,16 @@ class WebSocketDoor(Generic[ReplyT]):
             rounds.left -= 1 + len(message.data) // COMMAND_BYTES
             if rounds.left <= 0 or self._taken >= (rounds.share if rounds.waiting else SHARE_COMMANDS_MAX):
                 self._tell()
-                await self._next_turn()
+                self._turn = asyncio.get_running_loop().create_future()
+                rounds.wait(self)
+                await self._turn
+                self._turn = None
             if self._paused:
                 self._tell()
-                await self._until_resumed()
+                while self._paused and not self._transport.is_closing():
+                    self._resumed = asyncio.get_running_loop().create_future()
+                    await self._resumed
+                self._resumed = None
 
     def _take(self, received: Any) -> None:
         """Keep a frame until the loop's next turn, so that frames behind it go to the session with it."""
@@ -157,12 +163,6 @@ class WebSocketDoor(Generic[ReplyT]):
             self._frames = []
             asyncio.get_running_loop().call_soon(self._tell)
         self._frames.append(received)
-
-    async def _next_turn(self) -> None:
-        self._turn = asyncio.get_running_loop().create_future()
-        self._path.admission.rounds.wait(self)
-        await self._turn
-        self._turn = None
 
     def take_turn(self) -> None:
         """Continue with the frames that aiohttp has read."""
@@ -174,12 +174,6 @@ class WebSocketDoor(Generic[ReplyT]):
         self._taken = 0
         if frames and self._subscriber is not None:
             self._subscriber.tell(self.decode(frames))
-
-    async def _until_resumed(self) -> None:
-        while self._paused and not self._transport.is_closing():
-            self._resumed = asyncio.get_running_loop().create_future()
-            await self._resumed
-        self._resumed = None
 
     # --- the session's side ---
 

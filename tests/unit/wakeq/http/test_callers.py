@@ -76,7 +76,7 @@ class Asked:
             return response.status, await response.text()
 
 
-def told(tmp_path: Path, story: Callable[[Asked], Awaitable[Any]]) -> Any:
+def on_node(tmp_path: Path, story: Callable[[Asked], Awaitable[Any]]) -> Any:
     async def tell() -> Any:
         tokens = tmp_path / "tokens.json"
         for secret, (queues, rights) in GRANTS.items():
@@ -105,7 +105,7 @@ def test_request_without_a_token_reaches_only_probes_and_static_pages(tmp_path: 
         wrong = await node.answer("no such token", "GET", "/api/v1/queues")
         return opened, closed, wrong
 
-    opened, closed, (status, text) = told(tmp_path, story)
+    opened, closed, (status, text) = on_node(tmp_path, story)
 
     assert (opened, closed, status) == ([200] * 4, [401] * 3, 401)
     assert "no such token" not in text
@@ -133,7 +133,7 @@ def test_path_requires_its_own_right(tmp_path: Path) -> None:
         }
         return described, strangers, allowed
 
-    described, strangers, allowed = told(tmp_path, story)
+    described, strangers, allowed = on_node(tmp_path, story)
 
     assert described == set(ALLOWED)
     assert strangers == {401}
@@ -164,7 +164,7 @@ def test_token_sees_and_changes_only_its_own_queues(tmp_path: Path) -> None:
         ]
         return names, mine, not_mine
 
-    names, mine, not_mine = told(tmp_path, story)
+    names, mine, not_mine = on_node(tmp_path, story)
 
     assert names == ["team.a", "team.a.dead"]
     assert (mine, not_mine) == ([200] * 4, [403] * 10)
@@ -185,7 +185,7 @@ def test_why_shows_a_dead_letter_only_to_a_token_that_may_read_it(tmp_path: Path
             codes[secret] = msgspec.json.decode(text)["causes"][0]["code"]
         return codes
 
-    assert told(tmp_path, story) == {WORKER: "no_uid", TEAM: "dead", SCRAPER: "dead"}
+    assert on_node(tmp_path, story) == {WORKER: "no_uid", TEAM: "dead", SCRAPER: "dead"}
 
 
 def test_redrive_to_a_queue_without_permission_is_refused(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_redrive_to_a_queue_without_permission_is_refused(tmp_path: Path) -> Non
         refused = await node.ask(TEAM, "POST", "/messages/redrive", queue="team.a.dead")
         return refused, await node.ask(OWNER, "POST", "/messages/redrive", queue="team.a.dead")
 
-    assert told(tmp_path, story) == (403, 200)
+    assert on_node(tmp_path, story) == (403, 200)
 
 
 def test_dead_letter_policy_grants_no_right_to_its_queue(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_dead_letter_policy_grants_no_right_to_its_queue(tmp_path: Path) -> None
             asked.append(await node.ask(TEAM, "PATCH", "/queue", body, queue="team.a"))
         return asked, await node.ask(TEAM, "PATCH", "/queue", {"policies": {"dead_letter": None}}, queue="team.a")
 
-    assert told(tmp_path, story) == ([403, 403, 200, 200], 200)
+    assert on_node(tmp_path, story) == ([403, 403, 200, 200], 200)
 
 
 @pytest.mark.parametrize("query", [{}, {"prefix": "o"}, {"after": "a"}], ids=str)
@@ -223,7 +223,7 @@ def test_queue_list_never_names_a_foreign_queue(tmp_path: Path, query: dict[str,
             after = {"after": page["after"]}
 
     whole = [(["team.a"], "team.a"), (["team.a.dead"], "team.a.dead"), ([], None)]
-    assert told(tmp_path, story) == ([([], None)] if "prefix" in query else whole)
+    assert on_node(tmp_path, story) == ([([], None)] if "prefix" in query else whole)
 
 
 def test_metrics_need_a_right_on_all_queues_and_disconnecting_needs_admin(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_metrics_need_a_right_on_all_queues_and_disconnecting_needs_admin(tmp_pa
         scraped = [(await node.answer(secret, "GET", "/metrics"))[0] for secret in (SCRAPER, TEAM, OWNER)]
         return scraped, [await node.ask(secret, "DELETE", "/connection", id=999) for secret in (SCRAPER, OWNER)]
 
-    assert told(tmp_path, story) == ([200, 403, 200], [403, 404])
+    assert on_node(tmp_path, story) == ([200, 403, 200], [403, 404])
 
 
 def test_event_stream_shows_permitted_queues_and_the_node_only_with_all_rights(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_event_stream_shows_permitted_queues_and_the_node_only_with_all_rights(t
     async def story(node: Asked) -> Any:
         return await watched(node, TEAM), await watched(node, SCRAPER)
 
-    team, everywhere = told(tmp_path, story)
+    team, everywhere = on_node(tmp_path, story)
 
     assert {queue["name"] for queue in team["queues"]} == {"team.a", "team.a.dead"}
     assert (team["queues_total"], team["totals"]["ready"]) == (2, 2)
@@ -260,7 +260,7 @@ def test_queue_parameter_given_twice_is_refused(tmp_path: Path) -> None:
         names = [("queue", "team.a"), ("queue", "other")]
         return [await node.ask(TEAM, "POST", "/queue/pause", params=order) for order in (names, names[::-1])]
 
-    assert told(tmp_path, story) == [400, 403]
+    assert on_node(tmp_path, story) == [400, 403]
 
 
 @pytest.mark.parametrize(

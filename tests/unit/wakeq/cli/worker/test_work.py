@@ -29,7 +29,7 @@ def judged(status: int, last_line: str = "", policy: Retry | None = None, delive
     return judge(status, last_line, policy, deliveries=deliveries, drawn=0.0)
 
 
-# What it is told --------------------------------------------------------------------------------------------------
+# Environment of a command ---------------------------------------------------------------------------------------
 
 
 def told(inherited: Mapping[str, str] | None = None, **fields: Any) -> dict[str, str]:
@@ -133,7 +133,7 @@ def test_flags_define_the_policy(delay_s: float, longest_s: int) -> None:
     assert (policy.max, policy.delay_after(90, drawn=0.0)) == (100, longest_s)
 
 
-# What it says -----------------------------------------------------------------------------------------------------
+# Output of a command --------------------------------------------------------------------------------------------
 
 
 @given(said=st.binary(max_size=60).map(lambda said: said.replace(b"\r", b"")), step=st.integers(1, 9))

@@ -17,7 +17,7 @@ Story = Callable[[NodeHere, AsyncClient], Awaitable[Any]]
 JOBS = {"queue": "jobs"}
 
 
-def told(tmp_path: Path, story: Story) -> Any:
+def on_node(tmp_path: Path, story: Story) -> Any:
     async def tell() -> Any:
         async with node_here(tmp_path / "data") as here, client_of(here) as client:
             return await story(here, client)
@@ -43,7 +43,7 @@ def test_move_takes_messages_that_match_all_conditions_unchanged(tmp_path: Path)
         moved = await client.fetch("other")
         return answer, await bodies(here, "jobs"), moved, await bodies(here, "other", "ready")
 
-    (status, answer), left, moved, there = told(tmp_path, story)
+    (status, answer), left, moved, there = on_node(tmp_path, story)
 
     assert (status, answer["scanned"], answer["matched"], answer["done"]) == (200, 6, 2, 2)
     assert left == ["m0", "m1", "m3", "m5"]
@@ -65,7 +65,7 @@ def test_audit_log_has_the_first_call_and_continuations_that_changed_something(
             more = {"where": [f"header.tenant={tenant}"], "after": 1, "through": answer["through"]}
             await here.call("POST", "/messages/purge", more, **JOBS)
 
-    told(tmp_path, story)
+    on_node(tmp_path, story)
 
     said = [record.message for record in caplog.records if record.name == "wakeq.admin"]
     assert len(said) == 2, said
@@ -82,7 +82,7 @@ def test_failed_continuation_is_logged(tmp_path: Path, caplog: pytest.LogCapture
         status, _ = await here.call("POST", "/messages/purge", {"where": ["no condition"], "after": 1}, **JOBS)
         return status
 
-    assert told(tmp_path, story) == 400
+    assert on_node(tmp_path, story) == 400
 
     (said,) = [record.message for record in caplog.records if record.name == "wakeq.admin"]
     assert '"no condition"' in said
@@ -95,7 +95,7 @@ def test_delay_of_a_moved_message_continues_on_the_new_queue(tmp_path: Path) -> 
         _, answer = await here.call("GET", "/messages", queue="other", state="delayed")
         return answer["messages"]
 
-    (message,) = told(tmp_path, story)
+    (message,) = on_node(tmp_path, story)
 
     assert 90_000 < message["due_ms"] - time.time() * 1000 < 101_000
 
@@ -108,7 +108,7 @@ def test_leased_message_is_not_moved(tmp_path: Path) -> None:
         by_condition = await here.call("POST", "/messages/move", {"to": "other"}, **JOBS)
         return by_uid[1]["done"], by_condition[1]["done"], await bodies(here, "jobs", "leased")
 
-    assert told(tmp_path, story) == (1, 1, ["m0"])
+    assert on_node(tmp_path, story) == (1, 1, ["m0"])
 
 
 def test_message_refused_by_the_target_queue_stays(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_message_refused_by_the_target_queue_stays(tmp_path: Path) -> None:
         refused = await here.call("POST", "/messages/move", {"to": "small"}, **JOBS)
         return refused, await bodies(here, "jobs"), await bodies(here, "small"), await client.fetch("jobs")
 
-    (status, answer), left, there, next_one = told(tmp_path, story)
+    (status, answer), left, there, next_one = on_node(tmp_path, story)
 
     assert (status, answer["error"]["code"]) == (409, "QUEUE_FULL")
     assert (left, there, next_one.body) == (["m0", "m1", "m2"], [], b"m0")
@@ -134,7 +134,7 @@ def test_move_of_many_messages_stops_at_its_limit_and_returns_a_position(tmp_pat
         second = (await here.call("POST", "/messages/move", more, **JOBS))[1]
         return first, second, await bodies(here, "jobs"), (await here.call("GET", "/queue", queue="other"))[1]["ready"]
 
-    first, second, left, there = told(tmp_path, story)
+    first, second, left, there = on_node(tmp_path, story)
 
     assert (first["done"], first["after"], first["through"]) == (400, 400, 950)
     assert (second["done"], second["after"]) == (550, 0)
@@ -148,7 +148,7 @@ def test_move_keeps_to_its_rate(tmp_path: Path) -> None:
         answer = await here.call("POST", "/messages/move", {"to": "other", "rate": 400}, **JOBS)
         return answer[1]["done"], time.monotonic() - began_s
 
-    done, took_s = told(tmp_path, story)
+    done, took_s = on_node(tmp_path, story)
 
     assert done == 300
     # There are two pauses of a quarter of a second between three batches.
@@ -169,7 +169,7 @@ def test_purge_with_a_condition_keeps_the_rest_and_a_dry_run_keeps_all(tmp_path:
         _, stats = await here.call("GET", "/queue", **JOBS)
         return dry, before, done, await bodies(here, "jobs"), stats
 
-    dry, before, done, after, stats = told(tmp_path, story)
+    dry, before, done, after, stats = on_node(tmp_path, story)
 
     assert (dry["matched"], dry["done"], [message["body"] for message in dry["messages"]]) == (
         2,
@@ -187,7 +187,7 @@ def test_purge_without_conditions_empties_the_queue(tmp_path: Path) -> None:
         await client.fetch("jobs")
         return (await here.call("POST", "/messages/purge", {}, **JOBS))[1]["done"], await bodies(here, "jobs")
 
-    assert told(tmp_path, story) == (5, [])
+    assert on_node(tmp_path, story) == (5, [])
 
 
 def test_requeue_makes_delayed_messages_due_and_keeps_their_uid(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_requeue_makes_delayed_messages_due_and_keeps_their_uid(tmp_path: Path) 
         again = [await client.fetch(name) for name in ("jobs", "slow")]
         return [published, failed], [count["done"] for count in counts], again
 
-    uids, counts, again = told(tmp_path, story)
+    uids, counts, again = on_node(tmp_path, story)
 
     assert counts == [1, 1]
     assert [message.uid for message in again] == uids
@@ -232,7 +232,7 @@ def test_redrive_moves_dead_letters_with_a_matching_error_to_their_origin(tmp_pa
         everything = (await here.call("POST", "/messages/redrive", {}, queue="jobs.dead"))[1]["done"]
         return done, back, everything, await bodies(here, "jobs.dead")
 
-    done, back, everything, left = told(tmp_path, story)
+    done, back, everything, left = on_node(tmp_path, story)
 
     assert (done, everything) == ([1, 1, 0], 1)
     assert [message.body for message in back] == [b"for timeout of a", b"for timeout of b"]
@@ -247,7 +247,7 @@ def test_dead_letter_without_an_origin_stays(tmp_path: Path, origin: str) -> Non
         status, answer = await here.call("POST", "/messages/redrive", {}, queue="jobs.dead")
         return status, answer["done"], await bodies(here, "jobs.dead")
 
-    assert told(tmp_path, story) == (200, 0, ["forged"])
+    assert on_node(tmp_path, story) == (200, 0, ["forged"])
 
 
 def test_dead_letter_with_a_foreign_origin_stays_until_it_is_allowed(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_dead_letter_with_a_foreign_origin_stays_until_it_is_allowed(tmp_path: P
         second = (await here.call("POST", "/messages/redrive", {"anywhere": True}, queue="jobs.dead"))[1]
         return first, left, second, await bodies(here, "b1"), await bodies(here, "orders")
 
-    first, left, second, moved, own = told(tmp_path, story)
+    first, left, second, moved, own = on_node(tmp_path, story)
 
     assert (first["done"], first["matched"], first["strangers"]) == (2, 4, ["b1", "nowhere"])
     assert (left, own) == (["of b1", "of nowhere"], ["of orders"])
@@ -294,7 +294,7 @@ def test_why_names_causes_whose_removal_lets_the_message_run(tmp_path: Path) -> 
         seen.append(await why(first))
         return seen
 
-    assert told(tmp_path, story) == [
+    assert on_node(tmp_path, story) == [
         ["paused", "delayed", "no_subscriber"],
         ["delayed", "no_subscriber"],
         ["in_line", "no_subscriber"],
@@ -316,7 +316,7 @@ def test_why_of_an_unknown_message_says_that_it_is_not_there(tmp_path: Path) -> 
         answers.append((await here.call("GET", "/messages/why", uid=uid, **JOBS))[1]["causes"])
         return [[cause["code"] for cause in causes] for causes in answers], answers[0][0]["text"]
 
-    codes, text = told(tmp_path, story)
+    codes, text = on_node(tmp_path, story)
 
     assert codes == [["gone"], ["never"], ["never"], ["never"], ["other_queue"], ["no_uid"], ["other_queue"]]
     assert re.fullmatch(r"it was acknowledged at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", text)
@@ -330,7 +330,7 @@ def test_why_finds_the_dead_letter_of_a_message(tmp_path: Path) -> None:
         await message.nack(error="no such file")
         return (await here.call("GET", "/messages/why", uid=uid, **JOBS))[1]["causes"]
 
-    (cause,) = told(tmp_path, story)
+    (cause,) = on_node(tmp_path, story)
 
     assert (cause["code"], cause["queue"]) == ("dead", "jobs.dead")
     assert "nack after 1 deliveries: no such file" in cause["text"]
@@ -348,7 +348,7 @@ def test_peek_at_large_messages_fills_one_answer(tmp_path: Path, state: str) -> 
             await client.publish("jobs", LARGE)
         return await here.call("GET", "/messages", queue="jobs", state=state, count=1000)
 
-    status, answer = told(tmp_path, story)
+    status, answer = on_node(tmp_path, story)
 
     assert status == 200
     assert len(answer["messages"]) == 4, "four of a million bytes are within 4 MiB"
@@ -360,7 +360,7 @@ def test_worker_peek_at_large_messages_fills_one_answer(tmp_path: Path) -> None:
             await client.publish("jobs", LARGE)
         return await client.peek("jobs", 100)
 
-    assert len(told(tmp_path, story)) == 4
+    assert len(on_node(tmp_path, story)) == 4
 
 
 def test_leases_of_large_messages_are_listed_in_pages(tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ def test_leases_of_large_messages_are_listed_in_pages(tmp_path: Path) -> None:
             after = answer["after"]
         return pages
 
-    pages = told(tmp_path, story)
+    pages = on_node(tmp_path, story)
 
     assert (pages[0], sum(pages)) == (5, 6)
 
@@ -392,7 +392,7 @@ def test_lease_is_listed_and_released(tmp_path: Path) -> None:
         released = [(await here.call("POST", "/leases/release", {"uids": [uid]}, **JOBS))[1] for _ in range(2)]
         return leases, released, await client.fetch("jobs")
 
-    (lease,), released, again = told(tmp_path, story)
+    (lease,), released, again = on_node(tmp_path, story)
 
     assert (lease["worker"], lease["state"]) == (1, "leased")
     assert released == [{"done": 1}, {"done": 0}]
@@ -414,7 +414,7 @@ def test_connections_are_listed_and_closed(tmp_path: Path) -> None:
             missing = await here.call("DELETE", "/connection", id=999)
         return before, closed, missing
 
-    before, closed, missing = told(tmp_path, story)
+    before, closed, missing = on_node(tmp_path, story)
 
     assert before["total"] == 2
     assert [connection["door"] for connection in before["connections"]] == ["worker", "worker"]
@@ -445,6 +445,6 @@ def test_invalid_selection_changes_nothing(tmp_path: Path, path: str, body: dict
         await client.publish("jobs", b"1")
         return await here.call("POST", path, body, **JOBS), await bodies(here, "jobs")
 
-    (status, answer), left = told(tmp_path, story)
+    (status, answer), left = on_node(tmp_path, story)
 
     assert (status, answer["error"]["code"][:4], left) == (400, "BAD_", ["1"])
