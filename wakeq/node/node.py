@@ -61,9 +61,10 @@ logger = logging.getLogger("wakeq.node")
 
 
 class Sizes(NamedTuple):
-    """How much a node gathers before it begins something new.  Only tests and measurements choose other sizes."""
+    """Amounts after which a node writes something new.  Only tests and measurements choose other sizes."""
 
-    segment_bytes_max: int = SEGMENT_BYTES_MAX  # of the log
+    # Of the log.
+    segment_bytes_max: int = SEGMENT_BYTES_MAX
     snapshot_bytes_min: int = SNAPSHOT_BYTES_MIN
     flush_after_ms: int = FLUSH_AFTER_MS
     flush_bytes: int = FLUSH_BYTES
