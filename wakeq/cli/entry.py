@@ -149,8 +149,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_status
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
-    # The reader of our output has closed the pipe.
     except BrokenPipeError:
+        # The reader of our output has closed the pipe.
         _drop_output()
         return EXIT_BROKEN_PIPE
     except OSError as error:

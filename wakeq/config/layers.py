@@ -122,8 +122,8 @@ def _from_environment(environment: Mapping[str, str]) -> Layer:
             continue
         if name in BY_ENVIRONMENT_NAME:
             found[BY_ENVIRONMENT_NAME[name].name] = (value, f"environment {name}")
-        # An unknown name keeps its spelling, so that the error shows it.
         else:
+            # An unknown name keeps its spelling, so that the error shows it.
             found[name] = (value, "environment")
     return found
 

@@ -54,8 +54,8 @@ def is_journal(stream: TextIO, environment: Mapping[str, str]) -> bool:
         return False
     try:
         status = os.fstat(stream.fileno())
-    # The stream has no file.
     except OSError:
+        # The stream has no file.
         return False
     return named == f"{status.st_dev}:{status.st_ino}"
 

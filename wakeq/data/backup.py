@@ -90,8 +90,8 @@ def _build(part: Path, path: Path, header: SnapshotHeader, identity: Identity) -
     write_snapshot(part / "consensus" / SNAPSHOT_NAME, mine, kept)
     try:
         opened = open_all(part, upgrade=False)
-    # The damage is in the copy that was just made from the backup, and that is removed again.
     except DamagedFile as error:
+        # The damage is in the copy that was just made from the backup, and that is removed again.
         raise DamagedFile(path, error.offset, found=error.found, expected=error.expected, hint=HINT) from None
     try:
         check_state(opened.store, header, path, with_messages=True)
@@ -182,7 +182,7 @@ def keep(part: Path, path: Path) -> None:
         part.unlink()
     except FileExistsError as error:
         raise StorageError(f"{path} exists already; choose another name for this backup") from error
-    # This file system has no links.
     except OSError:
+        # This file system has no links.
         part.rename(path)
     sync_directory(path.absolute().parent)

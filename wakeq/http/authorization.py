@@ -56,8 +56,8 @@ def is_foreign(request: web.Request, *, asks_for_tokens: bool) -> bool:
         return False
     try:
         site = urlsplit(origin)
-    # No browser sends such an origin.
     except ValueError:
+        # No browser sends such an origin.
         return True
     if site.netloc != request.host:
         return True

@@ -1,6 +1,6 @@
 """Callers: the sender of an operator's request, and the checks of what it may do.
 
-    request --> Callers.of --> Caller: require(need, queue), sees(queue)  |  Denied
+    request --> Callers.of --> Caller: require(need, queue), sees(queue)  |  Forbidden, Unauthorized
 
 Without tokens everybody who reaches the port may do everything, except pages of other sites.  A request is known here
 only by its need: to see statistics, to read messages, or to administer.
@@ -12,10 +12,9 @@ from typing import NamedTuple
 from aiohttp import web
 
 from wakeq.actors.sessions.access import Access, Gate
-from wakeq.http.api.queries import Denied
 from wakeq.http.authorization import token_of
 from wakeq.protocol.access import Right
-from wakeq.protocol.errors import BadField
+from wakeq.protocol.errors import BadField, Forbidden
 
 # See statistics: any right on the queue is enough.
 LOOK = "look"
@@ -80,7 +79,7 @@ class Callers:
         self._is_local = host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
 
     def of(self, request: web.Request, *, lasts: bool = False) -> Caller:
-        """Return the caller of a request; raise Denied or Unauthorized if it may not ask at all.
+        """Return the caller of a request; raise Forbidden or Unauthorized if it may not ask at all.
 
         With `lasts`, the answer is aborted as soon as the token loses a right.
 
@@ -88,14 +87,14 @@ class Callers:
         (DNS rebinding) is refused.
         """
         if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-            raise Denied("FORBIDDEN", "a page of another site may not do this")
+            raise Forbidden("a page of another site may not do this")
         peer = request.remote or "?"
         if self._gate is not None:
             access = self._gate.login(token_of(request), _StreamConnection(request) if lasts else None, peer=peer)
             return Caller(f"{access.name} at {peer}", access)
         name = _host_of(request)
         if self._is_local and not (name in ("localhost", self._host) or _is_address(name)):
-            raise Denied("FORBIDDEN", f"{name} is not a name of this broker; use its address, or localhost")
+            raise Forbidden(f"{name} is not a name of this broker; use its address, or localhost")
         return Caller(peer, None)
 
 

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from wakeq.actors.mail import Refusal
 from wakeq.http.api.api import error_response, json_response
-from wakeq.http.api.queries import Denied, Queries
+from wakeq.http.api.queries import Queries, RequestRefused
 from wakeq.http.api.streaming import write_in_time
 from wakeq.http.callers import LOOK, Callers
 from wakeq.http.exposition import CONTENT_TYPE, Sample, Totals, node_text, queue_pieces
@@ -51,8 +51,6 @@ class Health:
         async def metrics(request: web.Request) -> web.StreamResponse:
             try:
                 callers.of(request).require(LOOK, None)
-            except Denied as denied:
-                return error_response(denied.code, denied.detail)
             except Refused as error:
                 return error_response(error.code, str(error))
             return await self.metrics(request)
@@ -79,7 +77,7 @@ class Health:
         node = node_text(await self._samples())
         # A node that does not serve has no queues to report: the leader exports them.
         gauges: Sequence[Gauges] | None = None
-        with suppress(Denied):
+        with suppress(RequestRefused):
             gauges = await self._queries.gauges()
         await response.prepare(request)
         await write_in_time(request, response, node.encode())

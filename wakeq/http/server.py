@@ -120,8 +120,8 @@ class WebServer:
         self._stop_timeout(request.protocol)
         try:
             return await handler(request)
-        # The exception and the frames in its traceback would keep each other alive.
         except web.HTTPException as error:
+            # The exception and the frames in its traceback would keep each other alive.
             error.__traceback__ = None
             return web.Response(body=error.body, status=error.status, reason=error.reason, headers=error.headers)
 

@@ -229,8 +229,8 @@ class Assembly:
             def work() -> list[bytes] | None:
                 try:
                     found = list(log.entries(append.prev_index + 1, append.last_index))
-                # The entries were truncated meanwhile; real damage shows at the next start.
                 except (LookupError, DamagedFile):
+                    # The entries were truncated meanwhile; real damage shows at the next start.
                     return None
                 return [payload for _, _, payload in found] if _match(append, found) else None
 

@@ -121,8 +121,8 @@ class MoniqueDoors:
         """Open or close as this node begins or ends to lead; a port that cannot be opened is tried again later."""
         try:
             self._follow_leadership()
-        # The previous leader on this machine may not have closed its ports yet.
         except BadSettings as error:
+            # The previous leader on this machine may not have closed its ports yet.
             logger.warning("%s; trying again", error)
 
     def _refusal(self) -> Refusal | None:

@@ -347,8 +347,8 @@ class Node:
     def _rested(self, result: bool | BaseException, before_bytes: int) -> None:
         if isinstance(result, BaseException):
             self._fail(result)
-        # A reader was using the state; the next beat tries again.
         elif not result:
+            # A reader was using the state; the next beat tries again.
             self._rested_bytes = before_bytes
 
     def _reader_checked(self, result: int | BaseException) -> None:

@@ -56,7 +56,7 @@ class Load:
 @json_option
 @click.pass_obj
 def bench(broker: Broker, messages: int, body_bytes: int, batch: int, connections: int, as_json: bool) -> None:
-    """Measure how many messages a second the broker handles.
+    """Measure how many messages per second the broker handles.
 
     A message counts once it is on disk.  The queue of the measurement is deleted at the end (a token needs admin for
     wakeq-bench-*).  This command and other programs on the machine compete with the broker for the processors.

@@ -168,8 +168,8 @@ def explain_empty(client: Client, queue: str) -> str:
     """Say why a fetch got nothing although the queue may have messages."""
     try:
         found = client.stats(queue)
-    # The queue may not exist, or the token may not see it: this is only a hint.
     except WakeqError:
+        # The queue may not exist, or the token may not see it: this is only a hint.
         found = {}
     paused_until_ms = found.get("paused_until_ms", 0)
     if paused_until_ms:
@@ -225,7 +225,7 @@ def nack(
     no_failure: bool,
     dead: bool,
 ) -> int:
-    """Release messages of QUEUE, so that they are delivered again.
+    """Release messages of QUEUE as failed, to be delivered again.
 
     Exit status 3 if one of them is not leased any more.
     """

@@ -63,8 +63,8 @@ class Command:
         environment = environment_of(message, self._inherited, broker=self._broker)
         try:
             program = Program(self._arguments, body=message.body, environment=environment)
-        # The file is not a program, its environment is too large, or there are too many processes.
         except OSError as error:
+            # The file is not a program, its environment is too large, or there are too many processes.
             ending = CommandFailed(f"the command could not be run ({error})")
         else:
             ending = await self._end_of(program, message)

@@ -69,8 +69,8 @@ class Program:
         # asyncio's own wait would last as long as any descendant holds the pipe of standard error.
         try:
             self._pidfd = os.pidfd_open(self._process.pid)
-        # There are too many open files.
         except OSError:
+            # There are too many open files.
             with self._process:
                 self._signal(signal.SIGKILL)
             raise

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import msgspec
 from aiohttp import web
 
-from wakeq.http.api.queries import Denied
+from wakeq.http.api.queries import RequestRefused
 from wakeq.http.callers import LOOK, Callers
 from wakeq.http.server import WebServer
-from wakeq.protocol.errors import BadField, WakeqError
+from wakeq.protocol.errors import BadField, BadJson, TooLarge, WakeqError
 
 PREFIX = "/api/v1"
 BODY_BYTES_MAX = 1 << 20
@@ -71,15 +71,16 @@ class Api:
         async def serve(request: web.Request) -> web.StreamResponse:
             try:
                 return await self._serve(route, request)
-            except Denied as denied:
-                response = error_response(denied.code, denied.detail, denied.leader)
-                if denied.leader_http:
-                    response.headers["Location"] = f"{request.scheme}://{denied.leader_http}{request.path_qs}"
+            except RequestRefused as refused:
+                refusal = refused.refusal
+                response = error_response(refusal.code, refusal.detail, refusal.leader)
+                if refusal.leader_http:
+                    response.headers["Location"] = f"{request.scheme}://{refusal.leader_http}{request.path_qs}"
                 return response
             except WakeqError as error:
                 return error_response(error.code, str(error))
-            # On a ConnectionError the caller has gone.
             except (web.HTTPException, ConnectionError):
+                # On a ConnectionError the caller has gone.
                 raise
             except Exception:
                 logger.exception("%s %s failed", request.method, request.path_qs)
@@ -142,12 +143,13 @@ async def _body_of(route: Route, request: web.Request) -> Any:
     if request.content_type != "application/json":
         raise BadField("the body must be JSON, with the header Content-Type: application/json")
     if (request.content_length or 0) > BODY_BYTES_MAX:
-        raise Denied("TOO_LARGE", f"the body has more than {BODY_BYTES_MAX} bytes; send less in one request")
+        raise TooLarge(f"the body has more than {BODY_BYTES_MAX} bytes; send less in one request")
     try:
         return msgspec.json.decode(await request.read() or b"{}", type=route.body) if route.body else None
+    except msgspec.ValidationError as error:
+        raise BadField(f"body: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        code = "BAD_FIELD" if isinstance(error, msgspec.ValidationError) else "BAD_JSON"
-        raise Denied(code, f"body: {error}") from None
+        raise BadJson(f"body: {error}") from None
 
 
 def json_response(value: Any, status: int = 200) -> web.Response:

@@ -19,9 +19,9 @@ from aiohttp import web
 
 from wakeq.actors.snapshots import living_items
 from wakeq.http.api.api import Route
-from wakeq.http.api.queries import Denied
 from wakeq.http.api.streaming import write_in_time
 from wakeq.http.callers import ADMIN, Caller
+from wakeq.protocol.errors import Busy
 from wakeq.protocol.log.format import Identity
 from wakeq.storage.state.snapshot import SnapshotHeader, stream_snapshot
 from wakeq.storage.state.store import Store
@@ -60,7 +60,7 @@ class Backup:
     async def serve(self, request: web.Request, caller: Caller, _: Any) -> web.StreamResponse:
         """Send the image; one at a time."""
         if self._is_running:
-            raise Denied("BUSY", "another backup is running; try again when it has ended")
+            raise Busy("another backup is running; try again when it has ended")
         self._is_running = True
         try:
             await self._wait_for_store()
@@ -74,9 +74,8 @@ class Backup:
         until_s = time.monotonic() + FLUSH_S_MAX
         while self._indexes()[1] < target:
             if time.monotonic() > until_s:
-                raise Denied(
-                    "BUSY",
-                    f"the state was not flushed within {FLUSH_S_MAX:g} s; the disk may be overloaded: try again later",
+                raise Busy(
+                    f"the state was not flushed within {FLUSH_S_MAX:g} s; the disk may be overloaded: try again later"
                 )
             await asyncio.sleep(POLL_S)
 

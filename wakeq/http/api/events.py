@@ -16,13 +16,15 @@ from aiohttp import web
 from msgspec import Meta
 
 from wakeq.actors.log.histogram import Histogram
+from wakeq.actors.mail import Refusal
 from wakeq.http.api.api import Route
-from wakeq.http.api.queries import Denied, Queries
+from wakeq.http.api.queries import Queries, RequestRefused
 from wakeq.http.api.queues import Name
 from wakeq.http.api.streaming import write_in_time
 from wakeq.http.callers import LOOK, Caller
 from wakeq.http.exposition import Sample
 from wakeq.protocol.catalog import DEAD_SUFFIX
+from wakeq.protocol.errors import Busy
 from wakeq.protocol.queue.view import Gauges
 
 READ_EVERY_S = 0.5
@@ -52,7 +54,7 @@ class Reading(msgspec.Struct):
     gauges: Sequence[Gauges]
     figures: dict[str, float]
     cluster: dict[str, Any]
-    refusal: Denied | None = None
+    refusal: Refusal | None = None
 
     @property
     def error(self) -> str:
@@ -88,7 +90,7 @@ class Events:
     async def watch(self, request: web.Request, caller: Caller, query: EventsQuery) -> web.StreamResponse:
         """Serve one watcher until it disconnects or the broker stops."""
         if len(self._watchers) >= WATCHERS_MAX:
-            raise Denied("BUSY", f"{WATCHERS_MAX} clients are watching already; close a dashboard or `wakeq top`")
+            raise Busy(f"{WATCHERS_MAX} clients are watching already; close a dashboard or `wakeq top`")
         watcher: asyncio.Queue[Reading | None] = asyncio.Queue(1)
         # Added before the first await: many may ask before one is answered.
         self._watchers.add(watcher)
@@ -101,7 +103,7 @@ class Events:
         self, watcher: "asyncio.Queue[Reading | None]", request: web.Request, caller: Caller, query: EventsQuery
     ) -> web.StreamResponse:
         if query.leader and (refusal := (await self._read()).refusal) is not None:
-            raise refusal
+            raise RequestRefused(refusal)
         response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"})
         await response.prepare(request)
         if self._reading is None or self._reading.done():
@@ -110,8 +112,8 @@ class Events:
             while (reading := await watcher.get()) is not None and not (query.leader and reading.refusal):
                 event = msgspec.json.encode(event_for(reading, query, caller))
                 await write_in_time(request, response, b"data: " + event + b"\n\n")
-        # The watcher has disconnected.
         except (ConnectionResetError, OSError):
+            # The watcher has disconnected.
             pass
         return response
 
@@ -129,12 +131,12 @@ class Events:
         try:
             cluster = await self._queries.cluster()
             figures = figures_of(await self._samples())
-        except Denied as denied:
-            return Reading(self._now_ms(), (), {}, {}, denied)
+        except RequestRefused as refused:
+            return Reading(self._now_ms(), (), {}, {}, refused.refusal)
         try:
             return Reading(self._now_ms(), await self._queries.gauges(), figures, cluster)
-        except Denied as denied:
-            return Reading(self._now_ms(), (), figures, cluster, denied)
+        except RequestRefused as refused:
+            return Reading(self._now_ms(), (), figures, cluster, refused.refusal)
 
 
 def _put(watcher: "asyncio.Queue[Reading | None]", reading: Reading | None) -> None:

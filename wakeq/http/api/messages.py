@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from wakeq.actors.sessions.operator_mail import Page
 from wakeq.http.api.api import Route
-from wakeq.http.api.queries import Denied, Queries
+from wakeq.http.api.queries import Queries, RequestRefused
 from wakeq.http.api.queues import Name, QueueQuery
 from wakeq.http.api.selection import UIDS_MAX, SelectBody, Selected, Selection, headers_of, move_in_batches, shown
 from wakeq.http.callers import ADMIN, READ, Caller
@@ -194,8 +194,8 @@ class _MessageRoutes:
         while scanned < LETTERS_MAX:
             try:
                 page = await self._queries.page(dead, after, PAGE)
-            # The queue has never had a dead letter.
-            except Denied:
+            except RequestRefused:
+                # The queue has never had a dead letter.
                 return None
             for row in page.rows:
                 headers = headers_of(row)
@@ -280,7 +280,7 @@ class _MessageRoutes:
             return True
         try:
             stats = await self._queries.stats(origin)
-        except Denied:
+        except RequestRefused:
             return False
         return dead_letter_of(origin, msgspec.convert(stats["policies"], Policies)) == queue
 

@@ -9,10 +9,11 @@ import msgspec
 from msgspec import Meta
 
 from wakeq.actors.log.histogram import Histogram
+from wakeq.actors.mail import Refusal
 from wakeq.actors.runtime import Process
 from wakeq.actors.sessions.operator_mail import Describe
 from wakeq.http.api.api import Route
-from wakeq.http.api.queries import Denied, Queries
+from wakeq.http.api.queries import Queries, RequestRefused
 from wakeq.http.callers import ADMIN, LOOK
 from wakeq.http.exposition import Sample
 from wakeq.http.families import FAMILIES
@@ -115,7 +116,9 @@ class _NodeRoutes:
                 if facts["id"] == query.id:
                     door.close("an operator closed the connection")
                     return Closed(query.id)
-        raise Denied("NOT_FOUND", f"there is no connection {query.id}; `wakeq connections list` shows all")
+        raise RequestRefused(
+            Refusal("NOT_FOUND", f"there is no connection {query.id}; `wakeq connections list` shows all")
+        )
 
     async def _described(self, doors: Sequence[Connected]) -> list[tuple[Connected, dict[str, Any]]]:
         """Return each connection with its facts; one that ends meanwhile is left out."""

@@ -1,6 +1,6 @@
 """Queries: requests of the HTTP side to the actors, as coroutines.
 
-    await queries.stats("jobs")  -->  Operator --> queue, Queues, RaftLog --> the answer, or Denied
+    await queries.stats("jobs")  -->  Operator --> queue, Queues, RaftLog --> the answer, or RequestRefused
 
 Every request has a deadline, because an actor that has crashed never answers.  It knows no path and no JSON.
 """
@@ -20,15 +20,12 @@ from wakeq.protocol.queue.view import Gauges
 ANSWER_S_MAX = 10.0
 
 
-class Denied(Exception):
-    """A refused request; `code` is stable."""
+class RequestRefused(Exception):
+    """The broker did not carry out a request."""
 
-    def __init__(self, code: str, detail: str, leader: str = "", leader_http: str = "") -> None:
-        super().__init__(detail)
-        self.code = code
-        self.detail = detail
-        self.leader = leader
-        self.leader_http = leader_http
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.detail)
+        self.refusal = refusal
 
 
 class Queries:
@@ -40,7 +37,7 @@ class Queries:
         self._raft_log = raft_log
 
     async def ask(self, process: Process, make: Callable[[Asker], Any]) -> Any:
-        """Send a request to an actor and wait for its answer; raise Denied if it is refused."""
+        """Send a request to an actor and wait for its answer; raise RequestRefused if it is refused."""
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def take(answer: Any) -> None:
@@ -51,11 +48,13 @@ class Queries:
         try:
             answer = await asyncio.wait_for(answered, ANSWER_S_MAX)
         except TimeoutError:
-            raise Denied(
-                "BUSY", f"no answer within {ANSWER_S_MAX:g} s; the request may still succeed: check, or repeat it"
+            raise RequestRefused(
+                Refusal(
+                    "BUSY", f"no answer within {ANSWER_S_MAX:g} s; the request may still succeed: check, or repeat it"
+                )
             ) from None
         if isinstance(answer, Refusal):
-            raise Denied(answer.code, answer.detail, answer.leader, answer.leader_http)
+            raise RequestRefused(answer)
         return answer
 
     async def _ask_queue(self, name: str, make: Callable[[Asker], Any]) -> Any:
@@ -115,7 +114,7 @@ class Queries:
             refusal = moved.refusal
             code = refusal.code
             err, detail = REFUSALS.get(Result[code], (code, "")) if code in Result.__members__ else (code, "")
-            raise Denied(err, detail or refusal.detail, refusal.leader, refusal.leader_http)
+            raise RequestRefused(Refusal(err, detail or refusal.detail, refusal.leader, refusal.leader_http))
         return moved.uids
 
     async def requeue(self, queue: str, uids: list[str]) -> list[int]:
@@ -134,7 +133,7 @@ class Queries:
 
 
 def done(result: int) -> int:
-    """Return a result, or raise Denied if it is a refusal."""
+    """Return a result, or raise RequestRefused if it is a refusal."""
     if result < 0:
-        raise Denied(*REFUSALS[Result(result)])
+        raise RequestRefused(Refusal(*REFUSALS[Result(result)]))
     return result

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from wakeq.http.api.queries import Denied, Queries
+from wakeq.http.api.queries import Queries, RequestRefused
 from wakeq.protocol.errors import BadField
 from wakeq.protocol.queue.where import Candidate, Condition, fits, parse_condition
 from wakeq.protocol.wire.worker.codec import text_of
@@ -192,14 +192,14 @@ async def _move_batch(
     """Move a batch; if one of its messages is gone, which refuses the whole batch, move each message alone."""
     try:
         return await queries.move(queue, uids, to, redrive=redrive)
-    except Denied as denied:
-        if denied.code != "UNKNOWN_UID" or len(uids) == 1:
+    except RequestRefused as refused:
+        if refused.refusal.code != "UNKNOWN_UID" or len(uids) == 1:
             raise
     found: dict[str, str | None] = {}
     for uid in uids:
         try:
             found |= await queries.move(queue, [uid], to, redrive=redrive)
-        except Denied as denied:
-            if denied.code != "UNKNOWN_UID":
+        except RequestRefused as refused:
+            if refused.refusal.code != "UNKNOWN_UID":
                 raise
     return found

@@ -101,15 +101,15 @@ class WebSocketPath(Generic[DoorT]):
         )
         try:
             await socket.prepare(request)
-        # The client has gone; nobody reads this response.
         except ConnectionError:
+            # The client has gone; nobody reads this response.
             return web.Response()
         assert request.transport is not None
         door = self.make_door(socket, request.transport)
         try:
             self._authenticate(door, token)
-        # The token has ended since the request was accepted.
         except Unauthorized:
+            # The token has ended since the request was accepted.
             await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=TOKEN_ENDED.encode())
             return socket
         # The slice that was pinged last has a whole period until its next ping.

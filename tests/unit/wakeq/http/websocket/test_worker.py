@@ -493,8 +493,3 @@ def test_connection_without_a_request_is_closed(run: Run, monkeypatch: pytest.Mo
             assert subscriber.closed is None
 
     run(test)
-
-
-@pytest.mark.parametrize(("size", "header"), [(0, 2), (125, 2), (126, 4), (65535, 4), (65536, 10)])
-def test_frame_header_is_as_short_as_its_length_allows(size: int, header: int) -> None:
-    assert len(frame(0x81, b"x" * size)) == size + header
