@@ -24,7 +24,7 @@ from wakeq.actors.queues.supervisor import Queues
 from wakeq.actors.runtime import Process, Runtime, Timers
 from wakeq.actors.sessions.door import Door
 from wakeq.actors.sessions.operator_mail import Administer
-from wakeq.actors.sessions.requests import Limits, Services
+from wakeq.actors.sessions.requests import Limits, SessionServices
 from wakeq.actors.sessions.worker import Subscriber
 from wakeq.data.opening import KEEP_NOTHING, open_all
 from wakeq.node.assembly import Assembly, ClusterSetup, Environment
@@ -160,7 +160,7 @@ class HandNode:
             self.runtime.run_until_idle()
         self.clock.begin(self.assembly)
         raft_log, queues = self.assembly.raft_log, self.assembly.queues
-        self.services = Services(
+        self.services = SessionServices(
             raft_log,
             queues,
             Limits(),

@@ -17,7 +17,7 @@ from wakeq.actors.log.peer import Peer
 from wakeq.actors.log.raft_log import RaftLog
 from wakeq.actors.log.transfer import Images
 from wakeq.actors.mail import Committed, Item, Loaded, Started
-from wakeq.actors.queue.reads import Services as QueueProcessServices
+from wakeq.actors.queue.reads import QueueProcessServices
 from wakeq.actors.queues.registry import Settings
 from wakeq.actors.queues.supervisor import Queues
 from wakeq.actors.runtime import Down, Process, Runtime, Timers

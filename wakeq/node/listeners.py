@@ -14,10 +14,8 @@ from typing import Any, NamedTuple
 from wakeq import __version__
 from wakeq.actors.monique.queue_user import QueueServices
 from wakeq.actors.sessions.door import CarefulDoor, Door
-from wakeq.actors.sessions.requests import Limits
-from wakeq.actors.sessions.requests import Services as SessionServices
-from wakeq.actors.sessions.taskflux import Services as TaskFluxServices
-from wakeq.actors.sessions.taskflux import TaskFluxSubscriber
+from wakeq.actors.sessions.requests import Limits, SessionServices
+from wakeq.actors.sessions.taskflux import TaskFluxServices, TaskFluxSubscriber
 from wakeq.actors.sessions.taskflux_replies import Known
 from wakeq.actors.sessions.worker import Subscriber
 from wakeq.config.settings import Settings

@@ -17,7 +17,7 @@ from wakeq.actors.mail import Pressure, Refusal
 from wakeq.actors.queues.registry import Settings
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.sessions.door import Door
-from wakeq.actors.sessions.requests import Limits, Services
+from wakeq.actors.sessions.requests import Limits, SessionServices
 from wakeq.actors.sessions.worker import Subscriber
 from wakeq.data.opening import DurableFiles
 from wakeq.node.assembly import Assembly, Environment
@@ -111,7 +111,7 @@ class Machine(ABC):
             self.begin_clock()
             self._drive(self.assembly.lead())
             raft_log, queues = self.assembly.raft_log, self.assembly.queues
-            self._services = Services(
+            self._services = SessionServices(
                 raft_log,
                 queues,
                 Limits(version=__version__),
