@@ -107,15 +107,12 @@ class MoniqueDoors:
         addresses: dict[str, str] = {}
         if self.own_address is not None:
             assert bound is not None, "bound to that address"
-            addresses["monique"] = f"{self.own_address[0]}:{await self._listen(bound)}"
+            # WebSocket clients are served at `/` of a port of their own, as in the original MoniQue.
+            security = self._services.security
+            self._own_port = WebServer(None, admission=security.admission, gate=security.gate, tls=security.tls)
+            self._own_port.add("GET", "/", self.path.handle)
+            addresses["monique"] = f"{self.own_address[0]}:{await self._own_port.start(bound)}"
         return addresses | self._follow_leadership()
-
-    async def _listen(self, bound: socket.socket) -> int:
-        """Serve WebSocket clients at `/` of a port of their own, as the original MoniQue does."""
-        security = self._services.security
-        self._own_port = WebServer(None, admission=security.admission, gate=security.gate, tls=security.tls)
-        self._own_port.add("GET", "/", self.path.handle)
-        return await self._own_port.start(bound)
 
     def tick(self) -> None:
         """Open or close as this node begins or ends to lead; a port that cannot be opened is tried again later."""
@@ -190,17 +187,14 @@ class MoniqueDoors:
         """Close everything, after components have received every message that was published."""
         self._is_closing = True
         if self._zmq is not None:
-            await self._finish(self._zmq)
+            finished: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+            self._services.disk.submit(self._zmq.finish(), finished.set_result)
+            await finished
             self._zmq = None
         self._close()
         await self.path.close(reason)
         if self._own_port is not None:
             await self._own_port.close()
-
-    async def _finish(self, zmq: "MoniqueZmq") -> None:
-        finished: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self._services.disk.submit(zmq.finish(), finished.set_result)
-        await finished
 
     # --- ZeroMQ -----------------------------------------------------------------------------------------------------
 
