@@ -59,7 +59,9 @@ class HttpConnection(web.RequestHandler):
         self._admission = admission
         self._complaints = complaints
         self._ended = ended
+        # Whether the Admission counts this connection, and whether it is a spare one.
         self._is_counted = self.is_spare = False
+        # The peer's address, and the one under which it is counted: empty if addresses are not counted.
         self._address = self._counted_at = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -24,11 +24,13 @@ class Headroom:
     def __init__(self, files: DataFiles, assembly: Assembly, *, node_bytes_max: int, queues_max: int = 0) -> None:
         self.node_bytes_max = node_bytes_max
         self.queues_max = queues_max
+        # Whether new queues are refused.
         self._is_crowded = False
         self._files = files
         self._assembly = assembly
         # The error code while publishes are refused, else empty.
         self._refused_with = ""
+        # Whether the disk was full at the last tick.
         self._was_full = False
         # Whether the removal of the journal has been logged since publishes were last accepted.
         self._has_logged_journal = False

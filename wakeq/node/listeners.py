@@ -63,10 +63,12 @@ class Listeners:
         self._services = services
         # The number of the worker that connected last.
         self._workers = 0
+        # The address of each open door.
         self._addresses: dict[str, str] = {}
         # The bound sockets by door, until `open` takes them.
         self._bound: dict[str, socket.socket] = {}
         defaults = settings.queue.policies()
+        # None if new queues have the built-in policies.
         self._defaults = None if defaults == Policies() else defaults
         if services.security.gate is not None:
             services.security.gate.limit_queues(settings.queues_per_token_max, services.assembly.queues.exists)

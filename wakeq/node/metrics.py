@@ -71,10 +71,13 @@ class NodeMetrics:
         clock_step_ms: Callable[[], int],
         publishes_refused: Callable[[], bool],
     ) -> None:
+        # Measured while the node serves.
         self.loop_delay = LoopDelay()
         # The connections by door.
         self.doors: Mapping[str, Sized] = {}
+        # The ports that count refused connections.
         self.listeners: Sequence[CountsRefusals] = ()
+        # Returns the samples of MoniQue.
         self.monique: Callable[[], list[Sample]] = list
         self._assembly = assembly
         self._files = files

@@ -76,6 +76,7 @@ class MoniqueDoors:
         self._monitor = services.runtime.spawn(FailureMonitor, services.failed)
         # None while this node does not lead.
         self._supervisor: Supervisor | None = None
+        # The actors of this node while it leads; components are only behind a scheduler.
         self._exchange: MoniqueExchange
         self._components: Process
         # The actor that gives tasks to the components of a controller, by spec.
@@ -83,8 +84,11 @@ class MoniqueDoors:
         self._zmq: MoniqueZmq | None = None
         # The open controllers, by spec.
         self._push_ports: dict[str, PushPort] = {}
+        # The timer that reads config.json again.
         self._reading: asyncio.TimerHandle | None = None
+        # Serves WebSocket clients only, if config.json asks for that.
         self._own_port: WebServer | None = None
+        # Set by a shutdown, after which nothing opens again.
         self._is_closing = False
         self.path = MoniquePath(
             self._make_subscriber,

@@ -90,11 +90,13 @@ class Node:
         self.queues: Queues
         self._time: NodeClock
         self._headroom: Headroom
+        # Closed after the actors, which wait for them.
         self._threads: list[DiskThread] = []
         self._sync_watch = SyncWatch()
         # Ends a check of the snapshot that may still run, and returns its thread.
         self._end_check: Callable[[], Disk | None] = lambda: None
         self._heartbeat: asyncio.TimerHandle | None = None
+        # Counted to check the readers of the state store now and then.
         self._beats = 0
         # Bytes written to the log when the state store, and when the whole process, last returned memory.
         self._rested_bytes = self._trimmed_bytes = 0

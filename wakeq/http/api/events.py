@@ -73,7 +73,9 @@ class Events:
         self._queries = queries
         self._samples = samples
         self._now_ms = now_ms
+        # A queue of one reading for each watcher; None ends its stream.
         self._watchers: set[asyncio.Queue[Reading | None]] = set()
+        # Reads the state repeatedly while there are watchers.
         self._reading: asyncio.Task[None] | None = None
 
     def routes(self) -> Sequence[Route]:

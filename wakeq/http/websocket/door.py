@@ -58,6 +58,7 @@ class WebSocketDoor(Generic[ReplyT]):
         self._path = path
         self._socket = socket
         self._transport = transport
+        # The session; None before `begin` and after `end`.
         self._subscriber: Told | None = None
         # Frames received in this turn of the loop, not yet sent to the session.
         self._frames: list[Any] | None = None
@@ -65,21 +66,28 @@ class WebSocketDoor(Generic[ReplyT]):
         self._taken = 0
         # Awaited before more is received.
         self._turn: asyncio.Future[None] | None = None
+        # The bits of everyone who has paused reading, and a future that the last resume completes.
         self._paused = 0
         self._resumed: asyncio.Future[None] | None = None
+        # Watches unread answers, while there are many.
         self._backlog: Backlog | None = None
+        # This connection's part of the memory that all connections hold.
         self._held_bytes = 0
         # Bytes of commands that the session has not finished.
         self._being_done_bytes = 0
+        # When a close frame was sent, and the reason that it gave.
         self._closing_at_s: float | None = None
         self._reason = ""
+        # Whether the peer has sent anything since the last check, and whether it was pinged since.
         self.heard = True
         self.pinged = False
         # The access of the request's token, if it had one.
         self.access: Access | None = None
+        # Since when the peer has to authenticate.
         self.stranger_since_s: float | None = None
         # Bytes of frames and fragments that are no complete message yet, as far as can be told.
         self._unfinished_bytes = 0
+        # Since when they are incomplete.
         self._unfinished_since_s: float | None = None
 
     # --- the protocol, in a subclass ---

@@ -52,11 +52,13 @@ class WebSocketPath(Generic[DoorT]):
         self.clock = clock or asyncio.get_running_loop().time
         self.doors: set[DoorT] = set()
         self._make_subscriber = make_subscriber
+        # Connections with a deadline or a backlog, which are checked every second.
         self._watched: set[DoorT] = set()
         # The connections are pinged in slices, one slice a second.
         self._slices: list[set[DoorT]] = [set() for _ in range(self.heartbeat_s)]
         self._next_slice = 0
         self._sweeping = Sweeping(self.sweep)
+        # Connections that are being closed.
         self._tasks: set[asyncio.Task[None]] = set()
 
     @abstractmethod
