@@ -49,7 +49,7 @@ def test_http_address_follows_the_named_broker(broker: str, http: str | None, fo
     assert Broker(broker, http).http_address == found
 
 
-def test_operating_an_unknown_http_port_is_refused(
+def test_unknown_http_port_is_refused_with_advice(
     fake: type[FakeClient], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another broker may listen on the default port, and would be paused instead."""

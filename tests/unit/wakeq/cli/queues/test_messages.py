@@ -145,7 +145,9 @@ def test_fetch_from_an_empty_queue_names_the_reason(
     assert capsys.readouterr().err.startswith(f"wakeq: queue q {reason}")
 
 
-def test_settling_a_missing_message_ends_with_3(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
+def test_ack_nack_or_touch_of_a_missing_message_ends_with_3(
+    fake: type[FakeClient], capsys: pytest.CaptureFixture[str]
+) -> None:
     statuses = [main(["ack", "q", "u1"]), main(["nack", "q", "u1"]), main(["touch", "q", "u1"])]
 
     assert statuses == [3, 3, 3]

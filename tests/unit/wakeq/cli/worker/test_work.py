@@ -102,7 +102,7 @@ def test_status_75_waits_as_the_retry_policy_says() -> None:
     ("status", "last_line", "reason"),
     [(1, "boom", "boom (exit status 1)"), (3, "", "exit status 3"), (-9, "", "killed by SIGKILL")],
 )
-def test_exit_status_beyond_these_is_a_failure_with_the_last_line_as_its_reason(
+def test_unlisted_exit_status_is_a_failure_with_the_last_line_as_its_reason(
     status: int, last_line: str, reason: str
 ) -> None:
     ending = judged(status, last_line)
