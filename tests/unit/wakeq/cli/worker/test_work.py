@@ -32,12 +32,12 @@ def judged(status: int, last_line: str = "", policy: Retry | None = None, delive
 # Environment of a command ---------------------------------------------------------------------------------------
 
 
-def told(inherited: Mapping[str, str] | None = None, **fields: Any) -> dict[str, str]:
+def environment_for(inherited: Mapping[str, str] | None = None, **fields: Any) -> dict[str, str]:
     return environment_of(message_of(**fields), inherited or {}, broker="here:1")
 
 
 def test_command_gets_the_facts_of_its_message() -> None:
-    environment = told(uid="u7", lease="1-2", delivery=3, failures=2)
+    environment = environment_for(uid="u7", lease="1-2", delivery=3, failures=2)
 
     assert environment == {
         "WAKEQ_BROKER": "here:1",
@@ -50,7 +50,7 @@ def test_command_gets_the_facts_of_its_message() -> None:
 
 
 def test_headers_get_variable_names_valid_in_every_shell() -> None:
-    environment = told(headers={"x-content.type": "a", "grösse": "b", "nul": "a\0b"})
+    environment = environment_for(headers={"x-content.type": "a", "grösse": "b", "nul": "a\0b"})
 
     assert environment["WAKEQ_HEADER_X_CONTENT_TYPE"] == "a"
     assert environment["WAKEQ_HEADER_GR_SSE"] == "b"
@@ -58,7 +58,7 @@ def test_headers_get_variable_names_valid_in_every_shell() -> None:
 
 
 def test_trace_headers_get_their_standard_variables() -> None:
-    environment = told(headers={"traceparent": "00-1-2-01", "tracestate": "a=b"})
+    environment = environment_for(headers={"traceparent": "00-1-2-01", "tracestate": "a=b"})
 
     assert (environment["TRACEPARENT"], environment["TRACESTATE"]) == ("00-1-2-01", "a=b")
 
@@ -66,7 +66,7 @@ def test_trace_headers_get_their_standard_variables() -> None:
 def test_command_gets_nothing_of_another_message() -> None:
     inherited = {"PATH": "/bin", "WAKEQ_HEADER_OLD": "1", "TRACEPARENT": "old", "TRACESTATE": "old", "WAKEQ_UID": "old"}
 
-    environment = told(inherited)
+    environment = environment_for(inherited)
 
     assert environment["PATH"] == "/bin"
     assert not {"WAKEQ_HEADER_OLD", "TRACEPARENT", "TRACESTATE"} & environment.keys()
