@@ -35,6 +35,7 @@ CONTENTS = {
         "../CONTRIBUTING",
     ],
     "Reference": [
+        "glossary",
         "python",
         "reference/cli",
         "reference/settings",

@@ -10,9 +10,9 @@ from hashlib import sha512
 from typing import Any
 
 from wakeq.actors.mail import Answered, Asker, Delivery, Refusal
+from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.monique.mail import Relayed
 from wakeq.actors.monique.queue_user import LOOK_AGAIN_MS, Acknowledged, QueueServices, QueueUser
-from wakeq.actors.monique.tally import Tally
 from wakeq.actors.runtime import Alarm, Down, Process
 from wakeq.protocol.log.entries import Reason
 from wakeq.protocol.uid import ALPHABET
@@ -30,14 +30,16 @@ PASSED_ON = object()  # the ticket of answers that the exchange has
 class Answers(QueueUser):
     """See the head of this file."""
 
-    def __init__(self, queue: str, creator: str, exchange: Process, services: QueueServices, tally: Tally) -> None:
-        super().__init__(services, tally)
+    def __init__(
+        self, queue: str, creator: str, exchange: Process, services: QueueServices, counters: MoniqueCounters
+    ) -> None:
+        super().__init__(services, counters)
         self._name = queue
         self._creator = creator
         self._exchange = exchange
         self._question: object | None = None  # that the queue has to answer
         self._under_way: list[Delivery] = []  # what the exchange has not passed on yet
-        self._dropped = tally.dropper("answer", f"from queue {queue}")
+        self._dropped = counters.dropper("answer", f"from queue {queue}")
 
     def on_start(self) -> None:
         self.runtime.monitor(self, self._exchange)
@@ -85,7 +87,7 @@ class Answers(QueueUser):
                 self._give_back(self._name, [delivery], Reason.REJECTED, str(error))
             else:
                 done.append(delivery)
-        self._tally.taken["queue"] += len(transfers)
+        self._counters.taken["queue"] += len(transfers)
         if transfers:
             self._under_way = done
             self._exchange.tell(Relayed(transfers, Asker(self, PASSED_ON, None)))

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from wakeq.actors.mail import Answered, Delivery, Refusal
 from wakeq.actors.monique.controller import Giver
+from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.monique.crew import Crew, Out
 from wakeq.actors.monique.mail import Changed, Do, Done, Parcel, Pushed, Rest
 from wakeq.actors.monique.queue_user import (
@@ -29,7 +30,6 @@ from wakeq.actors.monique.queue_user import (
     QueueUser,
     task_in,
 )
-from wakeq.actors.monique.tally import Tally
 from wakeq.actors.runtime import Alarm, Down, Process
 from wakeq.actors.sessions.operator_mail import Page
 from wakeq.protocol.errors import QueueNotFound
@@ -58,11 +58,11 @@ class Bridge(QueueUser):
         port: Giver,
         exchange: Process,
         services: QueueServices,
-        tally: Tally,
+        counters: MoniqueCounters,
         *,
         checks: bool,
     ) -> None:
-        super().__init__(services, tally)
+        super().__init__(services, counters)
         self._spec = spec
         self._name = queue
         self._port = port
@@ -78,7 +78,7 @@ class Bridge(QueueUser):
         self._looked_behind: int | None = 0  # for tasks that were given out before; None: all of them are known
         self._looks_again_ms = 0
         self._early: dict[str, None] = {}  # answered until then
-        self._dropped = tally.dropper("from_queue", f"from queue {queue} to the components of {spec}")
+        self._dropped = counters.dropper("from_queue", f"from queue {queue} to the components of {spec}")
 
     def on_start(self) -> None:
         self.runtime.monitor(self, self._exchange)
@@ -127,7 +127,7 @@ class Bridge(QueueUser):
     def _lose(self, lost: list[Out]) -> None:
         """Who had it has gone: it is for others, unless its answer is still on the way."""
         self._give_back(self._name, [one.delivery for one in lost], Reason.DISCONNECT)
-        self._tally.tasks["returned"] += len(lost)
+        self._counters.tasks["returned"] += len(lost)
         for one in lost:
             self._note_late(one)
 
@@ -184,7 +184,7 @@ class Bridge(QueueUser):
         assert sent, f"component {component} said that it can take something"
         self._crew.give(component, Out(transfer.tag.id, replace(delivery, body=b"")))
         self._wake_at(delivery.until_ms)
-        self._tally.tasks["given"] += 1
+        self._counters.tasks["given"] += 1
 
     def _task_in(self, delivery: Delivery) -> Transfer | None:
         """Return the task for a component; one that no component could read is a dead letter."""
@@ -233,7 +233,7 @@ class Bridge(QueueUser):
                 done.append(place)
             elif len(self._late) < LATE_MAX:
                 self._late.setdefault(task_id, place)
-        self._tally.tasks["answered"] += self._acknowledge_all(self._name, done)
+        self._counters.tasks["answered"] += self._acknowledge_all(self._name, done)
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
@@ -244,7 +244,7 @@ class Bridge(QueueUser):
             ended = self._end(task_id)
             done += ended
             if ended and not (parcel.transfer.tag.spec == ERROR and tells_of_kill(parcel.transfer)):
-                self._tally.tasks["answered"] += 1
+                self._counters.tasks["answered"] += 1
             if self._looked_behind is not None and len(self._early) < LATE_MAX:
                 self._early[task_id] = None
         self._acknowledge_all(self._name, done)

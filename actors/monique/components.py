@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 from msgspec import Struct
 
 from wakeq.actors.mail import Answered, Asker
+from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.monique.mail import Do, Done, JoinTechnical, Parcel, Pushed, Relayed, Technical
-from wakeq.actors.monique.tally import Tally
 from wakeq.actors.runtime import Down, Process
 from wakeq.protocol.wire.monique.commands import Subscribe, Subscribed
 from wakeq.protocol.wire.monique.conversation import Intent
@@ -51,14 +51,14 @@ class Layers(NamedTuple):
 class Components(Process):
     """See the head of this file."""
 
-    def __init__(self, layers: Layers, exchange: Process, tally: Tally, *, checks: bool) -> None:
+    def __init__(self, layers: Layers, exchange: Process, counters: MoniqueCounters, *, checks: bool) -> None:
         super().__init__()
         self._layers = layers
         self._exchange = exchange
         self._checks = checks
-        self._tally = tally
-        self._dropped = tally.dropper("from_component", "from a component")
-        self._withheld = tally.dropper("to_component", "to components")
+        self._counters = counters
+        self._dropped = counters.dropper("from_component", "from a component")
+        self._withheld = counters.dropper("to_component", "to components")
 
     def on_start(self) -> None:
         self.runtime.monitor(self, self._exchange)
@@ -101,7 +101,7 @@ class Components(Process):
                 self._dropped(error)
             else:
                 transfers.append(transfer)
-        self._tally.taken["zeromq"] += len(transfers)
+        self._counters.taken["zeromq"] += len(transfers)
         asker = Asker(self, taken.passed_on, None)
         self._exchange.tell(Technical(transfers, asker) if taken.is_technical else Relayed(transfers, asker))
 

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.monique.mail import Changed, Do, Done, Parcel, Pushed
-from wakeq.actors.monique.tally import Tally
 from wakeq.actors.runtime import Down, Process
 from wakeq.protocol.wire.monique.commands import Subscribe, Subscribed
 from wakeq.protocol.wire.monique.conversation import Intent
@@ -35,7 +35,7 @@ class Giver(Protocol):
 class Controller(Process):
     """See the head of this file."""
 
-    def __init__(self, spec: str, port: Giver, exchange: Process, tally: Tally, *, checks: bool) -> None:
+    def __init__(self, spec: str, port: Giver, exchange: Process, counters: MoniqueCounters, *, checks: bool) -> None:
         super().__init__()
         self._spec = spec
         self._port = port
@@ -44,7 +44,7 @@ class Controller(Process):
         self._components: deque[int] = deque()  # whose turn is next stands first
         self._waiting: deque[Parcel] = deque()
         self._waiting_bytes = 0
-        self._dropped = tally.dropper("to_controller", f"to the controller of {spec}")
+        self._dropped = counters.dropper("to_controller", f"to the controller of {spec}")
 
     def on_start(self) -> None:
         self.runtime.monitor(self, self._exchange)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from wakeq.actors.mail import Asker
+from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.monique.mail import (
     Cancel,
     Do,
@@ -28,7 +29,6 @@ from wakeq.actors.monique.mail import (
     Technical,
     say_done,
 )
-from wakeq.actors.monique.tally import Tally
 from wakeq.actors.runtime import Down, Process
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.monique.commands import Subscribe, Unsubscribe
@@ -62,7 +62,7 @@ class MoniqueExchange(Process):
         rules: Rules,
         tasks: Process | None,
         now_ms: Callable[[], int],
-        tally: Tally,
+        counters: MoniqueCounters,
         randbelow: Callable[[int], int] = secrets.randbelow,
     ) -> None:
         """`tasks` keeps those that have a route."""
@@ -76,8 +76,8 @@ class MoniqueExchange(Process):
         self._checking: set[Process] = set()  # the subscribers that drop what components could not read
         self._shares: dict[Process, list[Parcel]] = {}  # what each is to be told at the end of this turn
         self._to_keep: list[Task] = []
-        self._tally = tally
-        self._dropped = tally.dropper("kill", "on the technical layer")
+        self._counters = counters
+        self._dropped = counters.dropper("kill", "on the technical layer")
 
     def on_start(self) -> None:
         if self._tasks is not None:
@@ -167,7 +167,7 @@ class MoniqueExchange(Process):
 
     def _push(self, transfer: Transfer, subscriber: Process, intent: Intent) -> list[tuple[Intent, WakeqError | None]]:
         """Take what came by WebSocket; return what became of it, if that is known yet."""
-        self._tally.taken["websocket"] += 1
+        self._counters.taken["websocket"] += 1
         parcel = Parcel(transfer)
         flaw = self._flaw_for_readers(parcel)
         if flaw is not None:  # a message that would be dropped on its way must not be confirmed

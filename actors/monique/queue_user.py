@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from wakeq.actors.mail import Asker, Delivery, EndWaits, Fetch, Leaving, Nack, Propose, Refusal, Unsent, Want
-from wakeq.actors.monique.tally import Tally
+from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.runtime import Process, Timers
 from wakeq.actors.sessions.door import DOOR_MONIQUE
 from wakeq.actors.sessions.operator_mail import Scan
@@ -74,10 +74,10 @@ class Acknowledged(NamedTuple):
 class QueueUser(Process):
     """See the head of this file."""
 
-    def __init__(self, services: QueueServices, tally: Tally) -> None:
+    def __init__(self, services: QueueServices, counters: MoniqueCounters) -> None:
         super().__init__()
         self._services = services
-        self._tally = tally
+        self._counters = counters
         self._worker = services.new_worker()
 
     def _queue(self, name: str) -> Process:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from wakeq.actors.mail import Answered, Asker, Outcome, Refusal
+from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.monique.mail import Cancel, Done, Keep, Kept, Parcel, Task, say_done
 from wakeq.actors.monique.queue_user import (
     ANSWER_MS_MAX,
@@ -24,7 +25,6 @@ from wakeq.actors.monique.queue_user import (
     QueueUser,
     task_in,
 )
-from wakeq.actors.monique.tally import Tally
 from wakeq.actors.runtime import Alarm, Process
 from wakeq.actors.sessions.door import DOOR_MONIQUE
 from wakeq.actors.sessions.operator_mail import Page
@@ -67,8 +67,8 @@ class Where(NamedTuple):
 class Tasks(QueueUser):
     """See the head of this file."""
 
-    def __init__(self, services: QueueServices, queues: Sequence[str], tally: Tally) -> None:
-        super().__init__(services, tally)
+    def __init__(self, services: QueueServices, queues: Sequence[str], counters: MoniqueCounters) -> None:
+        super().__init__(services, counters)
         self._exchange: Process | None = None
         self._known: dict[str, Where | None] = {}  # tasks by their id, the oldest first; None: at several places
         self._knows_all = False  # what is not in there is on none of the queues
@@ -82,8 +82,8 @@ class Tasks(QueueUser):
         self._to_look: deque[str] = deque()  # where we still do; the first one behind the number ...
         self._after = 0
         self._sees_all = True  # what was seen on the way is known
-        self._dropped = tally.dropper("to_queue", "to a queue")
-        self._not_sought = tally.dropper("kill", "to look through the queues")
+        self._dropped = counters.dropper("to_queue", "to a queue")
+        self._not_sought = counters.dropper("kill", "to look through the queues")
 
     def on_receive(self, message: Any) -> None:
         _HANDLERS[type(message)](self, message)
@@ -161,7 +161,7 @@ class Tasks(QueueUser):
                 self._remember(_id_of(task), Where(answer.queue, Place(answer.queue_id, number)))
                 if is_killed:
                     self.on_cancel(Cancel(_id_of(task)))
-        self._tally.tasks["kept"] += sum(number > 0 for number in answer.results)
+        self._counters.tasks["kept"] += sum(number > 0 for number in answer.results)
         results = zip(tasks, answer.results, strict=True)
         self._end([(task, None if number > 0 else _refused(number)) for task, number in results])
 
@@ -178,7 +178,7 @@ class Tasks(QueueUser):
 
     def _end(self, outcomes: Sequence[tuple[Task, WakeqError | None]]) -> None:
         """Say what became of tasks; those that are kept, or not wanted any more, are passed on."""
-        self._tally.tasks["refused"] += sum(error is not None for _, error in outcomes)
+        self._counters.tasks["refused"] += sum(error is not None for _, error in outcomes)
         kept: list[Parcel] = []
         done: dict[Process, list[tuple[Intent, WakeqError | None]]] = {}
         for task, error in outcomes:
@@ -223,7 +223,7 @@ class Tasks(QueueUser):
         self._seek()
 
     def _cancel(self, where: Where) -> None:
-        self._tally.tasks["killed"] += 1
+        self._counters.tasks["killed"] += 1
         self._acknowledge_all(where.queue, [where.place])
 
     def _seek(self) -> None:

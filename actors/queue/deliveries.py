@@ -30,7 +30,7 @@ from wakeq.actors.mail import (
     Want,
     Woken,
 )
-from wakeq.actors.queue.reads import QueueReads, Services, Turn
+from wakeq.actors.queue.reads import QueueProcessServices, QueueReads, Turn
 from wakeq.actors.runtime import Process
 from wakeq.protocol.log.entries import Ack, Delivered
 from wakeq.protocol.queue.empty import EMPTY_DICT
@@ -53,7 +53,7 @@ class Lead(msgspec.Struct, frozen=True, gc=False):
 class QueueDeliveries(QueueReads):
     """What a queue hands out."""
 
-    def __init__(self, name: str, services: Services, limits: Limits, supervisor: Process) -> None:
+    def __init__(self, name: str, services: QueueProcessServices, limits: Limits, supervisor: Process) -> None:
         super().__init__(name, services, limits, supervisor)
         self._turns: deque[Turn] = EMPTY_DICT  # FETs whose messages are being read from disk, in their order
         self._promised: dict[Waiter, None] = EMPTY_DICT  # FETs with wait whose strict delivery is being committed

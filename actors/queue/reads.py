@@ -29,7 +29,7 @@ BODIES_AHEAD_MAX = 1_024  # ... and at most, on a queue that is emptied fast: ea
 READ_AHEAD_BYTES_MAX = 1 << 20
 
 
-class Services(NamedTuple):
+class QueueProcessServices(NamedTuple):
     """What a queue process is given to work with."""
 
     raft_log: Process
@@ -65,7 +65,7 @@ Ticket = Turn | Look | None  # what a read is for; None: it was read ahead
 class QueueReads(Process):
     """A queue's state, and what is read of it."""
 
-    def __init__(self, name: str, services: Services, limits: Limits, supervisor: Process) -> None:
+    def __init__(self, name: str, services: QueueProcessServices, limits: Limits, supervisor: Process) -> None:
         super().__init__()
         self.name = name
         self.ledger = Ledger(name, 0, Policies(), limits)

@@ -24,7 +24,7 @@ from wakeq.actors.mail import (
     Throttle,
     Tick,
 )
-from wakeq.actors.queue.reads import Services
+from wakeq.actors.queue.reads import QueueProcessServices
 from wakeq.actors.queues.barrier import Barrier
 from wakeq.actors.queues.listing import SLICE_QUEUES
 from wakeq.actors.queues.rebuilds import QueueRebuilds
@@ -76,7 +76,7 @@ class QueueCuts(QueueRebuilds):
         store: Store,
         log: SegmentedLog,
         disk: Disk,
-        services: Services,
+        services: QueueProcessServices,
         settings: Settings,
         applied: tuple[int, int, int],
         snapshots: Process,

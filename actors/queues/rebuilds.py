@@ -27,7 +27,7 @@ from wakeq.actors.mail import (
 )
 from wakeq.actors.queue.deliveries import Lead
 from wakeq.actors.queue.process import Abandoned, QueueProcess
-from wakeq.actors.queue.reads import Services
+from wakeq.actors.queue.reads import QueueProcessServices
 from wakeq.actors.queues.barrier import Gathering
 from wakeq.actors.queues.registry import QueueRegistry, Settings
 from wakeq.protocol.errors import StorageError
@@ -66,7 +66,9 @@ class Reread(msgspec.Struct, frozen=True, gc=False):
 class QueueRebuilds(QueueRegistry):
     """Queues that crash, and entries that are set aside because of it."""
 
-    def __init__(self, store: Store, log: SegmentedLog, disk: Disk, services: Services, settings: Settings) -> None:
+    def __init__(
+        self, store: Store, log: SegmentedLog, disk: Disk, services: QueueProcessServices, settings: Settings
+    ) -> None:
         super().__init__(services, settings)
         self._store = store
         self._log = log

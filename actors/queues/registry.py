@@ -35,7 +35,7 @@ from wakeq.actors.mail import (
 )
 from wakeq.actors.queue.deliveries import Lead
 from wakeq.actors.queue.process import ASKED, QueueProcess
-from wakeq.actors.queue.reads import Services
+from wakeq.actors.queue.reads import QueueProcessServices
 from wakeq.actors.queue.state import QueueMeta
 from wakeq.actors.queues.listing import Listing
 from wakeq.actors.runtime import Process
@@ -75,7 +75,7 @@ class Settings(msgspec.Struct, frozen=True):
 class QueueRegistry(Process):
     """The catalog, and a process for each queue in it and for each name that somebody waits for."""
 
-    def __init__(self, services: Services, settings: Settings) -> None:
+    def __init__(self, services: QueueProcessServices, settings: Settings) -> None:
         super().__init__()
         self.catalog = Catalog()
         self.term = 0

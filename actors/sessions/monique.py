@@ -10,8 +10,8 @@ Without the exchange there is no connection: its subscriptions would be gone, so
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.monique.mail import Do, Done, Introduce, Leave, Pushed
-from wakeq.actors.monique.tally import Tally
 from wakeq.actors.runtime import Down, Process
 from wakeq.actors.sessions.connection_facts import describe
 from wakeq.actors.sessions.door import Closed, Door, Received
@@ -31,7 +31,7 @@ class PushingDoor(Door[Reply], Protocol):
 class MoniqueSubscriber(Process):
     """See the head of this file."""
 
-    def __init__(self, door: PushingDoor, worker: int, exchange: Process, tally: Tally) -> None:
+    def __init__(self, door: PushingDoor, worker: int, exchange: Process, tally: MoniqueCounters) -> None:
         super().__init__()
         self._door = door
         self._worker = worker

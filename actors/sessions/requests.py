@@ -45,7 +45,7 @@ class Limits(msgspec.Struct, frozen=True):
     version: str = "0"
 
 
-class Services(msgspec.Struct, frozen=True):
+class SessionServices(msgspec.Struct, frozen=True):
     """Everything from outside that a subscriber uses."""
 
     raft_log: Process
@@ -87,7 +87,7 @@ class Requests(Process):
     _batches: Batches | None = None  # what is under way, while it is much
     _closing = ""  # why the connection is to be closed as soon as everything is answered
 
-    def __init__(self, door: Door[wire.Reply], worker: int, services: Services) -> None:
+    def __init__(self, door: Door[wire.Reply], worker: int, services: SessionServices) -> None:
         super().__init__()
         self._door = door
         self._worker = worker

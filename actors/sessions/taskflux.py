@@ -74,7 +74,7 @@ Proposed = tuple[log.Entry, Asker | None]
 Read = Callable[[Sequence[Intent], Any, Known], Sequence[Outcome]]
 
 
-class Services(NamedTuple):
+class TaskFluxServices(NamedTuple):
     """What every subscriber of this protocol works with."""
 
     raft_log: Process
@@ -96,7 +96,7 @@ class Asked(NamedTuple):
 class TaskFluxSubscriber(Process):
     """See the head of this file."""
 
-    def __init__(self, door: CarefulDoor[Response], dialect: Dialect, worker: int, services: Services) -> None:
+    def __init__(self, door: CarefulDoor[Response], dialect: Dialect, worker: int, services: TaskFluxServices) -> None:
         super().__init__()
         self._door = door
         self._worker = worker

@@ -12,7 +12,7 @@ from wakeq.actors.log.peer import Outgoing, Peer
 from wakeq.actors.mail import Asker, Committed, HandOver, Refusal, Spoilt, StepAside
 from wakeq.actors.queue.process import _HANDLERS, QueueProcess
 from wakeq.actors.sessions.operator_mail import Administer
-from wakeq.node.assembly import StateReplaced
+from wakeq.node.assembly import RestartWithNewState
 from wakeq.protocol.log.entries import Entry, Publish
 from wakeq.protocol.queue.ledger import Ledger
 from wakeq.protocol.raft.messages import Append
@@ -119,7 +119,7 @@ def is_poison(entry: Entry) -> bool:
 def begin_again(cluster: HandCluster, nodes: list[HandNode]) -> None:
     """Do what a node does by itself when its state is replaced."""
     for node in nodes:
-        assert [type(failure) for failure in node.failures] == [StateReplaced]
+        assert [type(failure) for failure in node.failures] == [RestartWithNewState]
         node.failures.clear()
         node.kill()
     for node in nodes:
@@ -142,7 +142,7 @@ def test_what_crashed_a_queue_where_it_led_is_left_out_where_it_was_written_down
 
     leader.assembly.state_disk.held = False
     leader.assembly.state_disk.complete()
-    with pytest.raises(StateReplaced):
+    with pytest.raises(RestartWithNewState):
         cluster.settle()
     begin_again(cluster, others)
     cluster.until(lambda: cluster.leader() is not None, "a node leads")
@@ -406,5 +406,5 @@ def test_a_node_whose_state_is_made_anew_still_writes_what_a_truncation_waits_be
     cluster.settle()
     leader.log_disk.held = False
     leader.log_disk.complete()
-    with pytest.raises(StateReplaced):
+    with pytest.raises(RestartWithNewState):
         cluster.settle()

@@ -190,7 +190,7 @@ def test_lines_that_are_none_and_backups_that_are_damaged_are_refused(
     assert "u in queue q is not base64" in capsys.readouterr().err
     assert wakeq(broker, "export", "jobs", "nowhere") == 1
     said = capsys.readouterr()
-    assert (said.out, "there is no queue 'nowhere'" in said.err) == ("", True)
+    assert (said.out, "the backup has no queue 'nowhere'" in said.err) == ("", True)
     for name in ("rotten", "half"):
         assert wakeq(None, "restore", tmp_path / name, "--data-dir", tmp_path / "made") == 65
         assert not (tmp_path / "made").exists()
@@ -227,7 +227,7 @@ def test_a_backup_that_cannot_be_written_is_none(start_broker: StartBroker, tmp_
     with AdminClient(at(broker.http_address)) as operator, pytest.raises(OSError, match="No space left"):
         operator.download("/backup", full)
 
-    eventually(lambda: "a backup broke off" in broker.stderr, "the broker sees it")
+    eventually(lambda: "a backup was interrupted" in broker.stderr, "the broker sees it")
     assert wakeq(broker, "backup", tmp_path / "whole") == 0, "the next one is not kept waiting"
     assert "Traceback" not in broker.stderr
 
@@ -256,7 +256,7 @@ def test_a_state_that_is_damaged_is_set_aside_and_made_again_from_the_log(
     assert wakeq(None, "inspect", broker.data_dir) == 65
     capsys.readouterr()
     assert wakeq(None, "repair", "--dry-run", broker.data_dir) == 65
-    assert "set aside" in capsys.readouterr().out
+    assert "the next start rebuilds it from the log" in capsys.readouterr().out
     assert state.exists(), "a dry run does nothing"
     assert wakeq(None, "repair", "--yes", broker.data_dir) == 0
 

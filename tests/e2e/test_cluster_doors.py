@@ -21,7 +21,7 @@ from tests.helpers.line_client import FrameConversation, LineClient
 from tests.helpers.started import eventually
 from wakeq import Client
 from wakeq.cli import main
-from wakeq.cli.broker.top import looks_at
+from wakeq.cli.broker.top import readings_of
 from wakeq.client.admin import AdminClient
 from wakeq.client.taskflux.blocking import TaskFluxClient
 
@@ -113,7 +113,7 @@ def test_verbs_of_operators_find_the_leader_by_any_node(cluster: Cluster, capsys
 def test_top_goes_on_at_the_node_that_leads_next(cluster: Cluster) -> None:
     everywhere = ",".join(text(node.http_address) for node in cluster.nodes)
     with AdminClient(everywhere) as operator:
-        looks = looks_at(operator, "")
+        looks = readings_of(operator, "")
         first = next(looks)
 
         cluster.leader().kill()

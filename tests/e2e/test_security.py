@@ -130,12 +130,12 @@ def test_sighup_reads_certificates_and_settings_again(
         assert shown() == "before"
 
         install("after", "connections_max = 1\nmessage_bytes_max = 5")
-        reload("read again")
-        assert "message_bytes_max has changed, and is taken at the next start" in broker.stderr
+        reload("reloaded")
+        assert "message_bytes_max has changed; the new value takes effect at the next start" in broker.stderr
         with pytest.raises(OSError):  # there is one connection already
             shown()
         install("again", "connections_max = 100")
-        reload("read again")
+        reload("reloaded")
         assert shown() == "again"
 
         config.write_text("conections_max = 1")

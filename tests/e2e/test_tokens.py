@@ -248,7 +248,7 @@ def test_token_of_one_team_plants_nothing_in_the_queue_of_another(guarded: Guard
         operator.publish("a1.dead", "the operator may", headers=planted)
         said = wakeq("queue", "redrive", "a1.dead", "--yes", **at)
         assert "redriven from queue a1.dead: 1" in said.stdout
-        assert "name queues that do not send their dead letters there: queue b1;" in said.stderr
+        assert "do not send their dead letters there: queue b1;" in said.stderr
         lines = wakeq("export", **at).stdout
         operator.purge("a1.dead")
         (tmp_path / "lines").write_text(lines)
@@ -314,7 +314,7 @@ def test_a_damaged_file_of_tokens_changes_nothing_while_the_broker_runs_and_keep
 
     file.write_bytes(good[:-20])
 
-    eventually(lambda: "the tokens stay as they were" in guarded.broker.stderr, "it is in the log", RELOAD_S_MAX)
+    eventually(lambda: "the old ones stay valid" in guarded.broker.stderr, "it is in the log", RELOAD_S_MAX)
     client.ping()
     assert guarded.broker.terminate() == 0
     assert guarded.broker.run_to_end() == 78

@@ -119,7 +119,7 @@ def test_page_of_another_site_changes_nothing_at_any_port(
     monkeypatch.setattr(TcpDoor, "data_received", hear)
 
     async def story(here: NodeHere, client: AsyncClient, page: Page) -> None:
-        addresses = here.node.ports._addresses  # type: ignore[union-attr]
+        addresses = here.node.listeners._addresses  # type: ignore[union-attr]
         await client.publish(QUEUE, "mine")
         worker, flux = f"http://{here.worker}/", f"http://{addresses['taskflux']}/"
         api = f"{here.http}/api/v1/queues/{QUEUE}"

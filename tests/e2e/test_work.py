@@ -226,7 +226,7 @@ def test_once_takes_one_message_and_says_if_there_was_none(broker: BrokerProcess
 
         assert ended == [(0, ["first"]), (0, ["second"]), (3, [])]
         assert client.stats("jobs")["delivered"] == 2
-    assert "queue jobs has nothing to do now" in worker.errors
+    assert "queue jobs has no message that is due now" in worker.errors
 
 
 def test_once_on_a_queue_that_is_not_there_is_nothing(broker: BrokerProcess) -> None:

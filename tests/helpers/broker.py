@@ -18,8 +18,7 @@ from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues.registry import Settings as QueuesSettings
 from wakeq.actors.sessions.door import Closed, Received
 from wakeq.actors.sessions.operator import Operator
-from wakeq.data.opening import KEEP_NOTHING, open_all
-from wakeq.node.assembly import Files
+from wakeq.data.opening import KEEP_NOTHING, DurableFiles, open_all
 from wakeq.node.clock import NodeClock
 from wakeq.protocol.queue.publishers import Limits
 from wakeq.protocol.wire.worker import codec as wire
@@ -162,12 +161,12 @@ class Broker(Machine):
 
     # --- what it stands on -----------------------------------------------------------------------------------------
 
-    def open_files(self) -> Files:
+    def open_files(self) -> DurableFiles:
         self.clients: list[Client] = []
         self.log_disk, self.state_disk, self.reader_disk, self.snapshot_disk = (HandDisk() for _ in range(4))
         self._opened = open_all(self.path, upgrade=False, segment_bytes_max=self._segment_bytes_max, keep=self._keep)
         opened = self._opened
-        return Files(opened.directory.identity, opened.metadata, opened.log, opened.store, opened.snapshot_path)
+        return opened.durable
 
     def close_files(self) -> None:
         self._opened.close()

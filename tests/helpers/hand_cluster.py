@@ -24,12 +24,12 @@ from wakeq.actors.queues.supervisor import Queues
 from wakeq.actors.runtime import Process, Runtime, Timers
 from wakeq.actors.sessions.door import Door
 from wakeq.actors.sessions.operator_mail import Administer
-from wakeq.actors.sessions.requests import Limits, Services
+from wakeq.actors.sessions.requests import Limits, SessionServices
 from wakeq.actors.sessions.worker import Subscriber
 from wakeq.data.opening import KEEP_NOTHING, open_all
-from wakeq.node.assembly import Assembly, Cluster, Files, Surroundings
+from wakeq.node.assembly import Assembly, ClusterSetup, Environment
 from wakeq.node.clock import NodeClock
-from wakeq.node.places import Places
+from wakeq.node.node_addresses import NodeAddresses
 from wakeq.protocol.log.format import Identity
 from wakeq.protocol.raft.membership import LEVEL, Config, Member
 from wakeq.protocol.raft.settings import Settings as RaftSettings
@@ -103,9 +103,9 @@ class HandNode:
         self.is_frozen = False
         self._held: list[Callable[[], object]] = []  # what fell due while it was
         self.workers = 0
-        self.places = Places(number)
+        self.addresses = NodeAddresses(number)
         ports = {"worker": "0.0.0.0:2601", "taskflux": "0.0.0.0:2602"}
-        self.places.open(ports, f"node-{number}", None)
+        self.addresses.open(ports, f"node-{number}", None)
 
     @property
     def raft_log(self) -> RaftLog:
@@ -135,12 +135,11 @@ class HandNode:
             new=lambda: Identity(CLUSTER_ID, self.number),
         )
         opened = self.opened
-        files = Files(opened.directory.identity, opened.metadata, opened.log, opened.store, opened.snapshot_path)
         self.log_disk = HandDisk()
         self.clock = NodeClock(
             self.machine_clock, self.runtime, opened.store.applied().clock_ms, opened.metadata.state.clock
         )
-        around = Surroundings(
+        environment = Environment(
             now_ms=self.now_ms,
             stamp_ms=self.now_ms,
             behind_ms=self.clock.behind_ms,
@@ -152,14 +151,16 @@ class HandNode:
             chance=lambda: self.number * 0.3,
         )
         settings = RaftSettings(int(ELECTION_S * 1000), int(ELECTION_S * 100))
-        cluster = Cluster(self.network.config, lambda *_: None, self.clock, settings)
-        self.assembly = Assembly(self.runtime, files, around, Settings(), snapshot_bytes_min=1 << 40, cluster=cluster)
+        cluster = ClusterSetup(self.network.config, lambda *_: None, self.clock, settings)
+        self.assembly = Assembly(
+            self.runtime, opened.durable, environment, Settings(), snapshot_bytes_min=1 << 40, cluster=cluster
+        )
         self.is_up = True
         for _ in self.assembly.recover():
             self.runtime.run_until_idle()
         self.clock.begin(self.assembly)
         raft_log, queues = self.assembly.raft_log, self.assembly.queues
-        self.services = Services(
+        self.services = SessionServices(
             raft_log,
             queues,
             Limits(),
@@ -223,7 +224,7 @@ class HandNode:
     def hello(self) -> Hello:
         metadata = self.opened.metadata
         me = CLUSTER_ID, self.number, metadata.state.disk_id, metadata.state.incarnation
-        return Hello(MARK, LEVEL, LEVEL, *me, self.places.own)
+        return Hello(MARK, LEVEL, LEVEL, *me, self.addresses.own)
 
     def connect(self, door: Door) -> Subscriber:
         self.workers += 1
@@ -236,7 +237,7 @@ class HandNode:
         return Client(self)  # type: ignore[arg-type]  # it asks of a broker what a node has
 
     def nodes(self) -> ClusterMetadataResponse:
-        return self.places.taskflux_nodes(self.raft_log, "taskflux", "")
+        return self.addresses.taskflux_nodes(self.raft_log, "taskflux", "")
 
     def taskflux(self) -> HandTaskFlux:
         return HandTaskFlux(self, nodes=self.nodes)  # type: ignore[arg-type]  # likewise

@@ -8,7 +8,7 @@ Everything is served to the end before an answer is looked at, and no time passe
 from collections.abc import Callable, Sequence
 
 from tests.helpers.monique_component import packed
-from wakeq.actors.monique.tally import Tally
+from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.runtime import Process, Runtime
 from wakeq.actors.sessions.door import DOOR_MONIQUE, Closed, Received
 from wakeq.actors.sessions.monique import MoniqueSubscriber
@@ -55,10 +55,16 @@ class HandMonique:
     """A client, as a test plays it."""
 
     def __init__(
-        self, runtime: Runtime, exchange: Process, settle: Callable[[], None], tally: Tally, *, worker: int = 1
+        self,
+        runtime: Runtime,
+        exchange: Process,
+        settle: Callable[[], None],
+        counters: MoniqueCounters,
+        *,
+        worker: int = 1,
     ) -> None:
         self.door = HandMoniqueDoor()
-        self.process = runtime.spawn(MoniqueSubscriber, self.door, worker, exchange, tally)
+        self.process = runtime.spawn(MoniqueSubscriber, self.door, worker, exchange, counters)
         self._settle = settle
 
     def say(self, *commands: Command) -> None:

@@ -4,8 +4,8 @@ place.client() --> exchange <-- whoever a test spawns          place.settle(): e
 """
 
 from tests.helpers.monique_by_hand import HandMonique
+from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.monique.exchange import MoniqueExchange, Rules
-from wakeq.actors.monique.tally import Tally
 from wakeq.actors.runtime import Runtime
 
 NOW_MS = 1_528_138_732_079
@@ -17,11 +17,11 @@ class Place:
     def __init__(self, rules: Rules = Rules()) -> None:  # noqa: B008
         self.runtime = Runtime()
         self.now_ms = NOW_MS
-        self.tally = Tally(lambda: self.now_ms)
+        self.counters = MoniqueCounters(lambda: self.now_ms)
         self.exchange = self.runtime.spawn(
-            MoniqueExchange, rules, None, lambda: NOW_MS, self.tally, lambda below: below - 1
+            MoniqueExchange, rules, None, lambda: NOW_MS, self.counters, lambda below: below - 1
         )
         self.settle = self.runtime.run_until_idle
 
     def client(self) -> HandMonique:
-        return HandMonique(self.runtime, self.exchange, self.settle, self.tally)
+        return HandMonique(self.runtime, self.exchange, self.settle, self.counters)

@@ -15,10 +15,10 @@ from tests.helpers.monique_by_hand import HandMonique, transfer
 from wakeq.actors.mail import Refusal
 from wakeq.actors.monique.answers import FIRST_AFTER_MS, Answers
 from wakeq.actors.monique.bridge import Bridge
+from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.monique.exchange import MoniqueExchange, Rules
 from wakeq.actors.monique.mail import Changed, Relayed, Technical
 from wakeq.actors.monique.queue_user import QueueServices
-from wakeq.actors.monique.tally import Tally
 from wakeq.actors.monique.tasks import Tasks
 from wakeq.protocol.catalog import Policies
 
@@ -71,10 +71,10 @@ class Place:
             lambda term: self.withdrawal,
         )
         runtime = broker.runtime
-        self.tally = Tally(broker.now_ms)
-        self.tasks = runtime.spawn(Tasks, self.services, ["sums"], self.tally)
+        self.counters = MoniqueCounters(broker.now_ms)
+        self.tasks = runtime.spawn(Tasks, self.services, ["sums"], self.counters)
         self.exchange = runtime.spawn(
-            MoniqueExchange, Rules(routes={"sum_it": "sums"}), self.tasks, broker.now_ms, self.tally
+            MoniqueExchange, Rules(routes={"sum_it": "sums"}), self.tasks, broker.now_ms, self.counters
         )
         self.port = Push()
 
@@ -91,16 +91,16 @@ class Place:
 
     def begin_answers(self) -> None:
         """The same, but for those that stand there already and are waited for."""
-        self.broker.runtime.spawn(Answers, "monique.answers", "wakeq", self.exchange, self.services, self.tally)
+        self.broker.runtime.spawn(Answers, "monique.answers", "wakeq", self.exchange, self.services, self.counters)
         self.broker.settle()
 
     def client(self) -> HandMonique:
-        return HandMonique(self.broker.runtime, self.exchange, self.broker.settle, self.tally)
+        return HandMonique(self.broker.runtime, self.exchange, self.broker.settle, self.counters)
 
     def new_bridge(self) -> Bridge:
         """Return one that has done nothing yet."""
         return self.broker.runtime.spawn(
-            Bridge, "sum_it", "sums", self.port, self.exchange, self.services, self.tally, checks=True
+            Bridge, "sum_it", "sums", self.port, self.exchange, self.services, self.counters, checks=True
         )
 
     def bridge(self, components: int = 1) -> Bridge:

@@ -20,7 +20,7 @@ from wakeq.actors.runtime import Process, Runtime, Timers
 from wakeq.config.settings import Monique, Settings
 from wakeq.http.server import WebServer
 from wakeq.net.listening import bound_socket
-from wakeq.node.monique_doors import MoniqueDoors, Services
+from wakeq.node.monique_doors import MoniqueDoors, MoniqueServices
 from wakeq.node.security import Security
 
 FOLLOWS = Refusal("NOT_LEADER", "node 2 leads; connect to it")
@@ -44,7 +44,7 @@ class Place:
         silent = self.runtime.spawn(Silent)
         timers = self.runtime.spawn(Timers, lambda: 1, loop.call_later)
         queues = QueueServices(silent, silent, timers, lambda: 1, lambda: 7, lambda name: True, None, 1000)
-        services = Services(
+        services = MoniqueServices(
             self.runtime,
             queues,
             lambda: self.refusal,
@@ -67,7 +67,7 @@ class Place:
 async def doors(*, insecure: bool = False, **settings: Any) -> AsyncIterator[tuple[Place, dict[str, str]]]:
     async with aiohttp.ClientSession() as session:
         place = Place(session, Monique(**settings), insecure=insecure)
-        own = place.doors.own_place
+        own = place.doors.own_address
         addresses = await place.doors.start(None if own is None else await bound_socket(*own))
         place.url = f"http://127.0.0.1:{await place.web.start(await bound_socket('127.0.0.1', 0))}/monique"
         try:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.helpers.broker import Broker
 from wakeq.actors.sessions.door import DOOR_TASKFLUX, Closed, Drained, Ended, Idle, Received, SendAway
-from wakeq.actors.sessions.taskflux import Services, TaskFluxSubscriber
+from wakeq.actors.sessions.taskflux import TaskFluxServices, TaskFluxSubscriber
 from wakeq.actors.sessions.taskflux_replies import Known
 from wakeq.protocol.wire.taskflux.dialects import LEGACY, SPEC, Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode
@@ -96,7 +96,7 @@ class HandTaskFlux:
             PAYLOAD_BYTES_MAX,
         )
         log = broker.raft_log
-        services = Services(log, broker.queues, broker.timers, broker.now_ms, known, withdrawal=log.withdrawal)
+        services = TaskFluxServices(log, broker.queues, broker.timers, broker.now_ms, known, withdrawal=log.withdrawal)
         self.process = broker.runtime.spawn(TaskFluxSubscriber, self.door, listens_to, 77, services)
         version = BootstrapRequest(0, 1, 0) if dialect is LEGACY else BootstrapRequest(1, 0, 0)
         self.say(*(greeting or (AuthorizationRequest(), version)))

@@ -1,7 +1,7 @@
-"""The command line: what people type.  One file for each group of verbs; nothing here knows a queue rule.
+"""cli: the command line.  entry.py has the group of all commands; each folder holds the commands of one subject.
 
-This is what the installed command imports, so it loads nothing itself: a Ctrl-C while the verbs are loaded, which
-takes a tenth of a second, must not be a traceback.
+This module is what the installed program imports, so it loads nothing itself: a Ctrl-C while the commands are loaded,
+which takes a tenth of a second, must not print a traceback.  Nothing here knows a rule of queues.
 """
 
 from collections.abc import Sequence

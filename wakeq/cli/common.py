@@ -1,4 +1,4 @@
-"""What the verbs share: where the broker is, the question before destruction, the exit statuses."""
+"""Shared parts of the commands: the address of the broker, confirmation before destruction, exit statuses."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from wakeq.cli import EXIT_INTERRUPTED as EXIT_INTERRUPTED  # it is needed before anything else is loaded
+# Defined there because it is needed before anything else is loaded.
+from wakeq.cli import EXIT_INTERRUPTED as EXIT_INTERRUPTED
 from wakeq.cli.output import say
 from wakeq.client import Client
 from wakeq.client.core.route import PORT, parse_address
-from wakeq.config.setting import bytes_spelled
+from wakeq.config.setting import parse_bytes
 
 if TYPE_CHECKING:
     from wakeq.client.admin import AdminClient
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 TIMEOUTS = ("connect_timeout_s", "answer_timeout_s", "reconnect_for_s")
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-EXIT_NOTHING = 3  # there was no message to fetch, or not the one that was named
+# There was no message to fetch, or the named one was not there.
+EXIT_NOTHING = 3
 EXIT_BROKEN_PIPE = 141
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -28,25 +30,25 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Where the verbs find the broker."""
+    """The addresses of the broker that a command talks to."""
 
     address: str
     http: str | None = None
 
     def admin(self) -> "AdminClient":
-        """Where operators talk to it, over HTTP."""
+        """Return a client of its HTTP API."""
         from wakeq.client.admin import AdminClient
 
         return AdminClient(self.http_address)
 
     @property
     def addresses(self) -> list[str]:
-        """The nodes that are named, one by one."""
+        """The addresses of its nodes, one by one."""
         return [one.strip() for one in self.address.split(",") if one.strip()]
 
     @property
     def http_address(self) -> str:
-        """The HTTP ports of this broker, never of another one: the usual one where its worker port is the usual one."""
+        """The HTTP ports of this broker and no other: the default port, where the worker port is the default one."""
         from wakeq.client.admin import HTTP_PORT
 
         if self.http:
@@ -55,13 +57,13 @@ class Broker:
         hosts = [f"[{host}]" if ":" in host else host for host, port in nodes if port == PORT]
         if not hosts:
             raise click.UsageError(
-                f"the HTTP port of {self.address} is not known; give --http {nodes[0][0]}:PORT, or set WAKEQ_HTTP"
+                f"the HTTP port of {self.address} is unknown; pass --http {nodes[0][0]}:PORT, or set WAKEQ_HTTP"
             )
         return ",".join(f"{host}:{HTTP_PORT}" for host in hosts)
 
     @contextmanager
     def connect(self, *, within_s: float | None = None) -> Iterator[Client]:
-        """Talk to it, and with `within_s` wait no longer for each thing than that."""
+        """Connect to its worker port; with `within_s`, nothing may take longer than that."""
         timeouts: dict[str, Any] = {} if within_s is None else dict.fromkeys(TIMEOUTS, within_s)
         with Client(self.address, **timeouts) as client:
             yield client
@@ -73,29 +75,29 @@ class ByteCount(click.ParamType[int]):
     name = "bytes"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        count = value if isinstance(value, int) else bytes_spelled(str(value).strip())
+        count = value if isinstance(value, int) else parse_bytes(str(value).strip())
         if count is None:
             self.fail(f"{value!r} is not a number of bytes; write 65536 or 64KiB", param, ctx)
         return count
 
 
 def json_option(command: Command) -> Command:
-    """Add --json, which every verb that reads has."""
+    """Add --json, as every command that reads has it."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON; its fields are stable.")(command)
 
 
 def yes_option(command: Command) -> Command:
-    """Add --yes, which every verb that destroys has."""
+    """Add --yes, as every command that destroys has it."""
     return click.option("--yes", is_flag=True, help="Do not ask for confirmation.")(command)
 
 
 def queue_name(queue: str) -> str:
-    """A queue as a sentence names it."""
+    """Return a queue as it is named in a sentence."""
     return f"queue {queue}" if queue else "the default queue"
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something is destroyed; `--yes` has answered already."""
+    """Ask before something is destroyed, unless --yes was passed."""
     if yes:
         return
     if not sys.stdin.isatty():

@@ -1,4 +1,4 @@
-"""`wakeq completion`: what makes a shell complete the verbs and flags of wakeq."""
+"""`wakeq completion`: the script that makes a shell complete the commands and options of wakeq."""
 
 import click
 from click.shell_completion import get_completion_class

@@ -1,10 +1,10 @@
-"""The door of the command line: the group of all verbs, and what becomes of an error.
+"""The entry of the command line: the group of all commands, and the handling of errors.
 
-    argv  -->  a verb  -->  exit status
+    argv  -->  a command  -->  exit status
 
-A mistake of the user, of the broker or of the disk is one line on standard error and a documented status
-(docs/reference/exit-codes.md), never a traceback; a bug is a traceback.  Nothing here imports the server: the
-verbs load what they need when they run, so that `wakeq pub` starts quickly.
+An error of the user, the broker or the disk is one line on standard error and a documented exit status
+(docs/reference/exit-codes.md); only a bug shows a traceback.  Nothing here imports the server: commands load what they
+need when they run, so that `wakeq pub` starts quickly.
 """
 
 import errno
@@ -43,28 +43,31 @@ from wakeq.cli.worker.work import work
 from wakeq.client import DEFAULT_ADDRESS
 from wakeq.protocol.errors import WakeqError
 
-OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a write that no file name comes with
-KIND_OF_NUMBER = re.compile(r"a valid (integer|float)(?: range)?\b")  # click's words
+# Errors of a write to standard output, which come without a file name.
+OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+# The words of click.
+KIND_OF_NUMBER = re.compile(r"a valid (integer|float)(?: range)?\b")
 KINDS_OF_NUMBERS = {"integer": "a whole number", "float": "a number"}
-ELSEWHERE = {  # what verbs are called where people come from
+# What other message brokers call these commands.
+SYNONYMS = {
     "worker": "run", "start": "serve", "server": "serve", "publish": "pub", "put": "pub", "send": "pub", "get": "fetch",
     "sub": "work", "consume": "work", "status": "top", "queues": "queue list", "info": "queue stats",
 }  # fmt: skip
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-class Verbs(click.Group):
-    """The verbs, shown by what somebody is about to do."""
+class Commands(click.Group):
+    """The group of all commands, listed by subject."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, self.commands))
-        for title, verbs in KINDS.items():
+        for title, commands in KINDS.items():
             with formatter.section(title):
                 room = formatter.width - width - 6
-                formatter.write_dl([(f"{verb.name or '':{width}}", verb.get_short_help_str(room)) for verb in verbs])
+                formatter.write_dl([(f"{one.name or '':{width}}", one.get_short_help_str(room)) for one in commands])
 
 
-@click.group(cls=Verbs, context_settings=HELP)
+@click.group(cls=Commands, context_settings=HELP)
 @click.option(
     "--broker",
     metavar="HOST:PORT",
@@ -87,7 +90,7 @@ class Verbs(click.Group):
     metavar="FILE",
     envvar="WAKEQ_TOKEN_FILE",
     show_envvar=True,
-    help="A file that holds your token; WAKEQ_TOKEN may hold the token itself.",
+    help="A file with your token; WAKEQ_TOKEN may contain the token itself.",
 )
 @click.option(
     "--tls",
@@ -99,11 +102,11 @@ class Verbs(click.Group):
 @click.version_option(__version__, prog_name="wakeq", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(context: click.Context, broker: str, http: str | None, token_file: str | None, tls: str | None) -> None:
-    """A durable task broker: run one, publish and fetch, see what happens."""
+    """A durable task broker: run one, publish and fetch messages, operate queues."""
     if not broker.strip(" ,"):
         raise click.UsageError("--broker is empty; write HOST:PORT")
     context.obj = Broker(broker, http)
-    # Where every client looks, those too that are made by what a verb runs.
+    # Every client reads these, also clients that a command's own program creates.
     os.environ.update({"WAKEQ_TOKEN_FILE": token_file} if token_file else {})
     os.environ.update({"WAKEQ_TLS": tls} if tls else {})
 
@@ -117,15 +120,16 @@ KINDS: dict[str, tuple[click.Command, ...]] = {
     "Pipeline, other protocols, your shell": (pipeline, taskflux, monique, completion),
 }
 for kind in KINDS.values():
-    for verb in kind:
-        cli.add_command(verb)
-for verb in (pause, resume, move, requeue):
-    queue.add_command(verb)
+    for command in kind:
+        cli.add_command(command)
+for command in (pause, resume, move, requeue):
+    queue.add_command(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status."""
-    if "_WAKEQ_COMPLETE" in os.environ:  # the shell asks what could come next
+    # The shell asks for completions.
+    if "_WAKEQ_COMPLETE" in os.environ:
         cli.main(prog_name="wakeq")
     _prepare_streams()
     try:
@@ -145,21 +149,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_status
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:
+        # The reader of our output has closed the pipe.
         _drop_output()
         return EXIT_BROKEN_PIPE
     except OSError as error:
         if error.filename is not None or error.errno not in OUTPUT_ERRORS:
             raise
         _drop_output()
-        say(f"the output is incomplete: {error.strerror}; make room, or write it to another place")
+        say(f"the output is incomplete: {error.strerror}; make room, or write it elsewhere")
         return os.EX_IOERR
 
 
 def _prepare_streams() -> None:
-    """Give standard streams that our parent has closed an end, which also keeps sockets from taking their places.
+    """Replace standard streams that the parent process has closed, so that no socket takes their file descriptors.
 
-    What the encoding of the output has no letter for is escaped.
+    Characters that the encoding of the output lacks are escaped.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -169,29 +174,29 @@ def _prepare_streams() -> None:
 
 
 def _drop_output() -> None:
-    """Let what is still buffered go nowhere, or Python would try to write it once more at its end."""
+    """Discard buffered output, or Python would try to write it again at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _explain_usage(mistake: click.ClickException) -> int:
-    """Say a click error in one line, like every other one."""
+    """Print a click error in one line, like every other error."""
     context = getattr(mistake, "ctx", None)
     path = context.command_path if context else "wakeq"
-    what = " ".join(mistake.format_message().split()).rstrip(".")
-    what = KIND_OF_NUMBER.sub(lambda kind: KINDS_OF_NUMBERS[kind[1]], what)
+    text = " ".join(mistake.format_message().split()).rstrip(".")
+    text = KIND_OF_NUMBER.sub(lambda kind: KINDS_OF_NUMBERS[kind[1]], text)
     if isinstance(mistake, click.NoSuchOption) and any(mistake.option_name in one.opts for one in cli.params):
-        verb, path = path.removeprefix("wakeq "), "wakeq"
-        what = f"{mistake.option_name} goes before the command: `wakeq {mistake.option_name} ... {verb}`"
-    if isinstance(mistake, click.UsageError) and (meant := _meant(mistake)):
-        what = f"{mistake.message.rstrip('.')}; did you mean `wakeq {meant}`?"
-    say(f"{what}{' Try' if what.endswith('?') else '; try'} `{path} --help`")
+        command, path = path.removeprefix("wakeq "), "wakeq"
+        text = f"{mistake.option_name} goes before the command: `wakeq {mistake.option_name} ... {command}`"
+    if isinstance(mistake, click.UsageError) and (suggestion := _suggested(mistake)):
+        text = f"{mistake.message.rstrip('.')}; did you mean `wakeq {suggestion}`?"
+    say(f"{text}{' Try' if text.endswith('?') else '; try'} `{path} --help`")
     return EXIT_USAGE
 
 
-def _meant(mistake: click.UsageError) -> str | None:
-    """The verb that somebody wants who took its name elsewhere, or left out the group that it is in."""
-    no_such_verb = re.fullmatch(r"No such command '(\w+)'\.", mistake.message)
-    if no_such_verb is None or mistake.ctx is None or mistake.ctx.command is not cli:
+def _suggested(mistake: click.UsageError) -> str | None:
+    """Return a command with another name or inside a group that the user probably meant."""
+    unknown = re.fullmatch(r"No such command '(\w+)'\.", mistake.message)
+    if unknown is None or mistake.ctx is None or mistake.ctx.command is not cli:
         return None
-    name = no_such_verb[1]
-    return f"queue {name}" if name in queue.commands else ELSEWHERE.get(name)
+    name = unknown[1]
+    return f"queue {name}" if name in queue.commands else SYNONYMS.get(name)

@@ -1,8 +1,8 @@
-"""What the command line prints: tables and colour for people at a terminal, plain text and JSON for programs.
+"""Output: tables and colour for people at a terminal, plain text and JSON for programs.
 
-Colour and table frames only on a terminal without NO_COLOR; whatever came from a peer is shown without its
-control characters, so that a queue's name or a body cannot write to the terminal.  JSON spells them as escapes, on a
-pipe too; a body on a pipe is passed on to the byte.
+Colour and table frames appear only on a terminal without NO_COLOR.  Text from a peer is shown without its control
+characters, so that the name of a queue or a body cannot control the terminal; JSON escapes them, on a pipe too.  A body
+on a pipe is passed on unchanged.
 """
 
 import os
@@ -20,34 +20,36 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Row = Sequence[object]
-WORD_CHARS_MAX = 20  # up to here a cell is never broken
-COLUMNS_APART = 2  # and as much at both edges together
+# A cell up to this width is never broken.
+WORD_CHARS_MAX = 20
+# Between two columns, and at both edges together.
+COLUMNS_APART = 2
 
 
 def say(text: str) -> None:
-    """One line on standard error, in the name of wakeq; over a line of progress, if there is one."""
+    """Print one line on standard error, in the name of wakeq; it replaces a progress line."""
     show_progress("")
     click.echo(f"wakeq: {plain(text)}", err=True)
 
 
 def show_progress(text: str) -> None:
-    """One line on standard error that is written over, where somebody is looking; an empty text leaves nothing."""
+    """Show a progress line on standard error, if that is a terminal; an empty text removes it."""
     if sys.stderr.isatty():
         click.echo(f"\r\x1b[K{text}", nl=False, err=True)
 
 
 def print_json(value: object) -> None:
-    """One JSON value on one line, so that what is printed repeatedly is JSON lines."""
+    """Print a JSON value on one line, so that repeated output is JSON lines."""
     click.echo(plain_json(value))
 
 
 def print_line(text: str) -> None:
-    """One line on standard output of which a peer said something."""
+    """Print one line that may contain text from a peer."""
     click.echo(plain(text))
 
 
 def print_body(body: bytes) -> None:
-    """A body to standard output, as it is; on a terminal line by line, without what a terminal would obey."""
+    """Print a body unchanged; on a terminal line by line, without control characters."""
     if sys.stdout.isatty():
         text = body.decode(errors="backslashreplace")
         sys.stdout.write("".join(char if char in "\n\t" else plain(char) for char in text))
@@ -57,7 +59,7 @@ def print_body(body: bytes) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Row]) -> None:
-    """A table for people; on a pipe the same as tab-separated lines, without the heads' decoration."""
+    """Print a table for people, or tab-separated lines on a pipe."""
     shown = [[plain(cell(value)) for value in row] for row in rows]
     if not sys.stdout.isatty():
         click.echo("\n".join("\t".join(row) for row in [list(columns), *shown]))
@@ -71,18 +73,20 @@ def print_table(columns: Sequence[str], rows: Iterable[Row]) -> None:
         cells = [row[number] for row in shown]
         is_number = bool(cells) and all(one.lstrip("-").isdigit() for one in cells)
         span = max(map(cell_len, [column, *cells]))
-        is_word = span <= WORD_CHARS_MAX  # a uid, a count: of no use in pieces
+        # A uid or a count is useless in pieces.
+        is_word = span <= WORD_CHARS_MAX
         table.add_column(column, justify="right" if is_number else "left", overflow="fold", no_wrap=is_word)
         needed += min(span, WORD_CHARS_MAX) + COLUMNS_APART
     for row in shown:
         table.add_row(*map(escape, row))
     console = Console(color_system=None if os.environ.get("NO_COLOR") else "auto")
-    console.width = max(console.width, needed)  # what is longer the terminal breaks
+    # The terminal breaks longer lines.
+    console.width = max(console.width, needed)
     console.print(table)
 
 
 def frame(*, expand: bool = False) -> "Table":
-    """The table that all verbs show on a terminal, still empty."""
+    """Return the empty table that all commands show on a terminal."""
     from rich import box
     from rich.table import Table
 
@@ -90,12 +94,12 @@ def frame(*, expand: bool = False) -> "Table":
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
-    """Names and values, what is nested under dotted names."""
+    """Print names and values; nested ones get dotted names."""
     print_table(("name", "value"), flat(facts))
 
 
 def flat(facts: Mapping[str, object], prefix: str = "") -> Iterable[tuple[str, object]]:
-    """`{"a": {"b": 1}}` as `a.b 1`."""
+    """Yield `{"a": {"b": 1}}` as `a.b 1`."""
     for name, value in facts.items():
         if isinstance(value, Mapping) and value:
             yield from flat(value, f"{prefix}{name}.")
@@ -107,12 +111,12 @@ def flat(facts: Mapping[str, object], prefix: str = "") -> Iterable[tuple[str, o
 
 
 def moment(ms: int) -> str:
-    """A moment in the local time zone."""
+    """Return a moment in the local time zone."""
     return datetime.fromtimestamp(ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def cell(value: object) -> str:
-    """A value as people read it."""
+    """Return a value as people read it."""
     if value is None:
         return "-"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""The generated pages of docs/reference that tell of the HTTP port: every metric, every path of the API.
+"""The generated pages of docs/reference about the HTTP port: every metric, every path of the API.
 
 table of metrics, tables of routes  -->  metrics.md, http.md
 """

@@ -1,1 +1,1 @@
-"""config: everything that an operator may choose (settings.py), where it comes from (layers.py)."""
+"""config: the choices of an operator: settings.py declares them, layers.py reads them, rules.py compares them."""

@@ -1,16 +1,16 @@
-"""Layers: where the values of the settings come from, laid on each other.
+"""Layers: merges the sources of the settings, the later one winning.
 
     defaults < TOML file (--config, WAKEQ_CONFIG) < environment (WAKEQ_...) < flags  -->  Settings, origins
 
-Whatever is unknown, of the wrong type or out of range is a BadSettings that names the nearest name or the range;
-nothing is ignored.
+An unknown name, a wrong type or a value out of range is a BadSettings that names the nearest name or the range; nothing
+is ignored.
 """
 
 import dataclasses
 import difflib
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,18 @@ from wakeq.protocol.errors import BadSettings
 
 BY_ENVIRONMENT_NAME = {known.environment_name: known for known in KNOWN.values()}
 SECTIONS = {name[:place] for name in KNOWN for place, char in enumerate(name) if char == "."}
-# Read elsewhere: by the command line, and by clients.
+# The command line and clients read these.
 NOT_SETTINGS = frozenset({"WAKEQ_CONFIG", "WAKEQ_BROKER", "WAKEQ_HTTP", "WAKEQ_TOKEN", "WAKEQ_TOKEN_FILE", "WAKEQ_TLS"})
-# Kubernetes puts these into every container when a service is called "wakeq".
+# Kubernetes puts these into every container if a service is called "wakeq".
 SERVICE_LINK = re.compile(r"WAKEQ_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
 
-Layer = Mapping[str, tuple[object, str]]  # name -> value, origin
+# Values and their origins by name.
+Layer = Mapping[str, tuple[object, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """The settings, and for each name where its value came from."""
+    """The settings, and the origin of each value by name."""
 
     settings: Settings
     origins: Mapping[str, str]
@@ -44,7 +45,7 @@ def load(
     config_file: Path | None = None,
     flags: Mapping[str, object] | None = None,
 ) -> Loaded:
-    """Lay the layers on each other, the later one winning; raise BadSettings for whatever does not fit."""
+    """Merge the layers, the later one winning; raise BadSettings for every mistake at once."""
     if config_file is None and environment.get("WAKEQ_CONFIG"):
         config_file = Path(environment["WAKEQ_CONFIG"])
     layers: list[Layer] = [
@@ -61,18 +62,12 @@ def load(
         except BadSettings as mistake:
             mistakes.append(str(mistake))
     if mistakes:
-        raise BadSettings(_together(mistakes))
+        # All of them, because an operator would rather not start the broker once for each.
+        listed = " ".join(f"({number}) {mistake}" for number, mistake in enumerate(mistakes, 1))
+        raise BadSettings(mistakes[0] if len(mistakes) == 1 else f"{len(mistakes)} mistakes: {listed}")
     settings: Settings = _build(Settings, values)
     check_together(settings)
     return Loaded(settings=settings, origins=origins)
-
-
-def _together(mistakes: Sequence[str]) -> str:
-    """Say all of them: who mends a file would rather not start it once for each."""
-    if len(mistakes) == 1:
-        return mistakes[0]
-    listed = (f"({number}) {mistake}" for number, mistake in enumerate(mistakes, 1))
-    return f"{len(mistakes)} mistakes: {' '.join(listed)}"
 
 
 def _checked(name: str, value: object, origin: str) -> object:
@@ -80,14 +75,14 @@ def _checked(name: str, value: object, origin: str) -> object:
         return KNOWN[name].checked(value, origin)
     if name in SECTIONS:
         raise BadSettings(
-            f"{name} is {as_found(value)} ({origin}); it is a section: write [{name}] and its settings below it"
+            f"{name} is {as_found(value)} ({origin}), but it is a section; write [{name}] and its settings below it"
         )
     names = BY_ENVIRONMENT_NAME if name.startswith(ENVIRONMENT_PREFIX) else KNOWN
     raise BadSettings(f"unknown setting {name} ({origin}); {_nearest(name, names)}")
 
 
 def reloaded(running: Settings, loaded: Settings) -> tuple[Settings, list[str]]:
-    """Take of newly loaded settings what a running node can; return also the names that wait for its next start."""
+    """Return the running settings with new values where a running node can use them, and the names that must wait."""
     waiting = []
     values: dict[str, object] = {}
     for name, known in KNOWN.items():
@@ -127,13 +122,14 @@ def _from_environment(environment: Mapping[str, str]) -> Layer:
             continue
         if name in BY_ENVIRONMENT_NAME:
             found[BY_ENVIRONMENT_NAME[name].name] = (value, f"environment {name}")
-        else:  # by this name nobody knows it
+        else:
+            # An unknown name keeps its spelling, so that the error shows it.
             found[name] = (value, "environment")
     return found
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:
-    """Say which name was probably meant: the right word in another section, or one that is spelt alike."""
+    """Suggest a name: the same word in another section, or one that is spelt alike."""
     near = [other for other in names if other.rpartition(".")[2] == name.rpartition(".")[2]]
     near = near or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else "`wakeq config show` lists all of them"

@@ -1,11 +1,11 @@
-"""Logs: one line for each event, for people or as a JSON object for programs.
+"""Logs: formats each event as one line, for people or as a JSON object for programs.
 
-    a record --> one line; control characters of whatever came from a peer are spelt out --> standard error
+    a record --> one line, with control characters from peers escaped --> standard error
 
-Where standard error is systemd's journal, a line for people begins with how grave it is, in the place of the moment.
+If standard error is systemd's journal, a line for people begins with its priority in place of the time.
 
-Nothing that a client sends can begin a line of its own, or write to a terminal.  A traceback, which only a bug leaves,
-is in the same JSON object, or in lines that begin with a bar.
+Text from a client can never begin a line of its own or control a terminal.  A traceback, which only a bug leaves, is
+part of the JSON object, or lines that begin with a bar.
 """
 
 import logging
@@ -18,17 +18,18 @@ from typing import TextIO
 import msgspec
 
 TRACE_PREFIX = "  | "
-GRAVITIES = {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}  # of syslog
+# The priorities of syslog.
+PRIORITIES = {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
 
 
 class StderrHandler(logging.StreamHandler[TextIO]):
-    """What `log_to_stderr` has set up, and may change."""
+    """The handler that `log_to_stderr` installs, and may change later."""
 
 
 def log_to_stderr(level: str, format_: str) -> None:
-    """Log from this level on in this format, `console` or `json`; a program that logs already keeps what it has.
+    """Log from this level on in a format, `console` or `json`; a program that has configured logging keeps its own.
 
-    Called again, it changes what it has set up itself.
+    Another call changes the handler that the first one installed.
     """
     root = logging.getLogger()
     ours = [handler for handler in root.handlers if isinstance(handler, StderrHandler)]
@@ -47,13 +48,14 @@ def _line_for(format_: str, stream: TextIO) -> logging.Formatter:
 
 
 def is_journal(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Whether what is written to the stream goes to the journal of systemd (systemd.exec(5))."""
+    """Whether the stream leads to the journal of systemd (systemd.exec(5))."""
     named = environment.get("JOURNAL_STREAM")
     if not named:
         return False
     try:
         status = os.fstat(stream.fileno())
-    except OSError:  # it is no file
+    except OSError:
+        # The stream has no file.
         return False
     return named == f"{status.st_dev}:{status.st_ino}"
 
@@ -69,28 +71,28 @@ class ConsoleLine(logging.Formatter):
         return line
 
     def beginning(self, record: logging.LogRecord) -> str:
-        """Say when it was, and how grave it is."""
+        """Return the time and the level, with which the line begins."""
         return f"{_moment(record)} {record.levelname} "
 
     def margin(self, record: logging.LogRecord) -> str:
-        """Return what each line of a traceback begins with."""
+        """Return the text with which each line of a traceback begins."""
         return ""
 
 
 class JournalLine(ConsoleLine):
-    """The same for the journal of systemd, which knows the moment, and keeps each line apart (sd-daemon(3))."""
+    """A line for the journal of systemd, which adds the time itself and stores each line apart (sd-daemon(3))."""
 
     def beginning(self, record: logging.LogRecord) -> str:
-        """Say how grave it is."""
+        """Return the priority, with which the line begins."""
         return self.margin(record)
 
     def margin(self, record: logging.LogRecord) -> str:
-        """Say it of each line."""
-        return f"<{GRAVITIES.get(record.levelno, GRAVITIES[logging.INFO])}>"
+        """Return the priority, which every line of a traceback repeats."""
+        return f"<{PRIORITIES.get(record.levelno, PRIORITIES[logging.INFO])}>"
 
 
 class JsonLine(logging.Formatter):
-    """A record as one line of JSON; `fields` are attributes of the record that are told too."""
+    """A record as one line of JSON; `fields` are attributes of the record to include."""
 
     def __init__(self, fields: Sequence[str] = ()) -> None:
         super().__init__()
@@ -114,19 +116,19 @@ def _moment(record: logging.LogRecord) -> str:
 
 
 def _encodable(text: str) -> str:
-    """Return the text with half characters, as names of files that are no UTF-8 have them, spelt out."""
+    """Escape surrogates, which file names that are not UTF-8 contain."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def plain(text: str) -> str:
-    """Return the text in one line, with control characters (escape sequences, newlines) spelt out."""
+    """Return the text in one line, with control characters (escape sequences, newlines) escaped."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def plain_json(value: object) -> str:
-    """Return the value as one line of JSON that no terminal obeys: its programs read the same text as before."""
+    """Return the value as one line of JSON without control characters; a program reads the same text."""
     text = msgspec.json.encode(value).decode()
     if text.isprintable():
         return text
@@ -134,6 +136,6 @@ def plain_json(value: object) -> str:
 
 
 def _json_escape(char: str) -> str:
-    r"""Spell a character as JSON does within its texts, where alone such characters are: \u and four digits, twice."""
+    r"""Escape a character as JSON does: \u and four digits, twice for characters beyond 16 bits."""
     digits = char.encode("utf-16-be").hex()
     return "".join(f"\\u{digits[at : at + 4]}" for at in range(0, len(digits), 4))

@@ -1,9 +1,9 @@
-"""MoniQue's config.json, as far as it concerns the one place that everything connects to (section 5).
+"""MoniQue's config.json: the parts that concern the broker (section 5).
 
     config.json --> read_config --> MoniqueConfig --> check_config --> nothing, or BadSettings
 
-`build` and whatever else is in it is for components, and ignored.  A file that cannot be read, or is not as the
-protocol has it, is a BadSettings that names the file and the place.
+Other parts of the file, such as `build`, are for components and ignored.  A file that cannot be read or does not match
+the protocol is a BadSettings that names the file and the place in it.
 """
 
 from collections.abc import Iterator
@@ -16,18 +16,20 @@ from msgspec import Meta, Struct, field
 
 from wakeq.protocol.errors import BadSettings
 
-USUAL_PATH = Path("config.json")  # where the original's programs look
+# Where the original programs look.
+USUAL_PATH = Path("config.json")
 CONTROLLER_HOST = "127.0.0.1"
-ANSWERS_QUEUE = "monique.answers"  # on which workers put their answers to tasks with a route
-NO_ZEROMQ = "config.json names ports of ZeroMQ, and pyzmq is not installed; pip install 'wakeq[monique]'"
-NOT_GUARDED = "ZeroMQ knows neither tokens nor TLS, and WebSocket needs both; say --insecure if the network is guarded"
+# The queue on which workers put their answers to tasks with a route.
+ANSWERS_QUEUE = "monique.answers"
+NO_ZEROMQ = "config.json names ports of ZeroMQ, but pyzmq is not installed; pip install 'wakeq[monique]'"
+NOT_GUARDED = "ZeroMQ has neither tokens nor TLS, and WebSocket needs both; pass --insecure if the network is protected"
 NOT_BOTH = "config.json names one of scheduler-in and scheduler-out; components need both"
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 
 
-class Ports(Struct, frozen=True):
-    """One end of the scheduler: the communication layer and the technical layer."""
+class SchedulerEnd(Struct, frozen=True):
+    """One end of the scheduler: the ports of its communication layer and of its technical layer."""
 
     host: str
     comport: Port
@@ -44,8 +46,8 @@ class _Controller(Struct, frozen=True):
 
 
 class _Addresses(Struct, frozen=True):
-    scheduler_in: Ports | None = field(name="scheduler-in", default=None)
-    scheduler_out: Ports | None = field(name="scheduler-out", default=None)
+    scheduler_in: SchedulerEnd | None = field(name="scheduler-in", default=None)
+    scheduler_out: SchedulerEnd | None = field(name="scheduler-out", default=None)
     controller: _Controller = _Controller()
     websocket: WebSocket | None = None
 
@@ -73,27 +75,29 @@ class _File(Struct, frozen=True):
 
 
 class MoniqueConfig(Struct, frozen=True):
-    """What the file says to us; None is what it does not say."""
+    """The parts of the file that the broker uses; None stands for a part that is missing."""
 
-    scheduler_in: Ports | None = None
-    scheduler_out: Ports | None = None
+    scheduler_in: SchedulerEnd | None = None
+    scheduler_out: SchedulerEnd | None = None
     websocket: WebSocket | None = None
     controller_host: str = CONTROLLER_HOST
-    allow_messages: frozenset[str] = frozenset()  # empty: all of them
-    connections: dict[str, int] = {}  # spec -> port of its controller
+    # Empty allows all messages.
+    allow_messages: frozenset[str] = frozenset()
+    # The port of each controller, by spec.
+    connections: dict[str, int] = {}
 
     @property
     def wants_zeromq(self) -> bool:
-        """Whether a port of ZeroMQ is to be opened."""
+        """Whether the broker must open a port of ZeroMQ."""
         return bool(self.scheduler_in or self.scheduler_out or self.connections)
 
     @property
     def bind_host(self) -> str:
-        """Where controllers listen: components know them as `controller_host`."""
+        """The host on which controllers listen; components know it as `controller_host`."""
         return self.scheduler_in.host if self.scheduler_in is not None else self.controller_host
 
     def ports(self) -> Iterator[tuple[str, str, int]]:
-        """Return what each port is for, its host and its number."""
+        """Yield the purpose, host and number of each port."""
         for name, end in (("in", self.scheduler_in), ("out", self.scheduler_out)):
             if end is not None:
                 yield f"scheduler-{name}", end.host, end.comport
@@ -105,13 +109,13 @@ class MoniqueConfig(Struct, frozen=True):
 
 
 class MayListen(Protocol):
-    """Says whether a port may be opened on a host."""
+    """Tells whether a port may be opened on a host."""
 
     def __call__(self, host: str, /, *, is_guarded: bool = True) -> bool: ...
 
 
 def read_config(path: Path) -> MoniqueConfig:
-    """Return what the file says, or raise BadSettings."""
+    """Read the file, or raise BadSettings."""
     try:
         read = msgspec.json.decode(path.read_bytes(), type=_File)
     except OSError as error:
@@ -130,7 +134,7 @@ def read_config(path: Path) -> MoniqueConfig:
 
 
 def check_config(config: MoniqueConfig, may_listen: MayListen) -> None:
-    """Raise BadSettings for what cannot be served."""
+    """Raise BadSettings if the broker cannot serve this configuration."""
     if (config.scheduler_in is None) != (config.scheduler_out is None):
         raise BadSettings(NOT_BOTH)
     if config.wants_zeromq and find_spec("zmq") is None:

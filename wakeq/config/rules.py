@@ -1,6 +1,6 @@
-"""Rules between settings, each of which is right by itself.
+"""Rules: checks of settings that are valid alone but not together.
 
-Settings --> nothing, or BadSettings that names both and what to change
+Settings --> nothing, or BadSettings that names both settings and what to change
 """
 
 from wakeq.config.monique import ANSWERS_QUEUE
@@ -10,19 +10,20 @@ from wakeq.protocol.errors import BadField, BadName, BadSettings
 from wakeq.protocol.names import check_name
 from wakeq.protocol.wire.peer.frames import split_address
 
-EVERYWHERE = {"0.0.0.0", "::"}  # hosts that stand for all addresses
+# Hosts that stand for all addresses of a machine.
+EVERYWHERE = {"0.0.0.0", "::"}
 
 
 def check_together(settings: Settings) -> None:
-    """Rules between two settings."""
+    """Raise BadSettings for the first broken rule."""
     queue = settings.queue
     low, high = queue.priority_min, queue.priority_max
     if low is not None and high is not None and low > high:
-        raise BadSettings("queue.priority_min is above queue.priority_max; exchange them")
+        raise BadSettings("queue.priority_min is above queue.priority_max; swap them")
     if queue.structure == "QA" and (low is None or high is None):
         raise BadSettings("queue.structure QA needs a range; set queue.priority_min and queue.priority_max")
     if queue.retry.base > queue.retry.max:
-        raise BadSettings("queue.retry.base is above queue.retry.max; make the first pause the smaller one")
+        raise BadSettings("queue.retry.base is above queue.retry.max; make the first pause shorter than the longest")
     _check_ports(settings)
     _check_routes(settings)
     _check_worker_address(settings)
@@ -30,7 +31,7 @@ def check_together(settings: Settings) -> None:
 
 
 def _check_safety(settings: Settings) -> None:
-    """What other machines reach needs tokens and TLS, or somebody who says that it does not."""
+    """A port that other machines reach needs tokens and TLS, unless --insecure says otherwise."""
     tls = settings.tls
     if (tls.cert_file is None) != (tls.key_file is None):
         raise BadSettings("tls.cert_file and tls.key_file belong together; set both or none")
@@ -45,8 +46,8 @@ def _check_safety(settings: Settings) -> None:
     missing += [] if tls.cert_file is not None else ["speaks no TLS (tls.cert_file, tls.key_file)"]
     if missing:
         raise BadSettings(
-            f"host {settings.host} is reached by other machines, and the broker {' and '.join(missing)}; "
-            "set that, or say --insecure if something else protects it"
+            f"other machines reach host {settings.host}, but the broker {' and '.join(missing)}; "
+            "set that, or pass --insecure if something else protects the port"
         )
 
 
@@ -67,25 +68,25 @@ def _check_ports(settings: Settings) -> None:
 
 
 def _peers(settings: Settings) -> list[tuple[str, int]]:
-    """Return host and port of each node; what is no address, which the plan of the cluster refuses, has port 0."""
+    """Return host and port of each node; an invalid address, which the cluster plan refuses, has port 0."""
     parts = [address.strip().rpartition(":") for address in (settings.cluster.peers or "").split(",")]
     return [(host.strip("[]"), int(port) if port.isdecimal() else 0) for host, _, port in parts]
 
 
 def _check_routes(settings: Settings) -> None:
-    """Tasks and answers of MoniQue go to queues that there can be, and not to each other's."""
+    """MoniQue's routes need valid queue names, and another queue than that of its answers."""
     queues = (settings.monique.routes or {}).values()
     for name in queues:
         try:
             check_name(name)
         except BadName as error:
-            raise BadSettings(f"monique.routes names queues, and {error}") from None
+            raise BadSettings(f"monique.routes must name queues: {error}") from None
     if ANSWERS_QUEUE in queues:
-        raise BadSettings(f"monique.routes puts tasks on {ANSWERS_QUEUE}, which is for answers; name another queue")
+        raise BadSettings(f"monique.routes stores tasks on {ANSWERS_QUEUE}, which is for answers; name another queue")
 
 
 def _check_worker_address(settings: Settings) -> None:
-    """The other nodes would refuse a node that sends clients to what is no address."""
+    """The other nodes would refuse a node whose worker address is invalid."""
     address = settings.cluster.worker_address
     if address is not None:
         try:
@@ -95,19 +96,19 @@ def _check_worker_address(settings: Settings) -> None:
 
 
 def _check_peers(settings: Settings) -> None:
-    """Nodes prove who they are: between machines by TLS, or if --insecure allows it by a secret; with tokens always."""
+    """Nodes must prove their identity, with TLS or a secret, if clients need tokens or the nodes are apart."""
     cluster = settings.cluster
     if cluster.peers is None or settings.tls.peer_ca_file is not None:
         return
     are_here = all(is_this_machine(host) for host, _ in _peers(settings) if host)
     if not are_here and not settings.insecure:
         raise BadSettings(
-            "the nodes in cluster.peers are on several machines and speak no TLS (tls.peer_ca_file); set that, or say "
-            "--insecure if their network is one of their own, and set cluster.secret_file"
+            "the nodes in cluster.peers are on several machines and use no TLS (tls.peer_ca_file); set that, or pass "
+            "--insecure if their network is private, and set cluster.secret_file"
         )
     if cluster.secret_file is None and (settings.auth.required or not are_here):
         why = "asks clients for tokens" if settings.auth.required else "has nodes on several machines"
         raise BadSettings(
-            f"the cluster {why}, and its nodes do not prove to each other who they are; set tls.peer_ca_file, or "
+            f"the cluster {why}, but its nodes do not authenticate each other; set tls.peer_ca_file, or set "
             "cluster.secret_file to a file that is the same on every node: `wakeq cluster secret --out FILE` makes one"
         )

@@ -1,9 +1,9 @@
-"""Setting: one thing that an operator may choose, as it is declared, and which values fit it.
+"""Setting: the declaration of one setting, and the check of its values.
 
     a field of the model --> Setting: its name, type, bounds and meaning
-    a value, or the text that the environment has of it --> the value in the setting's type, or BadSettings
+    a value, or its text in the environment --> the value in the setting's type, or BadSettings
 
-A value is never bent to fit.  It knows none of the settings that there are.
+A value is never bent to fit.  This file knows no particular setting.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ def setting(
     kind: type | None = None,
     reloadable: bool = False,
 ) -> Any:
-    """Declare one setting; what is said here is what the documentation and the checks say.
+    """Declare one setting; the documentation and the checks use this declaration.
 
     `kind` is needed only where the default is None, which means that there is no limit.
     """
@@ -54,7 +54,7 @@ def section(kind: type, about: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """See the head of this file.  `name` is the whole name: `journal.keep_bytes`."""
+    """One setting; `name` is the whole name: `journal.keep_bytes`."""
 
     name: str
     kind: type
@@ -71,7 +71,7 @@ class Setting:
         return ENVIRONMENT_PREFIX + self.name.replace(".", "_").upper()
 
     def described(self) -> str:
-        """What a right value looks like, for a message."""
+        """Describe a valid value, for a message."""
         if self.one_of:
             return "one of " + ", ".join(self.one_of)
         if self.kind not in (int, float):
@@ -91,22 +91,25 @@ class Setting:
         return fitting
 
     def _fitting(self, value: object) -> object | None:
-        """Return None if the value is not of the setting's type or beyond its bounds."""
+        """Return the converted value, or None if its type or range is wrong."""
         read = self._read(value.strip()) if isinstance(value, str) else value
         if self.kind is float and isinstance(read, int) and not isinstance(read, bool):
             read = float(read)
         if self.kind is Path:
             return read if isinstance(read, Path) and str(read) else None
         if self.kind is dict:
-            return read if _is_table_of_text(read) else None
+            texts = read.values() if isinstance(read, dict) else [None]
+            return read if all(isinstance(text, str) and text for text in texts) else None
         if type(read) is not self.kind or (self.one_of and read not in self.one_of):
             return None
-        if isinstance(read, int | float) and self.kind is not bool and not self._allows(read):
-            return None
+        if isinstance(read, int | float) and self.kind is not bool:
+            # NaN is within no bounds.
+            is_within = (self.least is None or read >= self.least) and (self.most is None or read <= self.most)
+            return read if is_within else None
         return read
 
     def _read(self, text: str) -> object | None:
-        """Return what the text spells.  The environment has nothing but text, and a file may write "64MiB"."""
+        """Return the value of a text: the environment contains nothing but text, and a file may say "64MiB"."""
         if self.kind is bool:
             return TRUTHS.get(text.lower())
         if self.kind is Path:
@@ -117,19 +120,15 @@ class Setting:
             pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
             return {name.strip(): value.strip() for name, _, value in pairs}
         if self.unit == "bytes":
-            return bytes_spelled(text)
+            return parse_bytes(text)
         try:
             return float(text) if self.kind is float else int(text)
         except ValueError:
             return None
 
-    def _allows(self, value: float) -> bool:
-        """Whether the bounds allow it; NaN is within no bounds."""
-        return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
-
 
 def declared(model: type[Any], prefix: str = "") -> Iterator[Setting]:
-    """Yield every setting of the model in the order of declaration, the sections behind the plain ones."""
+    """Yield every setting of the model in the order of declaration, sections after plain settings."""
     items = dataclasses.fields(model)
     for item in items:
         if "section" not in item.metadata:
@@ -139,19 +138,19 @@ def declared(model: type[Any], prefix: str = "") -> Iterator[Setting]:
             yield from declared(item.metadata["section"], f"{prefix}{item.name}.")
 
 
-def bytes_spelled(text: str) -> int | None:
-    """Return how many bytes "64MiB" or "65536" are; None if it is no such text."""
+def parse_bytes(text: str) -> int | None:
+    """Return the number of bytes in "64MiB" or "65536", or None if the text is no such number."""
     match = BYTES.fullmatch(text)
     return int(match[1]) * BYTE_UNITS[match[2]] if match else None
 
 
 def as_found(value: object) -> str:
-    """Return a value that does not fit as its layer had it."""
+    """Return an invalid value as its source spelt it."""
     return shown(value) if isinstance(value, bool) else repr(value)
 
 
 def shown(value: object, unit: str = "") -> str:
-    """Return a value as people and TOML write it; whole mebibytes are said in MiB."""
+    """Return a value as people and TOML write it; whole mebibytes in MiB."""
     if value is None:
         return "unset"
     if isinstance(value, bool):
@@ -161,7 +160,3 @@ def shown(value: object, unit: str = "") -> str:
     if unit == "bytes" and isinstance(value, int) and value and value % MIB == 0:
         return f'"{value // MIB}MiB"'
     return f'"{value}"' if isinstance(value, str | Path) else str(value)
-
-
-def _is_table_of_text(value: object) -> bool:
-    return isinstance(value, dict) and all(isinstance(text, str) and text for text in value.values())

@@ -1,9 +1,9 @@
-"""Settings: everything that an operator may choose, in one typed model.
+"""Settings: every choice of an operator, in one typed model.
 
     declarations --> Settings, and KNOWN: each setting by its name
 
 `journal.keep_bytes` is `[journal] keep_bytes` in the file and `WAKEQ_JOURNAL_KEEP_BYTES` in the environment;
-where values come from is the matter of `settings_layers.py`.
+`layers.py` merges the sources of the values.
 """
 # ruff: noqa: RUF009 - the fields are declared by `setting`, which makes a dataclass field of each
 
@@ -99,7 +99,7 @@ class QueueDefaults:
     priority_max: int | None = setting(None, "The highest priority", kind=int, least=INT64_MIN, most=INT64_MAX)
     structure: str = setting("H4", "How priorities are kept: `H4` for any, `QA` for a small range", one_of=("H4", "QA"))
     timeout: int = setting(
-        60, "A message that is not acknowledged within this time comes back", unit="s", least=5, most=SPAN_S_MAX
+        60, "A message that is not acknowledged within this time is delivered again", unit="s", least=5, most=SPAN_S_MAX
     )
     max_deliveries: int = setting(
         0, "After this many failed deliveries a message becomes a dead letter; 0 = no limit", unit="deliveries", least=0
@@ -123,7 +123,7 @@ class QueueDefaults:
     retry: Retry = section(Retry, "The pause before a failed message is delivered again.")
 
     def policies(self) -> Policies:
-        """The same as the catalog keeps it."""
+        """Return these defaults as the catalog stores them."""
         return msgspec.convert(dataclasses.asdict(self), Policies)
 
 
@@ -194,7 +194,7 @@ class Monique:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a node is started with.  Every value has been checked."""
+    """All settings of a node; every value has been checked."""
 
     data_dir: Path = setting(Path("wakeq-data"), "Where the broker keeps its data; created if missing", kind=Path)
     host: str = setting("127.0.0.1", "The address to listen on")
@@ -274,7 +274,7 @@ class Settings:
 
     @property
     def tokens_path(self) -> Path:
-        """Where the tokens are."""
+        """The path of the token file."""
         return self.auth.tokens_file or self.data_dir / TOKENS_NAME
 
 

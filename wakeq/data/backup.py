@@ -1,10 +1,10 @@
-"""Backups: files of the whole state, as `wakeq backup` makes them: checked, restored, turned into JSON lines.
+"""Backups: files with the whole state, as `wakeq backup` writes them: verified, restored, exported as JSON lines.
 
     backup file --> a new data directory, with an identity of its own
                 --> a line for each queue, then one for each message
 
-A directory that holds anything is never touched.  The restored node is a cluster of its own: it can never meet the one
-that the backup was made of.
+A directory that contains anything is never touched.  The restored node is a cluster of its own: it can never contact
+the one that the backup was taken from.
 """
 
 import os
@@ -32,13 +32,14 @@ from wakeq.storage.state.cut import ID, MEMBERS_KEY, SKIPPED_BIT
 from wakeq.storage.state.snapshot import SnapshotHeader, read_snapshot, verify_snapshot, write_snapshot
 from wakeq.storage.state.store import MESSAGES, QUEUES, without_checksum
 
-UNFINISHED = "restoring"  # the folder in which a data directory is made, until it is whole
+# The folder in which a data directory is built until it is complete.
+UNFINISHED = "restoring"
 
 Line = dict[str, Any]
 
 
 def verify(path: Path) -> dict[str, Any]:
-    """Check a backup to its last byte; return what it is."""
+    """Check every byte of a backup; return its facts."""
     header = verify_snapshot(path, None)
     return {
         "path": str(path),
@@ -51,10 +52,10 @@ def verify(path: Path) -> dict[str, Any]:
 
 
 def restore(path: Path, data_dir: Path, node: int | None = None) -> dict[str, Any]:
-    """Make a data directory of a backup; with a number it is that node of a cluster, which has no other yet."""
+    """Restore a backup into a new data directory; with a number it becomes that node of a cluster, alone at first."""
     header = verify_snapshot(path, None)
     if not is_empty(data_dir):
-        raise StorageError(f"{data_dir}: holds data already; restore into a directory that does not exist")
+        raise StorageError(f"{data_dir}: contains data already; restore into a directory that does not exist")
     identity = Identity(uuid.uuid4().bytes, NODE_ID_FIRST if node is None else node)
     begin_filling(data_dir, identity)
     part = data_dir / UNFINISHED
@@ -63,7 +64,9 @@ def restore(path: Path, data_dir: Path, node: int | None = None) -> dict[str, An
         if node is not None:
             recover_alone(part)
     except Exception:
-        _clear(data_dir)  # so that it can be done again; whoever is killed here leaves what no node starts on
+        # Cleared, so that the restore can be repeated; if the process is killed, no node starts on what is left.
+        shutil.rmtree(data_dir / UNFINISHED, ignore_errors=True)
+        (data_dir / "identity").unlink()
         raise
     _move_up(part, data_dir)
     finish_filling(data_dir)
@@ -77,16 +80,18 @@ def restore(path: Path, data_dir: Path, node: int | None = None) -> dict[str, An
 
 
 def _build(part: Path, path: Path, header: SnapshotHeader, identity: Identity) -> int:
-    """Make a data directory of a backup; return how many messages it has."""
+    """Build the data directory; return the number of its messages."""
     write_identity(part, identity)
     (part / "consensus").mkdir(mode=FOLDER_MODE, exist_ok=True)
     _, items = read_snapshot(path, None)
     mine = SnapshotHeader(identity, header.last_index, header.last_term, header.clock_ms)
-    kept = (item for item in items if item[:2] != (QUEUES, MEMBERS_KEY))  # it is alone, whoever belonged to the other
+    # The restored node is alone, whoever belonged to the other cluster.
+    kept = (item for item in items if item[:2] != (QUEUES, MEMBERS_KEY))
     write_snapshot(part / "consensus" / SNAPSHOT_NAME, mine, kept)
     try:
         opened = open_all(part, upgrade=False)
-    except DamagedFile as error:  # of the copy that was just made of the backup, and goes again
+    except DamagedFile as error:
+        # The damage is in the copy that was just made from the backup, and that is removed again.
         raise DamagedFile(path, error.offset, found=error.found, expected=error.expected, hint=HINT) from None
     try:
         check_state(opened.store, header, path, with_messages=True)
@@ -98,15 +103,10 @@ def _build(part: Path, path: Path, header: SnapshotHeader, identity: Identity) -
 
 
 def _move_up(part: Path, data_dir: Path) -> None:
-    """Put the data where they belong; all of them are on one disk, whatever is mounted there."""
+    """Move the finished folders up; that is a rename, since all of them are on one disk."""
     for entry in part.iterdir():
         if entry.is_dir():
             entry.rename(data_dir / entry.name)
-
-
-def _clear(data_dir: Path) -> None:
-    shutil.rmtree(data_dir / UNFINISHED, ignore_errors=True)
-    (data_dir / "identity").unlink()
 
 
 # JSON lines ---------------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def lines_of(path: Path, queues: frozenset[str]) -> Iterator[Line]:
     found = list(_queue_lines(path, queues))
     missing = queues - {line["queue"] for line in found}
     if missing:
-        raise QueueNotFound(f"there is no queue {sorted(missing)[0]!r}; leave the name out to export all queues")
+        raise QueueNotFound(f"the backup has no queue {sorted(missing)[0]!r}; leave the name out to export all queues")
     yield from found
     for table, key, value in read_snapshot(path, None)[1]:
         if table == MESSAGES:
@@ -133,7 +133,7 @@ def _queue_lines(path: Path, queues: frozenset[str]) -> Iterator[Line]:
             continue
         raw = without_checksum(value)
         if raw is None:
-            hint = "the backup was damaged before it was made; see wakeq repair"
+            hint = "the state was damaged before the backup was taken; see `wakeq repair`"
             raise DamagedFile(path, 0, found=f"a damaged queue {key.hex()}", expected="its checksum", hint=hint)
         meta = QueueMeta.read(raw)
         if not queues or meta.name in queues:
@@ -163,7 +163,7 @@ def _message_line(queue: str, uid: str, row: Row) -> Line:
 
 
 def part_beside(path: Path) -> Path:
-    """Make the file that will be given this name; messages are nobody else's business."""
+    """Create a temporary file beside this path that only its owner can read: it will hold messages."""
     try:
         descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f"{path.name}.", suffix=".part")
     except OSError as error:
@@ -173,14 +173,16 @@ def part_beside(path: Path) -> Path:
 
 
 def keep(part: Path, path: Path) -> None:
-    """Give a file that is complete its name, so that it is either whole or not there; raise if there is one already."""
+    """Give a complete file its name, so that it is either whole or not there; raise if the name is taken."""
     with part.open("rb") as file:
         os.fsync(file.fileno())
     try:
-        os.link(part, path)  # unlike a renaming it takes nobody's place
+        # Unlike a rename, a link never replaces an existing file.
+        os.link(part, path)
         part.unlink()
     except FileExistsError as error:
-        raise StorageError(f"{path} exists already; give each backup its own name") from error
-    except OSError:  # this file system knows no links
+        raise StorageError(f"{path} exists already; choose another name for this backup") from error
+    except OSError:
+        # This file system has no links.
         part.rename(path)
     sync_directory(path.absolute().parent)

@@ -1,25 +1,20 @@
-"""ClockReset: a data directory whose next start is to begin with the wall clock.
+"""ClockReset: makes the next start on a data directory begin with the wall clock.
 
-    data directory, nobody using it --> how far its cluster clock is behind the wall clock --> the mark forgotten
+    data directory, not in use --> the lag of its cluster clock behind the wall clock --> the mark removed
 
-What that costs is told by whoever asks for it: nothing here asks.
+It asks no question: the caller tells the operator what a reset costs.
 """
 
 from pathlib import Path
 
 from wakeq.actors.runtime.clock import SystemClock
-from wakeq.data.opening import METADATA_NAME, open_all
-from wakeq.protocol.errors import DirectoryInUse
-from wakeq.storage.directory import DataDirectory
+from wakeq.data.opening import METADATA_NAME, open_all, read_unused
 from wakeq.storage.log.metadata import Metadata
 
 
 def lag_ms(data_dir: Path) -> int | None:
-    """Return how far a start would be behind the wall clock; None if it would begin with that."""
-    directory = DataDirectory.read_only(data_dir)
-    pid = directory.holder_pid
-    if pid is not None:
-        raise DirectoryInUse(f"{data_dir}: in use by the node with pid {pid or 'unknown'}; stop it first")
+    """Return how far a start would be behind the wall clock, or None if it would begin with the wall clock."""
+    directory = read_unused(data_dir)
     metadata = Metadata.open(directory.consensus / METADATA_NAME, directory.identity, read_only=True)
     metadata.close()
     if metadata.state.clock is None:
@@ -30,7 +25,7 @@ def lag_ms(data_dir: Path) -> int | None:
 
 
 def forget_mark(data_dir: Path) -> None:
-    """Have the next start begin with the wall clock, or with the last stamp of the log if that is later."""
+    """Remove the mark: the next start begins with the wall clock, or with the log's last stamp if that is later."""
     opened = open_all(data_dir, upgrade=False)
     try:
         opened.metadata.keep_clock(None)

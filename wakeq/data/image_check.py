@@ -1,10 +1,10 @@
-"""ImageCheck: the state that was made of an image, looked at before any node serves it.
+"""ImageCheck: checks the state that was loaded from an image before any node serves it.
 
-    state store, header of the image --> nothing, or DamagedFile that names what no broker has written
+    state store, header of the image --> nothing, or DamagedFile that names a value no broker can have written
 
-Checksums tell what a disk did; they tell nothing of an image that somebody has changed, or that a broken program has
-written.  A number out of its range ends in a bug much later: so here every number is held against its range, every text
-against its encoding, and the tables against each other.  It must change nothing, and hold one queue at a time.
+Checksums reveal what a disk did.  They reveal nothing about an image that somebody changed or that a faulty program
+wrote, and a number out of range would end in a crash much later.  So every number is checked against its range, every
+text against its encoding, and the tables against each other.  It changes nothing, and holds one queue at a time.
 """
 
 from collections.abc import Iterator
@@ -37,19 +37,21 @@ from wakeq.storage.state.cut import SKIPPED_BIT, StoredQueue, key_of, load_membe
 from wakeq.storage.state.snapshot import NUMBER_END, SnapshotHeader
 from wakeq.storage.state.store import DEDUP, INDEX, MESSAGES, QUEUES, Store, View
 
-MOMENT_MS_END = 1 << 47  # of anything that is to come, years after it
+# The end of any future moment, in years beyond reach.
+MOMENT_MS_END = 1 << 47
 NODE_MAX = 65_535
 SEQUENCE_END = 1 << 62
-COUNT_END = 1 << 31  # of deliveries: stored with 32 bits, and it still grows
+# The end of a count of deliveries, which is stored with 32 bits and still grows.
+COUNT_END = 1 << 31
 INT64_END = 1 << 63
 UINT64_END = 1 << 64
 TIMEOUT_MS_MAX = SECONDS_MAX * 1000
-EXPECTED = "what a broker can have written"
-HINT = "its checksums are right, so it was changed, or written by a faulty program: use another one"
+EXPECTED = "a value that a broker can have written"
+HINT = "its checksums are right, so somebody changed it or a faulty program wrote it: use another one"
 
 
 def check_state(store: Store, header: SnapshotHeader, path: Path, *, with_messages: bool) -> None:
-    """Refuse what was read of the image at `path`; with its messages only where somebody can wait for it."""
+    """Refuse an implausible state that was loaded from the image at `path`; its messages only where time allows."""
     try:
         with store.read() as view:
             _check_cluster(view, header)
@@ -58,27 +60,27 @@ def check_state(store: Store, header: SnapshotHeader, path: Path, *, with_messag
                 raise BadRecord(f"{view.count(MESSAGES)} messages, and {messages} in the queues")
     except DamagedFile as error:
         raise DamagedFile(path, 0, found=error.found, expected=EXPECTED, hint=HINT) from None
-    except (StorageError, Unfit) as error:
+    except (StorageError, Implausible) as error:
         raise DamagedFile(path, 0, found=str(error), expected=EXPECTED, hint=HINT) from None
 
 
-class Unfit(WakeqError):
-    """A number or a text that cannot be; it never leaves this file."""
+class Implausible(WakeqError):
+    """A number or a text that no broker writes; it never leaves this file."""
 
     code = "BAD_RECORD"
 
 
 def _within(what: str, number: int, low: int, end: int) -> None:
-    """Refuse a number that is not from `low` to below `end`."""
+    """Refuse a number outside `low <= number < end`."""
     if not low <= number < end:
-        raise Unfit(f"{what} is {number}")
+        raise Implausible(f"{what} is {number}")
 
 
 # The cluster ------------------------------------------------------------------------------------------------------
 
 
-class _Aside(msgspec.Struct):
-    """What is recorded of an entry that was set aside."""
+class _SkippedEntry(msgspec.Struct):
+    """The record of an entry that all nodes skip."""
 
     queue: str
     reason: str
@@ -90,35 +92,35 @@ def _check_cluster(view: View, header: SnapshotHeader) -> None:
         _within("the entry of a change of members", index, last + 1, header.last_index + 1)
         _check_config(config)
         last = index
-    for index, what in load_skipped(view).items():
-        _within("an entry that is set aside", index, 0, min(SKIPPED_BIT, header.last_index + 1))
-        _decoded(what, _Aside, f"the entry {index} that is set aside")
+    for index, record in load_skipped(view).items():
+        _within("a skipped entry", index, 0, min(SKIPPED_BIT, header.last_index + 1))
+        _decoded(record, _SkippedEntry, f"the record of skipped entry {index}")
 
 
 def _check_config(config: Config) -> None:
     numbers = [member.node_id for member in config.members]
     if numbers != sorted(set(numbers)) or not any(member.voter for member in config.members):
-        raise Unfit(f"the members of the cluster are {numbers}, or none of them votes")
+        raise Implausible(f"the members of the cluster are {numbers}, or none of them votes")
     _within("the level of the cluster", config.level, 1, NUMBER_END)
     for member in config.members:
         _within("the number of a node", member.node_id, 0, NODE_MAX + 1)
         _within("the disk of a node", member.disk_id, 0, UINT64_END)
         if len(member.address) > ADDRESS_CHARS_MAX or not (member.address.isascii() and member.address.isprintable()):
-            raise Unfit(f"the address of node {member.node_id} is {member.address[:ADDRESS_CHARS_MAX]!a}")
+            raise Implausible(f"the address of node {member.node_id} is {member.address[:ADDRESS_CHARS_MAX]!a}")
 
 
 def _decoded(value: bytes, kind: Any, what: str) -> Any:
     try:
         return msgspec.msgpack.decode(value, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Unfit(f"{what} cannot be read: {error}") from None
+        raise Implausible(f"{what} cannot be read: {error}") from None
 
 
 # Queues -----------------------------------------------------------------------------------------------------------
 
 
 def _check_queues(view: View, header: SnapshotHeader, *, with_messages: bool) -> int:
-    """Return how many messages the queues have."""
+    """Check every queue; return the number of their messages."""
     names: set[str] = set()
     ids: set[int] = set()
     count = 0
@@ -129,19 +131,19 @@ def _check_queues(view: View, header: SnapshotHeader, *, with_messages: bool) ->
         try:
             check(check_name(meta.name), meta.policies)
         except WakeqError as error:
-            raise Unfit(str(error)) from None
+            raise Implausible(str(error)) from None
         if meta.name in names or meta.id != queue_id:
-            raise Unfit(f"queue {meta.name!r} is there twice, or as {meta.id} and {queue_id}")
+            raise Implausible(f"queue {meta.name!r} exists twice, or has the numbers {meta.id} and {queue_id}")
         names.add(meta.name)
         ids.add(meta.id)
         try:
             count += _check_queue(view, header, meta, stored, with_messages=with_messages)
-        except Unfit as error:
-            raise Unfit(f"in queue {meta.name!r}: {error}") from None
+        except Implausible as error:
+            raise Implausible(f"in queue {meta.name!r}: {error}") from None
     for table in (INDEX, DEDUP):
-        of_none = {key[:8] for key, _ in view.scan(table)} - {number.to_bytes(8, "big") for number in ids}
-        if of_none:
-            raise Unfit(f"there is something of queue {min(of_none).hex()}, which is not there")
+        orphans = {key[:8] for key, _ in view.scan(table)} - {number.to_bytes(8, "big") for number in ids}
+        if orphans:
+            raise Implausible(f"a record belongs to queue {min(orphans).hex()}, which does not exist")
     return count
 
 
@@ -156,7 +158,7 @@ def _check_queue(
     for number, alias in stored.aliases.items():
         _within("the number of an imported message", number, 1, meta.next_number)
         if not 0 < len(alias) <= UID_CHARS_MAX or not alias.isprintable():
-            raise Unfit(f"the uid of an imported message is {alias[:UID_CHARS_MAX]!a}")
+            raise Implausible(f"the uid of an imported message is {alias[:UID_CHARS_MAX]!a}")
     for side in stored.sides.values():
         _check_side(side, header)
     for name, once in stored.ids:
@@ -183,10 +185,13 @@ def _check_meta(meta: QueueMeta, header: SnapshotHeader) -> None:
 
 def _check_chunk(meta: QueueMeta, chunk_id: int, chunk: Chunk) -> None:
     base, rows = chunk_id << CHUNK_SHIFT, len(chunk.sizes)
-    if rows != min(CHUNK, meta.next_number - base):  # it ends where it is full, or the next message comes
-        raise Unfit(f"the index has {rows} messages from {base} on, and the next one is {meta.next_number}")
+    # A chunk ends where it is full or where the next message will be.
+    if rows != min(CHUNK, meta.next_number - base):
+        raise Implausible(
+            f"the index has {rows} messages from number {base}, but the next message has number {meta.next_number}"
+        )
     if base == 0 and rows and chunk.sizes[0]:
-        raise Unfit("a message has the number 0")
+        raise Implausible("a message has the number 0")
     for what, column, low, end in (
         ("the delay of a message", chunk.dues, -MOMENT_MS_END, MOMENT_MS_END),
         ("the expiry of a message", chunk.expiries, 0, MOMENT_MS_END),
@@ -200,10 +205,10 @@ def _check_chunk(meta: QueueMeta, chunk_id: int, chunk: Chunk) -> None:
 def _check_side(side: Side, header: SnapshotHeader) -> None:
     _within("the deliveries of a message", side.deliveries, 0, COUNT_END)
     if side.failures > side.deliveries:
-        raise Unfit(f"a message failed {side.failures} times in {side.deliveries} deliveries")
+        raise Implausible(f"a message failed {side.failures} times in {side.deliveries} deliveries")
     _within("the term of a delivery", side.term, 0, header.last_term + 1)
     _within("the number of a delivery", side.sequence, 0, SEQUENCE_END)
-    _within("the moment at which a message comes back", side.due_ms, 0, MOMENT_MS_END)
+    _within("the moment at which a message is due again", side.due_ms, 0, MOMENT_MS_END)
     if side.until_ms != UNENDING_MS:
         _within("the end of a lease", side.until_ms, 0, MOMENT_MS_END)
 
@@ -261,14 +266,15 @@ def _check_epoch(what: str, source: Source, epoch: Epoch, sides: dict[int, Side]
     _within(f"the messages of {what}", len(epoch.numbers), 0, BLOCK_ROWS_MAX + 1)
     for number, token in epoch.rows():
         side = sides.get(number)
-        if number < 0 or side is None:  # it was given back, and may be anywhere
+        # The message was released and may be anywhere.
+        if number < 0 or side is None:
             _within(f"a message of {what}", number, -1, NUMBER_MAX + 1)
         elif side.until_ms == UNENDING_MS and token != (side.term, side.sequence):
-            raise Unfit(f"message {number} of {what} is under another delivery")
+            raise Implausible(f"message {number} of {what} belongs to another delivery")
 
 
 def _check_parts(what: str, put: Put, chunks: dict[int, Chunk]) -> None:
-    """What is stashed is there, and hidden."""
+    """Every stashed message exists and is hidden."""
     for part, (first, count) in put.parts.items():
         _within(f"a part of {what}", part, 0, STASH_PARTS_MAX)
         _check_span(what, first, count)
@@ -276,25 +282,25 @@ def _check_parts(what: str, put: Put, chunks: dict[int, Chunk]) -> None:
             chunk, offset = chunks.get(number >> CHUNK_SHIFT), number & ((1 << CHUNK_SHIFT) - 1)
             is_there = chunk is not None and offset < len(chunk.sizes) and chunk.sizes[offset] > 0
             if not is_there or chunk is None or chunk.dues is None or chunk.dues[offset] >= 0:
-                raise Unfit(f"message {number} of {what} is not there, or not hidden")
+                raise Implausible(f"message {number} of {what} does not exist, or is not hidden")
 
 
 # Messages ---------------------------------------------------------------------------------------------------------
 
 
 def _check_messages(view: View, meta: QueueMeta, stored: StoredQueue) -> None:
-    """Every message that the index has is as its index says."""
+    """Every message of the index is in the table, with the same values."""
     uid_of = UidMaker(meta.id).uid
     for number, row, columns in _rows(stored):
         key = key_of(meta.name, stored.aliases.get(number) or uid_of(number))
         value = view.get(MESSAGES, key)
         if value is None:
-            raise Unfit(f"message {key!r} is in the index, and not in the table")
+            raise Implausible(f"message {key!r} is in the index but not in the table")
         _check_row(f"message {key!r}", decode_row(value), row, columns, has_side=number in stored.sides)
 
 
 def _rows(stored: StoredQueue) -> Iterator[tuple[int, int, tuple[int, int, int, int]]]:
-    """Yield of each living message its number, its size, and its priority, due moment, expiry and timeout."""
+    """Yield the number, size, and (priority, due moment, expiry, timeout) of each living message."""
     for chunk_id, chunk in stored.chunks:
         columns = (chunk.priorities, chunk.dues, chunk.expiries, chunk.timeouts)
         for offset, size in enumerate(chunk.sizes):
@@ -307,11 +313,11 @@ def _rows(stored: StoredQueue) -> Iterator[tuple[int, int, tuple[int, int, int, 
 def _check_row(what: str, row: Row, size: int, columns: tuple[int, int, int, int], *, has_side: bool) -> None:
     priority, due_ms, expires_ms, timeout_ms = columns
     if len(row.body) + len(row.headers) != size or (row.side is not None) != has_side:
-        raise Unfit(f"{what} is not as its index says: {len(row.body)} and {len(row.headers)} bytes, not {size}")
+        raise Implausible(f"{what} differs from its index: {len(row.body)} and {len(row.headers)} bytes, not {size}")
     if (row.priority, row.expires_ms, row.timeout_ms) != (priority, expires_ms, timeout_ms):
-        raise Unfit(f"{what} has another priority, expiry or timeout than its index says")
+        raise Implausible(f"{what} has another priority, expiry or timeout than its index")
     if row.side is None and row.due_ms != due_ms:
-        raise Unfit(f"{what} has another delay than its index says")
+        raise Implausible(f"{what} has another delay than its index")
     _within(f"the moment of {what}", row.published_ms, 0, MOMENT_MS_END)
     if row.headers:
         _decoded(row.headers, dict[str, str], f"the headers of {what}")

@@ -1,6 +1,7 @@
-"""Importing: what the files of version 1 held becomes entries of the log.  Pure.
+"""Import: turns the files of version 1 into entries of the log.  Pure.
 
-In: what storage/version1/files.py read.  Out: a creation for each queue, then its messages in batches, then a mark.
+In: what storage/version1/files.py read.  Out: an entry that creates each queue, then its messages in batches, then an
+entry that ends the import.
 """
 
 from collections.abc import Iterator
@@ -10,11 +11,12 @@ from wakeq.protocol.log.entries import CreateQueue, Draft, Entry, Imported, Publ
 from wakeq.storage.version1.commands import ImportedQueue
 from wakeq.storage.version1.files import Import
 
-BATCH = 1_000  # messages in one entry
+# Messages in one entry.
+BATCH = 1_000
 
 
 def entries_of(found: Import) -> Iterator[Entry]:
-    """Yield the entries; messages are taken as they are, whatever the limit of their queue."""
+    """Yield the entries; messages are accepted even beyond the limit of their queue."""
     drafts: list[Draft] = []
     queue = ""
     for item in found.items:

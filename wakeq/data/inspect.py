@@ -1,8 +1,8 @@
-"""Inspect: what is in a data directory, read only, whether a node runs on it or not.
+"""Inspect: reports what is in a data directory, whether a node runs on it or not.
 
-In: its path.  Out: plain facts (texts, numbers, lists, maps) that a person or a script can read.  Takes no lock,
-makes nothing, changes nothing; damage is reported as a fact of the file that has it, and where nobody writes as a start
-would find it.
+In: its path.  Out: plain facts (texts, numbers, lists, maps) for people and scripts.  It takes no lock, creates nothing
+and changes nothing.  Damage is reported as a fact of the file that has it; while no node writes, the report shows what
+a start would find.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,12 +29,13 @@ PARTS = ("metadata", "log", "snapshot", "state")
 
 
 def inspect(path: Path) -> dict[str, Any]:
-    """Return what is in a data directory."""
+    """Return the facts of a data directory."""
     directory = DataDirectory.read_only(path)
     holder_pid = directory.holder_pid
-    metadata, state = _look(lambda: _metadata(directory)), _look(lambda: _state(directory))
+    metadata, state = _or_error(lambda: _metadata(directory)), _or_error(lambda: _state(directory))
     known = max(metadata.get("committed", 0), state.get("applied_index", 0))
-    committed = known if holder_pid is None else None  # beside a node that writes there may be half a write
+    # Beside a running node the log may end with an unfinished write, which is not damage.
+    committed = known if holder_pid is None else None
     return {
         "path": str(path),
         "cluster": directory.identity.cluster_id.hex(),
@@ -43,27 +44,27 @@ def inspect(path: Path) -> dict[str, Any]:
         "free_bytes": directory.free_bytes(),
         "reserve_bytes": directory.reserve_bytes(),
         "metadata": metadata,
-        "log": _look(lambda: _log(directory, committed)),
-        "snapshot": _look(lambda: _snapshot(directory)),
+        "log": _or_error(lambda: _log(directory, committed)),
+        "snapshot": _or_error(lambda: _snapshot(directory)),
         "state": state,
     }
 
 
 def damage_in(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return what is wrong by the part that it is wrong with; an unfinished write at the log's end is no damage."""
+    """Return the damage by part; an unfinished write at the end of the log is not damage."""
     return {part: facts[part]["error"] for part in PARTS if "error" in facts[part]}
 
 
 def status_of(facts: Mapping[str, Any]) -> int:
-    """Return the exit status that a start on this directory would have for the first thing that is wrong, else 0."""
+    """Return the exit status that a start on this directory would have, 0 if nothing is wrong."""
     codes = [facts[part]["code"] for part in PARTS if "error" in facts[part]]
     statuses = {kind.code: kind.exit_status for kind in (DamagedFile, WrongVersion)}
     return statuses.get(codes[0], StorageError.exit_status) if codes else 0
 
 
-def _look(at: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _or_error(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
-        return at()
+        return read()
     except WakeqError as error:
         return {"error": str(error), "code": error.code}
 
@@ -109,29 +110,30 @@ def _state(directory: DataDirectory) -> dict[str, Any]:
     try:
         applied = store.applied()
         facts = {"applied_index": applied.log_index, "applied_term": applied.term, "clock_ms": applied.clock_ms}
-        return facts | _look(lambda: _held(store))  # how far it goes is known, whatever of it is damaged
+        # The index is known even if some of the content is damaged.
+        return facts | _or_error(lambda: _content(store))
     finally:
         store.close()
 
 
-def _held(store: StateStore) -> dict[str, Any]:
+def _content(store: StateStore) -> dict[str, Any]:
     with store.read() as view:
         return {
             "queues": _queues(view),
             "dead_incarnations": view.count(GRAVES),
-            "set_aside": {index: _aside(index, what) for index, what in load_skipped(view).items()},
+            "set_aside": {index: _skipped(index, record) for index, record in load_skipped(view).items()},
         }
 
 
-def _aside(index: int, what: bytes) -> dict[str, str]:
-    """Return what a record says of an entry that was set aside; whoever wrote it may be of another release."""
+def _skipped(index: int, record: bytes) -> dict[str, str]:
+    """Decode the record of a skipped entry, which another release may have written."""
     try:
-        said = messagepack.decode(what)
+        decoded = messagepack.decode(record)
     except ValueError as error:
-        raise BadRecord(f"the entry {index} that is set aside cannot be read: {error}") from None
-    if not isinstance(said, dict) or not all(isinstance(one, str) for pair in said.items() for one in pair):
-        raise BadRecord(f"the entry {index} that is set aside cannot be read: it is no map of texts")
-    return said
+        raise BadRecord(f"the record of skipped entry {index} cannot be read: {error}") from None
+    if not isinstance(decoded, dict) or not all(isinstance(text, str) for pair in decoded.items() for text in pair):
+        raise BadRecord(f"the record of skipped entry {index} cannot be read: it is not a map of texts")
+    return decoded
 
 
 def _queues(view: View) -> list[dict[str, Any]]:

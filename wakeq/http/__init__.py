@@ -1,1 +1,4 @@
-"""http: what is served over HTTP: metrics, health, the API (`api/`), the dashboard, WebSocket (`websocket/`)."""
+"""http: the HTTP port: health, metrics, the API (`api/`), the dashboard (`pages/`), WebSocket (`websocket/`).
+
+Begin with server.py, which every request passes, and api/api.py.  `wakeq.node` builds the handlers and adds them.
+"""

@@ -1,10 +1,11 @@
-"""Who sends an HTTP request.  What he may do, whoever serves the path asks his Access.
+"""Authorization: the token of an HTTP request, and requests that a foreign web page made a browser send.
 
     Authorization: Bearer TOKEN, or the cookie of the dashboard --> Access | 401
-    a page of another site in somebody's browser --> 403
+    a request from a page of another site --> 403
 
-A browser sends requests, and opens WebSockets, for whatever page it shows: what comes with a foreign Origin is refused,
-whether tokens are asked for or not.  Must never answer in a way that tells a wrong token from an unknown one.
+A browser sends requests and opens WebSockets for any page that it shows, so a foreign Origin is refused with or without
+tokens.  What the caller may do is checked by the code that serves the path.  No answer may distinguish a wrong token
+from an unknown one.
 """
 
 from ipaddress import ip_address
@@ -19,7 +20,7 @@ COOKIE = "wakeq_token"
 
 
 def token_of(request: web.Request) -> str | None:
-    """Return the token that came with a request; of two the header counts."""
+    """Return the token of a request; the header wins over the cookie."""
     kind, _, token = request.headers.get("Authorization", "").partition(" ")
     if kind.lower() == "bearer":
         return token.strip()
@@ -27,7 +28,7 @@ def token_of(request: web.Request) -> str | None:
 
 
 def log_in(gate: Gate, request: web.Request) -> Access:
-    """Return what the sender may do, or raise 401."""
+    """Return the sender's access, or raise 401."""
     try:
         return gate.login(token_of(request), peer=request.remote or "")
     except Unauthorized as error:
@@ -35,7 +36,7 @@ def log_in(gate: Gate, request: web.Request) -> Access:
 
 
 def as_response(error: Refused) -> web.HTTPException:
-    """Say a refusal by HTTP: the same code and detail as on the wire."""
+    """Return a refusal as an HTTP error with the same code and detail as on the wire."""
     fields = {"err": error.code, "detail": str(error)}
     body = web.json_response(fields).body
     if isinstance(error, Forbidden):
@@ -47,14 +48,16 @@ def as_response(error: Refused) -> web.HTTPException:
 def is_foreign(request: web.Request, *, asks_for_tokens: bool) -> bool:
     """Whether a browser sent this for a page of another site.
 
-    Without tokens a name that leads to this machine is foreign too, unless it is localhost: any site may have one.
+    Without tokens, a host name that resolves to this machine is foreign too, unless it is localhost: any site can have
+    such a name.
     """
     origin = request.headers.get("Origin")
     if origin is None:
         return False
     try:
         site = urlsplit(origin)
-    except ValueError:  # no browser sends such a thing
+    except ValueError:
+        # No browser sends such an origin.
         return True
     if site.netloc != request.host:
         return True

@@ -1,9 +1,9 @@
-"""Callers: who asks by HTTP for something that an operator may do, and whether he may.
+"""Callers: the sender of an operator's request, and the checks of what it may do.
 
-    request --> Callers.of --> Caller: require(need, queue), sees(queue)  |  Denied
+    request --> Callers.of --> Caller: require(need, queue), sees(queue)  |  Forbidden, Unauthorized
 
-Without tokens everybody who reaches the port may do everything, but no web page of somebody else's.  It knows what is
-asked for only by its need: to look at figures, to read messages, or to change something.
+Without tokens everybody who reaches the port may do everything, except pages of other sites.  A request is known here
+only by its need: to see statistics, to read messages, or to administer.
 """
 
 import ipaddress
@@ -12,25 +12,27 @@ from typing import NamedTuple
 from aiohttp import web
 
 from wakeq.actors.sessions.access import Access, Gate
-from wakeq.http.api.questions import Denied
 from wakeq.http.authorization import token_of
 from wakeq.protocol.access import Right
-from wakeq.protocol.errors import BadField
+from wakeq.protocol.errors import BadField, Forbidden
 
-LOOK = "look"  # at figures: whoever may do anything at all there
-READ = "read"  # messages: whoever may fetch, or administer
-ADMIN = "admin"  # change, move, delete
+# See statistics: any right on the queue is enough.
+LOOK = "look"
+# Read messages: needs the right to fetch or to administer.
+READ = "read"
+# Change, move, delete.
+ADMIN = "admin"
 NEEDS = {LOOK: tuple(Right), READ: (Right.FETCH, Right.ADMIN), ADMIN: (Right.ADMIN,)}
 
 
 class Caller(NamedTuple):
-    """Who asks.  `access` is None where no tokens are asked for."""
+    """The sender of a request.  `access` is None if the broker requires no tokens."""
 
     name: str
     access: Access | None
 
     def require(self, need: str, queue: str | None) -> None:
-        """Go on only if this may be done to the queue; None stands for the node, and so for all queues."""
+        """Raise unless the caller may do this to the queue; None stands for the node, and so for all queues."""
         access = self.access
         if access is None:
             return
@@ -42,61 +44,62 @@ class Caller(NamedTuple):
             raise access.refusal(rights[-1], queue)
 
     def may(self, need: str, queue: str) -> bool:
-        """Whether this may be done to the queue."""
+        """Whether the caller may do this to the queue."""
         return self.access is None or any(self.access.allows(right, queue) for right in NEEDS[need])
 
     @property
     def sees_node(self) -> bool:
-        """Whether the figures of the node, in which all queues are, are no secret to him."""
+        """Whether the caller may see the node's metrics, which include all queues."""
         return self.access is None or any(self.access.may_all(right) for right in NEEDS[LOOK])
 
     def sees(self, queue: str) -> bool:
-        """Whether the figures of a queue are no secret to him."""
+        """Whether the caller may see the statistics of a queue."""
         return self.access is None or self.access.may_any(queue)
 
 
-class _Lasting:
-    """The connection of an answer that lasts, as far as it can be ended when the token is."""
+class _StreamConnection:
+    """The connection of a stream, which the gate closes when the caller's token ends."""
 
     def __init__(self, request: web.Request) -> None:
         self._transport = request.transport
         self.peer = request.remote or "?"
 
     def close(self, reason: str, /) -> None:
-        """Break off: whoever asked must not take what he has for the whole."""
+        """Abort: the client must not take a truncated answer for a complete one."""
         if self._transport is not None:
             self._transport.abort()
 
 
 class Callers:
-    """See the head of this file."""
+    """Identifies callers by token, or by the name that they use for this broker."""
 
     def __init__(self, host: str, gate: Gate | None) -> None:
         self._host = host
         self._gate = gate
-        self._is_local = _is_loopback(host)
+        self._is_local = host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
 
     def of(self, request: web.Request, *, lasts: bool = False) -> Caller:
-        """Return who sends a request; raise Denied, or Unauthorized, if it is nobody who may ask at all.
+        """Return the caller of a request; raise Forbidden or Unauthorized if it may not ask at all.
 
-        An answer that lasts is broken off when his token is good for less than it was.
-        A browser says where a request comes from.  Without tokens a name that leads to this machine by a trick of the
-        DNS is not one of its own.
+        With `lasts`, the answer is aborted as soon as the token loses a right.
+
+        A browser says which page sent a request.  Without tokens, a foreign host name that resolves to this machine
+        (DNS rebinding) is refused.
         """
         if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-            raise Denied("FORBIDDEN", "a page of another site may not do this")
+            raise Forbidden("a page of another site may not do this")
         peer = request.remote or "?"
         if self._gate is not None:
-            access = self._gate.login(token_of(request), _Lasting(request) if lasts else None, peer=peer)
+            access = self._gate.login(token_of(request), _StreamConnection(request) if lasts else None, peer=peer)
             return Caller(f"{access.name} at {peer}", access)
         name = _host_of(request)
         if self._is_local and not (name in ("localhost", self._host) or _is_address(name)):
-            raise Denied("FORBIDDEN", f"{name} is not a name of this broker; use its address, or localhost")
+            raise Forbidden(f"{name} is not a name of this broker; use its address, or localhost")
         return Caller(peer, None)
 
 
 def _host_of(request: web.Request) -> str:
-    """Return the name by which the sender has found this broker."""
+    """Return the host name that the client used for this broker."""
     try:
         return request.url.host or ""
     except ValueError:
@@ -109,7 +112,3 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_loopback(host: str) -> bool:
-    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)

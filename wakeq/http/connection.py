@@ -1,8 +1,8 @@
-"""HttpConnection: one connection of the HTTP port, counted like those of the other doors.
+"""HttpConnection: one connection of the HTTP port, counted like the connections of other doors.
 
-    accepted, or a 503 --> aiohttp's parser and handlers --> closed; what is no HTTP leaves one line in the log
+    accepted, or a 503 --> aiohttp's parser and handlers --> closed; invalid HTTP leaves one line in the log
 
-Must never log what a peer sent: a token may be in it.
+Must never log what a peer sent: it may contain a token.
 """
 
 import asyncio
@@ -16,11 +16,14 @@ from aiohttp.http_exceptions import HttpProcessingError
 from wakeq.actors.complaints import Complaints
 from wakeq.actors.sessions.door import Admission
 
-KEEPALIVE_S = 15.0  # between two requests
-LINGER_S = 2.0  # for the rest of a request that was refused, so that the peer gets to read why
-HEADER_BYTES_MAX = 8190  # of a request line, and of each header
+# Between two requests.
+KEEPALIVE_S = 15.0
+# For reading the rest of a refused request, so that the peer reads the refusal.
+LINGER_S = 2.0
+# Of a request line, and of each header.
+HEADER_BYTES_MAX = 8190
 
-# Every answer says that it is what its type says, that no page of another site may show it, and no version of anything.
+# Browsers must believe the content type and load no answer into pages of other sites; no answer shows a version.
 SAFE_HEADERS = {
     "Server": "wakeq",
     "X-Content-Type-Options": "nosniff",
@@ -29,9 +32,9 @@ SAFE_HEADERS = {
 
 
 class HttpConnection(web.RequestHandler):
-    """One connection, counted like those of the other doors."""
+    """A connection that enters and leaves the Admission of the node."""
 
-    __slots__ = ("_address", "_admission", "_complaints", "_counted_at", "_ended", "_is_counted", "hears", "is_spare")
+    __slots__ = ("_address", "_admission", "_complaints", "_counted_at", "_ended", "_is_counted", "is_spare", "on_data")
 
     def __init__(
         self,
@@ -48,13 +51,17 @@ class HttpConnection(web.RequestHandler):
             lingering_time=LINGER_S,
             max_line_size=HEADER_BYTES_MAX,
             max_field_size=HEADER_BYTES_MAX,
-            auto_decompress=False,  # what little bytes unpack to cannot be bounded
+            # The size of decompressed data cannot be bounded.
+            auto_decompress=False,
         )
-        self.hears: Callable[[int], None] | None = None  # who wants to know how much comes, after an upgrade
+        # Told the size of each read after an upgrade.
+        self.on_data: Callable[[int], None] | None = None
         self._admission = admission
         self._complaints = complaints
         self._ended = ended
+        # Whether the Admission counts this connection, and whether it is a spare one.
         self._is_counted = self.is_spare = False
+        # The peer's address, and the one under which it is counted: empty if addresses are not counted.
         self._address = self._counted_at = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -62,7 +69,8 @@ class HttpConnection(web.RequestHandler):
         peer = transport.get_extra_info("peername")
         self._address = sys.intern(str(peer[0])) if peer else ""
         self._counted_at = self._address if self._admission.counts_addresses else ""
-        self.is_spare = bool(self._admission.full)  # it is for a request, and no place to stay
+        # A spare connection serves one request and cannot be upgraded.
+        self.is_spare = bool(self._admission.full)
         refusal = self._admission.enter(self._counted_at, may_be_spare=True)
         self._is_counted = not refusal
         if refusal:
@@ -70,28 +78,29 @@ class HttpConnection(web.RequestHandler):
             self.force_close()
 
     def data_received(self, data: bytes) -> None:
-        if self.hears is not None:
-            self.hears(len(data))
+        if self.on_data is not None:
+            self.on_data(len(data))
         super().data_received(data)
 
     def eof_received(self) -> None:
-        """Nothing more is answered: what came behind a request for an upgrade would only make an error."""
+        """Drop bytes behind an upgrade request, which would only cause an error."""
         self._message_tail = b""
         super().eof_received()
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
-        """What is no HTTP is the peer's affair, and may have its token in it: say no more than that."""
+        """Log invalid HTTP without its content, which may include a token."""
         error = kw.get("exc_info") or sys.exc_info()[1]
         if isinstance(error, HttpProcessingError | web.RequestPayloadError | web.HTTPException | ConnectionError):
-            self._complaints.say(f"a request was cut off, or is no HTTP: from {self._address}")
+            self._complaints.say(f"a request from {self._address} was cut off or is not HTTP")
         else:
             super().log_exception(*args, **kw)
 
     def handle_error(self, *args: Any, **kw: Any) -> web.StreamResponse:
-        """Answer; then let go of the frames, which hold what failed: only a full collection would find them."""
+        """Answer, then release the traceback, whose frames only a full garbage collection would find."""
         try:
             response = super().handle_error(*args, **kw)
-            response.headers.update(SAFE_HEADERS)  # of what is no HTTP the application never hears
+            # The application's signals do not run for invalid HTTP.
+            response.headers.update(SAFE_HEADERS)
             return response
         finally:
             for error in (*args, *kw.values()):
@@ -99,7 +108,7 @@ class HttpConnection(web.RequestHandler):
                     error.__traceback__ = None
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self.hears = None
+        self.on_data = None
         if self._is_counted:
             self._is_counted = False
             self._admission.leave(self._counted_at)
@@ -108,7 +117,7 @@ class HttpConnection(web.RequestHandler):
 
 
 def _too_many(reason: str) -> bytes:
-    """The whole answer to a connection that there is no room for."""
+    """Return the complete answer to a connection that is refused."""
     body = f"{reason}; try again later\n".encode()
     headers = SAFE_HEADERS | {
         "Content-Type": "text/plain", "Content-Length": str(len(body)), "Retry-After": "1", "Connection": "close",

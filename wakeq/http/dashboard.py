@@ -1,7 +1,7 @@
-"""Dashboard: the pages at `/`, as they lie in the folder beside this file.
+"""Dashboard: the pages at `/`, from the folder `pages` beside this file.
 
-They are read once, at the start.  They ask nothing of any other host, and a browser is told to see to that.  A program
-that does not ask for HTML gets a line of text.
+They are read once, at the start.  They load nothing from any other host, and their headers make browsers enforce that.
+A program that does not ask for HTML gets a line of text.
 """
 
 from collections.abc import Awaitable, Callable
@@ -12,7 +12,7 @@ from aiohttp import web
 
 from wakeq.http.server import WebServer
 
-GREETING = "wakeq: workers connect by WebSocket at /connect; operators look at / in a browser, or at /api/v1\n"
+GREETING = "wakeq: workers connect by WebSocket at /connect; operators open / in a browser, or use /api/v1\n"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "

@@ -1,8 +1,8 @@
-"""Exposition: samples as the text that Prometheus reads (version 0.0.4).  Pure.
+"""Exposition: formats samples as the text that Prometheus reads (version 0.0.4).  Pure.
 
-    figures of the node, gauges of the queues --> pieces of text, each of some milliseconds of work
+    metrics of the node, counters of the queues --> pieces of text, each a few milliseconds of work
 
-Between two pieces the caller lets others go on.  It knows no process and no socket.
+Between two pieces the caller lets others run.  It knows no actor and no socket.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,14 +13,16 @@ from wakeq.http.families import ALL_QUEUES, FAMILIES, HISTOGRAM, MONIQUE, NODE, 
 from wakeq.protocol.queue.view import Gauges
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-PIECE_QUEUES = 2_500  # lines made in one go: two to three milliseconds
-DEFAULT_LABEL = "default queue"  # has no name; no name has a space
+# Lines made at a time, in two to three milliseconds.
+PIECE_QUEUES = 2_500
+# The default queue has no name; no name contains a space.
+DEFAULT_LABEL = "default queue"
 
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class Sample(NamedTuple):
-    """One value of a metric of the node; `labels` in the order of its family."""
+    """One value of a metric of the node; `labels` are in the order of its family."""
 
     name: str
     value: float | Histogram
@@ -28,7 +30,7 @@ class Sample(NamedTuple):
 
 
 def escaped(text: str) -> str:
-    """Return a label's value as it stands between quotes."""
+    """Return a label's value as it is written between quotes."""
     return text.translate(_ESCAPES)
 
 
@@ -73,7 +75,8 @@ def _histogram_lines(name: str, histogram: Histogram) -> str:
 def queue_pieces(gauges: Sequence[Gauges], now_ms: int) -> Iterator[str]:
     """Yield the series of these queues, metric by metric."""
     slices = [gauges[start : start + PIECE_QUEUES] for start in range(0, len(gauges), PIECE_QUEUES)]
-    labels: list[list[str]] = []  # of each slice, made with the first metric
+    # The labels of each slice, made with the first metric.
+    labels: list[list[str]] = []
     for family in QUEUE:
         yield head(family)
         make = _QUEUE_LINES[family.name]
@@ -83,7 +86,8 @@ def queue_pieces(gauges: Sequence[Gauges], now_ms: int) -> Iterator[str]:
             yield make(zip(labels[place], some, strict=True), now_ms)
 
 
-Rows = Any  # of pairs: the queue's label, its Gauges
+# An iterable of pairs: the label of a queue, and its Gauges.
+Rows = Any
 
 
 def _state_lines(rows: Rows, _: int) -> str:
@@ -113,7 +117,7 @@ def _paused_lines(rows: Rows, _: int) -> str:
 
 
 def _lines_by(name: str, field: str) -> Callable[[Rows, int], str]:
-    """Return what makes the lines of a metric that is a field of Gauges."""
+    """Return a function that writes the lines of a metric which is a field of Gauges."""
     place = Gauges._fields.index(field)
 
     def lines(rows: Rows, _: int) -> str:
@@ -143,10 +147,10 @@ _QUEUE_LINES: Mapping[str, Callable[[Rows, int], str]] = {
 
 
 class Totals:
-    """What happened in all queues since the start.
+    """Sums of the counters of all queues since the start.
 
-    A queue's own counters begin again when it is purged and end with it, so what is added is how far each has come
-    since the last look; what happens between the last look and a queue's end is not seen.
+    A queue's own counters are reset by a purge and end with the queue, so the sums add the growth since the last call
+    of `add`; events between that call and the end of a queue are not counted.
     """
 
     FIELDS = ("published", "delivered", "acked", "released", "expired", "dead", "moved", "wakes")
@@ -156,7 +160,7 @@ class Totals:
         self._seen: dict[str, Gauges] = {}
 
     def add(self, gauges: Sequence[Gauges]) -> Iterator[None]:
-        """Take a look at all queues, in pieces."""
+        """Add the growth of all queues, in pieces."""
         seen, self._seen = self._seen, {one.name: one for one in gauges}
         sums = [0] * len(self.FIELDS)
         first = Gauges._fields.index(self.FIELDS[0])
@@ -188,7 +192,7 @@ class Totals:
 
 _NOTHING = (0,) * len(Totals.FIELDS)
 
-assert all(name in FAMILIES for name in _QUEUE_LINES), "a metric that is not in the table"
-assert {family.name for family in QUEUE} == set(_QUEUE_LINES), "a metric of the table that is not exported"
-assert ALL_QUEUES, "the metrics of Totals.samples"
-assert Gauges._fields[-len(Totals.FIELDS) :] == Totals.FIELDS, "the counters stand at the end of Gauges"
+assert all(name in FAMILIES for name in _QUEUE_LINES), "every line belongs to a metric of the table"
+assert {family.name for family in QUEUE} == set(_QUEUE_LINES), "every metric of the table is exported"
+assert ALL_QUEUES, "Totals.samples exports them"
+assert Gauges._fields[-len(Totals.FIELDS) :] == Totals.FIELDS, "the counters are the last fields of Gauges"

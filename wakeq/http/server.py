@@ -1,9 +1,9 @@
-"""The HTTP port: one aiohttp server for everything that comes by HTTP, with a line of greeting at `/`.
+"""WebServer: the HTTP port: one aiohttp server for all paths, with a greeting at `/`.
 
-    connection --> counted, heard of in time --> request --> who sends it, from which site --> handler --> response
+    connection --> counted, first request in time --> request --> token, origin --> handler --> response
 
-Handlers are added by path before `start`; where tokens are asked for, nobody without one comes to a handler that was
-not added as open.  Must never know what its handlers do, or keep an access log of its own.
+Handlers are added by path before `start`.  If tokens are required, only handlers added as open see a request without
+one.  It must not know what its handlers do, and keeps no access log.
 """
 
 import asyncio
@@ -26,13 +26,14 @@ from wakeq.net.tls import ServerTls
 
 SHUTDOWN_S_MAX = 10.0
 ACCEPT_BACKLOG = 4096
-BODY_BYTES_MAX = 1024 * 1024  # of a request
+# Of a request.
+BODY_BYTES_MAX = 1024 * 1024
 
 logger = logging.getLogger("wakeq.web")
 
 
 class WebServer:
-    """Serve what was added."""
+    """One HTTP server with its handlers."""
 
     def __init__(
         self,
@@ -42,16 +43,18 @@ class WebServer:
         gate: Gate | None = None,
         tls: ServerTls | None = None,
     ) -> None:
-        """Without a greeting nothing is at `/` until it is added."""
+        """Without a greeting, `/` is free for another handler."""
         self.admission = admission or Admission()
         self._gate = gate
         self._tls = tls
         self._complaints = Complaints(logger)
-        self._open: set[web.AbstractRoute] = set()  # what is served to strangers too
-        self._silent: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}  # connections without a request yet
+        # The routes that need no token.
+        self._open: set[web.AbstractRoute] = set()
+        # Connections that have not sent a request yet, with their timeouts.
+        self._silent: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}
         self._server: Server | None = None
         self._runner: web.AppRunner | None = None
-        self._app = web.Application(middlewares=[self._heard, self._guard], client_max_size=BODY_BYTES_MAX)
+        self._app = web.Application(middlewares=[self._mark_heard, self._guard], client_max_size=BODY_BYTES_MAX)
         self._app.on_response_prepare.append(_add_safe_headers)
         if greeting is not None:
             self._greeting = greeting + "\n"
@@ -65,13 +68,13 @@ class WebServer:
         *,
         is_open: bool = False,
     ) -> None:
-        """Serve a path; only before `start`.  What is open asks for no token, or does so itself."""
+        """Serve a path; only before `start`.  An open handler needs no token, or checks it itself."""
         route = self._app.router.add_route(method, path, handler)
         if is_open:
             self._open.add(route)
 
     def before_stop(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Do this when the server stops, before its connections are closed."""
+        """Run this step at the shutdown, before connections are closed."""
 
         async def run(_: web.Application) -> None:
             await step()
@@ -88,7 +91,7 @@ class WebServer:
         return int(bound.getsockname()[1])
 
     async def close(self) -> None:
-        """Accept nothing more, then close what is open."""
+        """Accept no more connections, then close the open ones."""
         if self._server is not None:
             self._server.close()
         if self._runner is not None:
@@ -97,13 +100,13 @@ class WebServer:
     def _connection(self) -> asyncio.Protocol:
         assert self._runner is not None
         assert self._runner.server is not None
-        protocol = HttpConnection(self.admission, self._runner.server, self._complaints, self._is_not_silent)
+        protocol = HttpConnection(self.admission, self._runner.server, self._complaints, self._stop_timeout)
         later = asyncio.get_running_loop().call_later(HANDSHAKE_S_MAX, self._close_silent, protocol)
         self._silent[protocol] = later
         return protocol
 
-    def _is_not_silent(self, protocol: Any) -> None:
-        """It has sent a request, or is gone."""
+    def _stop_timeout(self, protocol: Any) -> None:
+        """Stop waiting for the first request: it has come, or the connection has ended."""
         timer = self._silent.pop(protocol, None)
         if timer is not None:
             timer.cancel()
@@ -113,23 +116,26 @@ class WebServer:
         protocol.force_close()
 
     @web.middleware
-    async def _heard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        self._is_not_silent(request.protocol)
+    async def _mark_heard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._stop_timeout(request.protocol)
         try:
             return await handler(request)
-        except web.HTTPException as error:  # as it is, it and the frames that it went through would hold each other
+        except web.HTTPException as error:
+            # The exception and the frames in its traceback would keep each other alive.
             error.__traceback__ = None
             return web.Response(body=error.body, status=error.status, reason=error.reason, headers=error.headers)
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Let a request pass if it comes from somebody who may send one, and is whole in time."""
-        if not all([value.isascii() for value in request.headers.values()]):  # aiohttp takes that for granted
-            raise web.HTTPBadRequest(text="a header has bytes that are not ASCII\n")
+        """Refuse requests of foreign pages and without a token, and wait a bounded time for the body."""
+        # aiohttp relies on ASCII headers.
+        if not all([value.isascii() for value in request.headers.values()]):
+            raise web.HTTPBadRequest(text="a header contains bytes that are not ASCII\n")
         if is_foreign(request, asks_for_tokens=self._gate is not None):
             raise web.HTTPForbidden(text="this request comes from a page of another site\n")
         if self._gate is not None and request.match_info.route not in self._open:
-            log_in(self._gate, request)  # deny by default: a path that is not open has nobody else who asks
+            # Denied by default: a handler that is not open does not check the token itself.
+            log_in(self._gate, request)
         if request.can_read_body:
             async with self._room_for_body(request):
                 return await handler(request)
@@ -137,7 +143,7 @@ class WebServer:
 
     @asynccontextmanager
     async def _room_for_body(self, request: web.Request) -> AsyncIterator[None]:
-        """Have the whole body, and count it into what is held for all as long as it is needed."""
+        """Read the whole body, and count it into the memory of all connections while it is needed."""
         size_bytes = BODY_BYTES_MAX if request.content_length is None else request.content_length
         if size_bytes > BODY_BYTES_MAX:
             raise web.HTTPRequestEntityTooLarge(BODY_BYTES_MAX, size_bytes)
@@ -165,4 +171,4 @@ async def _read_in_time(request: web.Request) -> None:
     except TimeoutError as error:
         raise web.HTTPRequestTimeout(text=f"the body was not complete after {FRAME_S_MAX:g} s\n") from error
     except web.RequestPayloadError as error:
-        raise web.HTTPBadRequest(text="the body is not what its headers say\n") from error
+        raise web.HTTPBadRequest(text="the body does not match its headers\n") from error

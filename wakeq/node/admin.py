@@ -1,8 +1,8 @@
-"""Admin: everything on the HTTP port that is for operators, joined: health, metrics, the API, the dashboard.
+"""Admin: the operators' side of the HTTP port: health, metrics, API, dashboard.
 
     host, assembly, files, doors --> handlers on the web server
 
-A part of what `node.py` builds, apart from it because nothing of it is on the way of a message.
+No message passes through it.
 """
 
 import asyncio
@@ -15,21 +15,21 @@ from wakeq import __version__
 from wakeq.actors.sessions.access import Gate
 from wakeq.actors.sessions.door import Admission
 from wakeq.actors.sessions.operator import Operator
-from wakeq.data.opening import Opened
-from wakeq.http.api.api import PREFIX, Api, answered
+from wakeq.data.opening import DataFiles
+from wakeq.http.api.api import PREFIX, Api, json_response
 from wakeq.http.api.backup import Backup
 from wakeq.http.api.events import Events
 from wakeq.http.api.messages import message_routes
 from wakeq.http.api.node import node_routes
 from wakeq.http.api.openapi import document
-from wakeq.http.api.questions import Questions
+from wakeq.http.api.queries import Queries
 from wakeq.http.api.queues import queue_routes
 from wakeq.http.callers import Callers
 from wakeq.http.dashboard import serve_dashboard
 from wakeq.http.health import Health
 from wakeq.http.server import WebServer
 from wakeq.node.assembly import Assembly
-from wakeq.node.figures import NodeFigures, Refusing
+from wakeq.node.metrics import CountsRefusals, NodeMetrics
 from wakeq.storage.log.endings import Ending, ending_of
 from wakeq.storage.thread import Disk
 
@@ -37,13 +37,13 @@ Doors = Set[Any]
 
 
 class Admin:
-    """See the head of this file."""
+    """Handlers for operators, and the objects that answer them."""
 
     def __init__(
         self,
         host: str,
         assembly: Assembly,
-        files: Opened,
+        files: DataFiles,
         admission: Admission,
         *,
         now_ms: Callable[[], int],
@@ -56,16 +56,16 @@ class Admin:
         self._now_ms = now_ms
         self._callers = Callers(host, gate)
         operator = assembly.runtime.spawn(Operator)
-        self.questions = Questions(operator, assembly.queues, assembly.raft_log)
-        self.figures = NodeFigures(assembly, files, admission, self.questions, clock_step_ms, publishes_refused)
+        self.queries = Queries(operator, assembly.queues, assembly.raft_log)
+        self.metrics = NodeMetrics(assembly, files, admission, self.queries, clock_step_ms, publishes_refused)
         self._health = Health(
-            self.questions,
-            self.figures.samples,
+            self.queries,
+            self.metrics.samples,
             assembly.raft_log.refusal,
             now_ms,
             queues_max=queues_max,
         )
-        self._events = Events(self.questions, self.figures.samples, now_ms)
+        self._events = Events(self.queries, self.metrics.samples, now_ms)
         queues, directory = assembly.queues, files.directory
         self._log, self._new_disk = files.log, new_disk
         self._backup = Backup(
@@ -77,9 +77,9 @@ class Admin:
         """Add the handlers; only before the server starts."""
         self._health.serve_on(server, self._callers)
         api = Api(self._callers)
-        api.add(server, queue_routes(self.questions, self._now_ms))
-        api.add(server, message_routes(self.questions, self._now_ms, self._ending_of))
-        api.add(server, node_routes(self.questions, self.figures.samples, self._doors))
+        api.add(server, queue_routes(self.queries, self._now_ms))
+        api.add(server, message_routes(self.queries, self._now_ms, self._ending_of))
+        api.add(server, node_routes(self.queries, self.metrics.samples, self._doors))
         api.add(server, self._events.routes())
         api.add(server, self._backup.routes())
         server.before_stop(self._events.stop)
@@ -87,27 +87,28 @@ class Admin:
         description = document(api.routes, __version__)
 
         async def describe(_: web.Request) -> web.Response:
-            return answered(description)
+            return json_response(description)
 
         server.add("GET", PREFIX + "/openapi.json", describe, is_open=True)
 
-    def start(self, doors: Mapping[str, Doors], listeners: Sequence[Refusing]) -> None:
-        """Begin to watch."""
+    def start(self, doors: Mapping[str, Doors], listeners: Sequence[CountsRefusals]) -> None:
+        """Begin to measure, with the doors and ports that are open now."""
         self._doors |= doors
-        self.figures.doors, self.figures.listeners = doors, listeners
-        self.figures.watch.start()
+        self.metrics.doors, self.metrics.listeners = doors, listeners
+        self.metrics.loop_delay.start()
 
     def stop(self) -> None:
-        """Watch no longer."""
-        self.figures.watch.stop()
+        """End measuring."""
+        self.metrics.loop_delay.stop()
 
     async def _ending_of(self, queue_id: int, number: int) -> Ending | None:
-        """Have the log read in a thread of its own: what waits for bodies must not wait for this."""
+        """Search the log in a thread of its own: message bodies must not wait for this search."""
         disk = self._new_disk("wakeq-why")
         read: asyncio.Future[Ending | BaseException | None] = asyncio.get_running_loop().create_future()
 
         def done(result: Ending | BaseException | None) -> None:
-            if not read.done():  # else whoever asked is gone
+            # If the caller has gone, nobody waits for the result.
+            if not read.done():
                 read.set_result(result)
 
         disk.submit(lambda: ending_of(self._log, queue_id, number), done)

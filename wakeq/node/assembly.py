@@ -1,16 +1,14 @@
-"""Assembly: the processes of a broker, made on its files and brought up to date, whoever drives them.
+"""Assembly: the actors of a broker, built on its files and brought up to date.
 
-    files, surroundings --> Timers, RaftLog, Queues, Snapshots --> recover() --> the state as it was --> lead()
+    files, environment --> Timers, RaftLog, Queues, Snapshots --> recover() --> the state as it was --> lead()
 
-Time, disks and the way to say that something failed come in from outside: an event loop gives them to a node, a test
-gives its own.  It opens no file, starts no thread, and never waits: whoever drives it lets the processes take their
-turns.
+Time, disks and the report of a failure come from outside: a node passes those of its event loop, a test its own.  The
+assembly opens no file, starts no thread and never waits: its caller lets the actors take their turns.
 """
 
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from wakeq.actors.log.files import LogServices
@@ -19,17 +17,17 @@ from wakeq.actors.log.peer import Peer
 from wakeq.actors.log.raft_log import RaftLog
 from wakeq.actors.log.transfer import Images
 from wakeq.actors.mail import Committed, Item, Loaded, Started
-from wakeq.actors.queue.reads import Services
+from wakeq.actors.queue.reads import QueueProcessServices
 from wakeq.actors.queues.registry import Settings
 from wakeq.actors.queues.supervisor import Queues
 from wakeq.actors.runtime import Down, Process, Runtime, Timers
 from wakeq.actors.runtime.clock import elapsed_ms
 from wakeq.actors.runtime.timers import Wake
 from wakeq.actors.snapshots import Snapshots
+from wakeq.data.opening import DurableFiles
 from wakeq.protocol.clock import Mark, span_on
 from wakeq.protocol.errors import DamagedFile
 from wakeq.protocol.log.entries import Kind, Members, SetAside
-from wakeq.protocol.log.format import Identity
 from wakeq.protocol.log.reader import decode_entry
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.log_view import LogView
@@ -37,57 +35,49 @@ from wakeq.protocol.raft.membership import Config, check_level, config_of
 from wakeq.protocol.raft.messages import Append, HardState
 from wakeq.protocol.raft.settings import Me
 from wakeq.protocol.raft.settings import Settings as RaftSettings
-from wakeq.storage.log.metadata import Metadata
-from wakeq.storage.log.segmented_log import SegmentedLog
 from wakeq.storage.log.sync_watch import SyncWatch
 from wakeq.storage.state.cut import load_members, load_queues, load_skipped
-from wakeq.storage.state.store import Store
 from wakeq.storage.thread import Disk
 
 UNBOUNDED_BYTES = 1 << 62
-REPLAY_BATCH = 2_048  # entries that are applied before anything else has its turn
+# The number of entries that are applied before any other actor has its turn.
+REPLAY_BATCH = 2_048
 
 CallLater = Callable[[float, Callable[[], None]], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
-    """What a broker must not lose.  Invariant: the log goes on where the state ends, or earlier."""
-
-    identity: Identity
-    metadata: Metadata
-    log: SegmentedLog
-    store: Store
-    snapshot_path: Path
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What the processes live in.  `new_disk` is given the name of the thread that it stands for.
+class Environment:
+    """Everything that the actors need from outside.
 
-    A disk for a snapshot is closed by whoever asked for it, the others live as long as the assembly.
+    `new_disk` is given a thread name; such a disk lives as long as the assembly.  A snapshot's disk is closed by the
+    actor that asked for it.
     """
 
     now_ms: Callable[[], int]
-    stamp_ms: Callable[[], int]  # the same, never before the true moment
+    # The same clock, rounded up: a stamp is never before the true moment.
+    stamp_ms: Callable[[], int]
     call_later: CallLater
     new_disk: Callable[[str], Disk]
     new_snapshot_disk: Callable[[], Disk]
     failed: Callable[[BaseException], None]
-    look_for_room: Callable[[], None] = lambda: None
-    image_room_bytes: Callable[[], int] = lambda: UNBOUNDED_BYTES  # on the disk, for an image; asked from any thread
-    free_bytes: Callable[[], int] = lambda: UNBOUNDED_BYTES  # of the disk
-    behind_ms: Callable[[], int] = lambda: 0  # how far the clock has still to lean forward
+    check_room: Callable[[], None] = lambda: None
+    # The room on the disk for an image; called from any thread.
+    image_room_bytes: Callable[[], int] = lambda: UNBOUNDED_BYTES
+    # The free bytes of the disk.
+    free_bytes: Callable[[], int] = lambda: UNBOUNDED_BYTES
+    # How far the cluster clock still has to catch up.
+    behind_ms: Callable[[], int] = lambda: 0
     monotonic_ms: Callable[[], int] = elapsed_ms
     chance: Callable[[], float] = random.random
     sync_watch: SyncWatch = field(default_factory=SyncWatch)
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
-    """What a node of a cluster is told: who belonged to it at the beginning, and how to reach another node.
+class ClusterSetup:
+    """What a node of a cluster needs beyond a single one: the first members, and a way to reach another node.
 
-    `initial` counts only until the log says more.
+    `initial` counts only until the log names the members.
     """
 
     initial: Config
@@ -96,12 +86,12 @@ class Cluster:
     settings: RaftSettings
 
 
-class StateReplaced(Exception):
-    """Not a failure: the node begins again with the state that its leader has sent, or that it makes anew."""
+class RestartWithNewState(Exception):
+    """Not a failure: the node must restart with the state that its leader has sent, or that it rebuilds itself."""
 
 
-class Guard(Process):
-    """Watches what a broker cannot do without, and says what ended."""
+class FailureMonitor(Process):
+    """Monitors the actors that a broker cannot do without, and reports the first one that ends."""
 
     def __init__(self, failed: Callable[[BaseException], None]) -> None:
         super().__init__()
@@ -113,26 +103,32 @@ class Guard(Process):
 
 
 class Assembly:
-    """The processes of one broker, from its start to its end.  `clock_ms` is the last moment that the log knows."""
+    """The actors of one broker, from its start to its end."""
 
     def __init__(
         self,
         runtime: Runtime,
-        files: Files,
-        around: Surroundings,
+        files: DurableFiles,
+        environment: Environment,
         settings: Settings,
         *,
         snapshot_bytes_min: int,
-        cluster: Cluster | None = None,
+        cluster: ClusterSetup | None = None,
     ) -> None:
         self.runtime = runtime
         self.files = files
+        # The last moment that the log knows.
         self.clock_ms = files.store.applied().clock_ms
-        self._around = around
+        self._environment = environment
         self._cluster = cluster
-        self.reader_disk = around.new_disk("wakeq-reader")
-        self.state_disk = around.new_disk("wakeq-state")
-        self.timers = runtime.spawn(Timers, around.now_ms, around.call_later)
+        self.reader_disk = environment.new_disk("wakeq-reader")
+        self.state_disk = environment.new_disk("wakeq-state")
+        self._log_disk = environment.new_disk("wakeq-log")
+        # The members of the cluster since each entry that changed them, as far back as the log reaches.
+        self._configs = self._load_configs()
+        # The last entry that is known to be committed; every entry of a single node is.
+        self._committed = self._last_committed()
+        self.timers = runtime.spawn(Timers, environment.now_ms, environment.call_later)
         self.raft_log = self._spawn_raft_log()
         self.snapshots = runtime.spawn(
             Snapshots,
@@ -141,8 +137,8 @@ class Assembly:
             files.store,
             files.log,
             self.raft_log,
-            around.new_snapshot_disk,
-            around.image_room_bytes,
+            environment.new_snapshot_disk,
+            environment.image_room_bytes,
             snapshot_bytes_min,
         )
         self.images = runtime.spawn(
@@ -150,28 +146,27 @@ class Assembly:
             files.snapshot_path,
             files.identity,
             self.snapshots,
-            around.new_snapshot_disk,
-            around.image_room_bytes,
-            around.call_later,
+            environment.new_snapshot_disk,
+            environment.image_room_bytes,
+            environment.call_later,
         )
         self.images.begin(self.raft_log)
         self.queues = self._spawn_queues(settings)
-        self._guard()
+        self._monitor()
 
     def _spawn_raft_log(self) -> RaftLog:
-        files, around, cluster = self.files, self._around, self._cluster
-        self._log_disk = around.new_disk("wakeq-log")
+        files, environment, cluster = self.files, self._environment, self._cluster
         services = LogServices(
             log=files.log,
             metadata=files.metadata,
             disk=self._log_disk,
-            stamp_ms=around.stamp_ms,
-            behind_ms=around.behind_ms,
-            call_later=around.call_later,
-            look_for_room=around.look_for_room,
+            stamp_ms=environment.stamp_ms,
+            behind_ms=environment.behind_ms,
+            call_later=environment.call_later,
+            look_for_room=environment.check_room,
             others_write=lambda: self.state_disk.busy,
-            monotonic_ms=around.monotonic_ms,
-            sync_watch=around.sync_watch,
+            monotonic_ms=environment.monotonic_ms,
+            sync_watch=environment.sync_watch,
         )
         neighbours = None
         if cluster is not None:
@@ -179,36 +174,41 @@ class Assembly:
                 new_peer=self._spawn_peer,
                 dial=cluster.dial,
                 clock=cluster.clock,
-                start_again=lambda: around.failed(StateReplaced("the state on disk is to be another one")),
+                start_again=lambda: environment.failed(RestartWithNewState("the state on disk will be replaced")),
             )
         return self.runtime.spawn(RaftLog, self._make_core(), services, neighbours)
 
     def _make_core(self) -> Core:
-        """Make the core from what is on disk; a lone node knows that all of its log is committed."""
+        """Build the consensus core from the files."""
         files, cluster = self.files, self._cluster
         log, metadata, me = files.log, files.metadata, files.identity.node_id
-        configs = self._configs()
-        is_lone = [member.node_id for member in configs[-1][1].members if member.voter] == [me]
         previous = log.first_index - 1
-        self._committed = log.last_index if is_lone else max(metadata.state.committed, files.store.applied().log_index)
         return Core(
-            Me(me, metadata.state.disk_id, metadata.begin_incarnation(self._around.now_ms())),
+            Me(me, metadata.state.disk_id, metadata.begin_incarnation(self._environment.now_ms())),
             HardState(metadata.state.term, metadata.state.vote),
             LogView(previous, log.term_at(previous) or 0, log.runs, log.last_index, log.size_bytes),
-            configs,
+            self._configs,
             committed=self._committed,
             settings=RaftSettings() if cluster is None else cluster.settings,
-            chance=self._around.chance,
-            now_ms=self._around.monotonic_ms(),
+            chance=self._environment.chance,
+            now_ms=self._environment.monotonic_ms(),
             acknowledged=metadata.state.acknowledged,
         )
 
-    def _configs(self) -> list[tuple[int, Config]]:
-        """Return who belonged to the cluster since each entry that says so, as far back as the log goes."""
+    def _last_committed(self) -> int:
+        files = self.files
+        voters = [member.node_id for member in self._configs[-1][1].members if member.voter]
+        if voters == [files.identity.node_id]:
+            return files.log.last_index
+        return max(files.metadata.state.committed, files.store.applied().log_index)
+
+    def _load_configs(self) -> list[tuple[int, Config]]:
+        """Return the members since each entry that changed them, from the state store and the log."""
         files = self.files
         with files.store.read() as view:
             configs = load_members(view)
-        if not configs or configs[0][0] >= files.log.first_index:  # before the first entry that says it
+        # The log reaches back to before its first change of members.
+        if not configs or configs[0][0] >= files.log.first_index:
             alone = config_of([files.identity.node_id])
             configs.insert(0, (0, alone if self._cluster is None else self._cluster.initial))
         while len(configs) > 1 and configs[1][0] < files.log.first_index:
@@ -216,26 +216,27 @@ class Assembly:
         for index, _term, payload in files.log.entries(files.store.applied().log_index + 1):
             if payload[1] == Kind.MEMBERS:
                 entry, _at_ms = decode_entry(payload)
-                assert isinstance(entry, Members), "its kind says so"
+                assert isinstance(entry, Members), "of that kind"
                 configs.append((index, entry.config))
         check_level(configs[-1][1], files.log.directory)
         return configs
 
     def _spawn_peer(self, node_id: int) -> Peer:
-        """Make the process of another node; entries that it lacks are read where bodies are read."""
+        """Start the actor of another node; it reads entries that the node lacks on the same disk as message bodies."""
         log, disk = self.files.log, self.reader_disk
 
         def read(append: Append, done: Callable[[list[bytes] | None], None]) -> None:
             def work() -> list[bytes] | None:
                 try:
                     found = list(log.entries(append.prev_index + 1, append.last_index))
-                except (LookupError, DamagedFile):  # cut off or taken back meanwhile; real damage shows at a start
+                except (LookupError, DamagedFile):
+                    # The entries were truncated meanwhile; real damage shows at the next start.
                     return None
-                return [payload for _, _, payload in found] if _are_those_of(append, found) else None
+                return [payload for _, _, payload in found] if _match(append, found) else None
 
             def read_done(result: list[bytes] | BaseException | None) -> None:
                 if isinstance(result, BaseException):
-                    self._around.failed(result)
+                    self._environment.failed(result)
                 else:
                     done(result)
 
@@ -244,18 +245,18 @@ class Assembly:
         return self.runtime.spawn(Peer, node_id, self.files.identity.node_id, self.raft_log, self.images, read)
 
     def _spawn_queues(self, settings: Settings) -> Queues:
-        files, around = self.files, self._around
-        services = Services(
+        files, environment = self.files, self._environment
+        services = QueueProcessServices(
             raft_log=self.raft_log,
             timers=self.timers,
-            now_ms=around.now_ms,
-            due_ms=lambda delay_ms: around.stamp_ms() + span_on(around.behind_ms(), delay_ms),
+            now_ms=environment.now_ms,
+            due_ms=lambda delay_ms: environment.stamp_ms() + span_on(environment.behind_ms(), delay_ms),
             load=self._load,
-            later=around.call_later,
-            chance=around.chance,
+            later=environment.call_later,
+            chance=environment.chance,
             refusal=self.raft_log.refusal,
             waits_since_ms=self.raft_log.waits_since_ms,
-            free_bytes=around.free_bytes,
+            free_bytes=environment.free_bytes,
         )
         applied = files.store.applied()
         return self.runtime.spawn(
@@ -269,44 +270,44 @@ class Assembly:
             self.snapshots,
         )
 
-    def _guard(self) -> None:
-        guard = self.runtime.spawn(Guard, self._around.failed)
+    def _monitor(self) -> None:
+        monitor = self.runtime.spawn(FailureMonitor, self._environment.failed)
         essential = {"log": self.raft_log, "queues": self.queues, "timers": self.timers, "snapshots": self.snapshots}
         essential["images"] = self.images
         for name, process in essential.items():
-            self.runtime.monitor(guard, process, f"the process of the {name}")
+            self.runtime.monitor(monitor, process, f"the process of the {name}")
 
     def _load(self, process: Process, numbers: list[int], keys: list[bytes], ticket: Any) -> None:
-        """Have bodies read; they come to the process by mail."""
+        """Read bodies on the reader's disk and send them to the process."""
         store = self.files.store
 
         def done(result: list[bytes | None] | BaseException) -> None:
             if isinstance(result, BaseException):
-                self._around.failed(result)
+                self._environment.failed(result)
             else:
                 process.tell(Loaded(numbers, result, ticket))
 
         self.reader_disk.submit(lambda: store.get_many(keys), done)
 
-    # What the clock asks for ------------------------------------------------------------------------------------
+    # Requests of the clock --------------------------------------------------------------------------------------
 
     def keep_clock(self, mark: Mark) -> None:
-        """Have the mark of the clock on disk before anything that is put into the log from now on."""
+        """Write the mark of the clock before any entry that is appended from now on."""
 
-        def kept(result: object) -> None:
+        def written(result: object) -> None:
             if isinstance(result, BaseException):
-                self._around.failed(result)
+                self._environment.failed(result)
 
-        self._log_disk.submit(lambda: self.files.metadata.keep_clock(mark), kept)
+        self._log_disk.submit(lambda: self.files.metadata.keep_clock(mark), written)
 
     def wake_timers(self) -> None:
-        """The clock was set: what falls due, and how long to sleep, is to be seen anew."""
+        """Tell the timers that the clock was set: they must find out again which of them are due."""
         self.timers.tell(Wake())
 
-    # Up to date -------------------------------------------------------------------------------------------------
+    # Recovery ---------------------------------------------------------------------------------------------------
 
     def recover(self) -> Iterator[None]:
-        """Take the state from the store and apply the log from there.  Each time it yields, let the processes go on."""
+        """Load the state from the store and apply the log from there; the actors take their turns at each yield."""
         files, queues = self.files, self.queues
         with files.store.read() as view:
             for stored in load_queues(view):
@@ -314,7 +315,7 @@ class Assembly:
             queues.restore_asides(load_skipped(view))
             queues.restore_members(load_members(view))
         first_index = files.store.applied().log_index + 1
-        queues.foresee(self._asides_from(first_index))
+        queues.foresee(self._skips_from(first_index))
         items: list[Item] = []
         for index, term, payload in files.log.entries(first_index):
             entry, at_ms = decode_entry(payload)
@@ -329,17 +330,18 @@ class Assembly:
                 items = []
         yield from self._replay(items)
 
-    def _asides_from(self, first_index: int) -> list[SetAside]:
-        """Return what sets entries aside that no queue may meet again on the way there.
+    def _skips_from(self, first_index: int) -> list[SetAside]:
+        """Return the entries that make the nodes skip another one at or after `first_index`.
 
-        Of one that stands before them the store says whether the state has it.
+        Replay must know them in advance, so that no queue meets an entry that crashes it.  Of an earlier skipped entry
+        the store says whether the state contains it.
         """
         payloads = (payload for _, _, payload in self.files.log.entries(first_index, self._committed))
-        asides = (decode_entry(payload)[0] for payload in payloads if payload[1] == Kind.SET_ASIDE)
-        return [entry for entry in asides if isinstance(entry, SetAside) and entry.index >= first_index]
+        skips = (decode_entry(payload)[0] for payload in payloads if payload[1] == Kind.SET_ASIDE)
+        return [entry for entry in skips if isinstance(entry, SetAside) and entry.index >= first_index]
 
     def _replay(self, items: list[Item]) -> Iterator[None]:
-        """Have entries applied; what stands behind a queue that is halted is, once some node leads."""
+        """Apply entries; those behind a halted queue have to wait until some node leads."""
         if items:
             self.queues.tell(Committed(items))
             yield
@@ -347,18 +349,18 @@ class Assembly:
                 yield
 
     def begin(self) -> None:
-        """Take part in the cluster."""
+        """Start the consensus, for a single node or in the cluster."""
         self.raft_log.tell(Started(self.queues, self.images))
 
     def lead(self) -> Iterator[None]:
-        """Begin, alone; over once a term is open, the queues may hand out, and the log knows it."""
+        """Start as a single node; done once a term is open, the queues may deliver, and the log knows it."""
         self.begin()
         while self.raft_log.refusal() is not None:
             yield
 
 
-def _are_those_of(append: Append, found: Sequence[tuple[int, int, bytes]]) -> bool:
-    """Whether entries that were read are all those that a message names, and not others that have replaced them."""
+def _match(append: Append, found: Sequence[tuple[int, int, bytes]]) -> bool:
+    """Whether the entries read are exactly those that a message names, and none has been replaced meanwhile."""
     terms = dict(append.runs)
     term = 0
     for index, found_term, _payload in found:

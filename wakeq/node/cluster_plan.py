@@ -1,9 +1,9 @@
-"""ClusterPlan: what the settings say of the cluster that a node belongs to.
+"""ClusterPlan: the cluster of a node as the settings describe it.
 
-    cluster.node, cluster.peers --> who begins the cluster, where each node is, which cluster that is
+    cluster.node, cluster.peers --> first members, address of each node, identity of the cluster
 
-A node that joins asks the others which cluster they are; the first nodes of a new one agree on it by the addresses
-that all of them were given.
+A node that joins asks the others for the identity of their cluster.  The first nodes of a new cluster derive the same
+identity from the list of addresses that all of them were given.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ READ_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """Invariant: `node_id` is a place in `addresses`."""
+    """Settings of a cluster, checked.  Invariant: `node_id` is an index of `addresses`."""
 
     node_id: int
     addresses: tuple[str, ...]
@@ -40,27 +40,27 @@ class ClusterPlan:
         return split_address(self.addresses[self.node_id])[0]
 
     def address_of(self, node_id: int) -> str:
-        """Return where the settings say that a node is, empty if they do not."""
+        """Return the address of a node in the settings, empty if they have none."""
         return self.addresses[node_id] if node_id < len(self.addresses) else ""
 
     def identity(self) -> Identity:
-        """Return what a new data directory becomes; a node that joins asks for it."""
+        """Return the identity for a new data directory; a node that joins asks the others for it."""
         if self.joins:
-            return Identity(self._cluster_of_others(), self.node_id)
-        return Identity(self._cluster_that_begins(), self.node_id)
+            return Identity(self._ask_for_cluster_id(), self.node_id)
+        return Identity(self._new_cluster_id(), self.node_id)
 
     def check_data(self, path: Path, identity: Identity, config: Config, last_index: int) -> None:
-        """Refuse what a broker that was alone has kept: the others could never have it, and it would wait for ever."""
-        if self.joins or config.founded or not last_index or identity.cluster_id == self._cluster_that_begins():
+        """Refuse the data of a single broker: the other nodes could never get it, and this one would wait forever."""
+        if self.joins or config.founded or not last_index or identity.cluster_id == self._new_cluster_id():
             return
         raise StorageError(
-            f"{path}: holds what a broker has kept that began alone, or was restored, and whose log knows of no other "
-            f"node; `wakeq cluster recover --from-this-node --data-dir {path}` makes a cluster of one node of it, to "
-            "which the others are added (docs/operations/cluster.md)"
+            f"{path}: contains the data of a broker that ran alone or was restored, and its log names no other node; "
+            f"`wakeq cluster recover --from-this-node --data-dir {path}` turns it into a cluster of one node, to which "
+            "you can add the others (docs/operations/cluster.md)"
         )
 
     def initial(self) -> Config:
-        """Return who belongs to the cluster as long as the log does not say it."""
+        """Return the members of the cluster until the log names them."""
         return Config(
             tuple(
                 Member(node, voter=not (self.joins and node == self.node_id), address=address)
@@ -68,28 +68,30 @@ class ClusterPlan:
             )
         )
 
-    def _cluster_that_begins(self) -> bytes:
+    def _new_cluster_id(self) -> bytes:
         text = "wakeq cluster " + ",".join(self.addresses)
         return hashlib.sha256(text.encode()).digest()[:CLUSTER_ID_BYTES]
 
-    def _cluster_of_others(self) -> bytes:
+    def _ask_for_cluster_id(self) -> bytes:
         tried = []
         for node, address in enumerate(self.addresses):
             if node != self.node_id:
                 try:
-                    return _cluster_at(address, self.node_id, self.secret, self.tls)
+                    return _cluster_id_at(address, self.node_id, self.secret, self.tls)
                 except (OSError, PeerRefused) as error:
                     tried.append(f"{address}: {error}")
-        raise BrokerUnreachable(f"no node of the cluster to join answers; tried {'; '.join(tried)}")
+        raise BrokerUnreachable(
+            f"no node of the cluster to join answered; start one of them, or correct --peers; tried {'; '.join(tried)}"
+        )
 
 
 def plan_of(settings: Settings, tls: PeerTls | None = None, secret: bytes | None = None) -> ClusterPlan | None:
-    """Return the plan, None for a node that is alone."""
+    """Return the plan, or None for a single node."""
     cluster = settings.cluster
     if cluster.peers is None and cluster.node is None:
         return None
     if cluster.peers is None or cluster.node is None:
-        raise BadSettings("a node of a cluster needs both --node and --peers; give the other one too")
+        raise BadSettings("a node of a cluster needs both --node and --peers; pass the missing one")
     addresses = tuple(address.strip() for address in cluster.peers.split(","))
     try:
         for address in addresses:
@@ -98,28 +100,28 @@ def plan_of(settings: Settings, tls: PeerTls | None = None, secret: bytes | None
         raise BadSettings(f"--peers: {error}") from error
     for address in addresses:
         if addresses.count(address) > 1:
-            raise BadSettings(f"--peers has {address} twice; every node has an address of its own")
+            raise BadSettings(f"--peers contains {address} twice; give every node an address of its own")
     if cluster.node >= len(addresses):
         raise BadSettings(f"--node {cluster.node} has no address in --peers {cluster.peers}; nodes count from 0")
     return ClusterPlan(cluster.node, addresses, cluster.join, tls, secret)
 
 
-def check_alone(path: Path, members: Membership) -> None:
-    """Refuse what a node of a cluster has kept: without the others it would wait for ever to lead."""
+def check_single(path: Path, members: Membership) -> None:
+    """Refuse the data of a node of a cluster: without the others it would wait forever to become leader."""
     if members.is_lone:
         return
     node, nodes = members.node_id, ", ".join(str(voter) for voter in members.voters)
     raise BadSettings(
-        f"{path}: belongs to a cluster of the nodes {nodes}; start it with --node {node} and --peers, or, if the "
-        f"others will never come back, run `wakeq cluster recover --from-this-node --data-dir {path}` first"
+        f"{path}: belongs to a cluster of nodes {nodes}; start it with --node {node} and --peers.  If the other nodes "
+        f"are lost for good, run `wakeq cluster recover --from-this-node --data-dir {path}` first"
     )
 
 
-def _cluster_at(address: str, node_id: int, secret: bytes | None, tls: PeerTls | None) -> bytes:
-    """Ask the node at an address which cluster it belongs to; with a secret, believe only one that knows it."""
+def _cluster_id_at(address: str, node_id: int, secret: bytes | None, tls: PeerTls | None) -> bytes:
+    """Ask the node at an address for its cluster; if there is a secret, trust only a node that knows it."""
     host, port = split_address(address)
-    nobody = Hello(MARK, LEVEL, LEVEL, NO_CLUSTER, node_id, 0, 0, {})
-    session = PeerSession(nobody, secret, secrets.token_bytes(NONCE_BYTES), dials=True, seals=tls is None)
+    introduction = Hello(MARK, LEVEL, LEVEL, NO_CLUSTER, node_id, 0, 0, {})
+    session = PeerSession(introduction, secret, secrets.token_bytes(NONCE_BYTES), dials=True, seals=tls is None)
     with ExitStack() as stack:
         connection = stack.enter_context(socket.create_connection((host, port), ASK_S_MAX))
         if tls is not None:
@@ -131,4 +133,4 @@ def _cluster_at(address: str, node_id: int, secret: bytes | None, tls: PeerTls |
             if session.peer is not None:
                 return session.peer.cluster_id
             connection.sendall(session.take_unsent())
-    raise PeerRefused("it ended the connection without proving who it is; its log says why")
+    raise PeerRefused("it closed the connection without proving its identity; its log says why")

@@ -1,6 +1,6 @@
-"""Doctor: what would bite whoever runs a broker on this machine: looked at, nothing changed but a file of its own.
+"""Doctor: checks a machine and its settings for what would harm a broker; changes nothing but a temporary file.
 
-settings --> checks --> findings: good, worth knowing, or bad, each with what to do
+settings --> checks --> findings: good, worth knowing, or bad, each with advice
 """
 
 import os
@@ -36,16 +36,19 @@ from wakeq.storage.tokens import TokenFile
 GOOD, NOTE, BAD = "good", "note", "bad"
 SYNCS = 25
 SYNC_NOTE_S, SYNC_BAD_S = 0.01, 0.1
-ROOM_NOTE_BYTES = 2 << 30  # before publishes are refused
+# Free bytes above the limit at which publishes are refused.
+ROOM_NOTE_BYTES = 2 << 30
 CLOCK_NOTE_S = 1.0
 YEAR_MIN = 2025
-FILES_APART = 256
-CERTIFICATE_NOTE_S = 30 * 86_400  # before it ends: for what is renewed by hand, and what renews itself does so earlier
+# Open files that are not connections.
+OTHER_FILES_MAX = 256
+# Early enough to renew by hand; automatic renewal happens earlier.
+CERTIFICATE_NOTE_S = 30 * 86_400
 PACKAGES = ("pykka", "lmdb", "msgspec", "aiohttp", "uvloop")
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check; `what` is its subject."""
 
     level: str
     what: str
@@ -53,7 +56,7 @@ class Finding(NamedTuple):
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    """Look at everything; a check that cannot be made says why."""
+    """Run all checks; a check that cannot run says why."""
     checks: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
         _versions, _ports, _security, _monique, _directory, _disk, _files, _memory, _clock,
     )  # fmt: skip
@@ -61,7 +64,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
         try:
             yield from check(settings)
         except (OSError, WakeqError) as error:
-            yield Finding(BAD, check.__name__.strip("_"), f"could not be checked: {error}")
+            yield Finding(BAD, check.__name__.strip("_"), f"this check failed: {error}")
 
 
 def _versions(_: Settings) -> Iterator[Finding]:
@@ -87,28 +90,28 @@ def _ports(settings: Settings) -> Iterator[Finding]:
 
 
 def _port(name: str, host: str, port: int) -> Finding:
-    """Say whether a port can be had."""
+    """Check whether a port is free."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
-            hint = "does a broker run already?" if error.errno == EADDRINUSE else "is that this machine's address?"
+            hint = "is another broker running?" if error.errno == EADDRINUSE else "is this an address of this machine?"
             return Finding(NOTE, "ports", f"{name} {port} on {host}: {error.strerror}; {hint}")
     return Finding(GOOD, "ports", f"{name} {port} on {host} is free")
 
 
 def _security(settings: Settings) -> Iterator[Finding]:
-    """Look whether certificates and tokens can be read, as a start would."""
+    """Read certificates, secrets and tokens as a start would."""
     tls = settings.tls
     if tls.cert_file is not None and tls.key_file is not None:
         server_context(tls.cert_file, tls.key_file, tls.peer_ca_file)
         if text := shared_key(settings):
             yield Finding(NOTE, "security", text)
         now = datetime.fromtimestamp(time.time(), UTC)
-        yield _in_time(tls.cert_file, now, any_will_do=False)
+        yield _validity(tls.cert_file, now, any_will_do=False)
         if tls.peer_ca_file is not None:
-            yield _in_time(tls.peer_ca_file, now, any_will_do=True)
+            yield _validity(tls.peer_ca_file, now, any_will_do=True)
     if settings.cluster.peers is not None and settings.cluster.secret_file is not None:
         read_secret(settings.cluster.secret_file)
         shared = shared_secret(settings)
@@ -123,38 +126,38 @@ def _security(settings: Settings) -> Iterator[Finding]:
     if settings.auth.required:
         count = len(TokenFile(settings.tokens_path).read())
         if count:
-            yield Finding(GOOD, "security", f"{count} tokens are in {settings.tokens_path}")
+            yield Finding(GOOD, "security", f"{settings.tokens_path} contains {count} tokens")
         else:
-            yield Finding(NOTE, "security", f"no token is in {settings.tokens_path}: `wakeq token create` makes one")
+            yield Finding(NOTE, "security", f"{settings.tokens_path} contains no token; `wakeq token create` makes one")
     if settings.insecure:
-        text = f"insecure: anyone who reaches {settings.host} needs no TLS, or no token; something else must protect it"
+        text = f"insecure: clients at {settings.host} need no TLS, or no token; protect the port in another way"
         yield Finding(NOTE, "security", text)
 
 
-def _in_time(file: Path, now: datetime, *, any_will_do: bool) -> Finding:
-    """Say how long a file's certificates hold: the first one must, of authorities any."""
+def _validity(file: Path, now: datetime, *, any_will_do: bool) -> Finding:
+    """Check how long certificates are valid: the first one of a file must be, or any of several authorities."""
     found = validities(file)
     if not found:
-        return Finding(BAD, "security", f"TLS with {file}: it contains no certificate; give the file that does")
+        return Finding(BAD, "security", f"TLS with {file}: the file contains no certificate; choose the right file")
     needed = found if any_will_do else found[:1]
     begins, ends = min(one.begins for one in needed), min(one.ends for one in found)
     last = max(one.ends for one in needed)
     renew = "renew it; SIGHUP makes a running broker use the new one"
     if last <= now:
-        level, text = BAD, f"a certificate in it expired on {last:%Y-%m-%d}, so nobody can connect: {renew}"
+        level, text = BAD, f"a certificate expired on {last:%Y-%m-%d}, so nobody can connect: {renew}"
     elif begins > now:
-        level, text = BAD, f"a certificate in it is not valid before {begins:%Y-%m-%d %H:%M} UTC; is the clock right?"
+        level, text = BAD, f"a certificate is not valid before {begins:%Y-%m-%d %H:%M} UTC; is the clock right?"
     elif ends <= now:
-        level, text = NOTE, f"one of several certificates in it expired on {ends:%Y-%m-%d}; remove it, or {renew}"
+        level, text = NOTE, f"one of several certificates expired on {ends:%Y-%m-%d}; remove it, or {renew}"
     elif (ends - now).total_seconds() < CERTIFICATE_NOTE_S:
-        level, text = NOTE, f"a certificate in it expires on {ends:%Y-%m-%d}: {renew}"
+        level, text = NOTE, f"a certificate expires on {ends:%Y-%m-%d}: {renew}"
     else:
-        level, text = GOOD, f"it is valid until {ends:%Y-%m-%d}"
+        level, text = GOOD, f"valid until {ends:%Y-%m-%d}"
     return Finding(level, "security", f"TLS with {file}: {text}")
 
 
 def _monique(settings: Settings) -> Iterator[Finding]:
-    """Look whether what its config.json wants can be served, as a start would."""
+    """Check the ports that MoniQue's config.json names."""
     path = settings.monique.config_file
     if path is not None:
         config = read_config(path)
@@ -165,28 +168,23 @@ def _monique(settings: Settings) -> Iterator[Finding]:
 
 def _directory(settings: Settings) -> Iterator[Finding]:
     path = settings.data_dir
-    file = _file_in_the_way(path)
+    parts = (path.absolute(), *path.absolute().parents)
+    file = next((part for part in parts if part.exists() and not part.is_dir()), None)
     if file is not None:
         yield Finding(BAD, "data", f"{file} is a file, not a directory: choose another path")
     elif is_empty(path):
-        yield Finding(GOOD, "data", f"{path} is empty; the first start makes it a data directory")
+        yield Finding(GOOD, "data", f"{path} is empty; the first start creates the data directory")
     else:
         directory = DataDirectory.read_only(path)
         pid = directory.holder_pid
-        who = "" if pid is None else f", in use by the node with pid {pid or 'unknown'}"
-        yield Finding(GOOD, "data", f"{path} belongs to node {directory.identity.node_id}{who}")
+        user = "" if pid is None else f", in use by the node with pid {pid or 'unknown'}"
+        yield Finding(GOOD, "data", f"{path} belongs to node {directory.identity.node_id}{user}")
     for warning in warnings_of(_existing(path)):
         yield Finding(NOTE, "data", warning)
 
 
-def _file_in_the_way(path: Path) -> Path | None:
-    """Return what is no directory of the path or of the folders in which it would be made."""
-    path = path.absolute()
-    return next((part for part in (path, *path.parents) if part.exists() and not part.is_dir()), None)
-
-
 def _existing(path: Path) -> Path:
-    """Return the path, or the folder in which it would be made."""
+    """Return the path, or the nearest folder above it that exists."""
     path = path.absolute()
     while not path.is_dir():
         path = path.parent
@@ -204,17 +202,18 @@ def _disk(settings: Settings) -> Iterator[Finding]:
 
 
 def _room(folder: Path) -> Finding:
-    """Say how much may be written before publishes are refused."""
+    """Check how much may be written before publishes are refused."""
     free, reserve = free_bytes(folder), reserve_on(folder)
     refused = f"publishes are refused below {reserve >> 20} MiB"
-    if free < reserve - reserve // REUSABLE_SHARE:  # above it there may be room within the state's file
-        return Finding(BAD, "disk", f"{free >> 20} MiB are free, and {refused}: make room")
+    # Above this bound there may be reusable room inside the state's file.
+    if free < reserve - reserve // REUSABLE_SHARE:
+        return Finding(BAD, "disk", f"{free >> 20} MiB free, and {refused}: make room")
     level = NOTE if free - reserve < ROOM_NOTE_BYTES else GOOD
-    return Finding(level, "disk", f"{free >> 20} MiB are free; {refused}")
+    return Finding(level, "disk", f"{free >> 20} MiB free; {refused}")
 
 
 def _sync_seconds(folder: Path) -> list[float]:
-    """Write and sync a little, as the log does."""
+    """Write and sync a few blocks, as the log does."""
     found = []
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".wakeq-doctor-") as file:
         for _ in range(SYNCS):
@@ -227,11 +226,9 @@ def _sync_seconds(folder: Path) -> list[float]:
 
 def _files(settings: Settings) -> Iterator[Finding]:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = settings.connections_max + FILES_APART
+    wanted = settings.connections_max + OTHER_FILES_MAX
     if hard != resource.RLIM_INFINITY and hard < wanted:
-        text = (
-            f"{hard} open files allow {max(1, hard - FILES_APART)} connections; raise the limit (LimitNOFILE, ulimit)"
-        )
+        text = f"{hard} open files allow {max(1, hard - OTHER_FILES_MAX)} connections; raise it (LimitNOFILE, ulimit)"
         yield Finding(NOTE, "files", text)
     else:
         yield Finding(GOOD, "files", f"the limit of open files allows {settings.connections_max} connections")
@@ -240,27 +237,29 @@ def _files(settings: Settings) -> Iterator[Finding]:
 def _memory(_: Settings) -> Iterator[Finding]:
     soft, _hard = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY:
-        text = f"the address space is limited to {soft >> 20} MiB, but the state is mapped into it: raise `ulimit -v`"
+        text = f"the address space is limited to {soft >> 20} MiB, but the state is mapped into it; raise `ulimit -v`"
         yield Finding(NOTE, "memory", text)
         return
     pages, size = os.sysconf("SC_AVPHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-    yield Finding(GOOD, "memory", f"{(pages * size) >> 20} MiB are free")
+    yield Finding(GOOD, "memory", f"{(pages * size) >> 20} MiB free")
 
 
 def _clock(_: Settings) -> Iterator[Finding]:
-    """Look whether the wall clock runs as the monotonic one does, and is not from long ago."""
+    """Check that the wall clock runs like the monotonic one, and shows a plausible year."""
     wall_s, steady_s = time.time(), time.monotonic()
     time.sleep(0.2)
     drift_s = (time.time() - wall_s) - (time.monotonic() - steady_s)
     year = time.gmtime().tm_year
     if year < YEAR_MIN:
-        yield Finding(BAD, "clock", f"the year is {year}; set the clock, which delays and expiry depend on")
+        yield Finding(BAD, "clock", f"the year is {year}; set the clock, because delays and expiry depend on it")
     elif abs(drift_s) > CLOCK_NOTE_S:
-        yield Finding(NOTE, "clock", f"the clock was stepped by {drift_s:.1f} s just now; let one service adjust it")
+        yield Finding(
+            NOTE, "clock", f"the clock was stepped by {drift_s:.1f} s just now; only one service should adjust it"
+        )
     else:
         yield Finding(GOOD, "clock", f"{time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime())}")
 
 
 def is_bad(findings: list[Finding]) -> bool:
-    """Whether something must be mended first."""
+    """Whether any finding is bad."""
     return any(finding.level == BAD for finding in findings)

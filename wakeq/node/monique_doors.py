@@ -1,9 +1,9 @@
-"""MoniqueDoors: everything that MoniQue's clients and components connect to, and the processes behind it.
+"""MoniqueDoors: the ports and the path of MoniQue's clients and components, and the actors behind them.
 
-    settings, config.json --> exchange and those who work for it --> /monique of the HTTP port, the ports of config.json
+    settings, config.json --> exchange and its helpers --> /monique of the HTTP port, the ports of config.json
 
-Only a node that leads has them: who was connected to another one has to come again.  The same holds if one of the
-processes fails: all of them are made anew.  It knows no byte of the protocol.
+They are open only while this node leads: clients of another leader have to connect again.  If one of the actors
+fails, all of them are restarted, and clients connect again too.  It knows no byte of the protocol.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from wakeq.actors.monique.answers import Answers
 from wakeq.actors.monique.bridge import Bridge
 from wakeq.actors.monique.components import Components
 from wakeq.actors.monique.controller import Controller
+from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.monique.exchange import MoniqueExchange, Rules
 from wakeq.actors.monique.mail import Rest
 from wakeq.actors.monique.queue_user import QueueServices
-from wakeq.actors.monique.tally import Tally
 from wakeq.actors.monique.tasks import Tasks
 from wakeq.actors.runtime import Child, Process, Runtime, Supervisor
 from wakeq.actors.sessions.monique import MoniqueSubscriber, PushingDoor
@@ -29,7 +29,7 @@ from wakeq.config.settings import Monique
 from wakeq.http.exposition import Sample
 from wakeq.http.server import WebServer
 from wakeq.http.websocket.monique import MoniquePath
-from wakeq.node.assembly import Guard
+from wakeq.node.assembly import FailureMonitor
 from wakeq.node.security import Security
 from wakeq.protocol.errors import BadSettings, Busy, NotLeader
 from wakeq.storage.thread import Disk
@@ -38,46 +38,58 @@ if TYPE_CHECKING:
     from wakeq.net.monique_zmq import MoniqueZmq
     from wakeq.net.push_port import PushPort
 
-READ_AGAIN_S = 60.0  # config.json, for controllers that were added (section 7)
+# How often config.json is read again, for added controllers (section 7).
+READ_AGAIN_S = 60.0
 
 logger = logging.getLogger("wakeq.monique")
 
 
-class Services(NamedTuple):
-    """What it is given by the node."""
+class MoniqueServices(NamedTuple):
+    """Parts of a node that MoniQue uses."""
 
     runtime: Runtime
     queues: QueueServices
-    refusal: Callable[[], Refusal | None]  # why this node serves nobody now, if it does not
-    leads: Callable[[], bool]  # also while a successor gets ready, which may fail
+    # Why this node serves nobody now, or None.
+    refusal: Callable[[], Refusal | None]
+    # Still true while leadership is being transferred, because that may fail.
+    leads: Callable[[], bool]
     failed: Callable[[BaseException], None]
     security: Security
-    disk: Disk  # that reads config.json again
+    # The thread that reads config.json again.
+    disk: Disk
 
 
 class MoniqueDoors:
-    """See the head of this file."""
+    """The doors of one node; they follow its leadership at each `tick`."""
 
-    def __init__(self, settings: Monique, services: Services) -> None:
+    def __init__(self, settings: Monique, services: MoniqueServices) -> None:
         self._settings = settings
         self._services = services
-        self._tally = Tally(services.queues.now_ms)
+        self._counters = MoniqueCounters(services.queues.now_ms)
         config = MoniqueConfig() if settings.config_file is None else read_config(settings.config_file)
         check_config(config, services.security.may_listen)
         self._config = config
         for spec in config.connections:
             self._check_route(spec)
-        self._controllers = dict(config.connections)  # and those that were added to the file since
-        self._guard = services.runtime.spawn(Guard, services.failed)
-        self._supervisor: Supervisor | None = None  # while this node leads
+        # Port by spec, with the controllers that were added to the file since the start.
+        self._controllers = dict(config.connections)
+        self._monitor = services.runtime.spawn(FailureMonitor, services.failed)
+        # None while this node does not lead.
+        self._supervisor: Supervisor | None = None
+        # The actors of this node while it leads; components are only behind a scheduler.
         self._exchange: MoniqueExchange
         self._components: Process
-        self._takers: dict[str, Controller | Bridge] = {}  # who gives tasks to the components at its port, by spec
+        # The actor that gives tasks to the components of a controller, by spec.
+        self._givers: dict[str, Controller | Bridge] = {}
         self._zmq: MoniqueZmq | None = None
-        self._push_ports: dict[str, PushPort] = {}  # by spec
+        # The open controllers, by spec.
+        self._push_ports: dict[str, PushPort] = {}
+        # The timer that reads config.json again.
         self._reading: asyncio.TimerHandle | None = None
+        # Serves WebSocket clients only, if config.json asks for that.
         self._own_port: WebServer | None = None
-        self._ends = False
+        # Set by a shutdown, after which nothing opens again.
+        self._is_closing = False
         self.path = MoniquePath(
             self._make_subscriber,
             admission=services.security.admission,
@@ -89,48 +101,47 @@ class MoniqueDoors:
     # --- opening and closing ----------------------------------------------------------------------------------------
 
     @property
-    def own_place(self) -> tuple[str, int] | None:
-        """Host and port at which WebSocket clients are served apart, if they are."""
+    def own_address(self) -> tuple[str, int] | None:
+        """The host and port for WebSocket clients only, or None if config.json names none."""
         where = self._config.websocket
         return None if where is None else ("0.0.0.0" if where.host == "*" else where.host, where.port)
 
     async def start(self, bound: socket.socket | None) -> dict[str, str]:
-        """Open what can be opened now, with a socket for `own_place`; return the addresses by name."""
+        """Open the doors if this node may, with a socket bound to `own_address`; return the addresses by name."""
         addresses: dict[str, str] = {}
-        if self.own_place is not None:
-            assert bound is not None, "for that place"
-            addresses["monique"] = f"{self.own_place[0]}:{await self._listen(bound)}"
-        return addresses | self._look()
+        if self.own_address is not None:
+            assert bound is not None, "bound to that address"
+            # WebSocket clients are served at `/` of a port of their own, as in the original MoniQue.
+            security = self._services.security
+            self._own_port = WebServer(None, admission=security.admission, gate=security.gate, tls=security.tls)
+            self._own_port.add("GET", "/", self.path.handle)
+            addresses["monique"] = f"{self.own_address[0]}:{await self._own_port.start(bound)}"
+        return addresses | self._follow_leadership()
 
-    async def _listen(self, bound: socket.socket) -> int:
-        """Serve WebSocket clients at `/` of a port of their own, as the original does."""
-        security = self._services.security
-        self._own_port = WebServer(None, admission=security.admission, gate=security.gate, tls=security.tls)
-        self._own_port.add("GET", "/", self.path.handle)
-        return await self._own_port.start(bound)
-
-    def look(self) -> None:
-        """See whether this node leads, and open or close accordingly; what cannot be opened is tried again later."""
+    def tick(self) -> None:
+        """Open or close as this node begins or ends to lead; a port that cannot be opened is tried again later."""
         try:
-            self._look()
-        except BadSettings as error:  # the leader before us, on the same machine, has not closed it yet
+            self._follow_leadership()
+        except BadSettings as error:
+            # The previous leader on this machine may not have closed its ports yet.
             logger.warning("%s; trying again", error)
 
     def _refusal(self) -> Refusal | None:
-        """Return why nobody is served now."""
+        """Return why no client is served now, or None."""
         refusal = self._services.refusal()
         if refusal is None and self._supervisor is None:
-            self.look()  # it has just begun to lead
+            # This node may have become leader since the last tick.
+            self.tick()
         if refusal is None and self._supervisor is None:
-            return Refusal(Busy.code, "the ports of MoniQue cannot be opened now; try again")
+            return Refusal(Busy.code, "this node cannot open the ports of MoniQue now; try again")
         return refusal
 
-    def _look(self) -> dict[str, str]:
-        """Open or close; return the addresses of what was opened."""
+    def _follow_leadership(self) -> dict[str, str]:
+        """Open or close; return the addresses of the doors that were opened."""
         if self._supervisor is None:
             refusal = self._services.refusal()
             may_open = refusal is None or refusal.code != NotLeader.code
-            return self._open() if may_open and not self._ends else {}
+            return self._open() if may_open and not self._is_closing else {}
         if not self._services.leads():
             self._close()
             for door in list(self.path.doors):
@@ -141,16 +152,17 @@ class MoniqueDoors:
         try:
             addresses = self._open_ports()
         except BaseException:
-            self._close()  # libzmq would wait for what is open when the program ends
+            # libzmq would keep the program from ending as long as a socket is open.
+            self._close()
             raise
-        family = Child("the MoniQue exchange", self._start_family)
-        self._supervisor = self._services.runtime.spawn(Supervisor, [family])
-        self._services.runtime.monitor(self._guard, self._supervisor, "the supervisor of the MoniQue exchange")
+        group = Child("the MoniQue exchange", self._start_actors)
+        self._supervisor = self._services.runtime.spawn(Supervisor, [group])
+        self._services.runtime.monitor(self._monitor, self._supervisor, "the supervisor of the MoniQue exchange")
         return addresses
 
     def _close(self) -> None:
         if self._supervisor is not None:
-            self._services.runtime.demonitor(self._guard, self._supervisor)
+            self._services.runtime.demonitor(self._monitor, self._supervisor)
             self._supervisor.stop()
             self._supervisor = None
         if self._reading is not None:
@@ -159,37 +171,34 @@ class MoniqueDoors:
             self._zmq.close()
             self._zmq = None
         self._push_ports.clear()
-        self._takers.clear()
+        self._givers.clear()
 
     def stop_reading(self) -> None:
-        """Take no more; what was taken is still answered."""
-        self._ends = True
+        """Accept no more messages; those that were read are still answered."""
+        self._is_closing = True
         self.path.stop_reading()
         if self._zmq is not None:
             self._zmq.stop_reading()
-        self._rest()
+        self._rest_bridges()
 
-    def _rest(self) -> None:
-        """Give components nothing more; answers of theirs may still be on their way."""
-        for taker in self._takers.values():
-            if isinstance(taker, Bridge):
-                taker.tell(Rest())
+    def _rest_bridges(self) -> None:
+        """Give components no more tasks; their answers are still accepted."""
+        for giver in self._givers.values():
+            if isinstance(giver, Bridge):
+                giver.tell(Rest())
 
     async def close(self, reason: str = "the broker stops") -> None:
-        """Close everything; components hear what was published last."""
-        self._ends = True
+        """Close everything, after components have received every message that was published."""
+        self._is_closing = True
         if self._zmq is not None:
-            await self._finish(self._zmq)
+            finished: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+            self._services.disk.submit(self._zmq.finish(), finished.set_result)
+            await finished
             self._zmq = None
         self._close()
         await self.path.close(reason)
         if self._own_port is not None:
             await self._own_port.close()
-
-    async def _finish(self, zmq: "MoniqueZmq") -> None:
-        finished: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self._services.disk.submit(zmq.finish(), finished.set_result)
-        await finished
 
     # --- ZeroMQ -----------------------------------------------------------------------------------------------------
 
@@ -212,36 +221,36 @@ class MoniqueDoors:
         return addresses
 
     def _check_route(self, spec: str) -> None:
-        """Raise BadSettings if the components of a spec would be given tasks of another one."""
+        """Raise BadSettings if the components of a spec would get tasks of another one."""
         routes = self._settings.routes or {}
         others = [other for other, queue in routes.items() if other != spec and queue == routes.get(spec)]
         if others:
             raise BadSettings(
-                f"monique.routes puts tasks of {others[0]} too on {routes[spec]}, from which the components at the "
-                f"controller of {spec} are served; give each a queue of its own"
+                f"monique.routes stores tasks of {others[0]} on {routes[spec]} too, from which the controller of "
+                f"{spec} serves its components; give each spec a queue of its own"
             )
 
     def _open_controller(self, spec: str, port: int) -> None:
-        assert self._zmq is not None, "opened before"
+        assert self._zmq is not None, "opened first"
         self._push_ports[spec] = self._zmq.open_controller(
             self._config.bind_host,
             port,
-            lambda message: self._takers[spec].tell(message),
+            lambda message: self._givers[spec].tell(message),
             on_lease=spec in (self._settings.routes or {}),
         )
 
     def _read_again(self) -> None:
-        """See whether config.json names controllers that are new."""
+        """Read config.json again, to find controllers that were added."""
         path = self._settings.config_file
-        assert path is not None, "else nobody asks"
-        self._services.disk.submit(lambda: read_config(path), self._was_read)
+        assert path is not None, "there is no timer without it"
+        self._services.disk.submit(lambda: read_config(path), self._add_controllers)
         self._reading = asyncio.get_running_loop().call_later(READ_AGAIN_S, self._read_again)
 
-    def _was_read(self, config: MoniqueConfig | BaseException) -> None:
+    def _add_controllers(self, config: MoniqueConfig | BaseException) -> None:
         if self._supervisor is None:
             return
         if isinstance(config, BaseException):
-            logger.warning("%s; the controllers stay as they are", config)
+            logger.warning("%s; the controllers stay unchanged", config)
             return
         for spec, port in config.connections.items():
             if spec not in self._push_ports:
@@ -252,64 +261,64 @@ class MoniqueDoors:
                     logger.warning("%s", refusal)
                 else:
                     self._controllers[spec] = port
-                    self._start_taker(spec)
-                    logger.info("a controller for %s at port %d", spec, port)
+                    self._start_giver(spec)
+                    logger.info("opened a controller for %s on port %d", spec, port)
 
-    # --- processes --------------------------------------------------------------------------------------------------
+    # --- actors -----------------------------------------------------------------------------------------------------
 
-    def _start_family(self) -> Process:
-        """Make the exchange and those who work for it; they end with it."""
+    def _start_actors(self) -> Process:
+        """Start the exchange and its helpers, which end with it."""
         runtime, settings, queues = self._services.runtime, self._settings, self._services.queues
         routes = settings.routes or {}
-        tasks = runtime.spawn(Tasks, queues, list(dict.fromkeys(routes.values())), self._tally) if routes else None
+        tasks = runtime.spawn(Tasks, queues, list(dict.fromkeys(routes.values())), self._counters) if routes else None
         rules = Rules(self._config.allow_messages, routes, settings.check_messages)
-        self._exchange = runtime.spawn(MoniqueExchange, rules, tasks, queues.now_ms, self._tally)
+        self._exchange = runtime.spawn(MoniqueExchange, rules, tasks, queues.now_ms, self._counters)
         if routes:
-            answers = runtime.spawn(Answers, ANSWERS_QUEUE, settings.creator, self._exchange, queues, self._tally)
+            answers = runtime.spawn(Answers, ANSWERS_QUEUE, settings.creator, self._exchange, queues, self._counters)
             runtime.monitor(self._exchange, answers, "the process of answers")
         if self._zmq is not None and self._zmq.layers is not None:
             self._components = runtime.spawn(
-                Components, self._zmq.layers, self._exchange, self._tally, checks=settings.check_messages
+                Components, self._zmq.layers, self._exchange, self._counters, checks=settings.check_messages
             )
             runtime.monitor(self._exchange, self._components, "the process of the components")
             self._zmq.begin_again()
         for spec in self._push_ports:
-            self._start_taker(spec)
+            self._start_giver(spec)
         return self._exchange
 
-    def _start_taker(self, spec: str) -> None:
-        """Make who gives the tasks of a spec to the components at its controller's port."""
+    def _start_giver(self, spec: str) -> None:
+        """Start the actor that gives the tasks of a spec to the components at its controller."""
         runtime, queues, port = self._services.runtime, self._services.queues, self._push_ports[spec]
         queue = (self._settings.routes or {}).get(spec)
-        checks, tally = self._settings.check_messages, self._tally
-        taker: Controller | Bridge
+        checks, counters = self._settings.check_messages, self._counters
+        giver: Controller | Bridge
         if queue is None:
-            taker = runtime.spawn(Controller, spec, port, self._exchange, tally, checks=checks)
+            giver = runtime.spawn(Controller, spec, port, self._exchange, counters, checks=checks)
         else:
-            taker = runtime.spawn(Bridge, spec, queue, port, self._exchange, queues, tally, checks=checks)
-        runtime.monitor(self._exchange, taker, f"the controller of {spec}")
-        self._takers[spec] = taker
+            giver = runtime.spawn(Bridge, spec, queue, port, self._exchange, queues, counters, checks=checks)
+        runtime.monitor(self._exchange, giver, f"the controller of {spec}")
+        self._givers[spec] = giver
         port.look()
-        if self._ends:
-            self._rest()
+        if self._is_closing:
+            self._rest_bridges()
 
     def _make_subscriber(self, door: PushingDoor) -> MoniqueSubscriber:
         runtime, worker = self._services.runtime, self._services.queues.new_worker()
-        return runtime.spawn(MoniqueSubscriber, door, worker, self._exchange, self._tally)
+        return runtime.spawn(MoniqueSubscriber, door, worker, self._exchange, self._counters)
 
-    # --- figures ----------------------------------------------------------------------------------------------------
+    # --- metrics ----------------------------------------------------------------------------------------------------
 
     def samples(self) -> list[Sample]:
-        """Return the metrics of MoniQue; what only a leader has is 0 elsewhere."""
-        tally, leads = self._tally, self._supervisor is not None
-        bridges = [taker for taker in self._takers.values() if isinstance(taker, Bridge) and taker.alive]
+        """Return the metrics of MoniQue; those of a leader are 0 on other nodes."""
+        counters, leads = self._counters, self._supervisor is not None
+        bridges = [giver for giver in self._givers.values() if isinstance(giver, Bridge) and giver.alive]
         return [
-            *(Sample("wakeq_monique_messages_total", count, (source,)) for source, count in tally.taken.items()),
-            Sample("wakeq_monique_pushed_total", tally.pushed),
-            *(Sample("wakeq_monique_dropped_total", count, (place,)) for place, count in tally.dropped.items()),
+            *(Sample("wakeq_monique_messages_total", count, (source,)) for source, count in counters.taken.items()),
+            Sample("wakeq_monique_pushed_total", counters.pushed),
+            *(Sample("wakeq_monique_dropped_total", count, (place,)) for place, count in counters.dropped.items()),
             Sample("wakeq_monique_slow_clients_total", self.path.slow_clients),
             Sample("wakeq_monique_subscriptions", self._exchange.subscriptions if leads else 0),
             Sample("wakeq_monique_components", sum(port.components for port in self._push_ports.values())),
-            *(Sample("wakeq_monique_tasks_total", count, (fate,)) for fate, count in tally.tasks.items()),
+            *(Sample("wakeq_monique_tasks_total", count, (fate,)) for fate, count in counters.tasks.items()),
             Sample("wakeq_monique_tasks_out", sum(bridge.out for bridge in bridges)),
         ]

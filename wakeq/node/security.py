@@ -1,9 +1,9 @@
-"""Security: what stands between a node's doors and whoever comes: tokens, certificates, limits.
+"""Security: tokens, certificates and connection limits of a node's doors.
 
     settings --> Gate, ServerTls, Admission, for every door
-    a file that changed, SIGHUP --> the same, renewed; what is wrong with the new is logged, and the old goes on
+    a changed file, SIGHUP --> the same objects, renewed; an invalid new file is logged and the old one stays in use
 
-Must never let somebody in because a file cannot be read.
+Must never let anybody in because a file cannot be read.
 """
 
 import logging
@@ -27,7 +27,7 @@ logger = logging.getLogger("wakeq.security")
 
 
 class Security:
-    """See the head of this file."""
+    """Tokens, TLS and limits of one node."""
 
     def __init__(self, settings: Settings, wall_ms: Callable[[], int], rounds: Rounds | None = None) -> None:
         self.admission = Admission(rounds=rounds)
@@ -49,15 +49,15 @@ class Security:
 
     @property
     def handshake_s(self) -> float | None:
-        """How long a connection may take to say who it is, if that is asked."""
+        """How long a connection may take to authenticate, None if it need not."""
         return None if self.gate is None else HANDSHAKE_S_MAX
 
     def may_listen(self, host: str, *, is_guarded: bool = True) -> bool:
-        """Whether a door may be opened there."""
+        """Return whether a door may be opened at this host."""
         return may_listen(self._settings, host, is_guarded=is_guarded)
 
-    def look(self) -> None:
-        """See whether tokens have changed or expired; called twice a second, and nearly always one look at a file."""
+    def tick(self) -> None:
+        """Apply changed and expired tokens.  Called twice a second; nearly always this only checks a file's time."""
         self.admission.look()
         for tls in (self.tls, None if self.peer_tls is None else self.peer_tls.accepting):
             if tls is not None:
@@ -68,12 +68,13 @@ class Security:
             try:
                 self.gate.renew(self._read_tokens())
             except WakeqError as error:
-                logger.error("the tokens stay as they were: %s", error)
+                logger.error("could not read the tokens again; the old ones stay valid: %s", error)
         self.gate.look()
 
     def reload(self, settings: Settings) -> None:
-        """Take what can be taken while connections go on: limits, and certificates; nothing if one is no good."""
-        for tls in (self.peer_tls, self.tls):  # the nodes' needs one file more, so if it is good the other one is
+        """Apply new limits and certificates while connections go on; if a certificate is invalid, change nothing."""
+        # The peers' TLS needs one file more than the clients': if it loads, the other one loads too.
+        for tls in (self.peer_tls, self.tls):
             if tls is not None:
                 tls.reload()
         self._limit(settings)
@@ -82,11 +83,11 @@ class Security:
         admission = self.admission
         admission.connections_max = settings.connections_max
         admission.held_bytes_max = settings.buffer_bytes_max
-        # Where nobody else can connect, addresses are all the same and not looked at.
+        # If only this machine can connect, all connections have the same address, so no limit applies.
         admission.per_address_max = 0 if is_this_machine(settings.host) else settings.connections_per_address_max
 
     def _check_exposure(self, path: Path) -> None:
-        """Refuse what others may change on this machine, or warn where somebody says that something protects it."""
+        """Refuse a path that other users of this machine may change; with --insecure, only warn."""
         text = exposure_of(path)
         if text and not self._settings.insecure:
             raise BadSettings(text)
@@ -97,53 +98,55 @@ class Security:
         self._check_exposure(self._tokens.path)
         grants = self._tokens.read()
         if grants:
-            logger.info("tokens that are good here: %d (%s)", len(grants), self._tokens.path)
+            logger.info("read %d tokens from %s", len(grants), self._tokens.path)
         else:
-            logger.warning("no client can connect: no token is in %s; see `wakeq token create`", self._tokens.path)
+            logger.warning("no client can connect: %s contains no token; see `wakeq token create`", self._tokens.path)
         return Book(grants)
 
 
 def may_listen(settings: Settings, host: str, *, is_guarded: bool = True) -> bool:
-    """Whether a door may be opened there; one that is not guarded knows neither tokens nor TLS."""
+    """Return whether a door may be opened at this host; an unguarded door checks neither tokens nor TLS."""
     if settings.insecure or is_this_machine(host):
         return True
     return is_guarded and settings.auth.required and settings.tls.cert_file is not None
 
 
 def shared_key(settings: Settings) -> str:
-    """Say so if every user of this machine may read the key of the certificate; else nothing."""
+    """Return a warning if every user of this machine can read the certificate's key, else an empty text."""
     key = settings.tls.key_file
     if key is None or not anyone_may_read(key):
         return ""
-    return f"{key} is readable by everybody, so every user of this machine can pass for this broker; `chmod o-r` it"
+    return f"{key} is readable by everybody, so every user of this machine can impersonate this broker; `chmod o-r` it"
 
 
 def shared_secret(settings: Settings) -> str:
-    """Say so if every user of this machine may read or change the secret of the cluster; else nothing."""
+    """Return a warning if every user of this machine can read or change the cluster's secret, else an empty text."""
     file = settings.cluster.secret_file
     if file is None or not (anyone_may_read(file) or anyone_may_change(file)):
         return ""
     may = "readable" if anyone_may_read(file) else "writable"
     return (
-        f"{file} is {may} by everybody, so every user of this machine can pass for a node; `chmod o-rw {file}`; "
-        "--insecure if no other user is there"
+        f"{file} is {may} by everybody, so every user of this machine can impersonate a node; `chmod o-rw {file}`, or "
+        "pass --insecure if this machine has no other users"
     )
 
 
 def exposure_of(path: Path) -> str:
-    """Say so if every user of this machine may change the data directory, or a file of tokens; else nothing."""
+    """Return a warning if every user of this machine can change the data directory or a token file, else ""."""
     if not anyone_may_change(path):
         return ""
     if path.is_dir():
-        what = "so every user of this machine can put other messages and tokens there"
-        hint = f"`chmod o-w {path}`, or name a directory within it, which the broker makes for itself alone"
+        consequence = "so every user of this machine can put messages and tokens there"
+        hint = f"`chmod o-w {path}`, or choose a directory inside it, which the broker creates for itself alone"
     else:
-        what, hint = "so every user of this machine can give himself a token", OPEN_HINT
-    return f"{path} is writable by everybody, {what}; {hint}; --insecure if no other user is there"
+        consequence, hint = "so every user of this machine can create a token for himself", OPEN_HINT
+    return (
+        f"{path} is writable by everybody, {consequence}; {hint}, or pass --insecure if this machine has no other users"
+    )
 
 
 def peer_tls_of(settings: Settings) -> PeerTls | None:
-    """Return how the nodes of a cluster secure what they say to each other; None: not at all."""
+    """Return the TLS between the nodes of a cluster, or None if they use none."""
     tls = settings.tls
     if tls.peer_ca_file is None or tls.cert_file is None or tls.key_file is None:
         return None
@@ -151,7 +154,7 @@ def peer_tls_of(settings: Settings) -> PeerTls | None:
 
 
 def cluster_secret_of(settings: Settings) -> bytes | None:
-    """Return the secret by which the nodes know each other; None if there is none.  Say so where that matters."""
+    """Return the secret that proves a node's identity, or None; warn if a cluster has neither a secret nor TLS."""
     cluster = settings.cluster
     if cluster.peers is None:
         return None
@@ -165,14 +168,14 @@ def cluster_secret_of(settings: Settings) -> bytes | None:
         return secret
     if settings.tls.peer_ca_file is None:
         logger.warning(
-            "the nodes of this cluster prove nothing to each other: whatever reaches one of the ports in cluster.peers "
-            "can be a node; `wakeq cluster secret --out FILE` makes a secret, for cluster.secret_file of every node"
+            "the nodes of this cluster do not authenticate each other: anybody who reaches a port in cluster.peers can "
+            "act as a node; `wakeq cluster secret --out FILE` creates a secret, for cluster.secret_file of every node"
         )
     return None
 
 
 def _server_context(settings: Settings) -> ssl.SSLContext:
     tls = settings.tls
-    assert tls.cert_file is not None, "asked before"
-    assert tls.key_file is not None, "checked with the settings"
+    assert tls.cert_file is not None, "the caller has checked it"
+    assert tls.key_file is not None, "the settings require it"
     return server_context(tls.cert_file, tls.key_file)

@@ -1,8 +1,8 @@
-"""Service: a node as a program: what it asks of the interpreter and the system, how it is told to stop, how it ends.
+"""Service: a node as a process: limits and interpreter settings, signals, exit status.
 
     settings --> one node after the other --> the ready line; SIGTERM, SIGINT, SIGHUP, systemd --> exit status
 
-It makes nothing that a message passes through.
+It builds nothing that a message passes through.
 """
 
 import asyncio
@@ -17,25 +17,28 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from wakeq.config.layers import reloaded
 from wakeq.config.logs import log_to_stderr
 from wakeq.config.settings import Settings
-from wakeq.node.assembly import StateReplaced
+from wakeq.node.assembly import RestartWithNewState
 from wakeq.node.node import Node
-from wakeq.node.reloading import reload
 from wakeq.node.systemd import Systemd
 from wakeq.protocol.errors import StorageError, WakeqError
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS
 
-SWITCH_INTERVAL_S = 0.0005  # after which a disk thread asks the loop for the interpreter's lock; by default 5 ms
-GC_THRESHOLDS = (100_000, 20, 100)  # hardly anything here forms cycles, and a full collection stalls the loop
-FILES_APART = 256  # open files that are not connections: log, state, snapshots, sockets that listen
+# After this time a disk thread asks the loop for the interpreter's lock; Python's default is 5 ms.
+SWITCH_INTERVAL_S = 0.0005
+# Almost nothing here forms cycles, and a full collection stalls the loop.
+GC_THRESHOLDS = (100_000, 20, 100)
+# Open files that are not connections: log, state, snapshots, listening sockets.
+OTHER_FILES_MAX = 256
 BUG_STATUS = 70
 
 logger = logging.getLogger("wakeq.node")
 
 
 def run(settings: Settings, load: Callable[[], Settings]) -> int:
-    """Run a broker until it is told to stop; return its exit status.  `load` reads the settings again for SIGHUP."""
+    """Run a broker until a signal ends it; return its exit status.  `load` reads the settings again on SIGHUP."""
     _set_up_process(settings)
     logging.getLogger("wakeq.runtime").addFilter(_without_traceback)
     gc.set_threshold(*GC_THRESHOLDS)
@@ -54,7 +57,7 @@ def _set_up_process(settings: Settings) -> None:
 
 
 def _with_files(settings: Settings) -> Settings:
-    """Return the settings with no more connections than files can be open."""
+    """Return the settings with `connections_max` lowered to what the limit of open files allows."""
     connections_max = _raise_file_limit(settings.connections_max)
     if connections_max < settings.connections_max:
         logger.warning("the limit of open files allows %d connections; raise it (ulimit -n)", connections_max)
@@ -62,17 +65,17 @@ def _with_files(settings: Settings) -> Settings:
 
 
 def _raise_file_limit(connections: int) -> int:
-    """Ask for as many files as connections need; return how many connections that leaves, the disk's files apart."""
+    """Raise the limit of open files as far as needed; return the number of connections that it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + FILES_APART
+    wanted = connections + OTHER_FILES_MAX
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return connections if soft == resource.RLIM_INFINITY else max(1, min(connections, soft - FILES_APART))
+    return connections if soft == resource.RLIM_INFINITY else max(1, min(connections, soft - OTHER_FILES_MAX))
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
-    """What a disk or a user did is told in one line; only a bug needs its traceback."""
+    """Log an error of a disk or a user in one line; only a bug needs its traceback."""
     if record.exc_info and isinstance(error := record.exc_info[1], WakeqError):
         record.msg, record.args, record.exc_info = "%s: %s", (record.getMessage(), error), None
     return True
@@ -87,9 +90,9 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> int:
     while True:
         node = Node(settings)
         loop.add_signal_handler(signal.SIGHUP, _reload, node, load, systemd)
-        addresses = await _started(node, stopping)
+        addresses = await _start(node, stopping)
         if addresses is None:
-            logger.info("stopped before the start was over")
+            logger.info("shut down before the start had finished")
             return 0
         gc.freeze()
         identity = node.files.directory.identity
@@ -98,14 +101,15 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> int:
         print(f"wakeq ready {doors}", flush=True)
         systemd.ready(doors)
         systemd.keep_watch(loop)
-        status = await _until_over(node, stopping)
+        status = await _wait_for_end(node, stopping)
         if status is not None:
             return status
-        settings = settings_at(node.settings, addresses)  # begin again
+        # The next node opens the same ports: clients were told these.
+        settings = with_ports(node.settings, addresses)
 
 
-async def _started(node: Node, stopping: asyncio.Event) -> dict[str, str] | None:
-    """Start a node; return its addresses by door, None if it was told to stop first."""
+async def _start(node: Node, stopping: asyncio.Event) -> dict[str, str] | None:
+    """Start a node; return its addresses by door, or None if the program was told to shut down first."""
     starting = asyncio.ensure_future(node.start())
     told: asyncio.Future[Any] = asyncio.ensure_future(stopping.wait())
     await asyncio.wait([starting, told], return_when=asyncio.FIRST_COMPLETED)
@@ -117,23 +121,23 @@ async def _started(node: Node, stopping: asyncio.Event) -> dict[str, str] | None
     return None if starting.cancelled() else starting.result()
 
 
-async def _until_over(node: Node, stopping: asyncio.Event) -> int | None:
-    """Wait for the end of a node; return its status, None if it is to begin again with another state."""
+async def _wait_for_end(node: Node, stopping: asyncio.Event) -> int | None:
+    """Wait until a node ends; return the exit status, or None if it must restart with another state."""
     assert node.failed is not None, "started"
     told: asyncio.Future[Any] = asyncio.ensure_future(stopping.wait())
     await asyncio.wait([told, node.failed], return_when=asyncio.FIRST_COMPLETED)
     told.cancel()
     failure = node.failed.result() if node.failed.done() else None
-    if failure is None or isinstance(failure, StateReplaced):
+    if failure is None or isinstance(failure, RestartWithNewState):
         await node.stop()
         failure = failure or (node.failed.result() if node.failed.done() else None)
-    if isinstance(failure, StateReplaced):
+    if isinstance(failure, RestartWithNewState):
         return 0 if stopping.is_set() else None
-    return 0 if failure is None else _broken(failure)
+    return 0 if failure is None else _exit_after_failure(failure)
 
 
-def settings_at(settings: Settings, addresses: Mapping[str, str]) -> Settings:
-    """Return the settings with the ports that were taken, so that whoever was told them finds them again."""
+def with_ports(settings: Settings, addresses: Mapping[str, str]) -> Settings:
+    """Return the settings with the ports that these addresses have."""
     names = {"worker": "worker_port", "http": "http_port", "taskflux": "taskflux_port"}
     names |= {f"taskflux-{dialect}": "taskflux_other_port" for dialect in DIALECTS}
     taken = {names[door]: int(address.rpartition(":")[2]) for door, address in addresses.items() if door in names}
@@ -141,7 +145,7 @@ def settings_at(settings: Settings, addresses: Mapping[str, str]) -> Settings:
 
 
 def _on_signal(number: int, stopping: asyncio.Event, systemd: Systemd) -> None:
-    """The first signal stops cleanly, the second at once."""
+    """Shut down in order at the first signal, and end at once at the second."""
     if stopping.is_set():
         os._exit(128 + number)
     stopping.set()
@@ -149,17 +153,23 @@ def _on_signal(number: int, stopping: asyncio.Event, systemd: Systemd) -> None:
 
 
 def _reload(node: Node, load: Callable[[], Settings], systemd: Systemd) -> None:
-    def take(settings: Settings) -> None:
+    """Read settings and certificates again (SIGHUP); if anything is wrong with them, nothing changes."""
+    systemd.reloading()
+    try:
+        settings, waiting = reloaded(node.settings, load())
         node.reload(settings)
         _set_up_process(settings)
-
-    systemd.reloading()
-    reload(node.settings, load, take)
+    except WakeqError as error:
+        logger.error("could not reload the settings; nothing was changed: %s", error)
+    else:
+        for name in waiting:
+            logger.warning("%s has changed; the new value takes effect at the next start", name)
+        logger.info("reloaded settings and certificates")
     systemd.tell("READY=1")
 
 
-def _broken(error: BaseException) -> int:
-    """Say what ended the node.  Nothing is written any more: what a failed disk holds cannot be known."""
+def _exit_after_failure(error: BaseException) -> int:
+    """Print why the node failed and end.  Nothing is written any more: the state of a failed disk is unknown."""
     status = error.exit_status if isinstance(error, WakeqError) else BUG_STATUS
     bug = f"{type(error).__name__}: {error}; this is a bug, the log above says where"
     print(f"wakeq: {error if isinstance(error, StorageError) else bug}", file=sys.stderr, flush=True)

@@ -1,9 +1,8 @@
-"""Systemd: what a service says to the manager that started it (sd_notify), in a datagram each.
+"""Systemd: notifications to the service manager (sd_notify), one datagram each.
 
-    ready, reloading, stopping, and twice in each watchdog period that the event loop still turns
+    ready, reloading, stopping, and two signs of life in each watchdog period while the event loop runs
 
-Without NOTIFY_SOCKET it says nothing.  Must never keep the node from its work: a manager that
-does not listen is ignored.
+Without NOTIFY_SOCKET nothing is sent.  A manager that does not listen is ignored: the node must not depend on it.
 """
 
 import asyncio
@@ -13,11 +12,11 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
-SIGNS_A_PERIOD = 2
+SIGNS_PER_PERIOD = 2
 
 
 class Systemd:
-    """See the head of this file."""
+    """The connection to the service manager, if there is one."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._address = environment.get("NOTIFY_SOCKET", "")
@@ -26,7 +25,7 @@ class Systemd:
         self.watchdog_s = int(environment.get("WATCHDOG_USEC") or 0) / 1e6 if mine else 0.0
 
     def tell(self, *states: str) -> None:
-        """Say something, if there is somebody to hear it."""
+        """Send these states, if there is a manager."""
         if not self._address:
             return
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
@@ -35,21 +34,22 @@ class Systemd:
             sending.sendto("\n".join(states).encode(), address)
 
     def ready(self, status: str) -> None:
-        """The doors are open."""
+        """Report that the doors are open."""
         self.tell("READY=1", f"STATUS={status}")
 
     def reloading(self) -> None:
-        """Settings are read again; `ready` follows."""
+        """Report that settings are read again; `READY=1` must follow."""
         self.tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
-        """Nothing more is taken."""
+        """Report that the shutdown has begun."""
         self.tell("STOPPING=1")
 
     def keep_watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Give a sign of life from the loop, so that a loop that hangs is found out."""
+        """Send a sign of life and schedule the next one on the loop, so that a loop that hangs is noticed."""
         if self._address and self.watchdog_s:
             self.tell("WATCHDOG=1")
             if self._next_sign is not None:
-                self._next_sign.cancel()  # a node that begins again in this program asks for them once more
-            self._next_sign = loop.call_later(self.watchdog_s / SIGNS_A_PERIOD, self.keep_watch, loop)
+                # A node that restarts within this program calls this again.
+                self._next_sign.cancel()
+            self._next_sign = loop.call_later(self.watchdog_s / SIGNS_PER_PERIOD, self.keep_watch, loop)

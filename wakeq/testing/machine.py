@@ -17,9 +17,10 @@ from wakeq.actors.mail import Pressure, Refusal
 from wakeq.actors.queues.registry import Settings
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.sessions.door import Door
-from wakeq.actors.sessions.requests import Limits, Services
+from wakeq.actors.sessions.requests import Limits, SessionServices
 from wakeq.actors.sessions.worker import Subscriber
-from wakeq.node.assembly import Assembly, Files, Surroundings
+from wakeq.data.opening import DurableFiles
+from wakeq.node.assembly import Assembly, Environment
 from wakeq.protocol.errors import BrokerUnreachable
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.storage.memory_directory import MemoryDirectory
@@ -62,7 +63,7 @@ class Machine(ABC):
     # What a broker stands on ------------------------------------------------------------------------------------
 
     @abstractmethod
-    def open_files(self) -> Files:
+    def open_files(self) -> DurableFiles:
         """Open what was kept; the first time there is nothing."""
 
     @abstractmethod
@@ -110,7 +111,7 @@ class Machine(ABC):
             self.begin_clock()
             self._drive(self.assembly.lead())
             raft_log, queues = self.assembly.raft_log, self.assembly.queues
-            self._services = Services(
+            self._services = SessionServices(
                 raft_log,
                 queues,
                 Limits(version=__version__),
@@ -124,7 +125,7 @@ class Machine(ABC):
             self.settle()
 
     def _assemble(self) -> Assembly:
-        around = Surroundings(
+        environment = Environment(
             now_ms=lambda: self.now_ms(),  # looked up each time: a test may put another clock in its place
             stamp_ms=lambda: self.now_ms(),
             behind_ms=lambda: self.behind_ms(),
@@ -134,7 +135,9 @@ class Machine(ABC):
             failed=self.failures.append,
             chance=lambda: self.draw(),
         )
-        return Assembly(self.runtime, self.files, around, self._settings, snapshot_bytes_min=self._snapshot_bytes_min)
+        return Assembly(
+            self.runtime, self.files, environment, self._settings, snapshot_bytes_min=self._snapshot_bytes_min
+        )
 
     def _drive(self, steps: Iterator[None]) -> None:
         for _ in steps:
@@ -218,9 +221,9 @@ class MemoryMachine(Machine):
         super().__init__(time)
         self._directory = MemoryDirectory()
 
-    def open_files(self) -> Files:
+    def open_files(self) -> DurableFiles:
         kept = self._directory
-        return Files(kept.identity, kept.metadata, kept.open_log(), kept.store, kept.snapshot_path)
+        return DurableFiles(kept.identity, kept.metadata, kept.open_log(), kept.store, kept.snapshot_path)
 
     def close_files(self) -> None:
         self.files.log.close()

@@ -1,1 +1,1 @@
-"""broker: the verbs of whoever runs a broker."""
+"""broker: the commands that run a broker, watch it, and work on its data."""

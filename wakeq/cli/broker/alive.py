@@ -1,8 +1,8 @@
-"""`wakeq alive`: whether the broker that these settings start, on this machine, turns its loop: for containers.
+"""`wakeq alive`: checks that the broker of these settings, on this machine, is alive: a probe for containers.
 
-    settings --> where it listens --> GET /livez --> exit status
+    settings --> its HTTP address --> GET /livez --> exit status
 
-It goes through no proxy, shows no token, and asks for no name in the certificate: it says nothing that is secret.
+It uses no proxy, sends no token, and accepts any name in the certificate, because the answer contains no secret.
 """
 
 import ssl
@@ -17,7 +17,8 @@ from wakeq.config.settings import Settings
 from wakeq.protocol.errors import BadSettings, BrokerUnreachable
 
 ANSWER_S_MAX = 2.0
-LOOPBACKS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # of hosts that are all of this machine's
+# Addresses at which a broker answers that listens on all addresses.
+LOOPBACKS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 @click.command()
@@ -26,23 +27,23 @@ def alive(**given: Any) -> None:
     """Check that the broker on this machine is alive.
 
     A liveness probe for containers.  Takes the flags of `wakeq serve`, to know where the broker listens.  It fails if
-    the broker does not answer within 2 s; one that is still reading its log does not listen yet.
+    the broker does not answer within 2 s; a broker that is still reading its log does not listen yet.
     """
     settings = given_settings(**given).settings
     if not settings.http_port:
-        raise BadSettings("http_port 0 is a different port at each start; give the broker a fixed one")
+        raise BadSettings("http_port 0 means a different port at each start; choose a fixed one")
     where = f"{settings.host} port {settings.http_port}"
     try:
         status = _asked(settings)
     except (OSError, HTTPException) as error:
-        raise BrokerUnreachable(f"no broker answers on {where} ({error}); its log says why") from error
+        raise BrokerUnreachable(f"no broker answers on {where} ({error}); see its log") from error
     if status != 200:
         raise BrokerUnreachable(f"{where} answers /livez with status {status}; is that a broker?")
     click.echo("alive")
 
 
 def _asked(settings: Settings) -> int:
-    """Return the status of the answer."""
+    """Return the HTTP status of /livez."""
     host = LOOPBACKS.get(settings.host, settings.host)
     connection = HTTPConnection(host, settings.http_port, timeout=ANSWER_S_MAX)
     if settings.tls.cert_file is not None:

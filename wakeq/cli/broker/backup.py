@@ -1,4 +1,4 @@
-"""`wakeq backup`, `restore`, `export`, `import`, `repair`: the state as a file, and a directory that is damaged."""
+"""`wakeq backup`, `restore`, `export`, `import`, `repair`: the state as a file, and damaged directories."""
 
 import math
 import sys
@@ -19,7 +19,8 @@ from wakeq.protocol.errors import BadField, QueueExists, StorageError
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
-TOGETHER = 500  # messages published at once by an import
+# Messages that an import publishes at once.
+BATCH = 500
 TIMEOUT_S_MIN = 5
 
 
@@ -28,15 +29,15 @@ TIMEOUT_S_MIN = 5
 @json_option
 @click.pass_obj
 def backup(broker: Broker, to: Path, as_json: bool) -> None:
-    """Write everything the broker holds to the new file TO.
+    """Write the whole state of the broker to the new file TO.
 
-    The broker keeps serving meanwhile.  Everything that was confirmed before is in the file, which is checked before it
-    gets its name.
+    The broker keeps serving meanwhile.  Everything that was confirmed before is in the file, which is verified before
+    it gets its name.
     """
     from wakeq.data.backup import keep, part_beside, verify
 
     if to.exists():
-        raise StorageError(f"{to} exists already; give each backup its own name")
+        raise StorageError(f"{to} exists already; choose another name for this backup")
     part = part_beside(to)
     try:
         _download(broker, part)
@@ -66,7 +67,7 @@ def _download(broker: Broker, to: Path) -> None:
 def restore(path: Path, data_dir: Path, node: int | None, as_json: bool) -> None:
     """Create a data directory from the backup FROM.
 
-    Then start a broker on it.  It is a cluster of one node, whatever the backup was made from; with --node you can add
+    Then start a broker on it.  It is a cluster of one node, whatever the backup was taken from; with --node you can add
     others: `wakeq cluster add`.
     """
     from wakeq.data.backup import restore as make
@@ -85,8 +86,8 @@ def restore(path: Path, data_dir: Path, node: int | None, as_json: bool) -> None
 def export(broker: Broker, queues: tuple[str, ...], path: Path | None) -> None:
     """Print queues and messages as JSON lines.
 
-    All queues, or each QUEUE that you name.  All lines show the same moment.  Leases are left out: when imported, every
-    message is waiting.
+    All queues, or each QUEUE that you name.  All lines show the same moment.  Leases are omitted: when imported, every
+    message is ready or delayed.
     """
     from wakeq.data.backup import lines_of
 
@@ -109,8 +110,7 @@ def import_(broker: Broker, file: BinaryIO, to: str | None, as_json: bool) -> No
     """Publish JSON lines from FILE, as printed by export.
 
     Without FILE they are read from standard input.  Missing queues are created with their policies.  Each message is
-    published once even if you repeat this within 15 minutes.  Messages keep what is left of their delay and time to
-    live.
+    published once even if you repeat this within 15 minutes.  Messages keep the rest of their delay and time to live.
     """
     import asyncio
 
@@ -119,14 +119,14 @@ def import_(broker: Broker, file: BinaryIO, to: str | None, as_json: bool) -> No
 
 
 class QueueLine(msgspec.Struct, tag_field="kind", tag="queue"):
-    """What an import reads of a line about a queue."""
+    """The fields of a queue's line that an import uses."""
 
     queue: str
     policies: dict[str, Any] = {}
 
 
 class MessageLine(msgspec.Struct, tag_field="kind", tag="message"):
-    """What an import reads of a line about a message."""
+    """The fields of a message's line that an import uses."""
 
     queue: str
     uid: str
@@ -144,7 +144,7 @@ Line = QueueLine | MessageLine
 
 
 def _lines_in(file: BinaryIO) -> Iterator[Line]:
-    """Read lines one by one; the first that is none ends it, for what comes behind may depend on it."""
+    """Yield line by line; the first invalid line ends the import, because later ones may depend on it."""
     decode = msgspec.json.Decoder(Line).decode
     for number, raw in enumerate(file, 1):
         try:
@@ -166,19 +166,19 @@ async def _publish_all(address: str, lines: Iterable[Line], into: str | None) ->
             queues.add(queue)
             if isinstance(line, QueueLine):
                 if into is None and queue:
-                    await _made(client, queue, line.policies)
+                    await _create_queue(client, queue, line.policies)
                 continue
             waiting.append(client.publish(queue, _body(line), id=_id_of(line), **_options(line)))
             messages += 1
-            if len(waiting) == TOGETHER:
+            if len(waiting) == BATCH:
                 await asyncio.gather(*waiting)
                 waiting = []
         await asyncio.gather(*waiting)
     return {"queues": len(queues), "messages": messages}
 
 
-async def _made(client: Any, queue: str, policies: dict[str, Any]) -> None:
-    """Make a queue as it was; one that is there stays as it is."""
+async def _create_queue(client: Any, queue: str, policies: dict[str, Any]) -> None:
+    """Create a queue with its policies; an existing one stays unchanged."""
     try:
         await client.create_queue(queue, **{name: value for name, value in policies.items() if value is not None})
     except QueueExists:
@@ -186,7 +186,7 @@ async def _made(client: Any, queue: str, policies: dict[str, Any]) -> None:
 
 
 def _id_of(line: MessageLine) -> str:
-    """Return what tells a message from all others: brokers that were begun alike give the same uids."""
+    """Return an id that no other message has: different brokers may use the same uids."""
     digest = blake2b(line.body.encode(), digest_size=8).hexdigest()
     return f"import-{line.uid}-{line.published_ms}-{digest}"
 
@@ -201,7 +201,7 @@ def _body(line: MessageLine) -> bytes:
 
 
 def _options(line: MessageLine) -> dict[str, Any]:
-    """What is left of a delay and a time to live; a lease is not restored: it waits."""
+    """Return the options of a message, with the rest of its delay and time to live; a lease is not restored."""
     now_ms = time.time() * 1000
     options: dict[str, Any] = {"priority": line.priority, "headers": line.headers or None}
     if line.due_ms > now_ms:
@@ -215,11 +215,11 @@ def _options(line: MessageLine) -> dict[str, Any]:
 
 @click.command()
 @click.argument("data_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Only say what is wrong and what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only show the damage and the steps.")
 @yes_option
 @json_option
 def repair(data_dir: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Repair a damaged DATA_DIR if that loses nothing.
+    """Repair a damaged DATA_DIR if that loses no data.
 
     No broker may be running on it.  Damaged files are renamed, nothing is deleted.  Exit status 1 if it cannot be
     repaired: restore a backup.  With --dry-run, 65 if something is damaged, 66 if it is of another release.
@@ -227,7 +227,7 @@ def repair(data_dir: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
     from wakeq.data.repair import carry_out, examine
 
     found = examine(data_dir)
-    steps = [f"set aside {step.path}: {step.why}" for step in found.steps]
+    steps = [f"rename {step.path}: {step.why}" for step in found.steps]
     facts: dict[str, Any] = {"damage": found.damage, "steps": steps, "hopeless": found.hopeless}
     if as_json and (dry_run or not steps):
         print_json(facts)
@@ -237,7 +237,7 @@ def repair(data_dir: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
         if found.hopeless:
             say(found.hopeless)
     if steps and not dry_run:
-        confirm("Do that?", yes=yes)
+        confirm("Carry out these steps?", yes=yes)
         done = carry_out(data_dir, found)
         print_json(facts | {"done": done}) if as_json else click.echo("\n".join(done))
     if dry_run:

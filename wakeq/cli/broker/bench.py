@@ -1,9 +1,9 @@
-"""`wakeq bench`: how many messages a second a broker takes and hands out, as a client of this machine sees it.
+"""`wakeq bench`: measures how many messages per second a broker accepts and delivers, as seen by a client here.
 
-    publish, then fetch and acknowledge, in batches, over several connections  -->  a table of rates and waits
+    publish, then fetch and acknowledge, in batches, over several connections  -->  a table of rates and latencies
 
-It works on a queue of its own, which is deleted at the end; no other queue is touched.  What bench/ of the repository
-measures, with other brokers beside it and the processors told apart, it does not.
+It uses a queue of its own, which it deletes at the end; it touches no other queue.  The programs in bench/ of the
+repository compare brokers and separate the processors; this command does not.
 """
 
 import asyncio
@@ -24,15 +24,18 @@ if TYPE_CHECKING:
     from wakeq.client.aio import AsyncClient
 
 COLUMNS = ("step", "messages", "per_second", "p50_ms", "p99_ms")
-ALONE_MAX = 500  # messages that are published and worked on one by one
+# Messages that are published and acknowledged one by one.
+ALONE_MAX = 500
 BATCH_MAX = 1_000
-BATCH_BYTES_MAX = 1 << 20  # a line of the protocol has room for twice as much, and bytes take a third more in it
-FETCH_WAIT_S = 5.0  # a message that was published is not far
+# A line of the protocol holds twice as much, and base64 makes bodies a third longer.
+BATCH_BYTES_MAX = 1 << 20
+# A published message is available soon.
+FETCH_WAIT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is to be done."""
+    """The size of one measurement."""
 
     messages: int
     body: bytes
@@ -40,7 +43,7 @@ class Load:
     connections: int
 
     def shares(self) -> list[int]:
-        """How many messages each connection has to do with."""
+        """Return the number of messages for each connection."""
         each, rest = divmod(self.messages, self.connections)
         return [each + (place < rest) for place in range(self.connections)]
 
@@ -53,10 +56,10 @@ class Load:
 @json_option
 @click.pass_obj
 def bench(broker: Broker, messages: int, body_bytes: int, batch: int, connections: int, as_json: bool) -> None:
-    """Measure how many messages a second the broker handles.
+    """Measure how many messages per second the broker handles.
 
-    A message counts once it is on disk.  This uses a queue of its own and deletes it at the end (a token needs admin
-    for wakeq-bench-*).  This command and everything else on the machine compete with the broker for it.
+    A message counts once it is on disk.  The queue of the measurement is deleted at the end (a token needs admin for
+    wakeq-bench-*).  This command and other programs on the machine compete with the broker for the processors.
     """
     load = Load(messages, b"x" * body_bytes, min(batch, BATCH_BYTES_MAX // (body_bytes + 1) or 1), connections)
     queue = f"wakeq-bench-{token_hex(4)}"
@@ -91,7 +94,7 @@ async def _measured(address: str, queue: str, load: Load) -> list[tuple[object, 
 async def _step(
     name: str, load: Load, do: "Callable[[AsyncClient, int], Awaitable[int]]", clients: "Sequence[AsyncClient]"
 ) -> tuple[object, ...]:
-    """Have each connection do its share, a batch at a time, and tell how long that took."""
+    """Let each connection do its share in batches; return a row with the rate and the latencies."""
     spans_s: list[float] = []
 
     async def share(client: "AsyncClient", left: int) -> None:
@@ -102,7 +105,7 @@ async def _step(
 
     began_s = time.perf_counter()
     await asyncio.gather(*map(share, clients[: load.connections], load.shares()))
-    return figures(name, load.messages, time.perf_counter() - began_s, spans_s)
+    return result_row(name, load.messages, time.perf_counter() - began_s, spans_s)
 
 
 async def _publish(client: "AsyncClient", queue: str, body: bytes, count: int) -> int:
@@ -113,12 +116,12 @@ async def _publish(client: "AsyncClient", queue: str, body: bytes, count: int) -
 async def _work(client: "AsyncClient", queue: str, count: int) -> int:
     messages = await client.fetch_many(queue, count, wait=FETCH_WAIT_S)
     if not messages:
-        raise Refused(f"queue {queue} has nothing where {count} more should be; does somebody else work on it?")
+        raise Refused(f"queue {queue} has nothing where {count} more should be; is another worker connected to it?")
     await client.ack_many(messages)
     return len(messages)
 
 
-def figures(name: str, messages: int, span_s: float, spans_s: Sequence[float]) -> tuple[object, ...]:
+def result_row(name: str, messages: int, span_s: float, spans_s: Sequence[float]) -> tuple[object, ...]:
     """Return a row of the table.  Pure."""
     ordered = sorted(spans_s)
     halfway, late = (1000 * ordered[int(part * (len(ordered) - 1))] for part in (0.5, 0.99))

@@ -1,4 +1,4 @@
-"""`wakeq cluster`: the verbs of a cluster's operator.  Whatever is done here goes over the worker protocol."""
+"""`wakeq cluster`: the commands for a cluster's operator, over the worker protocol."""
 
 import time
 from pathlib import Path
@@ -15,7 +15,7 @@ from wakeq.storage.cluster_secret import make_secret, write_secret
 MEMBER_COLUMNS = ("node", "address", "votes", "is_connected", "behind_bytes")
 NODE = click.IntRange(min=0)
 TRANSFER_S_MAX = 5.0
-LOOK_AGAIN_S = 0.05
+POLL_S = 0.05
 
 
 @click.group()
@@ -32,8 +32,8 @@ cluster.add_command(trial)
 def status(broker: Broker, as_json: bool) -> None:
     """Show the cluster as the node at --broker sees it.
 
-    If --broker names several nodes, the one that leads is asked, or if none does, the first that answers.  Only the
-    leader knows how far the others are.
+    If --broker names several nodes, the leader is asked, or if none leads, the first that answers.  Only the
+    leader knows how far behind the others are.
     """
     facts = _known_to(broker)
     if as_json:
@@ -45,7 +45,7 @@ def status(broker: Broker, as_json: bool) -> None:
 
 
 def _known_to(broker: Broker) -> dict[str, Any]:
-    """What the node knows that leads, of those that are named, or the first that answers."""
+    """Return the facts of the leader among the named nodes, or of the first node that answers."""
     answers: list[dict[str, Any]] = []
     failures: list[BrokerUnreachable | Disconnected] = []
     for address in broker.addresses:
@@ -67,17 +67,17 @@ def _known_to(broker: Broker) -> dict[str, Any]:
 @json_option
 @click.pass_obj
 def transfer(broker: Broker, node: int | None, as_json: bool) -> None:
-    """Let NODE lead, or the node that is furthest; wait until it does."""
+    """Make NODE, or the most advanced node, the leader."""
     with broker.connect() as client:
-        heir = client.cluster("transfer", node=node)["transferring_to"]
+        successor = client.cluster("transfer", node=node)["transferring_to"]
         until_s = time.monotonic() + TRANSFER_S_MAX
-        while client.cluster()["leader"] != heir:
+        while client.cluster()["leader"] != successor:
             if time.monotonic() > until_s:
                 raise NoQuorum(
-                    f"node {heir} still does not lead after {TRANSFER_S_MAX:g} s; see `wakeq cluster status`"
+                    f"node {successor} does not lead yet after {TRANSFER_S_MAX:g} s; see `wakeq cluster status`"
                 )
-            time.sleep(LOOK_AGAIN_S)
-    print_json({"leader": heir}) if as_json else click.echo(f"node {heir} leads")
+            time.sleep(POLL_S)
+    print_json({"leader": successor}) if as_json else click.echo(f"node {successor} leads")
 
 
 @cluster.command()
@@ -86,13 +86,13 @@ def transfer(broker: Broker, node: int | None, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def add(broker: Broker, node: int, address: str, as_json: bool) -> None:
-    """Add NODE, which the others reach at HOST:PORT.
+    """Add NODE, which the other nodes reach at HOST:PORT.
 
-    It votes once it has caught up with the others.  Start it with --join.
+    It votes once it has caught up.  Start it with --join.
     """
     with broker.connect() as client:
         facts = client.cluster("add", node=node, address=address)
-    print_json(facts) if as_json else click.echo(f"node {node} belongs to the cluster; it votes once it has caught up")
+    print_json(facts) if as_json else click.echo(f"node {node} is a member; it votes once it has caught up")
 
 
 @cluster.command()
@@ -105,14 +105,14 @@ def remove(broker: Broker, node: int, as_json: bool, yes: bool) -> None:
     confirm(f"Remove node {node} from the cluster?", yes=yes)
     with broker.connect() as client:
         facts = client.cluster("remove", node=node)
-    print_json(facts) if as_json else click.echo(f"node {node} is removed; stop it if it is still running")
+    print_json(facts) if as_json else click.echo(f"node {node} was removed; shut it down if it is still running")
 
 
 @cluster.command()
 @json_option
 @click.pass_obj
 def snapshot(broker: Broker, as_json: bool) -> None:
-    """Write a snapshot of the node at --broker now, and cut its log."""
+    """Write a snapshot of the node at --broker now, and trim its log."""
     with broker.connect() as client:
         facts = client.cluster("snapshot")
     print_json(facts) if as_json else click.echo(f"snapshot written, up to entry {facts['index']} of the log")
@@ -122,18 +122,18 @@ def snapshot(broker: Broker, as_json: bool) -> None:
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="A new file for it, which only its owner can read; default: print it.",
+    help="Write it to this new file, which only its owner can read; default: print it.",
 )
 def secret(out: Path | None) -> None:
-    """Make a secret by which the nodes of a cluster know each other.
+    """Make a secret that the nodes prove to each other.
 
-    Every node gets the same one, by the setting cluster.secret_file.
+    Every node gets the same one, in the setting cluster.secret_file.
     """
     if out is None:
         click.echo(make_secret())
     else:
         write_secret(out)
-        say(f"{out}: give every node a copy, and name it in cluster.secret_file")
+        say(f"{out}: copy this file to every node, and set cluster.secret_file to it")
 
 
 @cluster.command()
@@ -142,16 +142,16 @@ def secret(out: Path | None) -> None:
     "--from-this-node",
     is_flag=True,
     required=True,
-    help="Required, to confirm that whatever only the other nodes had is lost.",
+    help="Required, to confirm that data which only the other nodes had is lost.",
 )
 @yes_option
 def recover(data_dir: Path, from_this_node: bool, yes: bool) -> None:
-    """Go on with this node alone, after a majority was lost for ever.
+    """Continue with this node alone after a majority was lost.
 
-    Anything that was confirmed but had not reached this node is lost.  Never start the other nodes again with their old
+    Data that was confirmed but had not reached this node is lost.  Never start the other nodes again with their old
     data.
     """
-    confirm("Is a majority of the nodes lost for ever, and should this one go on alone?", yes=yes)
+    confirm("Is a majority of the nodes lost for good, and should this node continue alone?", yes=yes)
     from wakeq.data.recover import recover_alone
 
     click.echo(recover_alone(data_dir))

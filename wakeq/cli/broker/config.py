@@ -1,4 +1,4 @@
-"""`wakeq config`: what the settings are, where they came from, whether a file is right."""
+"""`wakeq config`: shows the settings and their origin, and checks a settings file."""
 
 import os
 from pathlib import Path
@@ -35,7 +35,10 @@ def show(*, origin: bool, as_json: bool, **given: Any) -> None:
         rows = [[row[column] for column in columns] for row in _as_rows(loaded)]
         print_table(columns, rows)
     else:
-        print_table(("name", "value"), [(name, _shown(loaded, name)) for name in KNOWN])
+        print_table(
+            ("name", "value"),
+            [(name, shown(value_of(loaded.settings, name), known.unit)) for name, known in KNOWN.items()],
+        )
 
 
 @config.command()
@@ -49,10 +52,6 @@ def check(file: Path) -> None:
     plan_of(loaded.settings)
     named = sum(origin != "default" for origin in loaded.origins.values())
     click.echo(f"{file}: {named} {'setting' if named == 1 else 'settings'}, all right")
-
-
-def _shown(loaded: Loaded, name: str) -> str:
-    return shown(value_of(loaded.settings, name), KNOWN[name].unit)
 
 
 def _as_rows(loaded: Loaded) -> list[dict[str, object]]:

@@ -1,4 +1,4 @@
-"""`wakeq doctor`: what would bite whoever runs a broker here."""
+"""`wakeq doctor`: checks a machine for problems that a broker would have on it."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from wakeq.cli.output import print_json, print_table
 def doctor(*, as_json: bool, **given: Any) -> int:
     """Check this machine before a broker is started on it.
 
-    Looks at ports, disk, sync speed, clock, limits and versions.  Takes the flags of `wakeq serve`.  Exit status 1 if
+    Checks ports, disk, sync speed, clock, limits and versions.  Takes the flags of `wakeq serve`.  Exit status 1 if
     something must be fixed first; notes do not count.
     """
     loaded = given_settings(**given)

@@ -1,4 +1,4 @@
-"""`wakeq inspect`: what is in a data directory, read-only, whether a broker runs on it or not."""
+"""`wakeq inspect`: shows the content of a data directory, read-only, whether a broker runs on it or not."""
 
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,15 @@ TOTAL_COLUMNS = ("published", "delivered", "acked", "released", "expired", "dead
 @click.argument("data_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @json_option
 def inspect(data_dir: Path, as_json: bool) -> int:
-    """Show what is in DATA_DIR without changing anything.
+    """Show the content of DATA_DIR without changing anything.
 
     Queues are shown as of the state store's applied index; --json includes their policies.  Exit status 65 if something
     is damaged, 66 if it is of another release.
     """
-    from wakeq.data.inspect import inspect as look_into
+    from wakeq.data.inspect import inspect as facts_of
     from wakeq.data.inspect import status_of
 
-    facts = look_into(data_dir)
+    facts = facts_of(data_dir)
     status = status_of(facts)
     if as_json:
         print_json(facts)

@@ -1,4 +1,4 @@
-"""`wakeq serve`: read the settings, hand them to the node, end with its status."""
+"""`wakeq serve`: reads the settings, runs the node, and ends with its exit status."""
 
 import errno
 import os
@@ -23,12 +23,13 @@ NAMES = {
     "tls_cert": "tls.cert_file",
     "tls_key": "tls.key_file",
 }
-FILE = click.Path(readable=False, path_type=Path)  # whether it can be read, who reads it says, with a status of its own
+# The code that opens the file reports an unreadable one, with an exit status of its own.
+FILE = click.Path(readable=False, path_type=Path)
 CANNOT_LISTEN = {errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES}
 
 
 def settings_options(command: click.decorators.FC) -> click.decorators.FC:
-    """Add the flags from which settings are read; `given_settings` reads them."""
+    """Add the flags from which `given_settings` reads the settings."""
     for option in reversed(
         (
             click.option(
@@ -74,7 +75,7 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
 
 
 def given_settings(*, config_file: Path | None, others: Sequence[str], no_upgrade: bool, **given: object) -> Loaded:
-    """Return the settings as file, environment and flags have them."""
+    """Return the settings from file, environment and flags."""
     flags: dict[str, object] = dict(map(_assigned, others))
     flags |= {NAMES.get(name, name): value for name, value in given.items() if value is not None and value is not False}
     if no_upgrade:
@@ -94,9 +95,9 @@ def _assigned(other: str) -> tuple[str, str]:
 def serve(**given: Any) -> int:
     """Run a broker in the foreground, until SIGTERM or SIGINT.
 
-    When it is ready it prints one line with the ports it listens on.  The first signal stops it cleanly, a second one
-    at once; SIGHUP makes it read settings and certificates again.  All settings: docs/reference/settings.md, or `wakeq
-    config show`.
+    When it is ready it prints one line with its ports.  The first signal shuts it down in order, a second one at once;
+    SIGHUP makes it read settings and certificates again.  All settings: docs/reference/settings.md, or `wakeq config
+    show`.
     """
     loaded = given_settings(**given)
     from wakeq.node.service import run
@@ -108,15 +109,15 @@ def serve(**given: Any) -> int:
 
 
 def _explained(error: OSError, settings: Settings) -> Exception:
-    """What the user can do about it, if anything; else the error itself, which is a bug."""
+    """Return an error with advice, if the user can do something; else the error itself, which is a bug."""
     if error.filename is not None:
         return StorageError(
-            f"{error.filename}: {error.strerror}; check its owner and rights, or use another --data-dir"
+            f"{error.filename}: {error.strerror}; check its owner and permissions, or use another --data-dir"
         )
     if error.errno in CANNOT_LISTEN or isinstance(error, socket.gaierror):
         return CannotListen(
             f"cannot listen on {settings.host}, {error.strerror}; "
-            f"give another --host, --worker-port, --http-port or --taskflux-port (0 takes a free one); "
-            "a node's own one for the others stands in --peers"
+            f"choose another --host, --worker-port, --http-port or --taskflux-port (0 takes a free one); "
+            "the port for the other nodes is in --peers"
         )
     return error

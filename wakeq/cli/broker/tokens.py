@@ -2,7 +2,8 @@
 
     NAME, patterns, rights --> a new token on standard output or in a file, once; its hash in the broker's file
 
-They work beside a running broker, which sees the change by itself, and need no token: whoever may write the file may.
+The commands work beside a running broker, which notices the change, and need no token: write access to the file is
+enough.
 """
 
 import os
@@ -28,7 +29,7 @@ HOURS = {"h": 1, "d": 24, "w": 168}
 
 
 def where_options(command: click.decorators.FC) -> click.decorators.FC:
-    """Add the flags that say which broker's tokens are meant."""
+    """Add the flags that choose the broker."""
     data_dir = click.option("--data-dir", type=click.Path(path_type=Path), help="The broker's data directory.")
     config = click.option(
         "--config", "config_file", type=click.Path(path_type=Path), help="The broker's settings file."
@@ -37,7 +38,7 @@ def where_options(command: click.decorators.FC) -> click.decorators.FC:
 
 
 def settings_of(data_dir: Path | None, config_file: Path | None) -> Settings:
-    """The settings of the broker that is meant."""
+    """Return the settings of the chosen broker."""
     flags: dict[str, object] = {} if data_dir is None else {"data_dir": data_dir}
     return load(config_file=config_file, environment=os.environ, flags=flags).settings
 
@@ -104,7 +105,7 @@ def create(
     def add(grants: Grants) -> Grants:
         if any(other.name == name for other in grants):
             raise BadField(
-                f"there is a token {name} already; revoke it first, or create one with another name and then revoke it"
+                f"a token {name} exists already; revoke it first, or create one with another name before that"
             )
         return [*grants, grant]
 
@@ -119,7 +120,7 @@ def create(
     elif out is None:
         click.echo(secret)
     if not settings.auth.required:
-        say("only a broker that is started with --auth, or with auth.required set, asks for tokens")
+        say("only a broker with --auth, or with the setting auth.required, requires tokens")
 
 
 @token.command("list")
@@ -154,7 +155,7 @@ def revoke(name: str, data_dir: Path | None, config_file: Path | None, yes: bool
 
 
 def rights_of(text: str) -> tuple[Right, ...]:
-    """`publish,fetch` as rights."""
+    """Return the rights in a text such as `publish,fetch`."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     known = {right.value: right for right in Right}
     wrong = [word for word in words if word not in known]
@@ -164,7 +165,7 @@ def rights_of(text: str) -> tuple[Right, ...]:
 
 
 def end_of(text: str | None, now: datetime) -> datetime | None:
-    """When a token that is made now expires."""
+    """Return the moment at which a new token expires."""
     if text is None:
         return None
     if span := SPAN.fullmatch(text):

@@ -1,6 +1,6 @@
 """`wakeq top`: the fullest queues and the node, live in a terminal.
 
-events of the HTTP API --> rates since the last look --> a screen, or with --once (or on a pipe) one table
+events of the HTTP API --> rates since the last reading --> a screen, or with --once (or on a pipe) one table
 """
 
 import shutil
@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from wakeq.client.admin import AdminClient
 
 COLUMNS = ("queue", "ready", "delayed", "leased", "in/s", "done/s", "back/s", "oldest", "workers", "state")
-LEAST = ("workers", "delayed", "back/s", "state", "oldest", "done/s", "in/s")  # what a narrow screen can do without
+# The columns that a narrow screen drops, in this order.
+DROPPED_FIRST = ("workers", "delayed", "back/s", "state", "oldest", "done/s", "in/s")
 NAME_CHARS_MIN = 12
-LINES_APART = 9  # of the screen, that are not queues
+# Lines of the screen that are not queues.
+OTHER_LINES = 9
 EVENT = b"data: "
-TRY_AGAIN_S = 1.0  # while nobody serves
+# The pause between two attempts while no node serves.
+RETRY_S = 1.0
 
 
 @click.command()
@@ -37,13 +40,13 @@ TRY_AGAIN_S = 1.0  # while nobody serves
 def top(broker: Broker, prefix: str, once: bool, as_json: bool) -> None:
     """Watch the node and its queues, the fullest first.
 
-    Only queues whose name begins with PREFIX are shown.  In a cluster it follows the node that leads.  Ctrl-C ends it.
+    Only queues whose name begins with PREFIX are shown.  In a cluster it shows the leader.  Ctrl-C ends it.
     """
     with broker.admin() as client:
-        looks = looks_at(client, prefix)
-        first = next(looks)
+        readings = readings_of(client, prefix)
+        first = next(readings)
         if once or as_json or not sys.stdout.isatty():
-            second = next(looks)
+            second = next(readings)
             rows = rows_of(second, first)
             facts = {
                 "node": node_facts(second, first),
@@ -52,60 +55,61 @@ def top(broker: Broker, prefix: str, once: bool, as_json: bool) -> None:
             print_json(facts) if as_json else print_table(COLUMNS, rows)
             return
         with suppress(KeyboardInterrupt):
-            _show(first, looks)
+            _show(first, readings)
 
 
-def looks_at(client: "AdminClient", prefix: str) -> Iterator[dict[str, Any]]:
-    """Yield what there is to see; once something was, the last of it while nobody serves, and why."""
-    look: dict[str, Any] | None = None
+def readings_of(client: "AdminClient", prefix: str) -> Iterator[dict[str, Any]]:
+    """Yield each reading; while no node serves, yield the last one again with the error."""
+    reading: dict[str, Any] | None = None
     path = f"/events?{urlencode({'prefix': prefix, 'leader': 'true'})}"
     while True:
         try:
             with client.stream(path) as lines:
                 for line in lines:
                     if line.startswith(EVENT):
-                        look = msgspec.json.decode(line[len(EVENT) :])
-                        yield look
-            continue  # it serves no longer, or stops: ask who does
+                        reading = msgspec.json.decode(line[len(EVENT) :])
+                        yield reading
+            # The node has ceased to serve: ask for the leader.
+            continue
         except (NotLeader, BrokerUnreachable, Disconnected) as error:
-            if look is None:
+            if reading is None:
                 raise
-            yield look | {"error": str(error)}
-        time.sleep(TRY_AGAIN_S)
+            yield reading | {"error": str(error)}
+        time.sleep(RETRY_S)
 
 
-def _show(first: dict[str, Any], looks: Iterator[dict[str, Any]]) -> None:
-    """Draw each look over the one before."""
+def _show(first: dict[str, Any], readings: Iterator[dict[str, Any]]) -> None:
+    """Draw each reading over the one before."""
     from rich.live import Live
 
     before = first
     with Live(screen=True, auto_refresh=False) as live:
-        for look in looks:
-            live.update(_screen(look, before), refresh=True)
-            before = look
+        for reading in readings:
+            live.update(_screen(reading, before), refresh=True)
+            before = reading
 
 
-def _screen(look: dict[str, Any], before: dict[str, Any]) -> Any:
+def _screen(reading: dict[str, Any], before: dict[str, Any]) -> Any:
     from rich.console import Group
     from rich.text import Text
 
-    rows = rows_of(look, before)
+    rows = rows_of(reading, before)
     width, height = shutil.get_terminal_size()
-    shown = rows[: height - LINES_APART]
-    facts = "   ".join(f"{name} {value}" for name, value in node_facts(look, before).items())
-    of_all = f"{len(shown)} of {look['queues_total']} queues"
-    return Group(Text(facts), Text(plain(look["error"]) or of_all, style="dim"), _table(shown, width))
+    shown = rows[: height - OTHER_LINES]
+    facts = "   ".join(f"{name} {value}" for name, value in node_facts(reading, before).items())
+    of_all = f"{len(shown)} of {reading['queues_total']} queues"
+    return Group(Text(facts), Text(plain(reading["error"]) or of_all, style="dim"), _table(shown, width))
 
 
 def _table(rows: Sequence[tuple[object, ...]], width: int) -> Any:
-    """As many columns as the screen is wide enough for: a figure is whole, or not there."""
+    """Return a table with as many columns as fit: a value is shown whole or not at all."""
     from rich.markup import escape
 
     cells = [[plain(str(value)) for value in row] for row in rows]
     spans = {name: max(map(len, [name, *(row[at] for row in cells)])) for at, name in enumerate(COLUMNS)}
     spans["queue"] = min(spans["queue"], NAME_CHARS_MIN)
     names = list(COLUMNS)
-    for name in LEAST:
+    for name in DROPPED_FIRST:
         if sum(spans[one] + COLUMNS_APART for one in names) > width:
             names.remove(name)
     spans["queue"] += width - sum(spans[one] + COLUMNS_APART for one in names)
@@ -123,17 +127,17 @@ def _table(rows: Sequence[tuple[object, ...]], width: int) -> Any:
     return table
 
 
-def rows_of(look: Mapping[str, Any], before: Mapping[str, Any]) -> list[tuple[object, ...]]:
+def rows_of(reading: Mapping[str, Any], before: Mapping[str, Any]) -> list[tuple[object, ...]]:
     """Return a row for each queue.  Pure."""
-    seconds = (look["at_ms"] - before["at_ms"]) / 1000
+    seconds = (reading["at_ms"] - before["at_ms"]) / 1000
     known = {queue["name"]: queue for queue in before["queues"]}
     rows = []
-    for queue in look["queues"]:
+    for queue in reading["queues"]:
         then = known.get(queue["name"], queue)
         then = then if then["queue_id"] == queue["queue_id"] else queue
         rates = [_rate(queue, then, field, seconds) for field in ("published", "acked", "released")]
         oldest = queue["oldest_ready_ms"]
-        age = _span((look["at_ms"] - oldest) / 1000) if queue["ready"] and oldest else "-"
+        age = _span((reading["at_ms"] - oldest) / 1000) if queue["ready"] and oldest else "-"
         state = "paused" if queue["paused_until_ms"] else ""
         name = queue["name"] or '""'
         rows.append((name, queue["ready"], queue["delayed"], queue["leased"], *rates, age, queue["subscribers"], state))
@@ -144,15 +148,15 @@ def _rate(now: Mapping[str, Any], then: Mapping[str, Any], field: str, seconds: 
     return round(max(0, now[field] - then[field]) / seconds, 1) if seconds > 0 else 0.0
 
 
-def node_facts(look: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, object]:
-    """Return what is worth a line of the node.  Pure."""
-    figures, totals, seconds = look["figures"], look["totals"], (look["at_ms"] - before["at_ms"]) / 1000
+def node_facts(reading: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, object]:
+    """Return the line about the node.  Pure."""
+    figures, totals, seconds = reading["figures"], reading["totals"], (reading["at_ms"] - before["at_ms"]) / 1000
     syncs = figures.get("wakeq_log_sync_seconds_count", 0) - before["figures"].get("wakeq_log_sync_seconds_count", 0)
     spent = figures.get("wakeq_log_sync_seconds_sum", 0) - before["figures"].get("wakeq_log_sync_seconds_sum", 0)
     connections = sum(value for name, value in figures.items() if name.startswith("wakeq_connections:"))
     return {
-        "role": look["cluster"].get("role", "?"),
-        "term": look["cluster"].get("term", "?"),
+        "role": reading["cluster"].get("role", "?"),
+        "term": reading["cluster"].get("term", "?"),
         "in/s": _rate(totals, before["totals"], "published", seconds),
         "done/s": _rate(totals, before["totals"], "acked", seconds),
         "ready": totals["ready"],

@@ -1,8 +1,8 @@
-"""`wakeq cluster try`: three nodes on this machine, for trying.
+"""`wakeq cluster try`: three nodes on this machine, to try out a cluster.
 
-    data directory, first port --> three `wakeq serve` processes, whose lines are shown --> until a signal ends them
+    data directory, first port --> three `wakeq serve` processes, whose output is shown --> until a signal ends them
 
-Three nodes on one machine survive the death of one process, not that of the machine: it is for trying, not for work.
+Three nodes on one machine survive the death of a process but not of the machine: this is not for production.
 """
 
 import contextlib
@@ -24,8 +24,10 @@ from wakeq.protocol.errors import BadSettings
 from wakeq.storage.cluster_secret import write_secret
 
 NODES = 3
-PORTS_APART = 10  # between the ports of one node and of the next
-SECRET_NAME = "cluster.secret"  # in the data directory
+# Between the ports of one node and those of the next.
+PORTS_APART = 10
+# In the data directory.
+SECRET_NAME = "cluster.secret"
 HTTP_PORT, WORKER_PORT, TASKFLUX_PORT, PEER_PORT = 8080, 2601, 2602, 2603
 
 
@@ -42,12 +44,12 @@ def trial(data_dir: Path, free_ports: bool, others: tuple[str, ...]) -> int:
     peers = ",".join(f"127.0.0.1:{port}" for port in peer_ports)
     settings = [word for other in (_secret(data_dir), *others) for word in ("--set", other)]
     stopping = threading.Event()
-    doors = Doors()
+    ready = ReadyNodes()
     nodes = [
         _start(node, data_dir / f"node-{node}", peers, [*_ports(node, free_ports), *settings]) for node in range(NODES)
     ]
     for node, process in enumerate(nodes):
-        threading.Thread(target=show, args=(node, process, stopping, doors), daemon=True).start()
+        threading.Thread(target=show, args=(node, process, stopping, ready), daemon=True).start()
 
     def stop(number: int, frame: FrameType | None) -> None:
         stopping.set()
@@ -75,21 +77,23 @@ def _start(node: int, data_dir: Path, peers: str, arguments: Sequence[str]) -> "
         [sys.executable, "-m", "wakeq", "serve", *place, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,  # its log: it says "this node"
+        # Its log says "this node", so the lines get the number of the node.
+        stderr=subprocess.STDOUT,
         text=True,
-        process_group=0,  # a Ctrl-C is ours to pass on
+        # A Ctrl-C must reach only this process, which passes it on.
+        process_group=0,
     )
 
 
-class Doors:
-    """Where the nodes are, as they say when they are ready.  Each is heard by a thread of its own."""
+class ReadyNodes:
+    """The addresses in the ready lines of the nodes, each of which a thread of its own reads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._ready: dict[int, dict[str, str]] = {}
 
-    def heard(self, node: int, line: str) -> str | None:
-        """Take a line of a node; return how clients find the cluster when the last node was heard of."""
+    def receive_line(self, node: int, line: str) -> str | None:
+        """Read a line of a node; after the last ready line, return the command that sets the clients' addresses."""
         if not line.startswith("wakeq ready "):
             return None
         with self._lock:
@@ -99,26 +103,26 @@ class Doors:
             brokers, pages = (",".join(self._ready[node][door] for node in range(NODES)) for door in ("worker", "http"))
             return f"export WAKEQ_BROKER={brokers} WAKEQ_HTTP={pages}"
 
-    def filled_in(self, node: int, command: Sequence[str]) -> list[str]:
-        """The command of a node with the ports that it had, where it could take any: clients look for it there."""
+    def restart_command(self, node: int, command: Sequence[str]) -> list[str]:
+        """Return the command of a node with its present ports in place of 0, because clients use these."""
         with self._lock:
-            doors = self._ready.get(node, {})
-        flags = {f"--{door}-port": address.rpartition(":")[2] for door, address in doors.items()}
+            addresses = self._ready.get(node, {})
+        flags = {f"--{door}-port": address.rpartition(":")[2] for door, address in addresses.items()}
         return [flags.get(before, word) if word == "0" else word for before, word in pairwise(["", *command])]
 
 
-def show(node: int, process: "subprocess.Popen[str]", stopping: threading.Event, doors: Doors) -> None:
-    """Print what a node says, and, if it ends before all are stopped, how it is started again."""
-    assert process.stdout is not None, "it was asked for"
+def show(node: int, process: "subprocess.Popen[str]", stopping: threading.Event, ready: ReadyNodes) -> None:
+    """Print the output of a node, and, if it ends before the shutdown, the command that restarts it."""
+    assert process.stdout is not None, "it is a pipe"
     for line in process.stdout:
         click.echo(f"node {node}: {line.rstrip()}")
-        if found := doors.heard(node, line):
+        if found := ready.receive_line(node, line):
             click.echo(f"three nodes are up; in another terminal:  {found}")
     if not stopping.is_set():
         status = process.wait()
-        ending = f"was ended by signal {-status}" if status < 0 else f"has ended with status {status}"
-        again = doors.filled_in(node, cast(list[str], process.args))
-        click.echo(f"node {node} {ending}; start it again by: {shlex.join(again)}")
+        ending = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        command = ready.restart_command(node, cast(list[str], process.args))
+        click.echo(f"node {node} {ending}; restart it with: {shlex.join(command)}")
 
 
 def _ports(node: int, free_ports: bool) -> list[str]:
@@ -129,7 +133,7 @@ def _ports(node: int, free_ports: bool) -> list[str]:
 
 
 def _free(count: int) -> list[int]:
-    """Return ports that nobody has at this moment."""
+    """Return ports that are free at this moment."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         try:

@@ -1,1 +1,1 @@
-"""doors: the verbs of the protocols beside the worker protocol."""
+"""doors: the commands for protocols other than the worker protocol."""

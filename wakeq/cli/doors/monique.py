@@ -1,7 +1,7 @@
-"""The verbs of MoniQue over WebSocket: push, listen, and the tester, which does both at a prompt.
+"""Commands for MoniQue over WebSocket: push, listen, and tester, which does both at a prompt.
 
-Data go to standard output as they are, everything that is said about them to standard error.  Where the server is
-stands in config.json, if there is one, as for the original's programs.
+Data go to standard output unchanged, and everything else to standard error.  The address of the server comes from
+config.json, if there is one, as in the original programs.
 """
 
 import shlex
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 PROMPT = "monique> "
 HELP = """\
-push SPEC TYPE ENCODING FILE    send the content of a file, as push example_calculator config JSON calculator.json
-subscribe SPEC TYPE             hear such messages; * is any
-unsubscribe SPEC TYPE           take just that back
-ping                            see how long an answer takes
-help                            this
-quit                            leave"""
+push SPEC TYPE ENCODING FILE    send the content of a file: push example_calculator config JSON calculator.json
+subscribe SPEC TYPE             receive such messages; * is any
+unsubscribe SPEC TYPE           end that subscription
+ping                            measure the time of an answer
+help                            show this list
+quit                            end"""
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """Where the verbs find the server, and in whose name they speak."""
+class MoniqueServer:
+    """The address of the server, and the creator named in messages."""
 
     address: str
     creator: str
@@ -51,7 +51,9 @@ class Server:
 
 @click.group()
 @click.option(
-    "--address", metavar="HOST:PORT", help=f"Where the server is; default: as config.json says, or {DEFAULT_ADDRESS}."
+    "--address",
+    metavar="HOST:PORT",
+    help=f"The address of the server; default: from config.json, or {DEFAULT_ADDRESS}.",
 )
 @click.option(
     "-f",
@@ -62,8 +64,8 @@ class Server:
 @click.option("--creator", default=CREATOR, show_default=True, help="The creator named in the messages.")
 @click.pass_context
 def monique(context: click.Context, address: str | None, config_file: Path | None, creator: str) -> None:
-    """Talk to a MoniQue server, wakeq or any other, by WebSocket."""
-    context.obj = Server(address or _address_in(config_file), creator)
+    """Use a MoniQue server, wakeq or any other, over WebSocket."""
+    context.obj = MoniqueServer(address or _address_in(config_file), creator)
 
 
 def _address_in(config_file: Path | None) -> str:
@@ -89,10 +91,10 @@ def _address_in(config_file: Path | None) -> str:
     help="Wait up to this long for the answer, and print it.",
 )
 @click.pass_obj
-def push(server: Server, spec: str, type: Type, encoding: Encoding, file: BinaryIO, wait_s: float | None) -> int:
+def push(server: MoniqueServer, spec: str, type: Type, encoding: Encoding, file: BinaryIO, wait_s: float | None) -> int:
     """Send the content of FILE as a message and print its id.
 
-    - is standard input.  With --wait the answer is printed instead; exit status 3 if none came.
+    - is standard input.  With --wait the answer is printed instead; exit status 3 if none arrived.
     """
     if wait_s is not None and type != "config":
         raise click.UsageError(f"a {type} gets no answer; --wait is for a config")
@@ -103,7 +105,7 @@ def push(server: Server, spec: str, type: Type, encoding: Encoding, file: Binary
             return 0
         answer = client.ask(spec, data, encoding=encoding, timeout=wait_s)
     if answer is None:
-        say(f"no answer came within {wait_s:g} s")
+        say(f"no answer arrived within {wait_s:g} s")
         return EXIT_NOTHING
     _show(answer)
     return 0
@@ -114,31 +116,31 @@ def push(server: Server, spec: str, type: Type, encoding: Encoding, file: Binary
 @click.argument("type", default=ANY)
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after this many messages.")
 @click.option(
-    "--wait", "wait_s", type=click.FloatRange(min=0), metavar="S", help="End when nothing has come for this long."
+    "--wait", "wait_s", type=click.FloatRange(min=0), metavar="S", help="End when no message has arrived for this long."
 )
 @json_option
 @click.pass_obj
-def listen(server: Server, spec: str, type: str, limit: int | None, wait_s: float | None, as_json: bool) -> int:
-    """Print messages of SPEC and TYPE as they come.
+def listen(server: MoniqueServer, spec: str, type: str, limit: int | None, wait_s: float | None, as_json: bool) -> int:
+    """Print messages of SPEC and TYPE as they arrive.
 
     Either may be *, for any, which is also the default.
     """
-    came = 0
+    received = 0
     with server.connect() as client:
         client.subscribe((spec, type))
         say(f"listening to {spec} {type} at {client.address}")
         while (post := client.receive(wait_s)) is not None:
             _show(post, as_json=as_json)
-            came += 1
-            if came == limit:
+            received += 1
+            if received == limit:
                 break
-    return 0 if came else EXIT_NOTHING
+    return 0 if received else EXIT_NOTHING
 
 
 @monique.command()
 @click.pass_obj
-def tester(server: Server) -> None:
-    """Open a prompt to send messages, and print those that come.
+def tester(server: MoniqueServer) -> None:
+    """Open a prompt to send messages, and print those that arrive.
 
     Type help for its commands.
     """
@@ -148,7 +150,7 @@ def tester(server: Server) -> None:
 
 
 def _show(post: Post, *, as_json: bool = False) -> None:
-    """Print a message: the data, and the tag on standard error; as JSON both."""
+    """Print the data of a message, and its tag on standard error; as JSON both."""
     try:
         data, encoding = post.message().data, post.message().encoding
     except WakeqError:
@@ -157,12 +159,12 @@ def _show(post: Post, *, as_json: bool = False) -> None:
         text, enc = text_of(data)
         print_json({"tag": post.tag.text, "encoding": encoding, "data": text, "enc": enc})
         return
-    say(post.tag.text + ("" if encoding else "; it cannot be read, perhaps it is encrypted"))
+    say(post.tag.text + ("" if encoding else "; the message cannot be read, perhaps it is encrypted"))
     print_body(data.rstrip(b"\n") + b"\n")
 
 
-async def _converse(server: Server) -> None:
-    """Do what is typed until there is nothing more."""
+async def _converse(server: MoniqueServer) -> None:
+    """Execute typed lines until the input ends."""
     import asyncio
 
     from wakeq.client.monique.aio import AsyncMoniqueClient
@@ -171,8 +173,8 @@ async def _converse(server: Server) -> None:
         say(f"connected to {client.address}; type help for the commands")
         listening = asyncio.create_task(_print_all(client))
         try:
-            while line := await asyncio.to_thread(_typed):
-                if not await _obey(client, line):
+            while line := await asyncio.to_thread(_read_line):
+                if not await _execute(client, line):
                     break
         finally:
             listening.cancel()
@@ -180,8 +182,8 @@ async def _converse(server: Server) -> None:
                 await listening
 
 
-def _typed() -> str:
-    """The next line; empty at the end."""
+def _read_line() -> str:
+    """Return the next line, empty at the end of the input."""
     if sys.stdin.isatty():
         click.echo(PROMPT, nl=False, err=True)
     return sys.stdin.readline()
@@ -192,8 +194,8 @@ async def _print_all(client: "AsyncMoniqueClient") -> None:
         _show(post)
 
 
-async def _obey(client: "AsyncMoniqueClient", line: str) -> bool:
-    """Do one line; False at the end.  What is wrong is said, and the prompt comes again."""
+async def _execute(client: "AsyncMoniqueClient", line: str) -> bool:
+    """Execute one line; return False to end.  An error is printed, and the prompt appears again."""
     try:
         match shlex.split(line):
             case []:

@@ -1,6 +1,6 @@
-"""The verbs of TaskFlux: enqueue, dequeue, count, create, delete, list, metadata; for any server of that protocol.
+"""Commands for TaskFlux: enqueue, dequeue, count, create, delete, list, metadata; for any server of that protocol.
 
-Payloads go to standard output as they are, everything that is said about them to standard error.
+Payloads go to standard output unchanged, and everything else to standard error.
 """
 
 import sys
@@ -20,8 +20,8 @@ LIMIT = click.IntRange(0, 2**31 - 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """Where the verbs find the server, and what it speaks."""
+class TaskFluxServer:
+    """The address of the server, and its dialect."""
 
     address: str
     dialect: str
@@ -47,16 +47,16 @@ class Server:
 )
 @click.pass_context
 def taskflux(context: click.Context, address: str, dialect: str) -> None:
-    """Talk to a TaskFlux server, wakeq or any other."""
-    context.obj = Server(address, dialect)
+    """Use a TaskFlux server, wakeq or any other."""
+    context.obj = TaskFluxServer(address, dialect)
 
 
 @taskflux.command()
 @click.argument("queue")
 @click.argument("payload", default="-")
-@click.option("--key", type=KEY, metavar="N", default=0, help="The lowest goes first; default 0.")
+@click.option("--key", type=KEY, metavar="N", default=0, help="The lowest is delivered first; default 0.")
 @click.pass_obj
-def enqueue(server: Server, queue: str, payload: str, key: int) -> None:
+def enqueue(server: TaskFluxServer, queue: str, payload: str, key: int) -> None:
     """Store a record in QUEUE.
 
     Without PAYLOAD, or with -, the payload is read from standard input.  "" is the default queue.
@@ -76,12 +76,12 @@ def enqueue(server: Server, queue: str, payload: str, key: int) -> None:
     default=0,
     help="Wait up to this long for a record.",
 )
-@click.option("--nack", is_flag=True, help="Give the record back once it is printed.")
+@click.option("--nack", is_flag=True, help="Release the record once it is printed.")
 @click.option("--raw", is_flag=True, help="Print the payload as it is, without adding a newline, to a terminal too.")
 @json_option
 @click.pass_obj
-def dequeue(server: Server, queue: str, wait_s: float, nack: bool, raw: bool, as_json: bool) -> int:
-    """Take the record with the lowest key and print its payload.
+def dequeue(server: TaskFluxServer, queue: str, wait_s: float, nack: bool, raw: bool, as_json: bool) -> int:
+    """Fetch the record with the lowest key and print its payload.
 
     It is acknowledged once it has been printed.  Exit status 3 if there was nothing.
     """
@@ -109,8 +109,8 @@ def dequeue(server: Server, queue: str, wait_s: float, nack: bool, raw: bool, as
 @taskflux.command()
 @click.argument("queue", default="")
 @click.pass_obj
-def count(server: Server, queue: str) -> None:
-    """Print how many records QUEUE has, without those being held."""
+def count(server: TaskFluxServer, queue: str) -> None:
+    """Print the number of records in QUEUE, without leased ones."""
     with server.connect() as client:
         click.echo(client.count(queue))
 
@@ -125,7 +125,7 @@ def count(server: Server, queue: str) -> None:
 )
 @click.pass_obj
 def create(
-    server: Server,
+    server: TaskFluxServer,
     queue: str,
     implementation: str,
     max_size: int | None,
@@ -143,8 +143,8 @@ def create(
 @click.argument("queue")
 @yes_option
 @click.pass_obj
-def delete(server: Server, queue: str, yes: bool) -> None:
-    """Delete QUEUE and its records for good."""
+def delete(server: TaskFluxServer, queue: str, yes: bool) -> None:
+    """Delete QUEUE and its records."""
     confirm(f"Delete {queue_name(queue)} with all of its records?", yes=yes)
     with server.connect() as client:
         client.delete(queue)
@@ -153,8 +153,8 @@ def delete(server: Server, queue: str, yes: bool) -> None:
 @taskflux.command("list")
 @json_option
 @click.pass_obj
-def list_queues(server: Server, as_json: bool) -> None:
-    """Show all queues, what they hold, and their policies."""
+def list_queues(server: TaskFluxServer, as_json: bool) -> None:
+    """Show all queues with their sizes and policies."""
     with server.connect() as client:
         queues = client.list()
     rows = [(name, info.count, info.policies) for name, info in sorted(queues.items())]
@@ -168,8 +168,8 @@ def list_queues(server: Server, as_json: bool) -> None:
 @taskflux.command()
 @json_option
 @click.pass_obj
-def metadata(server: Server, as_json: bool) -> None:
-    """Show the nodes of the cluster, and which of them leads."""
+def metadata(server: TaskFluxServer, as_json: bool) -> None:
+    """Show the nodes of the cluster, and its leader."""
     with server.connect() as client:
         cluster = client.metadata()
     facts = {"addresses": cluster.addresses, "leader": cluster.leader, "answered": cluster.answered}

@@ -1,1 +1,1 @@
-"""pipeline: the verbs of the data pipeline."""
+"""pipeline: the commands of the data pipeline."""

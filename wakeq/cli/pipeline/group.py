@@ -1,4 +1,4 @@
-"""`wakeq pipeline`: data frames, files and history.  The verbs are in files of their own; here is the group."""
+"""`wakeq pipeline`: the group of the pipeline's commands, which are in files of their own."""
 
 import click
 
@@ -11,5 +11,5 @@ def pipeline() -> None:
     """Load files, archive and replay history, report on a broker."""
 
 
-for verb in (report, archive, forecast, load, replay, settle):
-    pipeline.add_command(verb)
+for command in (report, archive, forecast, load, replay, settle):
+    pipeline.add_command(command)

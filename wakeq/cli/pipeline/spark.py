@@ -1,6 +1,6 @@
-"""A session of Spark for one verb: silent, with a line that says how far it has come, and its failures in one line.
+"""A session of Spark for one command: silent, with a progress line, and with errors of one line.
 
-name, what it is for --> SparkSession          what went wrong in it --> a WakeqError
+name, purpose --> SparkSession          a failure of Spark --> a WakeqError
 """
 
 import logging
@@ -15,18 +15,19 @@ from wakeq.cli.output import show_progress
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOOK_EVERY_S = 0.5
+REFRESH_S = 0.5
 
 
 @contextmanager
 def spark_for(name: str, doing: str, *, verbose: bool = False) -> Iterator["SparkSession"]:
-    """Yield a session; whoever asks has seen to it that pyspark is installed."""
+    """Yield a session; the caller has checked that pyspark is installed."""
     from wakeq.pipeline.session import quiet_session
     from wakeq.pipeline.stream.failures import told_plainly
 
     show_progress("starting Spark ...")
-    nobody = logging.NullHandler()  # Spark's client logs an interrupt with its traceback where nobody listens
-    logging.root.addHandler(nobody)
+    # Spark's client logs an interrupt with its traceback if logging has no handler.
+    silent = logging.NullHandler()
+    logging.root.addHandler(silent)
     try:
         with (
             quiet_session(name, verbose=verbose, mute=not verbose) as spark,
@@ -35,13 +36,13 @@ def spark_for(name: str, doing: str, *, verbose: bool = False) -> Iterator["Spar
         ):
             yield spark
     finally:
-        logging.root.removeHandler(nobody)
+        logging.root.removeHandler(silent)
         show_progress("")
 
 
 @contextmanager
 def _progress_of(spark: "SparkSession", doing: str) -> Iterator[None]:
-    """Say what Spark is doing, and how many of the parts that it works on now are done."""
+    """Show the work of Spark, and how many parts of its active stages are done."""
     show_progress(f"{doing} ...")
     over = threading.Event()
     watching = threading.Thread(target=_watch, args=(spark, doing, over), name="wakeq-progress", daemon=True)
@@ -57,7 +58,7 @@ def _progress_of(spark: "SparkSession", doing: str) -> Iterator[None]:
 
 def _watch(spark: "SparkSession", doing: str, over: threading.Event) -> None:
     tracker, shown = spark.sparkContext.statusTracker(), ""
-    while not over.wait(LOOK_EVERY_S):
+    while not over.wait(REFRESH_S):
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         known = [stage for stage in stages if stage is not None]
         done, parts = sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)

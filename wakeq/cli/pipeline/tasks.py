@@ -1,8 +1,8 @@
-"""The verbs that make tasks of data: `wakeq pipeline load`, `replay` and `settle`.
+"""Commands that turn data into messages: `wakeq pipeline load`, `replay` and `settle`.
 
-    files, an archive, a checkpoint  -->  wakeq.pipeline  -->  how many messages, on standard error
+    files, an archive, a checkpoint  -->  wakeq.pipeline  -->  the number of messages, on standard error
 
-What they do belongs into `wakeq.pipeline`; here are arguments, a progress line, and one line at the end.
+`wakeq.pipeline` does the work; this file has the arguments, the progress line and the final line.
 """
 
 from pathlib import Path
@@ -30,8 +30,8 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 )
 @click.option("--priority", metavar="COLUMN", help="The column that becomes the priority.")
 @click.option("--delay", metavar="COLUMN", help="The column that becomes the delay, in seconds.")
-@click.option("--rate", type=click.IntRange(min=1), metavar="N", help="At most this many messages a second.")
-@click.option("--name", help="The identity of this load; default: its files as they are now, and these columns.")
+@click.option("--rate", type=click.IntRange(min=1), metavar="N", help="At most this many messages per second.")
+@click.option("--name", help="The identity of this load; default: its files in their present form, and these columns.")
 @click.pass_obj
 def load(
     broker: Broker,
@@ -45,8 +45,8 @@ def load(
 ) -> None:
     """Publish each row of FILES (Parquet, CSV, JSON lines) once.
 
-    If it is stopped in the middle, the same command goes on where it was, at any --rate.  A file that was moved or
-    changed meanwhile counts as a new one and is loaded from its beginning, unless you gave --name: then it goes on
+    If it is interrupted, the same command continues where it was, at any --rate.  A file that was moved or changed
+    meanwhile counts as a new one and is loaded from its beginning, unless you passed --name: then the load continues
     after the rows that were published under this name.
     """
     from wakeq.client.bulk import BulkClient
@@ -55,29 +55,28 @@ def load(
     check_packages("pyarrow", "numpy", extra="journal")
     from wakeq.pipeline.lake.load import Mapping, load
 
+    def show(progress: "Progress") -> None:
+        show_progress(f"{progress.rows:,} messages published ...")
+
     with BulkClient(broker.address) as client:
-        done = load(client, files, queue, Mapping(body, priority, delay), name=name, rate=rate, tell=_show)
+        done = load(client, files, queue, Mapping(body, priority, delay), name=name, rate=rate, tell=show)
     before = f"; {done.skipped:,} were published by another run" if done.skipped else ""
     say(f"{done.rows:,} messages published to {queue_name(queue)}{before}")
-
-
-def _show(progress: "Progress") -> None:
-    show_progress(f"{progress.rows:,} messages published ...")
 
 
 @click.command()
 @click.argument("lake", type=FOLDER)
 @click.option("--queue", required=True, metavar="QUEUE", help="The queue to which the messages were published.")
 @click.option(
-    "--where", default="true", show_default=True, metavar="EXPR", help="Which of them: a condition in Spark SQL."
+    "--where", default="true", show_default=True, metavar="EXPR", help="Only these: a condition in Spark SQL."
 )
 @click.option("--to", "target", required=True, metavar="QUEUE", help="The queue to publish them to now.")
-@click.option("--dry-run", is_flag=True, help="Only count them.")
+@click.option("--dry-run", is_flag=True, help="Only count the messages.")
 @click.pass_obj
 def replay(broker: Broker, lake: Path, queue: str, where: str, target: str, dry_run: bool) -> None:
-    """Publish again what was once published to a queue.
+    """Publish messages again that were once published to a queue.
 
-    It comes from an archive with bodies.
+    They come from an archive with bodies.
     """
     from wakeq.client.bulk import BulkClient
     from wakeq.pipeline.session import check_packages
@@ -88,11 +87,12 @@ def replay(broker: Broker, lake: Path, queue: str, where: str, target: str, dry_
     from wakeq.pipeline.lake.replay import replay as again
 
     check_lake(lake)
-    BulkClient(broker.address).close()  # one that does not answer is found out before Spark has started
+    # An unreachable broker is reported before Spark has started.
+    BulkClient(broker.address).close()
     with spark_for("wakeq replay", "counting" if dry_run else "publishing") as spark:
         events = published(spark, lake, queue, where)
         count = events.count() if dry_run else again(events, broker.address, target)
-    done = "would go" if dry_run else "published"
+    done = "would be published" if dry_run else "published"
     say(f"{count:,} messages of {queue_name(queue)} {done} to {queue_name(target)}")
 
 
@@ -100,23 +100,20 @@ def replay(broker: Broker, lake: Path, queue: str, where: str, target: str, dry_
 @click.argument("checkpoint", type=FOLDER)
 @click.pass_obj
 def settle(broker: Broker, checkpoint: Path) -> None:
-    """Acknowledge what a stopped streaming query has finished.
+    """Acknowledge the last batch of a stopped streaming query.
 
-    Spark tells a source that a batch is finished only when the next one begins; this does it for the last batch.  It
-    talks to the broker that the query read from, unless --broker says where that is now.
+    Spark tells a source that a batch is finished only when the next one begins; this command does it for the last
+    batch.  It connects to the broker that the query read from, unless --broker names another address.
     """
     from wakeq.pipeline.session import check_packages
 
     check_packages("pyspark", "pyarrow")
     from wakeq.pipeline.stream.settling import settle_checkpoint
 
-    settled = settle_checkpoint(checkpoint, broker.address if _is_broker_given() else None)
+    # WAKEQ_BROKER does not count: it fits no single checkpoint.
+    source = click.get_current_context().find_root().get_parameter_source("broker")
+    settled = settle_checkpoint(checkpoint, broker.address if source is ParameterSource.COMMANDLINE else None)
     for one in settled:
         say(f"{one.count:,} messages of {queue_name(one.queue)} acknowledged, at {one.broker}")
     if not settled:
-        say(f"{checkpoint}: no batch of its query is finished, so there is nothing to acknowledge")
-
-
-def _is_broker_given() -> bool:
-    """Whether this command line names the broker: what the environment says is of no one checkpoint."""
-    return click.get_current_context().find_root().get_parameter_source("broker") is ParameterSource.COMMANDLINE
+        say(f"{checkpoint}: its query has finished no batch, so there is nothing to acknowledge")

@@ -1,1 +1,1 @@
-"""queues: the verbs for queues and their messages."""
+"""queues: the commands for queues and their messages."""

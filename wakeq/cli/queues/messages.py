@@ -1,7 +1,7 @@
-"""The verbs of messages: pub, fetch, ack, nack, touch, and ping.
+"""Commands for messages: pub, fetch, ack, nack, touch, and ping.
 
-Bodies go to standard output as they are, everything that is said about them to standard error, so that
-`wakeq fetch QUEUE > file` keeps a body to the byte; a terminal gets none of the characters that it would obey.
+Bodies go to standard output unchanged and everything else to standard error, so that `wakeq fetch QUEUE > file` keeps a
+body exactly; a terminal gets no control characters.
 """
 
 import shlex
@@ -22,12 +22,14 @@ from wakeq.protocol.wire.worker.codec import text_of
 from wakeq.protocol.wire.worker.commands import COUNT_MAX, SECONDS_MAX, TIMEOUT_S_MIN, WAIT_S_MAX
 
 SECONDS = click.IntRange(min=0)
-ASK_AGAIN_S = 0.1  # while a broker starts
-HELD = {"delayed": "delayed", "leased": "with workers", "staged": "claimed by a pipeline"}  # what a fetch does not get
+# The pause between two attempts while a broker starts.
+RETRY_S = 0.1
+# Messages that a fetch does not get.
+HELD = {"delayed": "delayed", "leased": "leased by workers", "staged": "claimed by a pipeline"}
 
 
 def headers_of(_context: click.Context, _parameter: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
-    """`--header name=value` as a map."""
+    """Return the `--header NAME=VALUE` options as a map."""
     headers = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -38,31 +40,33 @@ def headers_of(_context: click.Context, _parameter: click.Parameter, pairs: tupl
 
 
 def id_of(_context: click.Context, _parameter: click.Parameter, given: str | None) -> str:
-    """`--id`; an empty one, as of a variable that is not set, would store the message as often as it is said."""
+    """Refuse an empty `--id`, as of an unset variable: it would not prevent duplicates."""
     if given == "":
-        raise click.BadParameter("it is empty; give an id, or leave the option out")
+        raise click.BadParameter("it is empty; give an id, or omit the flag")
     return given or ""
 
 
 @click.command()
 @click.argument("queue")
 @click.argument("body", default="-")
-@click.option("--delay", "delay_s", type=SECONDS, metavar="S", default=0, help="Hand it out no earlier than this.")
+@click.option("--delay", "delay_s", type=SECONDS, metavar="S", default=0, help="Deliver it no earlier than this.")
 @click.option(
     "--timeout",
     "timeout_s",
     type=SECONDS,
     metavar="S",
-    help="How long a worker may keep it before it comes back; default: the queue's.",
+    help="How long a worker may keep it before it is redelivered; default: the queue's.",
 )
 @click.option(
     "--expires", "expires_s", type=SECONDS, metavar="S", default=0, help="Remove it after this long; 0: never."
 )
-@click.option("--priority", type=int, metavar="N", default=0, help="The lowest goes first; default 0.")
+@click.option("--priority", type=int, metavar="N", default=0, help="The lowest is delivered first; default 0.")
 @click.option(
     "--header", "headers", metavar="NAME=VALUE", multiple=True, callback=headers_of, help="Add a header; repeatable."
 )
-@click.option("--id", "publish_id", metavar="ID", callback=id_of, help="Store it only once, even if this is repeated.")
+@click.option(
+    "--id", "publish_id", metavar="ID", callback=id_of, help="Store it only once, even if you repeat the command."
+)
 @json_option
 @click.pass_obj
 def pub(
@@ -112,7 +116,8 @@ def pub(
 )
 @click.option(
     "--limit",
-    "--count",  # as FET calls it
+    # FET calls it count.
+    "--count",
     "limit",
     type=click.IntRange(1, COUNT_MAX),
     metavar="N",
@@ -124,7 +129,7 @@ def pub(
     "timeout_s",
     type=click.IntRange(TIMEOUT_S_MIN, SECONDS_MAX),
     metavar="S",
-    help="Keep them for this long, whatever their own timeouts are.",
+    help="Lease them for this long, whatever their own timeouts are.",
 )
 @click.option("--ack", "acknowledge", is_flag=True, help="Acknowledge the messages once they are printed.")
 @click.option("--raw", is_flag=True, help="Print bodies as they are, without adding a newline, to a terminal too.")
@@ -142,32 +147,34 @@ def fetch(
 ) -> int:
     """Fetch messages from QUEUE and print their bodies.
 
-    Without --ack a message comes back after its timeout unless you acknowledge it: `wakeq ack QUEUE UID`.  The uid and
-    the lease are printed to standard error.  Exit status 3 if there was nothing.
+    Without --ack a message is redelivered after its timeout unless you acknowledge it: `wakeq ack QUEUE UID`.  Its uid
+    and lease are printed to standard error.  Exit status 3 if there was no message.
     """
     with broker.connect() as client:
         messages = client.fetch_many(queue, limit, wait=wait_s, timeout=timeout_s)
         if not messages:
-            say(why_nothing(client, queue))
+            say(explain_empty(client, queue))
             return EXIT_NOTHING
         for message in messages:
             print_message(message, as_json=as_json, raw=raw, leased=not acknowledge)
         sys.stdout.flush()
-        if acknowledge:  # only now that it has been printed
+        # Acknowledged only after the output has been written.
+        if acknowledge:
             client.ack_many(messages)
     return 0
 
 
-def why_nothing(client: Client, queue: str) -> str:
-    """What stands between somebody who fetched and the messages that the queue has, if it has any."""
+def explain_empty(client: Client, queue: str) -> str:
+    """Say why a fetch got nothing although the queue may have messages."""
     try:
         found = client.stats(queue)
-    except WakeqError:  # there is none after all, or who may fetch may not look: it is only a hint
+    except WakeqError:
+        # The queue may not exist, or the token may not see it: this is only a hint.
         found = {}
     paused_until_ms = found.get("paused_until_ms", 0)
     if paused_until_ms:
         until = "" if paused_until_ms == PAUSE_MS_MAX else f" until {moment(paused_until_ms)}"
-        return f"{queue_name(queue)} is paused{until}; `wakeq queue resume` lets it hand out again"
+        return f"{queue_name(queue)} is paused{until}; `wakeq queue resume` resumes it"
     held = [f"{found[state]} {words}" for state, words in HELD.items() if found.get(state)]
     but = f" ({', '.join(held)})" if held else ""
     return f"{queue_name(queue)} has nothing to fetch now{but}; --wait S waits for a message"
@@ -179,7 +186,7 @@ def why_nothing(client: Client, queue: str) -> str:
 @click.option("--lease", help="The lease that fetch printed; an outdated one is refused.")
 @click.pass_obj
 def ack(broker: Broker, queue: str, uids: tuple[str, ...], lease: str | None) -> int:
-    """Acknowledge messages of QUEUE: they are gone for good.
+    """Acknowledge messages of QUEUE, which removes them.
 
     Exit status 3 if one of them was not there.
     """
@@ -191,7 +198,7 @@ def ack(broker: Broker, queue: str, uids: tuple[str, ...], lease: str | None) ->
         except QueueNotFound:
             say(f"{queue_name(queue)} does not exist; `wakeq queue list` shows all queues")
         else:
-            say(f"{_uids(uids)} not in {queue_name(queue)}: acknowledged already, or mistyped")
+            say(f"{_uids(uids)} not in {queue_name(queue)}: already acknowledged, or mistyped")
     return EXIT_NOTHING
 
 
@@ -218,41 +225,45 @@ def nack(
     no_failure: bool,
     dead: bool,
 ) -> int:
-    """Give messages back to QUEUE, to be delivered again.
+    """Release messages of QUEUE as failed, to be delivered again.
 
-    Exit status 3 if one of them is gone.
+    Exit status 3 if one of them is not leased any more.
     """
     with broker.connect() as client:
         known = client.nack(queue, *uids, delay=delay_s, lease=lease, failed=not no_failure, dead=dead)
-    return _settled(known, queue, uids)
+    return _report_leased(known, queue, uids)
 
 
 @click.command()
 @click.argument("queue")
 @click.argument("uids", metavar="UID...", nargs=-1, required=True)
 @click.option(
-    "--timeout", "timeout_s", type=SECONDS, metavar="S", help="Counted from now; default: the message's own timeout."
+    "--timeout",
+    "timeout_s",
+    type=SECONDS,
+    metavar="S",
+    help="The new lease, counted from now; default: the message's own timeout.",
 )
 @click.option("--lease", help="The lease that fetch printed; an outdated one is refused.")
 @click.pass_obj
 def touch(broker: Broker, queue: str, uids: tuple[str, ...], timeout_s: int | None, lease: str | None) -> int:
-    """Keep messages of QUEUE for longer.
+    """Extend the leases of messages of QUEUE.
 
-    Exit status 3 if one of them is gone.
+    Exit status 3 if one of them is not leased any more.
     """
     with broker.connect() as client:
         known = client.touch(queue, *uids, timeout=timeout_s, lease=lease)
-    return _settled(known, queue, uids)
+    return _report_leased(known, queue, uids)
 
 
 @click.command()
-@click.option("--wait", "wait_s", type=SECONDS, metavar="S", default=0, help="Try for up to this long until it does.")
+@click.option("--wait", "wait_s", type=SECONDS, metavar="S", default=0, help="Try for up to this long.")
 @json_option
 @click.pass_obj
 def ping(broker: Broker, wait_s: int, as_json: bool) -> None:
     """Check that the broker answers.
 
-    With several addresses, and with --wait, the first node that answers must also serve, or know the node that does.
+    With several addresses, or with --wait, the first node that answers must also serve, or know the leader.
     --wait is for scripts that have just started the broker.
     """
     pong = _ping_until_it_serves(broker, wait_s) if wait_s else _ping(broker)
@@ -263,7 +274,7 @@ def ping(broker: Broker, wait_s: int, as_json: bool) -> None:
 
 
 class Pong(NamedTuple):
-    """Who has answered, as --json says it."""
+    """The answer of a node, with the fields of --json."""
 
     broker: str
     version: str
@@ -271,22 +282,23 @@ class Pong(NamedTuple):
 
 
 def _ping_until_it_serves(broker: Broker, wait_s: float) -> Pong:
-    """Ask again until then, whatever is in the way that time may mend."""
+    """Retry every failure that may be temporary, until the time is over."""
     until_s = time.monotonic() + wait_s
     while True:
         left_s = until_s - time.monotonic()
         try:
-            return _ping(broker, within_s=min(CONNECT_TIMEOUT_S, max(ASK_AGAIN_S, left_s)))
+            return _ping(broker, within_s=min(CONNECT_TIMEOUT_S, max(RETRY_S, left_s)))
         except WrongProtocol:
-            raise  # it is another port
+            # Another program listens on that port.
+            raise
         except NOT_NOW:
-            if left_s <= ASK_AGAIN_S:
+            if left_s <= RETRY_S:
                 raise
-            time.sleep(ASK_AGAIN_S)
+            time.sleep(RETRY_S)
 
 
 def _ping(broker: Broker, *, within_s: float | None = None) -> Pong:
-    """Ask for the version and the time it takes; who waits or names a cluster asks whether it serves, too."""
+    """Ask for version and round trip; with --wait or several addresses, also whether the node serves."""
     with broker.connect(within_s=within_s) as client:
         if within_s is not None or len(broker.addresses) > 1:
             facts = client.cluster()
@@ -301,7 +313,7 @@ def _ping(broker: Broker, *, within_s: float | None = None) -> Pong:
 
 
 def print_message(message: Message, *, as_json: bool, raw: bool, leased: bool) -> None:
-    """The body to standard output, as it is; what is needed to acknowledge it to standard error."""
+    """Print the body to standard output, and the data for an acknowledgement to standard error."""
     if as_json:
         print_json(_as_facts(message))
         return
@@ -318,7 +330,7 @@ def print_message(message: Message, *, as_json: bool, raw: bool, leased: bool) -
 
 
 def _as_facts(message: Message) -> dict[str, object]:
-    """The stable shape of --json: `body` is text, or base64 where `encoding` says so."""
+    """Return the stable fields of --json: `body` is text, or base64 if `encoding` says so."""
     body, encoding = text_of(message.body)
     return {
         "queue": message.queue,
@@ -332,10 +344,10 @@ def _as_facts(message: Message) -> dict[str, object]:
     }
 
 
-def _settled(known: bool, queue: str, uids: tuple[str, ...]) -> int:
+def _report_leased(known: bool, queue: str, uids: tuple[str, ...]) -> int:
     if known:
         return 0
-    say(f"{_uids(uids)} not with a worker of {queue_name(queue)} now: acknowledged or timed out")
+    say(f"{_uids(uids)} not leased from {queue_name(queue)} now: acknowledged, or timed out")
     return EXIT_NOTHING
 
 

@@ -1,6 +1,6 @@
-"""Operating verbs that speak the HTTP API: pause, move, throw away, let go, leases, connections, why.
+"""Commands over the HTTP API: pause, move, purge, requeue, leases, connections, why.
 
-Whatever destroys or moves asks first.  Messages are picked by uid or by conditions; `--dry-run` shows them.
+A command that destroys or moves asks first.  Messages are selected by uid or by conditions; `--dry-run` shows them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,17 +21,17 @@ MESSAGE_COLUMNS = ("uid", "state", "priority", "error_count", "error", "body")
 BODY_CHARS_MAX = 60
 
 
-def picking(command: click.decorators.FC) -> click.decorators.FC:
-    """Add the flags by which messages are picked."""
+def selection_options(command: click.decorators.FC) -> click.decorators.FC:
+    """Add the flags that select messages."""
     for option in reversed(
         (
             click.option("--where", multiple=True, metavar="CONDITION", help=CONDITION_HELP),
             click.option("--uid", "uids", multiple=True, metavar="UID", help="Only this message; repeatable."),
             click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most this many; default: all."),
             click.option(
-                "--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most this many a second."
+                "--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most this many per second."
             ),
-            click.option("--dry-run", is_flag=True, help="Only show the first messages this would affect."),
+            click.option("--dry-run", is_flag=True, help="Only show the first messages that would be affected."),
         )
     ):
         command = option(command)
@@ -52,7 +52,7 @@ def select(
     word: str,
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Do something to the messages that are meant, or show them."""
+    """Apply an operation to the selected messages, or show them."""
     from wakeq.client.admin import apply_to_selected
 
     body: dict[str, Any] = {**(more or {}), "where": list(where)} | ({"rate": rate} if rate else {})
@@ -63,7 +63,7 @@ def select(
             answer = client.call("POST", path, {**body, "dry_run": True, "limit": limit or 1_000}, queue=queue)
             print_json(answer) if as_json else print_messages(answer["messages"])
             behind = "; there may be more" if answer["after"] else ""
-            say(f"nothing was done; {answer['matched']} of {answer['scanned']} messages examined match{behind}")
+            say(f"nothing was changed; {answer['matched']} of {answer['scanned']} examined messages match{behind}")
             return
         strangers: set[str] = set()
         sums = apply_to_selected(client, path, queue, body, limit=limit, strangers=strangers)
@@ -71,45 +71,46 @@ def select(
     if strangers:
         say_strangers(queue, strangers)
     elif sums["done"] < sums["matched"]:
-        say(f"{sums['matched'] - sums['done']} more matched but were gone by then, or are with a worker")
+        say(f"{sums['matched'] - sums['done']} more matched, but were gone by then or are leased")
 
 
 def say_strangers(queue: str, strangers: Iterable[str]) -> None:
-    """Say why a redrive has left letters: whoever may publish there may have written their origin."""
+    """Say why a redrive left letters: any publisher can write an origin into a letter."""
     names = ", ".join(queue_name(name) for name in sorted(strangers))
     say(
-        f"some were left in {queue_name(queue)}: they name queues that do not send their dead letters there: {names}; "
-        "look at them with `wakeq queue peek`, and move them with --anywhere or --to QUEUE"
+        f"some stay in {queue_name(queue)}, because queues that they name as origin do not send their dead letters "
+        f"there: {names}; check them with `wakeq queue peek`, and move them with --anywhere or --to QUEUE"
     )
 
 
 def print_messages(messages: Sequence[Mapping[str, Any]]) -> None:
-    """A line for each message."""
-    print_table(MESSAGE_COLUMNS, [[_cell(one, column) for column in MESSAGE_COLUMNS] for one in messages])
+    """Print a line for each message."""
+    print_table(MESSAGE_COLUMNS, [[message_cell(one, column) for column in MESSAGE_COLUMNS] for one in messages])
 
 
 def fact_of(message: Mapping[str, Any], column: str) -> object:
-    """What is known of a message; of a dead letter it may stand in the headers that say why it is one."""
+    """Return a field of a message; a dead letter may have it in a header."""
     value = message.get(column)
     return value or (message.get("headers") or {}).get(f"wakeq-{column}", value)
 
 
-def _cell(row: Mapping[str, Any], column: str) -> object:
+def message_cell(row: Mapping[str, Any], column: str) -> object:
+    """Return a cell of a table of messages; bodies are shortened."""
     if column == "until":
         return moment(row["until_ms"])
     value = fact_of(row, column)
-    if column == "body" and isinstance(value, str) and len(value) > BODY_CHARS_MAX:
+    if column in ("body", "msg") and isinstance(value, str) and len(value) > BODY_CHARS_MAX:
         return value[: BODY_CHARS_MAX - 1] + "…"
     return value
 
 
 class Moment(click.ParamType[datetime]):
-    """A moment as people write it, by ISO 8601."""
+    """A time in ISO 8601."""
 
     name = "moment"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """In the local time zone, if none is said."""
+        """Use the local time zone if the text has none."""
         try:
             return datetime.fromisoformat(value).astimezone()
         except ValueError:
@@ -130,12 +131,12 @@ class Moment(click.ParamType[datetime]):
 @json_option
 @click.pass_obj
 def pause(broker: Broker, name: str, for_s: float | None, until: datetime | None, as_json: bool) -> None:
-    """Stop handing out messages of QUEUE.
+    """Stop delivering messages of QUEUE.
 
-    Until you resume it, or the given time is over.  Publishing goes on, and workers can acknowledge what they have.
+    Until you resume it, or the given time is over.  Clients can still publish, and workers acknowledge their messages.
     """
     if for_s is not None and until is not None:
-        raise click.UsageError("give either --for or --until")
+        raise click.UsageError("--for and --until contradict each other; give one of them")
     body: dict[str, Any] = {"for_s": for_s} if for_s is not None else {}
     if until is not None:
         body = {"until": until.isoformat()}
@@ -150,7 +151,7 @@ def pause(broker: Broker, name: str, for_s: float | None, until: datetime | None
 @click.argument("name", metavar="QUEUE")
 @click.pass_obj
 def resume(broker: Broker, name: str) -> None:
-    """Hand out messages of QUEUE again."""
+    """Deliver messages of QUEUE again."""
     with broker.admin() as client:
         client.call("POST", "/queue/resume", queue=name)
     click.echo(f"{queue_name(name)} resumed")
@@ -159,43 +160,43 @@ def resume(broker: Broker, name: str) -> None:
 @click.command()
 @click.argument("name", metavar="QUEUE")
 @click.argument("to", metavar="TO")
-@picking
+@selection_options
 @yes_option
 @json_option
 @click.pass_obj
-def move(broker: Broker, /, name: str, to: str, yes: bool, **picked: Any) -> None:
+def move(broker: Broker, /, name: str, to: str, yes: bool, **selection: Any) -> None:
     """Move messages of QUEUE to the queue TO, each in one step.
 
-    Messages that workers have stay.  A message keeps its priority, its headers and what is left of its delay and time
+    Leased messages stay.  A message keeps its priority, its headers and the rest of its delay and time
     to live; it gets a new uid.
     """
-    if not picked["dry_run"]:
-        confirm(f"Move {_meant(picked)} of {queue_name(name)} to {queue_name(to)}?", yes=yes)
-    select(broker, "/messages/move", name, **picked, word="moved from", more={"to": to})
+    if not selection["dry_run"]:
+        confirm(f"Move {_described(selection)} of {queue_name(name)} to {queue_name(to)}?", yes=yes)
+    select(broker, "/messages/move", name, **selection, word="moved from", more={"to": to})
 
 
 @click.command()
 @click.argument("name", metavar="QUEUE")
-@picking
+@selection_options
 @yes_option
 @json_option
 @click.pass_obj
-def requeue(broker: Broker, /, name: str, yes: bool, **picked: Any) -> None:
+def requeue(broker: Broker, /, name: str, yes: bool, **selection: Any) -> None:
     """Make delayed messages of QUEUE ready now.
 
-    They keep their uids.
+    Messages keep their uids.
     """
-    if not picked["dry_run"]:
-        confirm(f"Make {_meant(picked)} of {queue_name(name)} that are delayed ready now?", yes=yes)
-    select(broker, "/messages/requeue", name, **picked, word="made ready in")
+    if not selection["dry_run"]:
+        confirm(f"Make {_described(selection)} of {queue_name(name)} that are delayed ready now?", yes=yes)
+    select(broker, "/messages/requeue", name, **selection, word="made ready in")
 
 
-def _meant(picked: Mapping[str, Any]) -> str:
-    """Say which messages, for a question."""
-    if picked["uids"]:
-        return f"{len(picked['uids'])} messages"
-    fitting = f" that fit {' and '.join(picked['where'])}" if picked["where"] else ""
-    return f"all messages{fitting}" if picked["limit"] is None else f"up to {picked['limit']} messages{fitting}"
+def _described(selection: Mapping[str, Any]) -> str:
+    """Describe the selected messages for a question."""
+    if selection["uids"]:
+        return f"{len(selection['uids'])} messages"
+    matching = f" that match {' and '.join(selection['where'])}" if selection["where"] else ""
+    return f"all messages{matching}" if selection["limit"] is None else f"up to {selection['limit']} messages{matching}"
 
 
 # Leases and connections -------------------------------------------------------------------------------------------
@@ -203,7 +204,7 @@ def _meant(picked: Mapping[str, Any]) -> str:
 
 @click.group()
 def leases() -> None:
-    """List the messages that workers have, or take them back."""
+    """List leased messages, or release them."""
 
 
 @leases.command("list")
@@ -211,7 +212,7 @@ def leases() -> None:
 @json_option
 @click.pass_obj
 def list_leases(broker: Broker, name: str, as_json: bool) -> None:
-    """List messages of QUEUE that workers have, and until when."""
+    """List leased messages of QUEUE, and when their leases time out."""
     messages: list[Any] = []
     after: int | None = 0
     with broker.admin() as client:
@@ -222,7 +223,7 @@ def list_leases(broker: Broker, name: str, as_json: bool) -> None:
     if as_json:
         print_json({"queue": name, "leases": messages})
     else:
-        print_table(LEASE_COLUMNS, [[_cell(one, column) for column in LEASE_COLUMNS] for one in messages])
+        print_table(LEASE_COLUMNS, [[message_cell(one, column) for column in LEASE_COLUMNS] for one in messages])
 
 
 @leases.command()
@@ -231,15 +232,15 @@ def list_leases(broker: Broker, name: str, as_json: bool) -> None:
 @yes_option
 @click.pass_obj
 def release(broker: Broker, name: str, uids: tuple[str, ...], yes: bool) -> int:
-    """Take messages back from their workers.
+    """Release messages from their workers.
 
-    They are handed out again.  If the old worker acknowledges after that, it is refused.  Exit status 3 if no worker
-    has one of them.
+    They are delivered again, and a later acknowledgement of the old worker is refused.  Exit status 3 if one of them is
+    not leased.
     """
-    confirm(f"Take {len(uids)} messages of {queue_name(name)} back from their workers?", yes=yes)
+    confirm(f"Release {len(uids)} messages of {queue_name(name)} from their workers?", yes=yes)
     with broker.admin() as client:
         done = client.call("POST", "/leases/release", {"uids": list(uids)}, queue=name)["done"]
-    click.echo(f"taken back: {done}")
+    click.echo(f"released: {done}")
     return 0 if done == len(uids) else EXIT_NOTHING
 
 
@@ -286,7 +287,7 @@ def close_connection(broker: Broker, connection: int, yes: bool) -> None:
 @json_option
 @click.pass_obj
 def why(broker: Broker, name: str, uid: str, as_json: bool) -> None:
-    """Say where a message of QUEUE is, and why it is not processed."""
+    """Explain why a message of QUEUE is not being processed."""
     with broker.admin() as client:
         answer = client.call("GET", "/messages/why", queue=name, uid=uid)
     if as_json:

@@ -1,4 +1,4 @@
-"""`wakeq queue`: the verbs of queues.  Whatever is done here goes over the worker protocol."""
+"""`wakeq queue`: the commands for queues, mostly over the worker protocol."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import click
 
 from wakeq.cli.common import Broker, ByteCount, confirm, json_option, queue_name, yes_option
 from wakeq.cli.output import moment, print_facts, print_json, print_table, say
-from wakeq.cli.queues.operating import CONDITION_HELP, fact_of, picking, say_strangers, select
+from wakeq.cli.queues.operating import CONDITION_HELP, message_cell, say_strangers, select, selection_options
 from wakeq.client.redrive import ORIGIN
 from wakeq.protocol.errors import QueueExists
 from wakeq.protocol.log.entries import PAUSE_MS_MAX
@@ -17,8 +17,7 @@ COUNT = click.IntRange(min=0)
 MOMENTS = ("created_ms", "oldest_ready_ms", "paused_until_ms")
 LIST_COLUMNS = ("qname", "ready", "delayed", "leased", "size", "bytes", "subscribers", "state")
 PEEK_COLUMNS = ("uid", "state", "priority", "error_count", "error", "msg")
-LETTER_COLUMNS = ("uid", "state", "priority", "origin", "reason", "error", "msg")  # of dead letters
-PEEKED_CHARS_MAX = 60
+LETTER_COLUMNS = ("uid", "state", "priority", "origin", "reason", "error", "msg")
 
 POLICY_OPTIONS = (
     click.option("--max-size", type=COUNT, metavar="N", help="The most messages it may hold."),
@@ -34,7 +33,7 @@ POLICY_OPTIONS = (
         help="How priorities are kept: H4 for any, QA for a small range.",
     ),
     click.option(
-        "--timeout", type=COUNT, metavar="S", help="How long a worker may keep a message before it comes back."
+        "--timeout", type=COUNT, metavar="S", help="How long a worker may keep a message before it is redelivered."
     ),
     click.option(
         "--max-deliveries",
@@ -54,7 +53,7 @@ POLICY_OPTIONS = (
         "--retry-jitter",
         type=click.FloatRange(0, 1),
         metavar="PART",
-        help="The fraction of a pause that may be taken off at random.",
+        help="The fraction of a pause that may be subtracted at random.",
     ),
     click.option(
         "--wake",
@@ -80,7 +79,7 @@ def policy_options(command: click.decorators.FC) -> click.decorators.FC:
 
 
 def named_policies(given: Mapping[str, Any], retry: Mapping[str, Any]) -> dict[str, Any]:
-    """The policies that were named, as CREATE and UPDATE want them; `retry` is what is not named of it."""
+    """Return the given policies for CREATE and UPDATE; `retry` has the parts of it that were not given."""
     policies = {name: value for name, value in given.items() if value is not None}
     parts = {name.removeprefix("retry_"): policies.pop(name) for name in list(policies) if name.startswith("retry_")}
     if parts:
@@ -116,7 +115,7 @@ def list_(broker: Broker, prefix: str, as_json: bool) -> None:
 @click.option("--if-missing", is_flag=True, help="Succeed and change nothing if the queue exists.")
 @click.pass_obj
 def create(broker: Broker, /, name: str, if_missing: bool, **given: Any) -> None:
-    """Create QUEUE; policies that are not given have their defaults."""
+    """Create QUEUE; omitted policies have their defaults."""
     with broker.connect() as client:
         try:
             client.create_queue(name, **named_policies(given, {}))
@@ -134,10 +133,10 @@ def create(broker: Broker, /, name: str, if_missing: bool, **given: Any) -> None
 @click.option("--reset", multiple=True, metavar="POLICY", help="Reset a policy to its default; repeatable.")
 @click.pass_obj
 def update(broker: Broker, /, name: str, reset: tuple[str, ...], **given: Any) -> None:
-    """Change policies of QUEUE; those that are not given stay."""
+    """Change policies of QUEUE; omitted ones stay."""
     resets: dict[str, Any] = {policy.replace("-", "_"): None for policy in reset}
     if not resets and all(value is None for value in given.values()):
-        raise click.UsageError("no policy is given, so there is nothing to change")
+        raise click.UsageError("no policy was given, so there is nothing to change")
     with broker.connect() as client:
         policies = client.stats(name).get("policies")
         retry = policies.get("retry", {}) if isinstance(policies, dict) else {}
@@ -159,26 +158,26 @@ def delete(broker: Broker, name: str, yes: bool) -> None:
 
 @queue.command()
 @click.argument("name", metavar="QUEUE")
-@picking
+@selection_options
 @yes_option
 @json_option
 @click.pass_obj
-def purge(broker: Broker, /, name: str, yes: bool, **picked: Any) -> None:
+def purge(broker: Broker, /, name: str, yes: bool, **selection: Any) -> None:
     """Delete all messages of QUEUE, or those you select.
 
-    The queue itself stays.  Without a selection, messages that workers have are deleted too; with one, they stay.
+    The queue itself stays.  Without a selection, leased messages are deleted too; with one, they stay.
     """
-    if picked.pop("dry_run"):
-        select(broker, "/messages/purge", name, **picked, dry_run=True, word="")
+    if selection.pop("dry_run"):
+        select(broker, "/messages/purge", name, **selection, dry_run=True, word="")
         return
-    is_picked = any(picked[flag] for flag in ("where", "uids", "limit", "rate"))
-    confirm(f"Delete {'the selected messages' if is_picked else 'every message'} in {queue_name(name)}?", yes=yes)
-    if is_picked:
-        select(broker, "/messages/purge", name, **picked, dry_run=False, word="deleted from")
+    is_selective = any(selection[flag] for flag in ("where", "uids", "limit", "rate"))
+    confirm(f"Delete {'the selected messages' if is_selective else 'every message'} in {queue_name(name)}?", yes=yes)
+    if is_selective:
+        select(broker, "/messages/purge", name, **selection, dry_run=False, word="deleted from")
         return
     with broker.connect() as client:
         count = client.purge(name)
-    print_json({"queue": name, "done": count}) if picked["as_json"] else click.echo(f"{count} messages deleted")
+    print_json({"queue": name, "done": count}) if selection["as_json"] else click.echo(f"{count} messages deleted")
 
 
 @queue.command()
@@ -188,7 +187,7 @@ def purge(broker: Broker, /, name: str, yes: bool, **picked: Any) -> None:
 def stats(broker: Broker, name: str | None, as_json: bool) -> None:
     """Show counts and policies of QUEUE, or of the whole node.
 
-    size is ready and delayed together; messages that are with a worker count as leased, not in size.
+    size is ready and delayed together; leased messages are counted separately.
     """
     with broker.connect() as client:
         facts = client.stats(name)
@@ -207,7 +206,7 @@ def stats(broker: Broker, name: str | None, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def peek(broker: Broker, name: str, limit: int, state: str, as_json: bool) -> None:
-    """Look at the next messages of QUEUE without taking them."""
+    """Show the next messages of QUEUE without fetching them."""
     with broker.connect() as client:
         messages = client.peek(name, limit, state=state)
     if as_json:
@@ -221,10 +220,10 @@ def peek(broker: Broker, name: str, limit: int, state: str, as_json: bool) -> No
 @click.option(
     "--limit", type=click.IntRange(min=1), metavar="N", help="Move at most this many; default: all that are ready."
 )
-@click.option("--to", metavar="QUEUE", help="Move them to this queue; default: each to where it came from.")
+@click.option("--to", metavar="QUEUE", help="Move them to this queue; default: each to its origin.")
 @click.option("--anywhere", is_flag=True, help="Also to queues that do not send their dead letters here.")
 @click.option("--where", multiple=True, metavar="CONDITION", help=CONDITION_HELP)
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most this many a second.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most this many per second.")
 @click.option("--dry-run", is_flag=True, help="Show the next messages, at most 100, and move nothing.")
 @yes_option
 @json_option
@@ -243,19 +242,19 @@ def redrive_(
 ) -> None:
     """Move dead letters back to the queues they came from.
 
-    Each leaves QUEUE in the same step in which it is published again.  One that has no origin stays, unless you give
+    A letter leaves QUEUE in the same step in which it is published again.  One without an origin stays, unless you give
     --to; and so does one whose origin does not send its dead letters to QUEUE, unless you give --anywhere.  With
     --where or --rate this goes over the HTTP port.
     """
     if not dry_run:
-        fitting = f" that fit {' and '.join(where)}" if where else ""
+        matching = f" that match {' and '.join(where)}" if where else ""
         target = "where they came from" if to is None else queue_name(to)
-        letters = f"{'all' if limit is None else f'up to {limit}'} dead letters of {queue_name(name)}{fitting}"
+        letters = f"{'all' if limit is None else f'up to {limit}'} dead letters of {queue_name(name)}{matching}"
         confirm(f"Move {letters} back to {target}?", yes=yes)
     if where or rate:
-        picked = {"where": where, "uids": (), "limit": limit, "rate": rate, "dry_run": dry_run, "as_json": as_json}
+        selection = {"where": where, "uids": (), "limit": limit, "rate": rate, "dry_run": dry_run, "as_json": as_json}
         more: dict[str, Any] = {"anywhere": anywhere} if to is None else {"to": to}
-        select(broker, "/messages/redrive", name, **picked, word="redriven from", more=more)  # type: ignore[arg-type]
+        select(broker, "/messages/redrive", name, **selection, word="redriven from", more=more)  # type: ignore[arg-type]
         return
     with broker.connect() as client:
         if dry_run:
@@ -273,11 +272,14 @@ def redrive_(
         if moved.strangers:
             say_strangers(name, moved.strangers)
         elif moved.left:
-            say(f"left in {queue_name(name)} because they have no {ORIGIN}: {moved.left}; --to QUEUE moves them too")
+            say(
+                f"not moved from {queue_name(name)}, because they have no {ORIGIN}: {moved.left}; "
+                "--to QUEUE moves them too"
+            )
 
 
 def _readable(name: str, value: Any) -> tuple[str, object]:
-    """A figure of a queue as people read it."""
+    """Return a statistic of a queue as people read it."""
     if name not in MOMENTS:
         return name, value
     shown = "resumed" if value == PAUSE_MS_MAX else moment(value) if value else None
@@ -285,7 +287,7 @@ def _readable(name: str, value: Any) -> tuple[str, object]:
 
 
 def print_queues(queues: Iterable[Mapping[str, Any]]) -> None:
-    """A line for each queue; the default queue has no name, which is shown as two quotes."""
+    """Print a line for each queue; the default queue, which has no name, is shown as two quotes."""
     rows = [
         {**row, "qname": row.get("qname") or '""', "state": "paused" if row.get("paused_until_ms") else ""}
         for row in queues
@@ -294,15 +296,7 @@ def print_queues(queues: Iterable[Mapping[str, Any]]) -> None:
 
 
 def print_peeked(messages: Sequence[Mapping[str, Any]]) -> None:
-    """A line for each message; dead letters say where they came from and why."""
+    """Print a line for each message; dead letters show their origin and reason."""
     are_letters = any(ORIGIN in (message.get("headers") or {}) for message in messages)
     columns = LETTER_COLUMNS if are_letters else PEEK_COLUMNS
-    print_table(columns, [[_peeked(one, column) for column in columns] for one in messages])
-
-
-def _peeked(message: Mapping[str, Any], column: str) -> object:
-    """One cell; bodies are cut."""
-    value = fact_of(message, column)
-    if column == "msg" and isinstance(value, str) and len(value) > PEEKED_CHARS_MAX:
-        return value[: PEEKED_CHARS_MAX - 1] + "…"
-    return value
+    print_table(columns, [[message_cell(one, column) for column in columns] for one in messages])

@@ -1,1 +1,1 @@
-"""worker: the verbs that run tasks and commands for messages."""
+"""worker: the commands that run workers: run, work, tasks."""

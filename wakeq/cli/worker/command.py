@@ -1,9 +1,9 @@
 """Command: a command line as the handler of a queue, run once for each message.
 
-    message  -->  standard input and environment of a program;  its exit status  -->  what becomes of the message
+    message  -->  standard input and environment of a program;  its exit status  -->  what happens to the message
 
-What a status means stands in `judge`, and for users in the help of `wakeq work`.  The verdict is told when the program
-has ended, so that nobody else gets the message while it still runs; that of a handler that is cancelled, too.
+`judge` defines the exit statuses; the help of `wakeq work` explains them to users.  The outcome is reported after the
+program has ended, also when the handler is cancelled, so that nobody else gets the message while it still runs.
 """
 
 import asyncio
@@ -19,15 +19,19 @@ from wakeq.worker import Reject, Retry, Snooze
 from wakeq.worker.retry import HandlerDecision
 
 HEADER_PREFIX = "WAKEQ_HEADER_"
-TOKEN_VARIABLES = ("WAKEQ_TOKEN", "WAKEQ_TOKEN_FILE")  # of `wakeq work`: the work of others needs no right of its own
-TRACE_HEADERS = ("traceparent", "tracestate")  # their variables have these names in capitals, as other tools expect
+# Variables of `wakeq work` that its commands do not need.
+TOKEN_VARIABLES = ("WAKEQ_TOKEN", "WAKEQ_TOKEN_FILE")
+# Other tools expect their variables under these names in capitals.
+TRACE_HEADERS = ("traceparent", "tracestate")
 UNSAFE = re.compile(r"[^A-Z0-9_]")
-LINE_CHARS_MAX = 900  # the broker keeps 1,000 characters of an error
-NOT_NOW = Retry(backoff="exponential")  # when to try again after EX_TEMPFAIL, if the user does not say
+# The broker keeps 1,000 characters of an error.
+LINE_CHARS_MAX = 900
+# The pause after EX_TEMPFAIL, if the user chose none.
+NOT_NOW = Retry(backoff="exponential")
 
 
 class CommandFailed(Retry):
-    """A failure that the command did not ask for: the Worker warns of it."""
+    """A failure that the command did not ask for: the Worker logs a warning."""
 
     is_deliberate = False
 
@@ -44,7 +48,8 @@ class Command:
         retry: Retry | None,
         passes_token: bool = False,
     ) -> None:
-        self.span_s_max = max_run_s + 2 * KILL_AFTER_S  # of `handle`: a program may not want to end
+        # The longest time that `handle` takes, with a program that does not want to end.
+        self.span_s_max = max_run_s + 2 * KILL_AFTER_S
         self._arguments = arguments
         self._broker = broker
         self._max_run_s = max_run_s
@@ -53,12 +58,13 @@ class Command:
         self._inherited = {name: value for name, value in os.environ.items() if name not in withheld}
 
     async def handle(self, message: Message) -> None:
-        """Run it; return if it has succeeded, else raise what is to become of the message."""
+        """Run the program; return after success, else raise what must happen to the message."""
         ending: HandlerDecision | None
         environment = environment_of(message, self._inherited, broker=self._broker)
         try:
             program = Program(self._arguments, body=message.body, environment=environment)
-        except OSError as error:  # no program after all, too much for its environment, too many processes
+        except OSError as error:
+            # The file is not a program, its environment is too large, or there are too many processes.
             ending = CommandFailed(f"the command could not be run ({error})")
         else:
             ending = await self._end_of(program, message)
@@ -66,7 +72,7 @@ class Command:
             raise ending
 
     async def _end_of(self, program: Program, message: Message) -> HandlerDecision | None:
-        """Wait until it has ended, or end it, and judge."""
+        """Wait until the program ends, or end it, and judge its exit status."""
         try:
             async with asyncio.timeout(self._max_run_s):
                 status = await program.wait()
@@ -79,12 +85,13 @@ class Command:
 
 
 def environment_of(message: Message, inherited: Mapping[str, str], *, broker: str) -> dict[str, str]:
-    """What a program is told besides the body; nothing that was said of another message."""
+    """Return the environment of a program for this message, without values of another message."""
     ours = (HEADER_PREFIX, *(name.upper() for name in TRACE_HEADERS))
     environment = {name: value for name, value in inherited.items() if not name.startswith(ours)}
     for name, value in message.headers.items():
         safe = UNSAFE.sub("_", name.upper())
-        environment[HEADER_PREFIX + safe] = value.replace("\0", "")  # which no environment can carry
+        # An environment cannot contain NUL.
+        environment[HEADER_PREFIX + safe] = value.replace("\0", "")
         if name in TRACE_HEADERS:
             environment[safe] = environment[HEADER_PREFIX + safe]
     return environment | {
@@ -100,7 +107,7 @@ def environment_of(message: Message, inherited: Mapping[str, str], *, broker: st
 def judge(
     status: int, last_line: str, policy: Retry | None, *, deliveries: int, drawn: float
 ) -> HandlerDecision | None:
-    """What an exit status says of the message, by the words of sysexits.h; negative: the signal that killed it.
+    """Return what an exit status, in the terms of sysexits.h, means for the message; a negative one is a signal.
 
     `drawn` is a random number of 0..1 for the jitter.
     """
@@ -118,6 +125,6 @@ def judge(
 
 
 def _reason(status: int, last_line: str) -> str:
-    """The error as people find it with the message."""
+    """Return the error that is stored with the message."""
     ended = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
     return f"{last_line[-LINE_CHARS_MAX:]} ({ended})" if last_line else ended

@@ -1,8 +1,8 @@
-"""What a worker at the command line logs: to standard error, a line for people or a JSON object for programs.
+"""Logs of a worker on the command line: to standard error, lines for people or JSON objects for programs.
 
     --log-level, --log-json  -->  the root logger
 
-A program that has set up logging itself keeps what it has.
+A program that has configured logging keeps its own.
 """
 
 import logging
@@ -16,9 +16,9 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 def log_options(command: click.decorators.FC) -> click.decorators.FC:
-    """Add the flags that `log_to_stderr` takes."""
+    """Add the flags of `log_to_stderr`."""
     level = click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True)
-    return level(click.option("--log-json", is_flag=True, help="Log JSON objects, one a line.")(command))
+    return level(click.option("--log-json", is_flag=True, help="Log JSON objects, one per line.")(command))
 
 
 def log_to_stderr(level: str, *, as_json: bool) -> None:

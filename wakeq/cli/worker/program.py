@@ -1,9 +1,9 @@
-"""Program: one run of a command with all the processes that it starts, as a thing that can be awaited and ended.
+"""Program: one run of a command with all processes that it starts; it can be awaited and ended.
 
     arguments, body, environment  -->  process  -->  exit status, last line of standard error
 
-The body is a file on its standard input, so a program that does not read it breaks no pipe.  Standard output is ours;
-standard error is passed on to ours in whole lines.  It never leaves a process of a program that it was told to end.
+The body is a file on its standard input, so a program that does not read it breaks no pipe.  It inherits our standard
+output; its standard error is copied to ours in whole lines.  When a program is ended, none of its processes stays.
 """
 
 import asyncio
@@ -17,13 +17,16 @@ from functools import partial
 
 from wakeq.worker.pools.parent_death import kill_with_parent
 
-KILL_AFTER_S = 5.0  # from SIGTERM
-PIPE_BYTES = 64 * 1024  # as much as a pipe holds, so that one read empties it
-LINE_BYTES_MAX = 64 * 1024  # what is longer is passed on in pieces
+# After SIGTERM.
+KILL_AFTER_S = 5.0
+# The capacity of a pipe, so that one read empties it.
+PIPE_BYTES = 64 * 1024
+# A longer line is passed on in pieces.
+LINE_BYTES_MAX = 64 * 1024
 
 
 class Lines:
-    """Passes on whole lines, so that those of several programs do not mix, and remembers the last one."""
+    """Splits output into whole lines, so that those of several programs do not mix, and remembers the last one."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -31,11 +34,11 @@ class Lines:
 
     @property
     def last(self) -> str:
-        """The last line that says something."""
+        """The last line that is not blank."""
         return self._last.decode(errors="replace").strip()
 
     def receive(self, data: bytes) -> bytes:
-        """Take what was read, and return what is to be passed on now."""
+        """Add what was read; return the bytes to pass on now."""
         whole, newline, rest = (self._rest + data).rpartition(b"\n")
         if len(rest) > LINE_BYTES_MAX:
             whole, newline, rest = whole + newline + rest, b"", b""
@@ -44,13 +47,13 @@ class Lines:
         return whole + newline
 
     def finish(self) -> bytes:
-        """There is no more: return the line that was never ended."""
+        """Return the last line if it was not ended."""
         return self.receive(b"\n") if self._rest else b""
 
     def _remember(self, lines: bytes) -> None:
-        said = lines.rstrip()
-        if said:
-            self._last = said[said.rfind(b"\n") + 1 :][-LINE_BYTES_MAX:]
+        text = lines.rstrip()
+        if text:
+            self._last = text[text.rfind(b"\n") + 1 :][-LINE_BYTES_MAX:]
 
 
 class Program:
@@ -63,10 +66,11 @@ class Program:
         self._process = _spawn(arguments, body, environment)
         assert self._process.stderr is not None
         self._stderr = self._process.stderr
-        # Not the wait of asyncio: it lasts as long as any descendant holds the pipe of standard error.
+        # asyncio's own wait would last as long as any descendant holds the pipe of standard error.
         try:
             self._pidfd = os.pidfd_open(self._process.pid)
-        except OSError:  # too many open files
+        except OSError:
+            # There are too many open files.
             with self._process:
                 self._signal(signal.SIGKILL)
             raise
@@ -76,16 +80,16 @@ class Program:
 
     @property
     def last_line(self) -> str:
-        """The last that it said on standard error."""
+        """The last line that it wrote to standard error."""
         return self._lines.last
 
     async def wait(self) -> int:
-        """Its exit status; negative for the signal that killed it."""
+        """Return its exit status, negative for the signal that killed it."""
         await self._ended.wait()
         return self._process.wait()
 
     async def close(self) -> None:
-        """End it if it has not ended, with everything it started, and let go of it."""
+        """End it and everything that it started, unless it has ended, and release its resources."""
         try:
             if not self._ended.is_set():
                 await self._end()
@@ -94,9 +98,9 @@ class Program:
             self._process.wait()
 
     async def _end(self) -> None:
-        """SIGTERM to all, and SIGKILL to whoever is left when the first of them has ended, or the patience.
+        """Send SIGTERM to all processes, and SIGKILL to the remaining ones when the first has ended or time is up.
 
-        A task that is cancelled here, a second time then, is out of patience; it too waits until the end.
+        A task that is cancelled here, for the second time then, does not wait for the time, but still for the end.
         """
         try:
             self._signal(signal.SIGTERM)
@@ -108,7 +112,7 @@ class Program:
             await self._ended.wait()
 
     def _signal(self, number: signal.Signals) -> None:
-        """As long as it was not waited for, its number, which is that of the group, belongs to nobody else."""
+        """Signal the group.  Its number belongs to no other process until this one has been waited for."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
@@ -120,7 +124,7 @@ class Program:
             self._loop.remove_reader(self._stderr)
 
     def _on_end(self) -> None:
-        """Hear what it said last.  What it left in the background stays, but is no longer listened to."""
+        """Read its last output.  Processes that it left in the background stay, but their output is not read."""
         self._loop.remove_reader(self._pidfd)
         self._loop.remove_reader(self._stderr)
         with suppress(BlockingIOError):
@@ -147,6 +151,7 @@ def _spawn(arguments: Sequence[str], body: bytes, environment: Mapping[str, str]
 
 
 def _pass_on(lines: bytes) -> None:
-    with suppress(BrokenPipeError):  # nobody listens to us any more; the work is still to be done
+    # The reader of our output has gone, but the work still has to be done.
+    with suppress(BrokenPipeError):
         sys.stderr.buffer.write(lines)
         sys.stderr.buffer.flush()

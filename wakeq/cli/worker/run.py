@@ -1,9 +1,9 @@
-"""`wakeq run`: find the Worker that a program has made, and run it.
+"""`wakeq run`: imports the Worker of a program and runs it.
 
     MODULE:WORKER  -->  import  -->  Worker.run() or, with --reload, a Reloader around it  -->  exit status
 
-That there is no such module or worker is a mistake of the command line.  What goes wrong inside of the module while it
-is imported is the program's own, and shown with the traceback of its own lines.
+A missing module or worker is an error of the command line.  An error inside the module while it is imported belongs to
+the program, and is shown with the traceback of the program's own frames.
 """
 
 import os
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     metavar="N",
     help="Handlers at once; default: the worker's own setting.",
 )
-@click.option("--drain", is_flag=True, help="End when its queues have nothing due.")
+@click.option("--drain", is_flag=True, help="End when its queues have no message that is due.")
 @click.option(
-    "--reload", is_flag=True, help="Start again when a Python file under the current directory changes (wakeq[reload])."
+    "--reload", is_flag=True, help="Restart when a Python file under the current directory changes (wakeq[reload])."
 )
 @log_options
 @click.pass_obj
@@ -42,15 +42,15 @@ def run(
 ) -> int:
     """Run the Worker called WORKER in the Python module MODULE.
 
-    Modules are looked for in the current directory first.  A Worker created without a broker's address uses --broker.
+    Modules are searched in the current directory first.  A Worker created without a broker's address uses --broker.
 
     It runs until SIGTERM or SIGINT.  The first signal lets running handlers finish within the worker's grace time; a
-    second one ends them at once.  With --reload a changed file does what the first signal does, and then the worker
-    starts again.  With --drain it ends by itself, as a cron job should: when no queue has anything due and all fetched
-    messages are settled.
+    second one ends them at once.  With --reload, a changed file does what the first signal does, and then the worker
+    restarts.  With --drain it ends by itself, as a cron job should: when no queue has a message that is due and every
+    fetched message has been processed.
 
-    Exit status 0 if all handlers had finished, 1 if some were cut short, 130 or 143 after a second signal, 69 if there
-    is no broker.
+    Exit status 0 if all handlers finished, 1 if some were cut short, 130 or 143 after a second signal, 69 if no broker
+    answers.
     """
     if drain and reload:
         raise click.UsageError("--drain and --reload contradict each other; give one of them")
@@ -61,11 +61,12 @@ def run(
         flags = ["--log-level", log_level, *(["--log-json"] if log_json else [])]
         if concurrency is not None:
             flags += ["--concurrency", str(concurrency)]
-        # -B keeps nothing compiled: Python would take it for that of a change of the same size in the same second.
+        # -B writes no compiled files: Python would use a stale one after a change of the same size in the same second.
         return Reloader([sys.executable, "-B", "-m", "wakeq", "run", target, *flags], os.getcwd()).run()
     worker = find_worker(target)
     log = partial(log_to_stderr, log_level, as_json=log_json)
-    log()  # after the import, for the program may set up its own
+    # After the import, because the program may have configured logging itself.
+    log()
     worker.process_set_up = log
     if concurrency is not None:
         worker.concurrency = concurrency
@@ -74,7 +75,7 @@ def run(
 
 
 def find_worker(target: str) -> "Worker":
-    """Import it, from this directory first.  UsageError if there is no such thing."""
+    """Import the worker, from this directory first; raise UsageError if it does not exist."""
     from wakeq.worker import Worker
 
     sys.path.insert(0, os.getcwd())
@@ -85,7 +86,8 @@ def find_worker(target: str) -> "Worker":
         module = import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise _unusable(module_name, error) from error  # it is there, and imports something that is not
+            # The module exists, but imports another one that does not.
+            raise _unusable(module_name, error) from error
         raise click.UsageError(f"there is no module {module_name} in {os.getcwd()}, and none is installed") from error
     except WakeqError:
         raise
@@ -101,7 +103,7 @@ def find_worker(target: str) -> "Worker":
 
 
 def _unusable(module_name: str, error: Exception) -> click.UsageError:
-    """Show where in the user's modules it failed, without the frames that led there; return what to say of it."""
+    """Print the traceback of the user's own frames; return the error for the command line."""
     frames = error.__traceback__
     while frames is not None and (
         frames.tb_frame.f_code.co_filename == __file__ or "importlib" in frames.tb_frame.f_code.co_filename

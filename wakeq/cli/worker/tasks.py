@@ -1,8 +1,8 @@
-"""`wakeq tasks`: what a Worker would do: its tasks, and when its schedules are due.
+"""`wakeq tasks`: shows the tasks of a Worker, and when its schedules are due.
 
     MODULE:WORKER  -->  import  -->  a table of tasks, a table of schedules; or JSON
 
-No broker is asked, and nothing runs but the module itself.
+It needs no broker, and runs nothing but the import of the module.
 """
 
 from datetime import UTC, datetime
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def tasks(target: str, as_json: bool) -> None:
     """Show the tasks and schedules of a Worker.
 
-    Imports MODULE as `wakeq run` does, checks that every task of WORKER can work, and shows when each schedule is due
-    next.  Needs no broker.  Where no number of retries is shown, the queue's policy decides.
+    Imports MODULE as `wakeq run` does, checks every task of WORKER, and shows when each schedule is due next.  Needs no
+    broker.  Where no number of retries is shown, the queue's policy decides.
     """
     worker, now = find_worker(target), datetime.now(UTC)
     worker.check()
@@ -52,7 +52,8 @@ def _facts_of(task: "Task[..., Any]") -> dict[str, Any]:
         "mode": task.mode,
         "timeout": task.timeout,
         "max_run": task.max_run if task.max_run % 1 else int(task.max_run),
-        "retries": None if task.retry is None else task.retry.max,  # None: as the policy of the queue says
+        # None leaves the decision to the queue's policy.
+        "retries": None if task.retry is None else task.retry.max,
     }
 
 

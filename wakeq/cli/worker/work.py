@@ -1,9 +1,9 @@
-"""`wakeq work`: a worker in any language; it runs a command for each message of a queue.
+"""`wakeq work`: a worker in any language: it runs a command for each message of a queue.
 
     QUEUE, COMMAND  -->  Worker(Command)  -->  exit status
 
-How messages are fetched, kept and settled is the Worker's; what a command is told and what its exit status means is
-Command's.  Here flags become the two of them.
+The Worker fetches, leases and acknowledges messages; Command decides what a program gets and what its exit status
+means.  This file turns flags into these two objects.
 """
 
 import shutil
@@ -39,7 +39,7 @@ SPAN_NOT_0 = click.FloatRange(min=0, min_open=True)
     metavar="S",
     default=60,
     show_default=True,
-    help="If this worker is silent for this long, others get its messages.",
+    help="If this worker is silent for this long, other workers get its messages.",
 )
 @click.option(
     "--max-run",
@@ -57,7 +57,7 @@ SPAN_NOT_0 = click.FloatRange(min=0, min_open=True)
     metavar="S",
     default=25,
     show_default=True,
-    help="How long to wait for running commands when stopping.",
+    help="How long to wait for running commands at a shutdown.",
 )
 @click.option(
     "--max-retries",
@@ -83,10 +83,10 @@ SPAN_NOT_0 = click.FloatRange(min=0, min_open=True)
     show_default=True,
     help="Exponential doubles the delay with each failure, up to an hour.",
 )
-@click.option("--retry-by-queue", is_flag=True, help="Let the queue's policy decide how often and when to try again.")
-@click.option("--pass-token", is_flag=True, help="Leave WAKEQ_TOKEN and WAKEQ_TOKEN_FILE to COMMAND.")
-@click.option("--once", is_flag=True, help="Handle one message and end; exit status 3 if there is none.")
-@click.option("--drain", is_flag=True, help="End when the queue has nothing due.")
+@click.option("--retry-by-queue", is_flag=True, help="Let the queue's policy decide how often and when to retry.")
+@click.option("--pass-token", is_flag=True, help="Pass WAKEQ_TOKEN and WAKEQ_TOKEN_FILE on to COMMAND.")
+@click.option("--once", is_flag=True, help="Process one message and end; exit status 3 if there is none.")
+@click.option("--drain", is_flag=True, help="End when the queue has no message that is due.")
 @log_options
 @click.pass_obj
 def work(
@@ -112,25 +112,26 @@ def work(
     Until SIGTERM or SIGINT.  COMMAND gets the body on its standard input, and in its environment WAKEQ_QUEUE,
     WAKEQ_UID, WAKEQ_DELIVERY (1 for the first), WAKEQ_FAILURES, WAKEQ_LEASE, WAKEQ_BROKER, each header as
     WAKEQ_HEADER_NAME (in capitals, with _ for anything but letters and digits), and TRACEPARENT if the message has one.
-    Its output goes where the output of `wakeq work` goes.  The token of `wakeq work` is not left to it without
+    Its output goes where the output of `wakeq work` goes.  COMMAND does not get the token of `wakeq work` without
     --pass-token.
 
-    Its exit status decides about the message: 0 acknowledges it; 75 (EX_TEMPFAIL) brings it back later without counting
-    a failure; 65 (EX_DATAERR) makes it a dead letter at once; any other status, or a signal, is a failure, which is
-    tried again as the options say.  The last line on standard error is kept as the reason.
+    Its exit status decides what happens to the message: 0 acknowledges it; 75 (EX_TEMPFAIL) releases it for a later
+    delivery without counting a failure; 65 (EX_DATAERR) makes it a dead letter at once; any other status, or a signal,
+    is a failure, which is retried as the flags say.  The last line on standard error is kept as the reason.
 
-    It runs in its own process group, which gets SIGTERM after --max-run, or when --grace is over after the first signal
-    to `wakeq work`, and SIGKILL 5 seconds later.  Then its message is given back.
+    It runs in its own process group, which gets SIGTERM after --max-run, or when --grace has passed since the first
+    signal to `wakeq work`, and SIGKILL 5 seconds later.  Then its message is released.
 
-    Exit status 0 if all commands had finished, 1 if some were cut short, 130 or 143 after a second signal, 69 if there
-    is no broker.
+    Exit status 0 if all commands finished, 1 if some were cut short, 130 or 143 after a second signal, 69 if no broker
+    answers.
     """
     if shutil.which(command[0]) is None:
-        raise click.UsageError(f"there is no command {command[0]}; give a path, or a command that is in PATH")
+        raise click.UsageError(f"there is no command {command[0]}; pass a path, or a command that is in PATH")
     if retry_by_queue:
         refuse_retry_flags()
     log_to_stderr(log_level, as_json=log_json)
-    from wakeq.cli.worker.command import Command  # the Worker takes a while to load, and other verbs do without it
+    # The Worker takes a while to load, and other commands do without it.
+    from wakeq.cli.worker.command import Command
     from wakeq.worker import Worker
 
     retry = None if retry_by_queue else retry_of(max_retries, retry_delay_s, retry_backoff)
@@ -139,13 +140,13 @@ def work(
     worker.task(queue, timeout=timeout_s, retry=retry, max_run=handler.span_s_max)(handler.handle)
     handled = worker.run(drain=once or drain, limit=1 if once else None)
     if once and handled == 0:
-        say(f"{queue_name(queue)} has nothing to do now")
+        say(f"{queue_name(queue)} has no message that is due now")
         return EXIT_NOTHING
     return 0
 
 
 def retry_of(maximum: int, delay_s: float, backoff: "Backoff") -> "Retry":
-    """The policy that the flags make."""
+    """Return the policy that the flags describe."""
     from wakeq.worker import Retry
     from wakeq.worker.retry import DELAY_S_MAX
 
@@ -153,7 +154,7 @@ def retry_of(maximum: int, delay_s: float, backoff: "Backoff") -> "Retry":
 
 
 def refuse_retry_flags() -> None:
-    """UsageError if the user gave a flag that the queue's policy would make mean nothing."""
+    """Refuse a flag that the queue's policy would override."""
     context = click.get_current_context()
     for name in RETRY_FLAGS:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:

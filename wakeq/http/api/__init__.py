@@ -1,1 +1,1 @@
-"""api: the HTTP API under /api/v1.  Begin with api.py; each file of routes is named after what it serves."""
+"""api: the HTTP API under /api/v1.  Begin with api.py; each file of routes is named after its subject."""

@@ -1,9 +1,9 @@
-"""Api: the HTTP API under /api/v1: requests are decoded and checked, handlers do them, answers are JSON.
+"""Api: the HTTP API under /api/v1: it decodes and checks requests, calls handlers, and encodes answers as JSON.
 
-    request --> may it? --> query and body, typed --> handler --> JSON, or {"error": {code, detail}}
+    request --> permission --> typed query and body --> handler --> JSON, or {"error": {code, detail}}
 
-What there is stands in tables of Routes, from which the OpenAPI document is made too.  It knows no queue rule, and no
-handler ever sees a request that was not checked.
+Tables of Routes define the API; the OpenAPI document is made from the same tables.  This file knows no rule of queues,
+and a handler only ever gets a checked request.
 """
 
 import logging
@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 import msgspec
 from aiohttp import web
 
-from wakeq.http.api.questions import Denied
+from wakeq.http.api.queries import RequestRefused
 from wakeq.http.callers import LOOK, Callers
 from wakeq.http.server import WebServer
-from wakeq.protocol.errors import BadField, WakeqError
+from wakeq.protocol.errors import BadField, BadJson, TooLarge, WakeqError
 
 PREFIX = "/api/v1"
 BODY_BYTES_MAX = 1 << 20
+BODY_LOGGED_CHARS_MAX = 500
 
 STATUSES = {
     "BAD_FIELD": 400, "BAD_JSON": 400, "BAD_NAME": 400, "KEY_RANGE": 409, "TOO_LARGE": 413, "QUEUE_FULL": 409,
@@ -33,10 +34,10 @@ logger = logging.getLogger("wakeq.admin")
 
 
 class Route(NamedTuple):
-    """One thing that can be asked for.  `query` and `body` are Structs; `answer` is the type of what comes back.
+    """One operation.  `query` and `body` are Structs; `answer` is the type of the answer.
 
-    `need` must be allowed for the `queue` of the query, or else for the node.  With `by_caller` the handler is given
-    the Caller first, and asks for itself what depends on more than that.
+    The caller must have the right `need` on the `queue` of the query, or on the node if there is none.  With
+    `by_caller` the handler gets the Caller as its first argument, and checks any further rights itself.
     """
 
     method: str
@@ -48,38 +49,42 @@ class Route(NamedTuple):
     body: type[msgspec.Struct] | None = None
     answer: Any = dict[str, Any]
     by_caller: bool = False
-    streams: str = ""  # the content type, where the handler writes the response itself
+    # The content type, if the handler writes the response itself.
+    streams: str = ""
 
 
 class Api:
-    """The routes, and what their handlers work with."""
+    """The routes of the API, and the code that serves them."""
 
     def __init__(self, callers: Callers) -> None:
         self._callers = callers
         self.routes: list[Route] = []
 
     def add(self, server: WebServer, routes: Sequence[Route]) -> None:
-        """Serve these; only before the server starts."""
+        """Serve these routes; only before the server starts."""
         for route in routes:
             self.routes.append(route)
-            server.add(route.method, PREFIX + route.path, self._served(route), is_open=True)  # it asks itself
+            # The route is open to the server because `_serve` checks the caller itself.
+            server.add(route.method, PREFIX + route.path, self._handler_of(route), is_open=True)
 
-    def _served(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    def _handler_of(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def serve(request: web.Request) -> web.StreamResponse:
             try:
                 return await self._serve(route, request)
-            except Denied as denied:
-                response = refused(denied.code, denied.detail, denied.leader)
-                if denied.leader_http:
-                    response.headers["Location"] = f"{request.scheme}://{denied.leader_http}{request.path_qs}"
+            except RequestRefused as refused:
+                refusal = refused.refusal
+                response = error_response(refusal.code, refusal.detail, refusal.leader)
+                if refusal.leader_http:
+                    response.headers["Location"] = f"{request.scheme}://{refusal.leader_http}{request.path_qs}"
                 return response
             except WakeqError as error:
-                return refused(error.code, str(error))
-            except (web.HTTPException, ConnectionError):  # the second: whoever asked is gone
+                return error_response(error.code, str(error))
+            except (web.HTTPException, ConnectionError):
+                # On a ConnectionError the caller has gone.
                 raise
             except Exception:
                 logger.exception("%s %s failed", request.method, request.path_qs)
-                return refused(WakeqError.code, "a fault of the broker itself; its log says where")
+                return error_response(WakeqError.code, "an internal error of the broker; its log says where")
 
         return serve
 
@@ -95,20 +100,22 @@ class Api:
         arguments = [value for value in (query, body) if value is not None]
         handling = route.handle(*([caller] if route.by_caller else []), *arguments)
         if route.method == "GET":
-            return answered(await handling)
-        asked = f"{caller.name} {route.method} {request.path_qs}{f' {_shown(body)}' if body else ''}"
+            return json_response(await handling)
+        shown = f" {msgspec.json.encode(body).decode()[:BODY_LOGGED_CHARS_MAX]}" if body else ""
+        asked = f"{caller.name} {route.method} {request.path_qs}{shown}"
         if getattr(body, "after", 0):
-            return answered(await _going_on(handling, asked))
+            return json_response(await _log_continuation(handling, asked))
         logger.info("%s", asked)
-        return answered(await handling)
+        return json_response(await handling)
 
 
-async def _going_on(handling: Awaitable[Any], asked: str) -> Any:
-    """A call that goes on with an earlier one, which is logged: of many, those that did something are, too."""
+async def _log_continuation(handling: Awaitable[Any], asked: str) -> Any:
+    """Await a call that continues an earlier one, and log it only if it did something: the first call was logged."""
     try:
         answer = await handling
     except BaseException:
-        logger.info("%s", asked)  # a part of it may be done
+        # A part of the work may be done.
+        logger.info("%s", asked)
         raise
     if answer.done:
         logger.info("%s: %d done", asked, answer.done)
@@ -118,7 +125,7 @@ async def _going_on(handling: Awaitable[Any], asked: str) -> Any:
 def _query_of(route: Route, request: web.Request) -> Any:
     given = dict(request.query)
     if len(given) != len(request.query):
-        raise BadField("a parameter of the query is given twice")
+        raise BadField("a parameter of the query is given twice; give each one once")
     if route.query is None:
         if given:
             raise BadField(f"there is no parameter {next(iter(given))!r} here")
@@ -130,36 +137,33 @@ def _query_of(route: Route, request: web.Request) -> Any:
 
 
 async def _body_of(route: Route, request: web.Request) -> Any:
-    """Return the body.  Its type must be said: no form of a web page can say it."""
+    """Return the decoded body.  It must be declared as JSON, because a form of a web page cannot do that."""
     if route.method in ("GET", "DELETE"):
         return None
     if request.content_type != "application/json":
-        raise BadField("the body must be JSON, and say so: Content-Type: application/json")
+        raise BadField("the body must be JSON, with the header Content-Type: application/json")
     if (request.content_length or 0) > BODY_BYTES_MAX:
-        raise Denied("TOO_LARGE", f"a body of more than {BODY_BYTES_MAX} bytes")
+        raise TooLarge(f"the body has more than {BODY_BYTES_MAX} bytes; send less in one request")
     try:
         return msgspec.json.decode(await request.read() or b"{}", type=route.body) if route.body else None
+    except msgspec.ValidationError as error:
+        raise BadField(f"body: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        code = "BAD_FIELD" if isinstance(error, msgspec.ValidationError) else "BAD_JSON"
-        raise Denied(code, f"body: {error}") from None
+        raise BadJson(f"body: {error}") from None
 
 
-def _shown(body: Any) -> str:
-    return msgspec.json.encode(body).decode()[:500]
-
-
-def answered(value: Any, status: int = 200) -> web.Response:
-    """Return a value as JSON."""
+def json_response(value: Any, status: int = 200) -> web.Response:
+    """Return a response with a value as JSON."""
     headers = {"Cache-Control": "no-store"}
     return web.Response(
         body=msgspec.json.encode(value), content_type="application/json", status=status, headers=headers
     )
 
 
-def refused(code: str, detail: str, leader: str = "") -> web.Response:
-    """Return an error as JSON; the code is the one that the worker protocol has for it."""
+def error_response(code: str, detail: str, leader: str = "") -> web.Response:
+    """Return a response with an error as JSON; the code is that of the worker protocol."""
     error = {"code": code, "detail": detail} | ({"leader": leader} if leader else {})
-    response = answered({"error": error}, STATUSES.get(code, 400))
+    response = json_response({"error": error}, STATUSES.get(code, 400))
     if code == "UNAUTHORIZED":
         response.headers["WWW-Authenticate"] = "Bearer"
     return response

@@ -1,10 +1,10 @@
-"""Backup: the state of a node as one file, over HTTP, while it serves.
+"""Backup: the state of a running node as one file over HTTP.
 
     a view of the state store --> a thread writes the image into a pipe --> the loop --> the response
 
-What was answered before the request is in it: the store is waited for until it has all of that.  Nothing is written to
-this node's disk.  A reader that stands still pins pages, so there is a deadline.  A response that breaks off is no
-backup, and the file says so itself, by its checksums.
+The backup contains everything that was acknowledged before the request: it waits until the store has all of that.
+Nothing is written to this node's disk.  A stalled reader pins pages of the store, so there is a deadline.  A truncated
+response is no backup; the checksums of the file reveal it.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from aiohttp import web
 
 from wakeq.actors.snapshots import living_items
 from wakeq.http.api.api import Route
-from wakeq.http.api.questions import Denied
-from wakeq.http.api.streaming import give
+from wakeq.http.api.streaming import write_in_time
 from wakeq.http.callers import ADMIN, Caller
+from wakeq.protocol.errors import Busy
 from wakeq.protocol.log.format import Identity
 from wakeq.storage.state.snapshot import SnapshotHeader, stream_snapshot
 from wakeq.storage.state.store import Store
@@ -30,14 +30,14 @@ from wakeq.storage.thread import Disk
 CONTENT_TYPE = "application/octet-stream"
 FLUSH_S_MAX = 30.0
 BACKUP_S_MAX = 3_600.0
-LOOK_AGAIN_S = 0.02
+POLL_S = 0.02
 PIECE_BYTES = 1 << 18
 
 logger = logging.getLogger("wakeq.backup")
 
 
 class Backup:
-    """See the head of this file."""
+    """Serves one backup at a time."""
 
     def __init__(
         self,
@@ -48,7 +48,8 @@ class Backup:
     ) -> None:
         self._identity = identity
         self._store = store
-        self._indexes = indexes  # applied by the queues, written to the store
+        # Returns the index that the queues have applied, and the index that the store has.
+        self._indexes = indexes
         self._new_disk = new_disk
         self._is_running = False
 
@@ -59,22 +60,24 @@ class Backup:
     async def serve(self, request: web.Request, caller: Caller, _: Any) -> web.StreamResponse:
         """Send the image; one at a time."""
         if self._is_running:
-            raise Denied("BUSY", "another backup is being made; try again")
+            raise Busy("another backup is running; try again when it has ended")
         self._is_running = True
         try:
-            await self._until_written()
+            await self._wait_for_store()
             return await self._send(request, caller)
         finally:
             self._is_running = False
 
-    async def _until_written(self) -> None:
-        """Wait until the store has everything that the queues have applied by now."""
+    async def _wait_for_store(self) -> None:
+        """Wait until the store has every entry that the queues have applied by now."""
         target, _ = self._indexes()
         until_s = time.monotonic() + FLUSH_S_MAX
         while self._indexes()[1] < target:
             if time.monotonic() > until_s:
-                raise Denied("BUSY", f"the state was not written within {FLUSH_S_MAX:g} s; is the disk overloaded?")
-            await asyncio.sleep(LOOK_AGAIN_S)
+                raise Busy(
+                    f"the state was not flushed within {FLUSH_S_MAX:g} s; the disk may be overloaded: try again later"
+                )
+            await asyncio.sleep(POLL_S)
 
     async def _send(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
@@ -88,26 +91,27 @@ class Backup:
                 await _pump(pipe, request, response)
             result = await written
         except (ConnectionError, asyncio.CancelledError):
-            logger.warning("a backup broke off: whoever asked for it is gone")
+            logger.warning("a backup was interrupted: the client has disconnected")
             raise
         finally:
             disk.close(wait=False)
         if isinstance(result, BaseException):
             logger.error("a backup failed: %s", result)
             if request.transport is not None:
-                request.transport.abort()  # not an end: what was sent is no backup
+                # An orderly end would make the client believe that the backup is complete.
+                request.transport.abort()
             return response
-        logger.info("a backup of %d bytes was sent to %s", result, caller.name)
+        logger.info("sent a backup of %d bytes to %s", result, caller.name)
         await response.write_eof()
         return response
 
     def _write(self, descriptor: int) -> int:
-        """In the thread: write the image into the pipe."""
+        """Write the image into the pipe; runs in the thread."""
         until_s = time.monotonic() + BACKUP_S_MAX
 
         def check() -> None:
             if time.monotonic() > until_s:
-                raise TimeoutError("it took too long, and pins pages of the state store")
+                raise TimeoutError("it took too long, and it pins pages of the state store")
 
         try:
             with self._store.read() as view:
@@ -119,10 +123,10 @@ class Backup:
 
 
 async def _pump(pipe: Any, request: web.Request, response: web.StreamResponse) -> None:
-    """Carry what comes through the pipe to the response, as fast as its reader takes it."""
+    """Copy the pipe to the response, as fast as the client reads."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=PIECE_BYTES)
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
     with contextlib.closing(transport):
         while piece := await reader.read(PIECE_BYTES):
-            await give(request, response, piece)
+            await write_in_time(request, response, piece)

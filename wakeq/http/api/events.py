@@ -1,9 +1,9 @@
-"""Events: what happens, told to whoever watches: the dashboard and `wakeq top`, as server-sent events.
+"""Events: the state of queues and node as server-sent events, for the dashboard and `wakeq top`.
 
-    gauges of all queues, figures of the node --> one look for all watchers --> each watcher what it wants of it
+    counters of all queues, metrics of the node --> one reading for all watchers --> the part that each watcher wants
 
-Somebody looks only while somebody watches, and the more queues there are the more seldom: looking takes a twentieth of
-the time at most.  A watcher that does not read misses looks; none is kept for it.
+The state is read only while somebody watches, and less often with more queues: reading takes at most a twentieth of
+the time.  A watcher that does not read misses readings; none is kept for it.
 """
 
 import asyncio
@@ -16,26 +16,29 @@ from aiohttp import web
 from msgspec import Meta
 
 from wakeq.actors.log.histogram import Histogram
+from wakeq.actors.mail import Refusal
 from wakeq.http.api.api import Route
-from wakeq.http.api.questions import Denied, Questions
+from wakeq.http.api.queries import Queries, RequestRefused
 from wakeq.http.api.queues import Name
-from wakeq.http.api.streaming import give
+from wakeq.http.api.streaming import write_in_time
 from wakeq.http.callers import LOOK, Caller
 from wakeq.http.exposition import Sample
 from wakeq.protocol.catalog import DEAD_SUFFIX
+from wakeq.protocol.errors import Busy
 from wakeq.protocol.queue.view import Gauges
 
-LOOK_EVERY_S = 0.5
-SHARE = 20  # of the time goes into looking, at most one part in so many
+READ_EVERY_S = 0.5
+# Reading takes at most one part in this many of the time.
+SHARE = 20
 WATCHERS_MAX = 32
 SHOWN_MAX = 500
 CONTENT_TYPE = "text/event-stream"
 
 
 class EventsQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Which queues are told of: those whose name begins with `prefix`, the fullest first; and one in any case.
+    """The queues whose name begins with `prefix`, the fullest first, and always the queue `queue`.
 
-    With `leader` a node that does not serve refuses, and one that ceases to serve ends the stream.
+    With `leader`, a node that does not lead refuses, and a stream ends when its node ceases to lead.
     """
 
     prefix: Name = ""
@@ -44,14 +47,14 @@ class EventsQuery(msgspec.Struct, forbid_unknown_fields=True):
     leader: bool = False
 
 
-class Look(msgspec.Struct):
-    """What there was to see at one moment."""
+class Reading(msgspec.Struct):
+    """The state of queues and node at one moment."""
 
     at_ms: int
     gauges: Sequence[Gauges]
     figures: dict[str, float]
     cluster: dict[str, Any]
-    refusal: Denied | None = None
+    refusal: Refusal | None = None
 
     @property
     def error(self) -> str:
@@ -59,105 +62,110 @@ class Look(msgspec.Struct):
 
 
 class Events:
-    """See the head of this file."""
+    """Reads the state and sends it to every watcher."""
 
     def __init__(
         self,
-        questions: Questions,
+        queries: Queries,
         samples: Callable[[], Awaitable[Sequence[Sample]]],
         now_ms: Callable[[], int],
     ) -> None:
-        self._questions = questions
+        self._queries = queries
         self._samples = samples
         self._now_ms = now_ms
-        self._watchers: set[asyncio.Queue[Look | None]] = set()
-        self._looking: asyncio.Task[None] | None = None
+        # A queue of one reading for each watcher; None ends its stream.
+        self._watchers: set[asyncio.Queue[Reading | None]] = set()
+        # Reads the state repeatedly while there are watchers.
+        self._reading: asyncio.Task[None] | None = None
 
     def routes(self) -> Sequence[Route]:
         about = "Watch queues and node, as server-sent events"
         return (Route("GET", "/events", about, LOOK, self.watch, EventsQuery, by_caller=True, streams=CONTENT_TYPE),)
 
     async def stop(self) -> None:
-        """Send everybody away: the broker stops."""
-        if self._looking is not None:
-            self._looking.cancel()
+        """End all streams, because the broker stops."""
+        if self._reading is not None:
+            self._reading.cancel()
         for watcher in self._watchers:
             _put(watcher, None)
 
     async def watch(self, request: web.Request, caller: Caller, query: EventsQuery) -> web.StreamResponse:
-        """Tell one watcher, until it goes or the broker stops."""
+        """Serve one watcher until it disconnects or the broker stops."""
         if len(self._watchers) >= WATCHERS_MAX:
-            raise Denied("BUSY", f"{WATCHERS_MAX} are watching already; close a page")
-        watcher: asyncio.Queue[Look | None] = asyncio.Queue(1)
-        self._watchers.add(watcher)  # at once: many may ask before the first one is answered
+            raise Busy(f"{WATCHERS_MAX} clients are watching already; close a dashboard or `wakeq top`")
+        watcher: asyncio.Queue[Reading | None] = asyncio.Queue(1)
+        # Added before the first await: many may ask before one is answered.
+        self._watchers.add(watcher)
         try:
-            return await self._tell(watcher, request, caller, query)
+            return await self._stream(watcher, request, caller, query)
         finally:
             self._watchers.discard(watcher)
 
-    async def _tell(
-        self, watcher: "asyncio.Queue[Look | None]", request: web.Request, caller: Caller, query: EventsQuery
+    async def _stream(
+        self, watcher: "asyncio.Queue[Reading | None]", request: web.Request, caller: Caller, query: EventsQuery
     ) -> web.StreamResponse:
-        if query.leader and (refusal := (await self._look()).refusal) is not None:
-            raise refusal
+        if query.leader and (refusal := (await self._read()).refusal) is not None:
+            raise RequestRefused(refusal)
         response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"})
         await response.prepare(request)
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.get_running_loop().create_task(self._look_again())
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.get_running_loop().create_task(self._read_repeatedly())
         try:
-            while (look := await watcher.get()) is not None and not (query.leader and look.refusal):
-                await give(request, response, b"data: " + msgspec.json.encode(told(look, query, caller)) + b"\n\n")
+            while (reading := await watcher.get()) is not None and not (query.leader and reading.refusal):
+                event = msgspec.json.encode(event_for(reading, query, caller))
+                await write_in_time(request, response, b"data: " + event + b"\n\n")
         except (ConnectionResetError, OSError):
-            pass  # it went
+            # The watcher has disconnected.
+            pass
         return response
 
-    async def _look_again(self) -> None:
+    async def _read_repeatedly(self) -> None:
         loop = asyncio.get_running_loop()
         while self._watchers:
             began_s = loop.time()
-            look = await self._look()
+            reading = await self._read()
             for watcher in self._watchers:
-                _put(watcher, look)
-            await asyncio.sleep(max(LOOK_EVERY_S, SHARE * (loop.time() - began_s)))
+                _put(watcher, reading)
+            await asyncio.sleep(max(READ_EVERY_S, SHARE * (loop.time() - began_s)))
 
-    async def _look(self) -> Look:
-        """Look at everything; a node that follows has no queues to show."""
+    async def _read(self) -> Reading:
+        """Read the state; a node that follows has no queues to show."""
         try:
-            cluster = await self._questions.cluster()
+            cluster = await self._queries.cluster()
             figures = figures_of(await self._samples())
-        except Denied as denied:
-            return Look(self._now_ms(), (), {}, {}, denied)
+        except RequestRefused as refused:
+            return Reading(self._now_ms(), (), {}, {}, refused.refusal)
         try:
-            return Look(self._now_ms(), await self._questions.gauges(), figures, cluster)
-        except Denied as denied:
-            return Look(self._now_ms(), (), figures, cluster, denied)
+            return Reading(self._now_ms(), await self._queries.gauges(), figures, cluster)
+        except RequestRefused as refused:
+            return Reading(self._now_ms(), (), figures, cluster, refused.refusal)
 
 
-def _put(watcher: "asyncio.Queue[Look | None]", look: Look | None) -> None:
-    """Give a watcher the newest look in the place of one that it has not taken."""
+def _put(watcher: "asyncio.Queue[Reading | None]", reading: Reading | None) -> None:
+    """Give a watcher the newest reading; it replaces one that the watcher has not taken."""
     if watcher.full():
         watcher.get_nowait()
-    watcher.put_nowait(look)
+    watcher.put_nowait(reading)
 
 
-def told(look: Look, query: EventsQuery, caller: Caller) -> dict[str, Any]:
-    """Return what one watcher is told: of queues that he may see, and of the node if he may see all of them.  Pure."""
-    gauges = [one for one in look.gauges if caller.sees(one.name)]
+def event_for(reading: Reading, query: EventsQuery, caller: Caller) -> dict[str, Any]:
+    """Return the event for one watcher: queues that it may see, and the node if it may see all queues.  Pure."""
+    gauges = [one for one in reading.gauges if caller.sees(one.name)]
     wanted = [one for one in gauges if one.name.startswith(query.prefix)]
     shown = nlargest(query.limit, wanted, key=lambda one: (one.ready + one.delayed + one.leased, one.published))
     if query.queue is not None and all(one.name != query.queue for one in shown):
         shown += [one for one in gauges if one.name == query.queue]
     return {
-        "at_ms": look.at_ms,
+        "at_ms": reading.at_ms,
         "queues": [one._asdict() for one in shown],
         "queues_total": len(gauges),
         "totals": {
             **{field: sum(getattr(one, field) for one in gauges) for field in _SUMMED},
             "letters": sum(one.ready + one.delayed for one in gauges if one.name.endswith(DEAD_SUFFIX)),
         },
-        "figures": look.figures if caller.sees_node else {},
-        "cluster": look.cluster if caller.sees_node else {},
-        "error": look.error,
+        "figures": reading.figures if caller.sees_node else {},
+        "cluster": reading.cluster if caller.sees_node else {},
+        "error": reading.error,
     }
 
 
@@ -165,7 +173,7 @@ _SUMMED = ("ready", "delayed", "leased", "bytes", "published", "delivered", "ack
 
 
 def figures_of(samples: Sequence[Sample]) -> dict[str, float]:
-    """Return the samples by name; a histogram as its count, its sum, and how many were slow.  Pure."""
+    """Return the samples by name; a histogram as its count, its sum and its cumulative buckets.  Pure."""
     figures: dict[str, float] = {}
     for sample in samples:
         name = f"{sample.name}:{','.join(sample.labels)}" if sample.labels else sample.name

@@ -1,4 +1,4 @@
-"""NodeRoutes: the node itself in the HTTP API: its figures, the cluster, connections."""
+"""NodeRoutes: the node in the HTTP API: metrics, cluster, connections."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
@@ -9,10 +9,11 @@ import msgspec
 from msgspec import Meta
 
 from wakeq.actors.log.histogram import Histogram
+from wakeq.actors.mail import Refusal
 from wakeq.actors.runtime import Process
 from wakeq.actors.sessions.operator_mail import Describe
 from wakeq.http.api.api import Route
-from wakeq.http.api.questions import Denied, Questions
+from wakeq.http.api.queries import Queries, RequestRefused
 from wakeq.http.callers import ADMIN, LOOK
 from wakeq.http.exposition import Sample
 from wakeq.http.families import FAMILIES
@@ -22,7 +23,7 @@ SHOWN_MAX = 1_000
 
 
 class Connected(Protocol):
-    """A door, as far as an operator has to do with it."""
+    """The part of a door that an operator uses."""
 
     @property
     def subscriber(self) -> Any: ...
@@ -34,19 +35,19 @@ Doors = Mapping[str, Set[Connected]]
 
 
 class ConnectionsQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """How many connections are shown."""
+    """The number of connections to show."""
 
     limit: Annotated[int, Meta(ge=1, le=SHOWN_MAX)] = 100
 
 
 class ConnectionQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Which connection."""
+    """One connection."""
 
     id: Annotated[int, Meta(ge=1)]
 
 
 class Connections(msgspec.Struct):
-    """Some of the connections, and how many there are."""
+    """Some of the connections, and the number of all."""
 
     connections: list[dict[str, Any]]
     total: int
@@ -59,38 +60,36 @@ class Closed(msgspec.Struct):
 
 
 class NodeFacts(msgspec.Struct):
-    """The metrics of the node by name; labels stand behind the name, a histogram is its count and its sum."""
+    """The metrics of the node by name; labels follow the name, and a histogram has a count and a sum."""
 
     figures: dict[str, float]
 
 
 class ClusterBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What is to be done with the cluster: let another node lead, or write an image of the state."""
+    """The operation: transfer leadership to another node, or write a snapshot."""
 
     do: Literal["transfer", "snapshot"]
     node: int | None = None
 
 
-def node_routes(
-    questions: Questions, samples: Callable[[], Awaitable[Sequence[Sample]]], doors: Doors
-) -> Sequence[Route]:
-    """Return what can be done with a node."""
-    routes = _NodeRoutes(questions, samples, doors)
+def node_routes(queries: Queries, samples: Callable[[], Awaitable[Sequence[Sample]]], doors: Doors) -> Sequence[Route]:
+    """Return the routes for a node."""
+    routes = _NodeRoutes(queries, samples, doors)
     one, some = ConnectionQuery, ConnectionsQuery
     return (
-        Route("GET", "/node", "Show the figures of the node", LOOK, routes.node, answer=NodeFacts),
-        Route("GET", "/cluster", "Show who belongs to the cluster", LOOK, routes.cluster),
+        Route("GET", "/node", "Show the metrics of the node", LOOK, routes.node, answer=NodeFacts),
+        Route("GET", "/cluster", "Show the members of the cluster", LOOK, routes.cluster),
         Route(
-            "POST", "/cluster", "Hand over leadership, or write an image", ADMIN, routes.administer, body=ClusterBody
+            "POST", "/cluster", "Transfer leadership, or write a snapshot", ADMIN, routes.administer, body=ClusterBody
         ),
-        Route("GET", "/connections", "Look at connections", ADMIN, routes.connections, some, answer=Connections),
+        Route("GET", "/connections", "Show connections", ADMIN, routes.connections, some, answer=Connections),
         Route("DELETE", "/connection", "Close a connection", ADMIN, routes.close, one, answer=Closed),
     )
 
 
 class _NodeRoutes:
-    def __init__(self, questions: Questions, samples: Callable[[], Awaitable[Sequence[Sample]]], doors: Doors) -> None:
-        self._questions = questions
+    def __init__(self, queries: Queries, samples: Callable[[], Awaitable[Sequence[Sample]]], doors: Doors) -> None:
+        self._queries = queries
         self._samples = samples
         self._doors = doors
 
@@ -98,10 +97,10 @@ class _NodeRoutes:
         return NodeFacts(dict(pair for sample in await self._samples() for pair in _pairs(sample)))
 
     async def cluster(self) -> dict[str, Any]:
-        return await self._questions.cluster()
+        return await self._queries.cluster()
 
     async def administer(self, body: ClusterBody) -> dict[str, Any]:
-        return await self._questions.cluster(body.do, body.node)
+        return await self._queries.cluster(body.do, body.node)
 
     # --- connections -----------------------------------------------------------------------------------------------
 
@@ -117,12 +116,14 @@ class _NodeRoutes:
                 if facts["id"] == query.id:
                     door.close("an operator closed the connection")
                     return Closed(query.id)
-        raise Denied("NOT_FOUND", f"there is no connection {query.id}; `wakeq connections list` shows all")
+        raise RequestRefused(
+            Refusal("NOT_FOUND", f"there is no connection {query.id}; `wakeq connections list` shows all")
+        )
 
     async def _described(self, doors: Sequence[Connected]) -> list[tuple[Connected, dict[str, Any]]]:
-        """Ask what each is about; one that is gone meanwhile is left out."""
+        """Return each connection with its facts; one that ends meanwhile is left out."""
         alive = [door for door in doors if isinstance(door.subscriber, Process) and door.subscriber.alive]
-        asked = [self._questions.ask(door.subscriber, Describe) for door in alive]
+        asked = [self._queries.ask(door.subscriber, Describe) for door in alive]
         answers = await asyncio.gather(*asked, return_exceptions=True)
         return [(door, facts) for door, facts in zip(alive, answers, strict=True) if isinstance(facts, dict)]
 

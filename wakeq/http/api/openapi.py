@@ -1,4 +1,4 @@
-"""OpenAPI: the description of the HTTP API, made from its routes, so that it cannot say anything else.  Pure."""
+"""OpenAPI: the description of the HTTP API, made from its routes, so that both always agree.  Pure."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ REFERENCE = "#/components/schemas/{name}"
 
 
 class ErrorFacts(msgspec.Struct):
-    """Why something was not done: a stable code, a sentence, and in a cluster the leader's worker address."""
+    """The reason of a refusal: a stable code, a sentence, and in a cluster the leader's worker address."""
 
     code: str
     detail: str
@@ -19,7 +19,7 @@ class ErrorFacts(msgspec.Struct):
 
 
 class ErrorAnswer(msgspec.Struct):
-    """What every refusal looks like."""
+    """The body of every refusal."""
 
     error: ErrorFacts
 
@@ -34,7 +34,7 @@ def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
         paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = _operation(route, schema_of, components)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "wakeq", "version": version, "description": "Look at a broker and operate it."},
+        "info": {"title": "wakeq", "version": version, "description": "Observe and operate a broker."},
         "paths": paths,
         "components": {
             "schemas": components,
@@ -45,7 +45,7 @@ def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
 
 
 def _types_of(routes: Sequence[Route]) -> list[Any]:
-    """Return every type once, so that it can be found again by what it is."""
+    """Return every type once; types are compared by identity."""
     types: dict[int, Any] = {id(ErrorAnswer): ErrorAnswer}
     for route in routes:
         for kind in (route.query, route.body, route.answer):
@@ -84,4 +84,4 @@ def _parameters(query: type[msgspec.Struct], components: dict[str, Any]) -> list
 
 
 def _refusal(schema_of: dict[int, Any]) -> dict[str, Any]:
-    return {"description": "Not done", "content": {"application/json": {"schema": schema_of[id(ErrorAnswer)]}}}
+    return {"description": "Refused", "content": {"application/json": {"schema": schema_of[id(ErrorAnswer)]}}}

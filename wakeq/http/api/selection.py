@@ -1,10 +1,10 @@
-"""Selection: which messages of a queue an operator means, and doing something to all of them in bounded pieces.
+"""Selection: applies an operation to the messages that an operator selects, in bounded pieces.
 
-    uids, or conditions --> pages of the queue --> those that fit --> a batch at a time --> what became of them
+    uids, or conditions --> pages of the queue --> matching messages --> one batch at a time --> counts
 
-One call looks at a bounded number of messages and says where the next one goes on; so nothing runs for hours inside the
-broker, and whoever asks can stop, slow down and show how far it is.  What was published after the first call is not
-looked at: a dead letter that comes back dead is not brought back again.
+One call scans a bounded number of messages and returns where the next call continues.  So nothing runs for hours inside
+the broker, and the caller can stop, slow down and show progress.  Messages published after the first call are not
+scanned: a dead letter that becomes a dead letter again is not redriven twice.
 """
 
 import asyncio
@@ -14,24 +14,28 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from wakeq.http.api.questions import Denied, Questions
+from wakeq.http.api.queries import Queries, RequestRefused
 from wakeq.protocol.errors import BadField
 from wakeq.protocol.queue.where import Candidate, Condition, fits, parse_condition
 from wakeq.protocol.wire.worker.codec import text_of
 
-PAGE = 100  # messages looked at together
-SCANNED_MAX = 10_000  # in one call
+# Messages scanned together.
+PAGE = 100
+# Messages scanned in one call.
+SCANNED_MAX = 10_000
 UIDS_MAX = 1_000
 SHOWN_MAX = 100
-PACED_S_MAX = 30.0  # a call that is to be slow ends after so long, and says where to go on
+# A call with a rate ends after this time and returns where to continue.
+PACED_S_MAX = 30.0
 
-Do = Callable[[list[dict[str, Any]]], Awaitable[int]]  # the rows of a batch; how many were done
+# Applies the operation to the rows of a batch; returns how many were done.
+Do = Callable[[list[dict[str, Any]]], Awaitable[int]]
 
 
 class SelectBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Which messages: some uids; or all that fit the conditions and no worker has, `limit` of them at most.
+    """Messages by uid; or up to `limit` messages that match the conditions and are not leased.
 
-    A first call has `after` 0; its answer says with which `after` and `through` the next one goes on.
+    A first call has `after` 0; its answer has the `after` and `through` of the next call.
     """
 
     uids: Annotated[list[str], Meta(min_length=1, max_length=UIDS_MAX)] | None = None
@@ -44,10 +48,10 @@ class SelectBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Selected(msgspec.Struct, kw_only=True):
-    """How many were looked at, fitted, and were done.
+    """The number of messages that were scanned, matched, and done.
 
-    `after` is 0 when all have been looked at.  Of a dry run, `messages` are the first ones that fit.  Of a redrive,
-    `strangers` are the queues that letters name and that do not send their dead letters here: these letters were left.
+    `after` is 0 when all have been scanned.  A dry run returns the first matches as `messages`.  For a redrive,
+    `strangers` are origins that do not send their dead letters to this queue: their letters stay.
     """
 
     scanned: int = 0
@@ -60,7 +64,7 @@ class Selected(msgspec.Struct, kw_only=True):
 
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of a queue as JSON has it: a body that is no text in base 64, headers as a map."""
+    """Return a row as JSON has it: a body that is not text in base 64, headers as a map."""
     text, encoding = text_of(row["body"])
     body = {"body": text, "encoding": "base64" if encoding else "text", "headers": headers_of(row)}
     return row | body
@@ -71,7 +75,7 @@ def headers_of(row: dict[str, Any]) -> dict[str, str]:
 
 
 def candidate_of(row: dict[str, Any], now_ms: int) -> Candidate:
-    """Return what conditions can see of a row."""
+    """Return the fields of a row that conditions can test."""
     return Candidate(
         row["uid"],
         row["state"],
@@ -86,12 +90,12 @@ def candidate_of(row: dict[str, Any], now_ms: int) -> Candidate:
 
 
 class Selection:
-    """One call."""
+    """One call of an operation on selected messages."""
 
-    def __init__(self, questions: Questions, now_ms: Callable[[], int], queue: str, body: SelectBody) -> None:
+    def __init__(self, queries: Queries, now_ms: Callable[[], int], queue: str, body: SelectBody) -> None:
         if body.uids is not None and (body.where or body.after or body.dry_run):
-            raise BadField("uids are named one by one: where, after and dry_run are for those that are not")
-        self._questions = questions
+            raise BadField("uids cannot be combined with where, after or dry_run")
+        self._queries = queries
         self._now_ms = now_ms
         self._queue = queue
         self._body = body
@@ -100,14 +104,14 @@ class Selection:
         self._pace = _Pace(body.rate)
 
     async def run(self, do: Do) -> Selected:
-        """Do it to every message that is meant, a batch at a time."""
+        """Apply the operation to every selected message, one batch at a time."""
         if self._body.uids is not None:
             return await self._by_uid(do, self._body.uids)
         after = self._body.after
         while self._result.scanned < SCANNED_MAX and not self._pace.is_over:
-            page = await self._questions.page(self._queue, after, PAGE)
+            page = await self._queries.page(self._queue, after, PAGE)
             self._result.through = self._result.through or page.last
-            rows = self._fitting(page.rows)
+            rows = self._matching(page.rows)
             self._result.scanned += len(page.rows)
             self._result.matched += len(rows)
             after = page.after
@@ -119,17 +123,17 @@ class Selection:
         self._result.after = after
         return self._result
 
-    def _fitting(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the rows that are meant; what a worker has is left alone."""
+    def _matching(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the rows that match; leased messages never do."""
         now_ms = self._now_ms()
-        fitting = [
+        matching = [
             row
             for row in rows
             if row["state"] in ("ready", "delayed")
             and row["number"] <= self._result.through
             and fits(candidate_of(row, now_ms), self._conditions)
         ]
-        return fitting[: self._body.limit - self._result.matched]
+        return matching[: self._body.limit - self._result.matched]
 
     async def _do(self, do: Do, rows: list[dict[str, Any]]) -> None:
         if self._body.dry_run:
@@ -150,7 +154,7 @@ class Selection:
 
 
 class _Pace:
-    """Lets so many a second through."""
+    """Limits the messages per second."""
 
     def __init__(self, rate: float | None) -> None:
         self._rate = rate
@@ -167,35 +171,35 @@ class _Pace:
         return self._rate is not None and self._next_s - self._began_s > PACED_S_MAX
 
 
-async def moved_in_batches(
-    questions: Questions, queue: str, rows: Sequence[dict[str, Any]], to: str | None, *, redrive: bool = False
+async def move_in_batches(
+    queries: Queries, queue: str, rows: Sequence[dict[str, Any]], to: str | None, *, redrive: bool = False
 ) -> int:
-    """Move messages, again and again as long as some go: one entry holds a bounded number of bytes."""
-    left, done = [row["uid"] for row in rows], 0
-    while left:
-        found = await _moved_or_one_by_one(questions, queue, left, to, redrive=redrive)
-        went = [uid for uid, new in found.items() if new is not None]
-        done += len(went)
-        if not went:
+    """Move messages, and repeat while some move: one entry of the log holds a bounded number of bytes."""
+    remaining, done = [row["uid"] for row in rows], 0
+    while remaining:
+        found = await _move_batch(queries, queue, remaining, to, redrive=redrive)
+        moved = [uid for uid, new in found.items() if new is not None]
+        done += len(moved)
+        if not moved:
             break
-        left = [uid for uid in left if found.get(uid) is None]
+        remaining = [uid for uid in remaining if found.get(uid) is None]
     return done
 
 
-async def _moved_or_one_by_one(
-    questions: Questions, queue: str, uids: list[str], to: str | None, *, redrive: bool
+async def _move_batch(
+    queries: Queries, queue: str, uids: list[str], to: str | None, *, redrive: bool
 ) -> dict[str, str | None]:
-    """One message that may not go holds up all of its batch; then each goes alone."""
+    """Move a batch; if one of its messages is gone, which refuses the whole batch, move each message alone."""
     try:
-        return await questions.move(queue, uids, to, redrive=redrive)
-    except Denied as denied:
-        if denied.code != "UNKNOWN_UID" or len(uids) == 1:
+        return await queries.move(queue, uids, to, redrive=redrive)
+    except RequestRefused as refused:
+        if refused.refusal.code != "UNKNOWN_UID" or len(uids) == 1:
             raise
     found: dict[str, str | None] = {}
     for uid in uids:
         try:
-            found |= await questions.move(queue, [uid], to, redrive=redrive)
-        except Denied as denied:
-            if denied.code != "UNKNOWN_UID":
+            found |= await queries.move(queue, [uid], to, redrive=redrive)
+        except RequestRefused as refused:
+            if refused.refusal.code != "UNKNOWN_UID":
                 raise
     return found

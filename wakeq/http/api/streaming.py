@@ -1,24 +1,24 @@
-"""give: one piece of an answer that is streamed, to a peer that takes it in time.
+"""Streaming: writes one piece of a streamed answer to a peer that must read it in time.
 
-    piece --> response --> taken; or nothing for too long: the connection is ended, and ConnectionError rises
+    piece --> response --> written; or nothing was read for too long: the connection ends, and ConnectionError rises
 
-While a peer takes nothing, whoever sends to it holds something for it: a place among the watchers, a view of the store.
-It never looks at what is sent.
+A peer that does not read keeps resources in use: a slot among the watchers, a view of the store.
 """
 
 import asyncio
 
 from aiohttp import web
 
-TAKEN_S_MAX = 60.0  # a peer that is only slow takes something in that time
+# Even a slow peer reads something within this time.
+READ_S_MAX = 60.0
 
 
-async def give(request: web.Request, response: web.StreamResponse, piece: bytes) -> None:
-    """Write it; return when there is room for more."""
+async def write_in_time(request: web.Request, response: web.StreamResponse, piece: bytes) -> None:
+    """Write the piece; return when there is room for more."""
     try:
-        async with asyncio.timeout(TAKEN_S_MAX):
+        async with asyncio.timeout(READ_S_MAX):
             await response.write(piece)
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()
-        raise ConnectionResetError(f"the peer took nothing for {TAKEN_S_MAX:g} s") from None
+        raise ConnectionResetError(f"the peer read nothing for {READ_S_MAX:g} s") from None

@@ -1,4 +1,4 @@
-// The HTTP API.  A token is asked for once if the broker wants one, and kept until the tab is closed.
+// The HTTP API.  If the broker requires a token, the page asks for it once and keeps it until the tab is closed.
 
 import { ask, say } from "./dom.js";
 
@@ -11,7 +11,7 @@ function headers(more = {}) {
 }
 
 async function login() {
-  asking ??= ask("Token", "This broker wants a token.", { fields: [{ name: "token", label: "Token", type: "password", required: true }], go: "Go on" });
+  asking ??= ask("Token", "This broker requires a token.", { fields: [{ name: "token", label: "Token", type: "password", required: true }], go: "Continue" });
   const given = await asking;
   asking = null;
   if (given) sessionStorage.setItem("token", given.token);
@@ -35,7 +35,7 @@ export async function call(method, path, query, body) {
   return (await request(method, path, { query, body })).json();
 }
 
-// Do something and say what came of it; false if it failed.
+// Send one request and show the result; returns false if it failed.
 export async function perform(what, method, path, query, body) {
   try {
     const answer = await call(method, path, query, body);
@@ -47,7 +47,7 @@ export async function perform(what, method, path, query, body) {
   }
 }
 
-// Do something to all messages that are meant, call after call.
+// Apply an operation to all selected messages, call after call.
 export async function performAll(what, path, queue, body, strangers = new Set()) {
   let [done, more] = [0, {}];
   try {
@@ -59,12 +59,12 @@ export async function performAll(what, path, queue, body, strangers = new Set())
     } while (more.after);
     say(`${what}: ${done}`);
   } catch (error) {
-    say(`${error.message} (${done} were done)`, true);
+    say(`${error.message} (${done} done before that)`, true);
   }
   return done;
 }
 
-// Read server-sent events for as long as they come; EventSource could not send a token.
+// Read server-sent events until the stream ends; EventSource could not send a token.
 export async function watch(query, signal, each) {
   const response = await request("GET", "/events", { query, signal });
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

@@ -1,23 +1,23 @@
-// Charts of what goes in and out.
+// Charts of messages published and acknowledged.
 
 import { h, rate } from "./dom.js";
 
-export const LOOKS = 120; // of the last minute
-const RECENT = 6; // looks that a rate is the mean of: one alone jumps
+export const READINGS = 120; // in the last minute
+const RECENT = 6; // A rate is the mean of so many readings, because a single one jumps.
 
 export const recent = (values) => (values.length ? values.slice(-RECENT).reduce((sum, one) => sum + one, 0) / Math.min(RECENT, values.length) : 0);
 
-// What came in, as an area, and what was done, as a line, over the last minute; the newest is at the right.
+// Messages published, as an area, and acknowledged, as a line, over the last minute; the newest is at the right.
 export function spark({ ins, outs }, kind = "spark") {
   const space = "http://www.w3.org/2000/svg";
   const svg = document.createElementNS(space, "svg");
   const [width, height, most] = [120, 26, Math.max(1, ...ins, ...outs)];
-  const step = width / (LOOKS - 1);
+  const step = width / (READINGS - 1);
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("class", kind);
   svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", `${rate(recent(ins))} published and ${rate(recent(outs))} done a second`);
+  svg.setAttribute("aria-label", `${rate(recent(ins))} published and ${rate(recent(outs))} acknowledged per second`);
   for (const [shape, line, values] of [["polygon", "in", ins], ["polyline", "in", ins], ["polyline", "out", outs]]) {
     const points = values.map((value, place) =>
       `${(width - (values.length - 1 - place) * step).toFixed(1)},${(height - 1 - (value / most) * (height - 3)).toFixed(1)}`);
@@ -30,4 +30,4 @@ export function spark({ ins, outs }, kind = "spark") {
   return svg;
 }
 
-export const legend = () => h("span", { class: "legend" }, h("span", { class: "in" }, "published"), " ", h("span", { class: "out" }, "done"));
+export const legend = () => h("span", { class: "legend" }, h("span", { class: "in" }, "published"), " ", h("span", { class: "out" }, "acknowledged"));

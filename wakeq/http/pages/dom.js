@@ -1,4 +1,4 @@
-// Elements from data.  Text stays text: nothing that came from a queue is ever read as HTML.
+// Elements from data.  Text stays text: the page never interprets data of a queue as HTML.
 
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -43,8 +43,8 @@ export function cards(facts) {
 const rowKey = (row) => row.uid ?? row.name ?? row.id ?? row.node;
 
 // A column is {name, cell(row), kind: "number", "narrow", "text", "body", "doing" or "", optional}.
-// A caption of several parts begins with its text.  On a phone a row with a body stands in lines, not beside the screen.
-export function table(caption, columns, rows, none = "Nothing here.") {
+// A caption of several parts begins with its text.  On a phone, a row with a body is laid out in lines.
+export function table(caption, columns, rows, none = "No entries.") {
   const names = (column) => [column.kind, column.optional && "optional"].filter(Boolean).join(" ") || null;
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": [caption].flat()[0].trim() },
     h("table", { class: columns.some((column) => column.kind === "body") ? "stacked" : null },
@@ -61,8 +61,8 @@ export function say(text, bad = false) {
   setTimeout(() => alert.remove(), bad ? 12000 : 5000);
 }
 
-// Ask in a dialog; resolves to the values of its fields, or null.
-export function ask(title, text, { fields = [], go = "Do it", destroys = false } = {}) {
+// Ask in a dialog; resolves to the values of its fields, or to null.
+export function ask(title, text, { fields = [], go = "OK", destroys = false } = {}) {
   const dialog = document.getElementById("dialog");
   const inputs = fields.map((field) => h("input", { name: field.name, value: field.value ?? "", type: field.type ?? "text",
     required: field.required, autocomplete: "off" }));

@@ -1,4 +1,4 @@
-// Which page is shown: what stands behind the # says it, so that every page has an address.
+// Chooses the page by the part of the address after the #, so that every page has an address.
 
 import { h } from "./dom.js";
 import { cluster, slow, workers } from "./node.js";
@@ -7,7 +7,7 @@ import { dead, queues } from "./queues.js";
 
 const PAGES = [["queues", "Queues", queues], ["dead", "Dead letters", dead], ["workers", "Workers", workers], ["cluster", "Cluster", cluster], ["slow", "Slow spots", slow]];
 
-// A percent sign that begins no escape was typed by somebody: it stands for itself.
+// A percent sign that begins no escape was typed by hand and stands for itself.
 function decoded(text) {
   try {
     return decodeURIComponent(text);

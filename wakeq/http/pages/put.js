@@ -1,9 +1,9 @@
-// Putting what is wanted now in the place of what was shown before.
+// Replaces the content of an element by new content, and refreshes a list.
 
 import { present } from "./dom.js";
 
-// Make what stands in a place like what is wanted, and leave alone what is so already: what has the focus keeps it, what
-// is scrolled stays so, twice a second. Rows are known again by their key, wherever they stand now.
+// Change an element's children into the wanted ones, and leave equal ones alone: twice a second, focus and scroll position
+// must survive. Rows are recognised by their key wherever they are.
 export function put(place, ...wanted) {
   const focused = place.contains(document.activeElement) ? document.activeElement : null;
   match(place, present(wanted).map((one) => (one instanceof Node ? one : document.createTextNode(one))));
@@ -11,14 +11,14 @@ export function put(place, ...wanted) {
   (focused.isConnected ? focused : place.querySelector("[tabindex]"))?.focus({ preventScroll: true });
 }
 
-const AGAIN_MS = 2000;
+const REFRESH_MS = 2000;
 
-// Do it again while the page is seen, every two seconds at most, and not to what somebody is about to press.
+// Refresh while the page is visible, at most every two seconds, and never a row that somebody is about to press.
 export function again(list, refresh) {
   let last = performance.now();
   return () => {
     const now = performance.now();
-    if (now - last < AGAIN_MS || document.hidden || list.matches(":hover, :focus-within") || document.getElementById("dialog").open) return;
+    if (now - last < REFRESH_MS || document.hidden || list.matches(":hover, :focus-within") || document.getElementById("dialog").open) return;
     last = now;
     refresh();
   };

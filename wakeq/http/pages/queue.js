@@ -1,13 +1,13 @@
-// The page of one queue: its figures, what can be done with it, its messages by state.
+// The page of one queue: statistics, operations, messages by state.
 
 import { call, perform, performAll } from "./api.js";
 import { legend, recent, spark } from "./chart.js";
 import { ask, bytes, cards, count, h, moment, rate, say, shown, span, table, tell } from "./dom.js";
-import { look, seriesOf } from "./live.js";
+import { seriesOf, subscribe } from "./live.js";
 import { again, put } from "./put.js";
 import { askStrangers, redrive } from "./queues.js";
 
-const STATES = [["ready", "Ready"], ["delayed", "Delayed"], ["leased", "With workers"], ["any", "All"]];
+const STATES = [["ready", "Ready"], ["delayed", "Delayed"], ["leased", "Leased"], ["any", "All"]];
 const FOREVER_MS = 1e15;
 
 export function queue(main, name) {
@@ -29,14 +29,14 @@ export function queue(main, name) {
   const chosen = (which) => {
     state = which;
     put(tabs, ...STATES.map(([one, label]) => h("button", { "aria-pressed": String(one === state), onclick: () => chosen(one) }, label)),
-      h("button", { onclick: refresh }, "Look again"));
+      h("button", { onclick: refresh }, "Refresh"));
     refresh();
   };
   main.replaceChildren(h("h1", {}, `Queue ${shown(name)}`), summary, tools, h("h2", {}, "Messages"), tabs, list);
   tools.replaceChildren(...actions(name, false, refresh));
   chosen("ready");
   const renew = again(list, refresh);
-  look({ queue: name, limit: 1, prefix: name }, (seen) => {
+  subscribe({ queue: name, limit: 1, prefix: name }, (seen) => {
     const found = seen.queues.find((one) => one.name === name);
     if (!found) return put(summary, h("p", { class: "soft" }, seen.error || "There is no such queue."));
     put(summary, figures(found, seen.at_ms));
@@ -52,11 +52,11 @@ function figures(found, at) {
   return h("div", {},
     found.paused_until_ms ? h("p", { class: "warn" }, `Paused ${until}.`) : null,
     cards([
-      ["Ready", count(found.ready)], ["Delayed", count(found.delayed)], ["With workers", count(found.leased)],
-      ["Published", rate(recent(series.ins)), "/s"], ["Done", rate(recent(series.outs)), "/s"],
+      ["Ready", count(found.ready)], ["Delayed", count(found.delayed)], ["Leased", count(found.leased)],
+      ["Published", rate(recent(series.ins)), "/s"], ["Acknowledged", rate(recent(series.outs)), "/s"],
       ["Oldest ready", found.ready && found.oldest_ready_ms ? span((at - found.oldest_ready_ms) / 1000) : "–"],
-      ["Held", bytes(found.bytes)], ["Subscribers", count(found.subscribers)], ["Asleep", count(found.sleepers)],
-      ["Came back", count(found.released)], ["Died", count(found.dead)], ["Published in all", count(found.published)],
+      ["Size", bytes(found.bytes)], ["Subscribers", count(found.subscribers)], ["Sleepers", count(found.sleepers)],
+      ["Released", count(found.released)], ["Dead letters", count(found.dead)], ["Published in total", count(found.published)],
     ]),
     h("figure", { class: "chart" }, h("figcaption", {}, `The last minute, up to ${rate(Math.max(0, ...series.ins, ...series.outs))} /s`, legend()), spark(series, "large")));
 }
@@ -66,19 +66,19 @@ function actions(name, paused, refresh) {
   const query = { queue: name };
   return [
     paused
-      ? h("button", { onclick: () => after(perform("It hands out again.", "POST", "/queue/resume", query)) }, "Resume")
+      ? h("button", { onclick: () => after(perform("The queue is resumed.", "POST", "/queue/resume", query)) }, "Resume")
       : h("button", { onclick: async () => {
-        const asked = await ask("Pause", `Hand out nothing from ${shown(name)}?`, { fields: [{ name: "for", label: "For so many seconds (empty: until it is resumed)", type: "number" }], go: "Pause" });
-        if (asked) after(perform("It is paused.", "POST", "/queue/pause", query, asked.for ? { for_s: Number(asked.for) } : {}));
+        const asked = await ask("Pause", `Pause deliveries from ${shown(name)}?`, { fields: [{ name: "for", label: "Seconds (empty: until the queue is resumed)", type: "number" }], go: "Pause" });
+        if (asked) after(perform("The queue is paused.", "POST", "/queue/pause", query, asked.for ? { for_s: Number(asked.for) } : {}));
       } }, "Pause"),
     name.endsWith(".dead") ? h("button", { onclick: async () => { await redrive(name); refresh(); } }, "Redrive") : null,
     h("button", { onclick: async () => {
-      const asked = await ask("Move", `Move all waiting messages of ${shown(name)} to another queue?`, { fields: [{ name: "to", label: "To queue", required: true }], go: "Move" });
+      const asked = await ask("Move", `Move all ready and delayed messages of ${shown(name)} to another queue?`, { fields: [{ name: "to", label: "To queue", required: true }], go: "Move" });
       if (asked) after(performAll("Moved", "/messages/move", name, { to: asked.to }));
     } }, "Move all"),
     h("button", { class: "destroys", onclick: async () => {
-      const asked = await ask("Purge", `Throw away every message of ${shown(name)}? They are gone for ever.`, { go: "Throw away", destroys: true });
-      if (asked) after(performAll("Thrown away", "/messages/purge", name, {}));
+      const asked = await ask("Purge", `Delete every message of ${shown(name)}? This cannot be undone.`, { go: "Delete", destroys: true });
+      if (asked) after(performAll("Deleted", "/messages/purge", name, {}));
     } }, "Purge"),
     h("button", { onclick: () => showPolicies(name) }, "Policies"),
   ].filter(Boolean);
@@ -96,7 +96,7 @@ async function showPolicies(name) {
 function messageTable(name, messages, refresh) {
   const error = (message) => message.error || message.headers["wakeq-error"] || "";
   const when = (message) => (message.state === "leased" ? `worker ${message.worker}, until ${moment(message.until_ms)}` : message.state === "delayed" ? `due ${moment(message.due_ms)}` : "");
-  return table(`${messages.length} messages, the next first; at most 50 are shown`, [
+  return table(`${messages.length} messages in order of delivery; at most 50 are shown`, [
     { name: "Message", kind: "narrow", cell: (message) => h("code", {}, message.uid) },
     { name: "State", cell: (message) => [message.state, h("div", { class: "soft" }, when(message))] },
     { name: "Priority", kind: "number", optional: true, cell: (message) => count(message.priority) },
@@ -113,9 +113,9 @@ function buttons(name, message, refresh) {
   const after = async (doing) => (await doing) !== false && refresh();
   const pick = (path, what, body = {}) => after(performAll(what, path, name, { uids: [uid], ...body }));
   const found = [button("Show", () => tell(uid, h("pre", {}, JSON.stringify(message, null, 2)))), button("Why?", () => why(name, uid))];
-  if (message.state === "delayed") found.push(button("Go now", () => pick("/messages/requeue", "Let go")));
+  if (message.state === "delayed") found.push(button("Make due", () => pick("/messages/requeue", "Made due")));
   if (message.state === "leased") {
-    found.push(button("Take back", () => after(perform((answer) => `Taken back: ${answer.done}`, "POST", "/leases/release", { queue: name }, { uids: [uid] }))));
+    found.push(button("Release", () => after(perform((answer) => `Released: ${answer.done}`, "POST", "/leases/release", { queue: name }, { uids: [uid] }))));
     return found;
   }
   const origin = message.headers["wakeq-origin"];
@@ -124,8 +124,8 @@ function buttons(name, message, refresh) {
     await after(performAll("Redriven", "/messages/redrive", name, { where: [`uid=${uid}`] }, strangers));
     if (strangers.size && await askStrangers(name, [origin])) pick("/messages/redrive", "Redriven", { to: origin });
   }));
-  found.push(button("Throw away", async () => {
-    if (await ask("Throw away", `Throw away ${uid}? It is gone for ever.`, { go: "Throw away", destroys: true })) pick("/messages/purge", "Thrown away");
+  found.push(button("Delete", async () => {
+    if (await ask("Delete", `Delete ${uid}? This cannot be undone.`, { go: "Delete", destroys: true })) pick("/messages/purge", "Deleted");
   }, { class: "small destroys" }));
   return found;
 }
@@ -133,7 +133,7 @@ function buttons(name, message, refresh) {
 async function why(name, uid) {
   try {
     const { causes } = await call("GET", "/messages/why", { queue: name, uid });
-    tell(`Why does ${uid} not run?`, h("ul", {}, causes.map((cause) => h("li", {}, h("strong", {}, cause.code), `: ${cause.text}`))));
+    tell(`Why is ${uid} not being processed?`, h("ul", {}, causes.map((cause) => h("li", {}, h("strong", {}, cause.code), `: ${cause.text}`))));
   } catch (error) {
     say(error.message, true);
   }

@@ -1,1 +1,1 @@
-"""websocket: connections by WebSocket.  door.py is one connection; worker.py and monique.py are the protocols."""
+"""websocket: connections over WebSocket.  door.py is one connection; worker.py and monique.py are the protocols."""

@@ -1,9 +1,9 @@
-"""WebSocketDoor: one connection by WebSocket of any protocol: what it sends, what it may hold, how it ends.
+"""WebSocketDoor: one WebSocket connection of any protocol: its commands, its bounds, its end.
 
-    frames that wait --> a subclass decodes them --> one Received --> subscriber --> send --> one write --> socket
+    frames that arrived --> a subclass decodes them --> one Received --> session --> send --> one write --> socket
 
-Frames that came together are told together, as far as they are within the share of one connection; the others stay with
-aiohttp, which has a bound of its own, until the next turn.  Must never look inside a command, or answer one itself.
+Frames that arrive together go to the session together, up to the share of one connection; the others stay in aiohttp's
+own bounded buffer until the next turn.  It must never look inside a command, or answer one itself.
 """
 
 import asyncio
@@ -20,15 +20,19 @@ from wakeq.protocol.wire.websocket import PING, PONG, frame
 
 ReplyT = TypeVar("ReplyT")
 
-WATCHED_BYTES_MIN = 64 * 1024  # less than this unread is nothing to watch
-CONTROL_BYTES = 6  # of a client's control frame, its payload apart (RFC 6455, 5.2: masked)
-REASON_BYTES_MAX = 120  # a control frame has at most 125 bytes, two of them the code
+# With fewer unread bytes a connection needs no watching.
+WATCHED_BYTES_MIN = 64 * 1024
+# Of a client's control frame without its payload, masked (RFC 6455, 5.2).
+CONTROL_BYTES = 6
+# A control frame has at most 125 bytes, two of them for the code.
+REASON_BYTES_MAX = 120
 
-_BY_SUBSCRIBER, _BY_BACKLOG, _BY_STOP = 1, 2, 4  # who paused reading
+# Bits that say who has paused reading.
+_BY_SUBSCRIBER, _BY_BACKLOG, _BY_STOP = 1, 2, 4
 
 
 class Path(Protocol):
-    """The path at which connections are made, as one of them sees it."""
+    """The part of a WebSocketPath that its doors use."""
 
     admission: Admission
 
@@ -40,7 +44,7 @@ class Path(Protocol):
 
 
 class WebSocketDoor(Generic[ReplyT]):
-    """See the head of this file."""
+    """One connection; a subclass knows the protocol."""
 
     __slots__ = (
         "_backlog", "_being_done_bytes", "_closing_at_s", "_frames", "_held_bytes", "_path", "_paused", "_reason",
@@ -54,55 +58,69 @@ class WebSocketDoor(Generic[ReplyT]):
         self._path = path
         self._socket = socket
         self._transport = transport
+        # The session; None before `begin` and after `end`.
         self._subscriber: Told | None = None
-        self._frames: list[Any] | None = None  # received in this turn of the loop, not told yet
-        self._taken = 0  # frames since the last were told, or since the last turn
-        self._turn: asyncio.Future[None] | None = None  # awaited before more is taken
+        # Frames received in this turn of the loop, not yet sent to the session.
+        self._frames: list[Any] | None = None
+        # Frames received since the last ones were sent on, or since the last turn.
+        self._taken = 0
+        # Awaited before more is received.
+        self._turn: asyncio.Future[None] | None = None
+        # The bits of everyone who has paused reading, and a future that the last resume completes.
         self._paused = 0
         self._resumed: asyncio.Future[None] | None = None
+        # Watches unread answers, while there are many.
         self._backlog: Backlog | None = None
+        # This connection's part of the memory that all connections hold.
         self._held_bytes = 0
-        self._being_done_bytes = 0  # of commands that were told and are not done
+        # Bytes of commands that the session has not finished.
+        self._being_done_bytes = 0
+        # When a close frame was sent, and the reason that it gave.
         self._closing_at_s: float | None = None
         self._reason = ""
+        # Whether the peer has sent anything since the last check, and whether it was pinged since.
         self.heard = True
         self.pinged = False
-        self.access: Access | None = None  # by the token of the request, if it had one
+        # The access of the request's token, if it had one.
+        self.access: Access | None = None
+        # Since when the peer has to authenticate.
         self.stranger_since_s: float | None = None
-        self._unfinished_bytes = 0  # of frames and fragments that are no message yet, as far as one can tell
+        # Bytes of frames and fragments that are no complete message yet, as far as can be told.
+        self._unfinished_bytes = 0
+        # Since when they are incomplete.
         self._unfinished_since_s: float | None = None
 
-    # --- what a protocol says ---
+    # --- the protocol, in a subclass ---
 
     @abstractmethod
-    def kept(self, message: WSMessage, /) -> Any:
-        """Return what is to be decoded of a text or binary message."""
+    def payload_of(self, message: WSMessage, /) -> Any:
+        """Return the part of a text or binary message that `decode` needs."""
 
     @abstractmethod
     def decode(self, frames: list[Any], /) -> Received[Any]:
-        """Make commands of what was kept."""
+        """Decode the payloads into commands."""
 
     @abstractmethod
     def encode(self, replies: Sequence[ReplyT], /) -> bytes:
-        """Make whole frames of replies."""
+        """Encode replies as complete frames."""
 
     @abstractmethod
     def is_burst(self, replies: Sequence[ReplyT], /) -> bool:
-        """Whether these are such answers of which many may wait unread."""
+        """Whether these are replies of a kind that may wait unread in large numbers."""
 
     # --- the socket's side ---
 
     def begin(self, subscriber: Told) -> None:
-        """From now on this is who is told."""
+        """Send every command to this session from now on."""
         self._subscriber = subscriber
 
-    def hears(self, size_bytes: int) -> None:
-        """So much came, which may be the end of a message or only a part."""
+    def on_data(self, size_bytes: int) -> None:
+        """Count received bytes, which may end a message or be only a part of one."""
         self._unfinished_bytes += size_bytes
         self._path.watch(self)
 
     def end(self, reason: str) -> None:
-        """The connection is gone: tell what came before, then that."""
+        """Send what arrived before the end to the session, then the end."""
         self._tell()
         subscriber, self._subscriber = self._subscriber, None
         self._path.admission.held_bytes -= self._held_bytes
@@ -110,7 +128,7 @@ class WebSocketDoor(Generic[ReplyT]):
             subscriber.tell(Closed(self._reason or reason))
 
     async def read(self) -> str:
-        """Receive until the connection ends; return why it did."""
+        """Receive until the connection ends; return the reason."""
         while True:
             message = await self._socket.receive()
             self.heard = True
@@ -118,8 +136,9 @@ class WebSocketDoor(Generic[ReplyT]):
                 case WSMsgType.TEXT | WSMsgType.BINARY:
                     self._unfinished_bytes = 0
                     self._unfinished_since_s = None
-                    self._take(self.kept(message))
-                case WSMsgType.PING | WSMsgType.PONG if type(message.data) is bytes:  # aiohttp unmasks in a bytearray
+                    self._take(self.payload_of(message))
+                # aiohttp unmasks into a bytearray, so bytes were not masked.
+                case WSMsgType.PING | WSMsgType.PONG if type(message.data) is bytes:
                     self.close("a client's frame was not masked (RFC 6455, 5.1)", WSCloseCode.PROTOCOL_ERROR)
                 case WSMsgType.PING:
                     self._unfinished_bytes -= CONTROL_BYTES + len(message.data)
@@ -135,26 +154,26 @@ class WebSocketDoor(Generic[ReplyT]):
             rounds.left -= 1 + len(message.data) // COMMAND_BYTES
             if rounds.left <= 0 or self._taken >= (rounds.share if rounds.waiting else SHARE_COMMANDS_MAX):
                 self._tell()
-                await self._next_turn()
+                self._turn = asyncio.get_running_loop().create_future()
+                rounds.wait(self)
+                await self._turn
+                self._turn = None
             if self._paused:
                 self._tell()
-                await self._until_resumed()
+                while self._paused and not self._transport.is_closing():
+                    self._resumed = asyncio.get_running_loop().create_future()
+                    await self._resumed
+                self._resumed = None
 
     def _take(self, received: Any) -> None:
-        """Keep a frame until the loop's next turn: those that wait behind it are told with it."""
+        """Keep a frame until the loop's next turn, so that frames behind it go to the session with it."""
         if self._frames is None:
             self._frames = []
             asyncio.get_running_loop().call_soon(self._tell)
         self._frames.append(received)
 
-    async def _next_turn(self) -> None:
-        self._turn = asyncio.get_running_loop().create_future()
-        self._path.admission.rounds.wait(self)
-        await self._turn
-        self._turn = None
-
     def take_turn(self) -> None:
-        """Go on with what aiohttp has read."""
+        """Continue with the frames that aiohttp has read."""
         if self._turn is not None and not self._turn.done():
             self._turn.set_result(None)
 
@@ -164,17 +183,11 @@ class WebSocketDoor(Generic[ReplyT]):
         if frames and self._subscriber is not None:
             self._subscriber.tell(self.decode(frames))
 
-    async def _until_resumed(self) -> None:
-        while self._paused and not self._transport.is_closing():
-            self._resumed = asyncio.get_running_loop().create_future()
-            await self._resumed
-        self._resumed = None
-
-    # --- the subscriber's side ---
+    # --- the session's side ---
 
     @property
     def subscriber(self) -> Told | None:
-        """Who is told what comes; None once the connection is gone."""
+        """The session, or None once the connection has ended."""
         return self._subscriber
 
     @property
@@ -206,13 +219,13 @@ class WebSocketDoor(Generic[ReplyT]):
         self._wake()
 
     def drop(self, reason: str) -> None:
-        """Close at once; what waits to be written is lost."""
+        """Close at once; unsent bytes are lost."""
         self._reason = self._reason or reason
         self._transport.abort()
         self._wake()
 
     def expel(self, reason: str) -> None:
-        """Drop it, and have the log say why: its peer has done what it should not, and may never hear so."""
+        """Drop the connection and log why, because its peer misbehaved and may never read a reason."""
         if self._closing_at_s is None and not self._transport.is_closing():
             self._path.admission.expelled(self.peer, reason)
         self.drop(reason)
@@ -229,7 +242,7 @@ class WebSocketDoor(Generic[ReplyT]):
     # --- bounds ---
 
     def keep(self, size_bytes: int) -> bool:
-        """A little is nothing to count, and of a connection that is gone nothing is."""
+        """Count the bytes of unfinished commands; small amounts, and those of a closed connection, are ignored."""
         if size_bytes <= WATCHED_BYTES_MIN:
             size_bytes = 0
         if self._subscriber is not None and size_bytes != self._being_done_bytes:
@@ -239,28 +252,28 @@ class WebSocketDoor(Generic[ReplyT]):
         return not self._path.admission.crowded
 
     def ping(self) -> None:
-        """Ask a silent peer for a sign; drop one that was asked and gave none (unless we do not listen)."""
+        """Ping a silent peer; drop one that was pinged and stayed silent, unless reading is paused."""
         if self.heard or self._paused:
             self.heard = self.pinged = False
         elif self.pinged:
             self.drop("no sign of life")
         else:
-            self.ask_for_a_sign()
+            self.send_ping()
 
-    def ask_for_a_sign(self) -> None:
-        """Have the peer answer, if it is there."""
+    def send_ping(self) -> None:
+        """Ask the peer for a PONG."""
         self.pinged = True
         self._write(frame(PING, b""), burst=False)
 
     def check(self, now_s: float) -> bool:
-        """Look at the connection again; return whether there is still something to watch."""
+        """Check the deadlines and the backlog; return whether the connection still needs watching."""
         if self._closing_at_s is not None and now_s - self._closing_at_s >= FRAME_S_MAX:
             self.drop("it did not close in time")
             return False
         if self._transport.is_closing():
             self._wake()
             return self._closing_at_s is not None
-        if reason := self._takes_too_long(now_s):
+        if reason := self._missed_deadline(now_s):
             self.expel(reason)
             return False
         waiting = self._transport.get_write_buffer_size()
@@ -272,8 +285,8 @@ class WebSocketDoor(Generic[ReplyT]):
         is_at_rest = self.stranger_since_s is None and self._unfinished_since_s is None and not self._held_bytes
         return not is_at_rest or self._backlog is not None or self._closing_at_s is not None
 
-    def _takes_too_long(self, now_s: float) -> str:
-        """Return what is missing for too long.  While we do not read, the rest of a message cannot come."""
+    def _missed_deadline(self, now_s: float) -> str:
+        """Return which deadline the peer has missed, if any.  While we do not read, a message cannot be completed."""
         if self.stranger_since_s is not None and now_s - self.stranger_since_s >= HANDSHAKE_S_MAX:
             return f"it did not say who it is within {HANDSHAKE_S_MAX:g} s"
         if self._unfinished_bytes <= 0 or self._paused:
@@ -308,7 +321,7 @@ class WebSocketDoor(Generic[ReplyT]):
             self.give_up()
 
     def give_up(self) -> None:
-        """The peer does not read what it is sent."""
+        """End a connection whose peer does not read."""
         self.expel("it does not read its answers")
 
     def _resume(self, by: int) -> None:
@@ -321,7 +334,7 @@ class WebSocketDoor(Generic[ReplyT]):
             self._resumed.set_result(None)
 
     def _hold(self, waiting_bytes: int) -> None:
-        """Count what is held for this connection, of which this is written and not sent, into what is held for all."""
+        """Count the unsent bytes and the other memory of this connection into the memory of all."""
         held_bytes = waiting_bytes + max(self._unfinished_bytes, 0) + self._being_done_bytes
         self._path.admission.held_bytes += held_bytes - self._held_bytes
         self._held_bytes = held_bytes

@@ -1,10 +1,10 @@
-"""MoniQue over WebSocket: one MessagePack map a frame, at /monique of the HTTP port, or at / of a port of its own.
+"""MoniQue over WebSocket: one MessagePack map in each frame, at /monique or at / of a port of its own.
 
-    frames that wait --> decode --> one Received --> subscriber --> send --> answers in one write --> socket
-                                       subscriber --> push --> frames that others get too --> socket
+    frames that arrived --> decode --> one Received --> session --> send --> answers in one write --> socket
+                                       session --> push --> frames that other clients get too --> socket
 
-A client that does not read is closed with a reason, for what is pushed cannot wait in memory for ever; nobody else
-waits for it.  What every WebSocket does is in `websocket_door.py` and `websocket_path.py`.
+A client that does not read is closed with a reason, because pushed messages cannot wait in memory forever; no other
+client waits for it.  `door.py` and `path.py` have what all WebSocket connections do.
 """
 
 import asyncio
@@ -27,24 +27,27 @@ from wakeq.protocol.wire.monique.commands import Bad, Command, PushedToMq, Reply
 from wakeq.protocol.wire.monique.frames import FRAME_BYTES_MAX, decode, encode
 from wakeq.protocol.wire.websocket import BINARY, frame
 
-JOINED_BYTES_MAX = 64 * 1024  # of frames that are written together; a longer one is not copied
+# Frames up to this size are joined into one write; a longer one is not copied.
+JOINED_BYTES_MAX = 64 * 1024
 ID_COOKIE = "id"
-NO_COOKIE = msgspec.msgpack.encode({"error": "user id not found in cookies."})  # the original's words (section 2)
-TOO_SLOW = f"more than {UNREAD_BYTES_MAX >> 20} MiB of messages were waiting to be read; read faster, or subscribe less"
+# The words of the original (section 2).
+NO_COOKIE = msgspec.msgpack.encode({"error": "user id not found in cookies."})
+TOO_SLOW = f"more than {UNREAD_BYTES_MAX >> 20} MiB of messages are unread; read faster, or subscribe to less"
 
 logger = logging.getLogger("wakeq.monique")
 
 
 class MoniqueDoor(WebSocketDoor[Reply]):
-    """One connection."""
+    """One MoniQue client."""
 
     __slots__ = ()
 
     kind = DOOR_MONIQUE
     _path: "MoniquePath"
 
-    def kept(self, message: WSMessage) -> bytes:
-        data: bytes = message.data  # of a text frame too: old clients send what is no text
+    def payload_of(self, message: WSMessage) -> bytes:
+        # A text frame gives bytes too: old clients send binary data in text frames.
+        data: bytes = message.data
         return data
 
     def decode(self, frames: list[bytes]) -> Received[Command | Bad]:
@@ -57,7 +60,7 @@ class MoniqueDoor(WebSocketDoor[Reply]):
         return all(type(reply) is PushedToMq for reply in replies)
 
     def push(self, frames: Sequence[bytes]) -> None:
-        """Write whole frames, which may be on their way to many."""
+        """Write complete frames, which other clients may share."""
         for one in frames if len(frames) == 1 else joined(frames):
             if self._subscriber is None or self._closing_at_s is not None:
                 return
@@ -65,18 +68,19 @@ class MoniqueDoor(WebSocketDoor[Reply]):
 
     def give_up(self) -> None:
         if self._closing_at_s is not None:
-            return  # what a closing connection still writes, such as a PONG, tells nothing new
-        logger.warning("%s is disconnected: %s", self.peer, TOO_SLOW)
+            # A closing connection still writes frames such as a PONG, which tell nothing new.
+            return
+        logger.warning("disconnecting %s: %s", self.peer, TOO_SLOW)
         self._path.slow_clients += 1
         self.close(TOO_SLOW, WSCloseCode.POLICY_VIOLATION)
 
     def ping(self) -> None:
-        """Ask every peer, at rest or not: that is what clients expect (section 2)."""
+        """Ping every peer, idle or not: clients expect that (section 2)."""
         if self.pinged and not self.heard and not self._paused:
             self.drop("no sign of life")
         else:
             self.heard = False
-            self.ask_for_a_sign()
+            self.send_ping()
 
 
 class MoniquePath(WebSocketPath[MoniqueDoor]):
@@ -95,9 +99,10 @@ class MoniquePath(WebSocketPath[MoniqueDoor]):
         clock: Callable[[], float] | None = None,
         gate: Gate | None = None,
     ) -> None:
-        """`refusal` says why this node serves nobody now, if it does not."""
+        """`refusal` returns why this node serves nobody now, or None."""
         super().__init__(make_subscriber, frame_bytes_max=FRAME_BYTES_MAX, admission=admission, clock=clock, gate=gate)
-        self.slow_clients = 0  # that were disconnected because they did not read
+        # Clients that were disconnected because they did not read.
+        self.slow_clients = 0
         self._wants_id_cookie = wants_id_cookie
         self._refusal = refusal
 
@@ -105,7 +110,7 @@ class MoniquePath(WebSocketPath[MoniqueDoor]):
         return MoniqueDoor(self, socket, transport)
 
     def check_access(self, access: Access) -> None:
-        """Whoever is here hears every message, and may push a task to any queue."""
+        """A client hears every message and may push a task to any queue, so it needs both rights on all queues."""
         for right in (Right.PUBLISH, Right.FETCH):
             if not access.may_all(right):
                 raise as_response(access.refusal_of_all(right))
@@ -123,7 +128,7 @@ class MoniquePath(WebSocketPath[MoniqueDoor]):
 
 
 def joined(frames: Sequence[bytes]) -> list[bytes]:
-    """Return the same bytes in as few writes as is worth while."""
+    """Join frames into as few writes as pay off."""
     if sum(map(len, frames)) <= JOINED_BYTES_MAX:
         return [b"".join(frames)]
     writes: list[bytes] = []

@@ -1,9 +1,9 @@
-"""WebSocketPath: a path at which connections by WebSocket are made; it looks after those that are not at rest.
+"""WebSocketPath: a path of the HTTP port at which WebSocket connections are made and watched.
 
-    request --> handshake, who it is --> a door, from a subclass --> subscriber
+    request --> handshake, token --> a door, from a subclass --> session
 
-One timer serves a whole path.  Compression is off: what little bytes unpack to cannot be bounded.  It knows no
-protocol.
+One timer serves all connections of a path.  Compression is off, because the size of decompressed data cannot be
+bounded.  It knows no protocol.
 """
 
 import asyncio
@@ -24,14 +24,17 @@ from wakeq.protocol.errors import Unauthorized
 
 DoorT = TypeVar("DoorT", bound=WebSocketDoor[Any])
 
-logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)  # its warnings quote what anybody sent, without bound
+# Its warnings quote what peers send, without bound.
+logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
 
 
 class WebSocketPath(Generic[DoorT]):
-    """See the head of this file.  The server has counted the connections."""
+    """The connections of one path; the server has counted them already."""
 
-    says_hello = False  # the protocol has a word of its own to say who one is
-    heartbeat_s = 20  # a peer that was silent so long is asked; silent as long again, it is gone
+    # Whether the protocol has a command of its own to authenticate.
+    says_hello = False
+    # A peer that is silent for so long is pinged; after the same time again it is dropped.
+    heartbeat_s = 20
     decodes_text = True
 
     def __init__(
@@ -49,19 +52,23 @@ class WebSocketPath(Generic[DoorT]):
         self.clock = clock or asyncio.get_running_loop().time
         self.doors: set[DoorT] = set()
         self._make_subscriber = make_subscriber
+        # Connections with a deadline or a backlog, which are checked every second.
         self._watched: set[DoorT] = set()
-        self._slices: list[set[DoorT]] = [set() for _ in range(self.heartbeat_s)]  # one is asked each second
+        # The connections are pinged in slices, one slice a second.
+        self._slices: list[set[DoorT]] = [set() for _ in range(self.heartbeat_s)]
         self._next_slice = 0
         self._sweeping = Sweeping(self.sweep)
+        # Connections that are being closed.
         self._tasks: set[asyncio.Task[None]] = set()
 
     @abstractmethod
     def make_door(self, socket: web.WebSocketResponse, transport: asyncio.Transport) -> DoorT:
-        """Return what is to serve a new connection."""
+        """Return the door for a new connection."""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Serve one connection, from the handshake to its end."""
-        if isinstance(request.protocol, HttpConnection) and request.protocol.is_spare:  # it would stay
+        # A spare connection is for a single request, but a WebSocket would stay.
+        if isinstance(request.protocol, HttpConnection) and request.protocol.is_spare:
             refusal = web.HTTPServiceUnavailable(text="there are too many connections already; try again later\n")
             refusal.headers["Retry-After"] = "1"
             refusal.force_close()
@@ -72,15 +79,15 @@ class WebSocketPath(Generic[DoorT]):
         return await self._serve(request, token)
 
     def check_access(self, access: Access) -> None:
-        """Refuse who may not connect at all."""
+        """Raise if this access may not use the path at all."""
 
     def stop_reading(self) -> None:
-        """Take no more commands; what was taken is still answered."""
+        """Accept no more commands; those that were read are still answered."""
         for door in self.doors:
             door.stop_reading()
 
     async def close(self, reason: str = "the broker stops") -> None:
-        """Close what is open."""
+        """Close all connections."""
         for door in list(self.doors):
             door.close(reason)
         while self._tasks:
@@ -96,20 +103,23 @@ class WebSocketPath(Generic[DoorT]):
         )
         try:
             await socket.prepare(request)
-        except ConnectionError:  # it has gone already; nobody reads this
+        except ConnectionError:
+            # The client has gone; nobody reads this response.
             return web.Response()
         assert request.transport is not None
         door = self.make_door(socket, request.transport)
         try:
-            self._ask_who_it_is(door, token)
-        except Unauthorized:  # its token has ended since the request was let in
+            self._authenticate(door, token)
+        except Unauthorized:
+            # The token has ended since the request was accepted.
             await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=TOKEN_ENDED.encode())
             return socket
-        part = self._slices[self._next_slice - 1]  # the one asked last: a whole period from now
+        # The slice that was pinged last has a whole period until its next ping.
+        part = self._slices[self._next_slice - 1]
         self.doors.add(door)
         part.add(door)
         if isinstance(request.protocol, HttpConnection):
-            request.protocol.hears = door.hears
+            request.protocol.on_data = door.on_data
         door.begin(self._make_subscriber(door))
         self._sweeping.begin()
         reason = "the broker stops"
@@ -123,28 +133,28 @@ class WebSocketPath(Generic[DoorT]):
             _forget_frames(socket.exception())
         return socket
 
-    def _ask_who_it_is(self, door: DoorT, token: str | None) -> None:
-        """Let those in who showed a token with their request; the others have to say HELLO in time."""
+    def _authenticate(self, door: DoorT, token: str | None) -> None:
+        """Use the token of the request; without one, the client must send HELLO in time."""
         if self._gate is not None and token is not None:
             door.access = self._gate.login(token, door)
         elif self._gate is not None:
             door.stranger_since_s = self.clock()
             self.watch(door)
 
-    # --- what the doors tell it ---
+    # --- called by the doors ---
 
     def watch(self, door: DoorT) -> None:
-        """Look at this connection from time to time."""
+        """Check this connection every second until its check says that it needs no watching."""
         self._watched.add(door)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do this beside everything else."""
+        """Run this as a task of its own."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def sweep(self) -> bool:
-        """Look at those not at rest, ask the next slice for a sign of life; return whether any connection is left."""
+        """Check watched connections and ping the next slice; return whether any connection is left."""
         now_s = self.clock()
         for door in list(self._watched):
             if not door.check(now_s):
@@ -156,7 +166,7 @@ class WebSocketPath(Generic[DoorT]):
 
 
 def _forget_frames(error: BaseException | None) -> None:
-    """The socket keeps why it failed, and the frames of that the socket: only a full collection would find them."""
+    """Drop the tracebacks of a failed socket: it and their frames would keep each other alive."""
     while error is not None:
         error.__traceback__ = None
         error = error.__cause__ or error.__context__

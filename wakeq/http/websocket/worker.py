@@ -1,8 +1,8 @@
-"""The worker protocol over WebSocket: one JSON object a text frame, at /connect and /connect/.
+"""The worker protocol over WebSocket: one JSON object in each text frame, at /connect and /connect/.
 
-    frames that wait --> decode --> one Received --> subscriber --> send --> frames in one write --> socket
+    frames that arrived --> decode --> one Received --> session --> send --> frames in one write --> socket
 
-A binary frame is answered with BAD_JSON.  What every WebSocket does is in `websocket_door.py` and `websocket_path.py`.
+A binary frame is answered with BAD_JSON.  `door.py` and `path.py` have what all WebSocket connections do.
 """
 
 import asyncio
@@ -24,20 +24,20 @@ from wakeq.protocol.wire.worker.codec import Bad, Command, Nok, Ok, Reply, decod
 MESSAGE_BYTES_MAX = 1024 * 1024
 
 
-class ConnectDoor(WebSocketDoor[Reply]):
-    """One connection."""
+class WorkerDoor(WebSocketDoor[Reply]):
+    """One connection of a worker-protocol client."""
 
     __slots__ = ()
 
     kind = DOOR_WORKER_WS
 
-    def kept(self, message: WSMessage) -> str | Bad:
+    def payload_of(self, message: WSMessage) -> str | Bad:
         if message.type is WSMsgType.TEXT:
             text: str = message.data
             if len(text) > FREE_BYTES:
                 self._path.admission.rounds.left -= weight_of(text)
             return text
-        return Bad(BadJson("a binary frame; commands come in text frames"))
+        return Bad(BadJson("a binary frame; send commands in text frames"))
 
     def decode(self, frames: list[str | Bad]) -> Received[Command | Bad]:
         texts = [text for text in frames if isinstance(text, str)]
@@ -56,7 +56,7 @@ class ConnectDoor(WebSocketDoor[Reply]):
         return all(type(reply) is Ok or type(reply) is Nok for reply in replies)
 
 
-class Connect(WebSocketPath[ConnectDoor]):
+class WorkerPath(WebSocketPath[WorkerDoor]):
     """The path of the worker protocol."""
 
     says_hello = True
@@ -73,5 +73,5 @@ class Connect(WebSocketPath[ConnectDoor]):
         frame_bytes_max = line_bytes_max(message_bytes_max)
         super().__init__(make_subscriber, frame_bytes_max=frame_bytes_max, admission=admission, clock=clock, gate=gate)
 
-    def make_door(self, socket: web.WebSocketResponse, transport: asyncio.Transport) -> ConnectDoor:
-        return ConnectDoor(self, socket, transport)
+    def make_door(self, socket: web.WebSocketResponse, transport: asyncio.Transport) -> WorkerDoor:
+        return WorkerDoor(self, socket, transport)

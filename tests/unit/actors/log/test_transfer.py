@@ -13,7 +13,7 @@ from wakeq.actors.log.files import Cut
 from wakeq.actors.log.peer import PeerChunks
 from wakeq.actors.log.transfer import FetchImage
 from wakeq.data.opening import open_all
-from wakeq.node.assembly import StateReplaced
+from wakeq.node.assembly import RestartWithNewState
 from wakeq.protocol.wire.peer.frames import Chunk
 from wakeq.storage.state.images import RECEIVED_NAME, ImageWriter
 from wakeq.storage.state.lmdb_store import StateStore
@@ -72,7 +72,7 @@ def let_it_come(cluster: HandCluster, node: HandNode) -> None:
 
 def send_state(cluster: HandCluster, node: HandNode) -> None:
     """Start a node and end it once it has been sent the state, which its next start is to install."""
-    with pytest.raises(StateReplaced):
+    with pytest.raises(RestartWithNewState):
         let_it_come(cluster, node)
     node.failures.clear()
     node.kill()
@@ -101,7 +101,7 @@ def test_an_image_that_finds_no_room_is_given_up_and_comes_when_there_is(
 
     assert "kept for acknowledgements" in caplog.text
     assert not list(straggler.opened.directory.consensus.glob("raft.received*"))
-    with pytest.raises(StateReplaced):
+    with pytest.raises(RestartWithNewState):
         cluster.advance(60.0)
     straggler.failures.clear()
     straggler.kill()

@@ -41,7 +41,7 @@ def test_a_task_is_counted_as_answered_or_as_killed_whatever_the_error_looks_lik
     place.relay("error error", id="r", pid="t1", data=b'{"code":300,"message":"no such operation"}')
     place.kill("t2")
 
-    assert (place.tally.tasks["answered"], place.tally.tasks["killed"]) == (1, 1)
+    assert (place.counters.tasks["answered"], place.counters.tasks["killed"]) == (1, 1)
 
 
 def test_what_is_no_answer_to_it_leaves_a_task_where_it_is(place: Place, worker: Client) -> None:
@@ -154,7 +154,7 @@ def test_the_task_of_a_component_that_goes_away_is_given_to_another_one_at_once(
     place.relay("result sum_it", pid="t2", id="r")
     place.relay("result sum_it", pid="t1", id="r")
     assert worker.figures("sums")["acked"] == 2
-    assert place.tally.tasks == {"kept": 2, "refused": 0, "given": 3, "returned": 1, "answered": 2, "killed": 0}
+    assert place.counters.tasks == {"kept": 2, "refused": 0, "given": 3, "returned": 1, "answered": 2, "killed": 0}
 
 
 def test_a_task_of_which_components_die_comes_as_late_as_the_queue_says_and_is_a_dead_letter_in_the_end(

@@ -42,7 +42,7 @@ class Push:
 @pytest.fixture
 def controlled(place: Place) -> tuple[Push, Process, Callable[..., None]]:
     port = Push()
-    controller = place.runtime.spawn(Controller, "a_b", port, place.exchange, place.tally, checks=True)
+    controller = place.runtime.spawn(Controller, "a_b", port, place.exchange, place.counters, checks=True)
 
     def relay(*transfers: Any) -> None:
         place.exchange.tell(Relayed(transfers))
@@ -87,7 +87,7 @@ def test_a_controller_gives_nobody_a_task_that_a_component_would_die_of(controll
 
     relay(Transfer(good.tag, b"no MessagePack"), good)
 
-    assert (len(port.sent), place.tally.dropped["to_controller"]) == (1, 1)
+    assert (len(port.sent), place.counters.dropped["to_controller"]) == (1, 1)
 
 
 def test_a_controller_keeps_so_many_bytes(controlled: Any, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_a_controller_keeps_so_many_bytes(controlled: Any, place: Place, monkeyp
     controller.tell(Changed([1]))
     place.settle()
 
-    assert (len(port.sent), place.tally.dropped["to_controller"]) == (2, 3)
+    assert (len(port.sent), place.counters.dropped["to_controller"]) == (2, 3)
     relay(*[task] * 3)
     assert len(port.sent) == 5, "what is taken at once need not wait"
 

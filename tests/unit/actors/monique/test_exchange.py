@@ -208,7 +208,7 @@ class Written:
 def with_components(place: Place, *, checks: bool = True) -> tuple[Process, list[tuple[str, str]]]:
     written: list[tuple[str, str]] = []
     layers = Layers(Written("communication", written), Written("technical", written))
-    components = place.runtime.spawn(Components, layers, place.exchange, place.tally, checks=checks)
+    components = place.runtime.spawn(Components, layers, place.exchange, place.counters, checks=checks)
     place.settle()
     return components, written
 
@@ -301,7 +301,7 @@ def test_where_no_component_hears_it_what_cannot_be_read_is_passed_on(place: Pla
 
 
 def test_what_a_controller_would_drop_is_refused_in_its_place_and_the_rest_is_not(place: Place) -> None:
-    controller = place.runtime.spawn(Controller, "a_b", Nobody(), place.exchange, place.tally, checks=True)
+    controller = place.runtime.spawn(Controller, "a_b", Nobody(), place.exchange, place.counters, checks=True)
     client = place.client()
 
     replies = client.ask(
@@ -310,7 +310,7 @@ def test_what_a_controller_would_drop_is_refused_in_its_place_and_the_rest_is_no
 
     assert controller.alive
     assert kinds(replies) == [PushedToMq, Error, PushedToMq]
-    assert place.tally.dropped["to_controller"] == 0
+    assert place.counters.dropped["to_controller"] == 0
 
 
 @pytest.mark.parametrize("vector", IDS, ids=lambda vector: vector["name"])
@@ -318,7 +318,7 @@ def test_ids_as_text_and_as_bytes_reach_components_byte_by_byte(place: Place, ve
     """The document's own examples have them as bytes."""
     heard: list[Any] = []
     layers = Layers(Frames(heard), Frames(heard))
-    place.runtime.spawn(Components, layers, place.exchange, place.tally, checks=True)
+    place.runtime.spawn(Components, layers, place.exchange, place.counters, checks=True)
     tag, packed = (bytes.fromhex(frame) for frame in vector["frames_hex"])
 
     replies = place.client().ask(PushToMq(Tagged(packed, tag)))
@@ -334,7 +334,7 @@ def test_a_flood_of_bad_transfers_is_one_line_of_the_log(place: Place, caplog: p
     place.settle()
 
     assert len(caplog.records) == 1
-    assert place.tally.dropped["from_component"] == 1000
+    assert place.counters.dropped["from_component"] == 1000
     since = datetime.fromtimestamp(place.now_ms / 1000, UTC)
     place.now_ms += 3_600_000
     components.tell(taken([b"one frame"]))
@@ -362,7 +362,7 @@ def test_a_port_hears_when_what_it_took_has_been_passed_on(place: Place, is_tech
 def test_a_connection_says_what_it_is_to_an_operator(place: Place) -> None:
     said: list[Any] = []
     operator = place.runtime.spawn(Operator)
-    client = HandMonique(place.runtime, place.exchange, place.settle, place.tally, worker=7)
+    client = HandMonique(place.runtime, place.exchange, place.settle, place.counters, worker=7)
     client.ask(subscribe("a_b *", "* data"))
 
     client.process.tell(Describe(operator.asker(said.append)))
@@ -385,8 +385,8 @@ def test_what_passes_is_counted_by_where_it_came_from_and_for_each_who_hears_it(
     components.tell(taken(transfer("data a_b").frames, [b"no transfer"]))
     place.settle()
 
-    assert place.tally.taken == {"websocket": 2, "zeromq": 1, "queue": 0}
-    assert place.tally.pushed == 4
+    assert place.counters.taken == {"websocket": 2, "zeromq": 1, "queue": 0}
+    assert place.counters.pushed == 4
 
 
 def test_messages_are_passed_on_unchanged(place: Place) -> None:

@@ -208,7 +208,7 @@ def test_a_kill_finds_every_copy_of_a_task_that_was_pushed_again(place: Place, w
     place.kill("t1")
 
     assert worker.figures("sums")["size"] == 1
-    assert place.tally.tasks["killed"] == 3
+    assert place.counters.tasks["killed"] == 3
 
 
 def test_a_kill_finds_a_task_although_there_are_more_than_can_be_remembered(
@@ -235,7 +235,7 @@ def test_a_kill_that_is_not_looked_for_because_there_are_too_many_is_said(
     for number in range(4):
         place.kill(f"t{number}")  # the first is looked for, two wait
 
-    assert place.tally.dropped["kill"] == 1
+    assert place.counters.dropped["kill"] == 1
     assert "2 kills wait already" in caplog.text
 
 
@@ -309,7 +309,7 @@ def test_a_component_that_has_a_killed_task_need_not_answer(place: Place, worker
     assert place.port.ids() == ["t2"]
     assert worker.figures("sums")["acked"] == 1
     assert bridge.alive
-    assert (place.tally.tasks["killed"], place.tally.tasks["answered"]) == (1, 0)
+    assert (place.counters.tasks["killed"], place.counters.tasks["answered"]) == (1, 0)
 
 
 def test_a_kill_holds_also_if_its_task_is_pushed_again_before_it_is_kept(
@@ -328,7 +328,7 @@ def test_a_kill_holds_also_if_its_task_is_pushed_again_before_it_is_kept(
     broker.log_disk.complete()
     broker.settle()
 
-    assert (worker.figures("sums")["size"], place.tally.tasks["killed"]) == (0, 2)
+    assert (worker.figures("sums")["size"], place.counters.tasks["killed"]) == (0, 2)
     client.ask(push(TASK, id="t1"))
     assert worker.figures("sums")["size"] == 1, "the kill is over"
 
@@ -343,7 +343,7 @@ def test_tasks_with_one_id_count_as_often_as_they_come(
 
     client = place.client()
     client.ask(*[push(TASK, id="t1")] * 5)
-    refused = place.tally.tasks["refused"]
+    refused = place.counters.tasks["refused"]
     broker.log_disk.held = False
     broker.log_disk.complete()
     broker.settle()

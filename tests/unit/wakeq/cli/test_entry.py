@@ -1,4 +1,4 @@
-"""Proves wakeq/cli: errors and interrupts in one line, exit statuses, no traceback; what config and version print."""
+"""The command line: errors in one line, exit statuses, no traceback; the output of config and version."""
 
 import errno
 import json
@@ -22,7 +22,7 @@ from wakeq.config.settings import Settings
 from wakeq.protocol import errors
 
 
-def test_the_broker_is_named_by_flag_or_environment(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_address_comes_from_flag_or_environment(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WAKEQ_BROKER", "there:1")
 
     main(["ping"])
@@ -40,24 +40,25 @@ def test_the_broker_is_named_by_flag_or_environment(fake: type[FakeClient], monk
         ("127.0.0.1:2601", None, "127.0.0.1:8080"),
         ("prod", None, "prod:8080"),
         ("a:2601,[::1]:2601", None, "a:8080,[::1]:8080"),
-        ("127.0.0.1:2601,127.0.0.1:2611", None, "127.0.0.1:8080"),  # the leader is found from there
+        # The first node knows the leader.
+        ("127.0.0.1:2601,127.0.0.1:2611", None, "127.0.0.1:8080"),
         ("127.0.0.1:2701", "127.0.0.1:8081", "127.0.0.1:8081"),
     ],
 )
-def test_operators_are_sent_to_the_broker_that_is_named(broker: str, http: str | None, found: str) -> None:
+def test_http_address_follows_the_named_broker(broker: str, http: str | None, found: str) -> None:
     assert Broker(broker, http).http_address == found
 
 
-def test_no_other_broker_is_operated_than_the_one_that_is_named(
+def test_unknown_http_port_is_refused_with_advice(
     fake: type[FakeClient], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There may be one at the usual port of this machine, and it would be paused in its place."""
+    """Another broker may listen on the default port, and would be paused instead."""
     monkeypatch.delenv("WAKEQ_HTTP", raising=False)
 
     status = main(["--broker", "127.0.0.1:2701", "queue", "pause", "jobs"])
 
     assert status == 2
-    assert "the HTTP port of 127.0.0.1:2701 is not known; give --http 127.0.0.1:PORT" in capsys.readouterr().err
+    assert "the HTTP port of 127.0.0.1:2701 is unknown; pass --http 127.0.0.1:PORT" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_no_other_broker_is_operated_than_the_one_that_is_named(
         (["config", "show"], "settings"),
     ],
 )
-def test_whatever_reads_can_say_it_in_json(
+def test_reading_commands_have_json(
     fake: type[FakeClient], capsys: pytest.CaptureFixture[str], arguments: list[str], key: str
 ) -> None:
     status = main([*arguments, "--json"])
@@ -81,7 +82,7 @@ def test_whatever_reads_can_say_it_in_json(
 
 
 @pytest.mark.parametrize(("content", "why"), [(None, "No such file or directory"), (b"\xff", "it is not UTF-8")])
-def test_a_token_file_that_cannot_be_read_is_told_by_either_way_to_name_it(
+def test_unreadable_token_file_is_reported_for_flag_and_environment(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -100,7 +101,7 @@ def test_a_token_file_that_cannot_be_read_is_told_by_either_way_to_name_it(
 
 
 @pytest.mark.parametrize("kind", [kind for kind in tree(errors.WakeqError) if kind is not errors.DamagedFile])
-def test_every_error_is_one_line_and_its_documented_status(
+def test_errors_are_one_line_with_their_documented_status(
     fake: type[FakeClient], capsys: pytest.CaptureFixture[str], kind: type[errors.WakeqError]
 ) -> None:
     fake.error = kind("what happened;\nwhat to try")
@@ -134,7 +135,7 @@ def test_every_error_is_one_line_and_its_documented_status(
         (["config", "check", "/does/not/exist"], 78, "cannot read"),
     ],
 )
-def test_mistakes_are_one_line_that_says_what_to_try(
+def test_usage_errors_are_one_line_with_advice(
     fake: type[FakeClient], capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, words: str
 ) -> None:
     assert main(arguments) == status
@@ -159,7 +160,7 @@ def test_mistakes_are_one_line_that_says_what_to_try(
         ('insecure = true\n[cluster]\nnode = 0\npeers = "127.0.0.1:1,localhost"', 78, "--peers: "),
     ],
 )
-def test_a_settings_file_is_checked_as_a_start_would(
+def test_config_check_reports_what_a_start_would(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, status: int, words: str
 ) -> None:
     file = tmp_path / "wakeq.toml"
@@ -178,7 +179,7 @@ def test_a_settings_file_is_checked_as_a_start_would(
         (PermissionError(errno.EACCES, "Permission denied", "/data"), 70, "/data: Permission denied"),
     ],
 )
-def test_a_broker_that_cannot_start_says_why_in_one_line(
+def test_broker_that_cannot_start_prints_one_line(
     fake: type[FakeClient],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -197,7 +198,7 @@ def test_a_broker_that_cannot_start_says_why_in_one_line(
     assert said.count("\n") == 1
 
 
-def test_a_file_or_folder_that_may_not_be_read_is_no_wrong_command_line(
+def test_unreadable_file_is_no_usage_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "wakeq.toml"
@@ -206,14 +207,15 @@ def test_a_file_or_folder_that_may_not_be_read_is_no_wrong_command_line(
     def refuse(*_: object, **__: object) -> str:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(os, "access", lambda *_: False)  # by which click would know
+    # click would find out with this call.
+    monkeypatch.setattr(os, "access", lambda *_: False)
     monkeypatch.setattr(Path, "read_text", refuse)
 
     assert main(["serve", "--data-dir", str(tmp_path), "--config", str(file)]) == 78
     assert f"cannot read the settings file {file}: Permission denied" in capsys.readouterr().err
 
 
-def test_control_c_ends_with_130_and_nothing_said(
+def test_control_c_ends_with_130_silently(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(_: FakeClient, __: str) -> object:
@@ -225,7 +227,7 @@ def test_control_c_ends_with_130_and_nothing_said(
     assert capsys.readouterr().err == ""
 
 
-def test_control_c_while_the_verbs_are_loaded_is_no_traceback() -> None:
+def test_control_c_while_loading_prints_no_traceback() -> None:
     program = """
 import sys
 
@@ -243,7 +245,7 @@ sys.exit(main(["ping"]))
     assert (ended.returncode, ended.stderr) == (130, b"")
 
 
-def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+def test_closed_output_pipe_is_no_error() -> None:
     reader, writer = os.pipe()
     os.close(reader)
 
@@ -254,7 +256,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert (ended.returncode, ended.stderr) == (141, b"")
 
 
-def test_config_show_says_where_a_value_came_from(
+def test_config_show_names_the_origin_of_a_value(
     fake: type[FakeClient],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -273,7 +275,7 @@ def test_config_show_says_where_a_value_came_from(
     assert rows["upgrade"][1:3] == ["no", "flag"]
 
 
-def test_every_verb_is_shown_once_below_what_it_is_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_are_each_listed_once_by_subject(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
 
     shown = re.findall(r"^  ([a-z-]+)  ", capsys.readouterr().out.partition("\nMessages:\n")[2], re.MULTILINE)
@@ -283,7 +285,7 @@ def test_every_verb_is_shown_once_below_what_it_is_for(capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     "group", [None, *(name for name, verb in cli.commands.items() if isinstance(verb, click.Group))]
 )
-def test_no_line_in_a_list_of_verbs_is_cut_in_a_terminal_of_80_columns(
+def test_command_lists_fit_80_columns(
     group: str | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -300,5 +302,5 @@ def test_version_is_printed(fake: type[FakeClient], capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out.startswith("wakeq ")
 
 
-def test_what_a_peer_sent_cannot_write_to_the_terminal() -> None:
+def test_text_of_a_peer_cannot_control_the_terminal() -> None:
     assert plain("a\x1b[31m\nb") == "a\\x1b[31m\\nb"

@@ -1,4 +1,4 @@
-"""Proves what the command line prints: whole numbers in any terminal, and no traceback where output goes nowhere."""
+"""Output of the command line: whole numbers in any terminal, and no traceback if it cannot be written."""
 
 import json
 import os
@@ -24,7 +24,7 @@ QUEUES = [("emails", 28_000, 1_000, 308_890), ("a-queue-with-a-name-that-is-long
         ("exec {} -m wakeq config show <&- >&- 2>&-", 0, b""),
     ],
 )
-def test_output_that_goes_nowhere_is_no_traceback(shell: str, status: int, words: bytes) -> None:
+def test_unwritable_output_prints_no_traceback(shell: str, status: int, words: bytes) -> None:
     ended = subprocess.run(["sh", "-c", shell.format(sys.executable)], capture_output=True, check=False)
 
     assert ended.returncode == status
@@ -33,7 +33,7 @@ def test_output_that_goes_nowhere_is_no_traceback(shell: str, status: int, words
 
 
 @pytest.mark.parametrize("width", [30, 50, 80, 200])
-def test_numbers_and_heads_stay_whole_in_a_narrow_terminal(
+def test_numbers_and_headings_stay_whole_in_a_narrow_terminal(
     width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
@@ -59,7 +59,7 @@ def test_long_text_is_folded_to_the_terminal(
     assert max(map(cell_len, capsys.readouterr().out.splitlines())) <= 60
 
 
-def test_what_the_terminal_has_no_letter_for_is_escaped() -> None:
+def test_unencodable_characters_are_escaped() -> None:
     command = [sys.executable, "-m", "wakeq", "config", "show", "--data-dir", "тело"]
 
     ended = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": "latin-1"}, capture_output=True, check=False)
@@ -69,7 +69,7 @@ def test_what_the_terminal_has_no_letter_for_is_escaped() -> None:
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_top_leaves_columns_out_before_it_breaks_a_figure(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_top_drops_columns_before_it_breaks_a_value(width: int, capsys: pytest.CaptureFixture[str]) -> None:
     from rich.console import Console
 
     rows = [("emails-of-the-whole-company", 28_000, 5, 1_000, 123.4, 99.0, 0.0, "61s", 12, "paused")]
@@ -82,11 +82,12 @@ def test_top_leaves_columns_out_before_it_breaks_a_figure(width: int, capsys: py
     assert row.split()[1:] == [str(rows[0][COLUMNS.index(head)]) for head in heads.split()[1:]]
 
 
-def test_what_another_port_says_is_not_shown_as_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_foreign_port_output_is_not_shown_as_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def answer() -> None:
-            for _ in range(2):  # it asks once more
+            # The client connects twice.
+            for _ in range(2):
                 connection, _ = listening.accept()
                 with connection:
                     connection.recv(4096)
@@ -104,7 +105,7 @@ def test_what_another_port_says_is_not_shown_as_an_answer(capsys: pytest.Capture
 HOSTILE = "a\x1b]0;title\x07 \x9b2J \x7f\u202egnp.exe\u2066 \u2028\U000e0041"
 
 
-def test_json_with_characters_that_a_terminal_obeys_is_the_same_json_without_them(
+def test_json_escapes_control_characters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print_json({"body": HOSTILE, "plain": "é 漢字 😀 \\u202e"})
@@ -115,7 +116,7 @@ def test_json_with_characters_that_a_terminal_obeys_is_the_same_json_without_the
     assert json.loads(printed) == {"body": HOSTILE, "plain": "é 漢字 😀 \\u202e"}
 
 
-def test_body_on_a_terminal_keeps_its_lines_and_loses_what_a_terminal_obeys(
+def test_body_on_a_terminal_loses_control_characters(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
@@ -125,7 +126,7 @@ def test_body_on_a_terminal_keeps_its_lines_and_loses_what_a_terminal_obeys(
     assert capsys.readouterr().out == "one\ttwo\nthr\\x1b[31mee\\r\\xff\\x9b\n"
 
 
-def test_body_on_a_pipe_is_passed_on_to_the_byte(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_body_on_a_pipe_is_unchanged(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     print_body(b"\x1b[31m\xff\x00")
 
     assert capfdbinary.readouterr().out == b"\x1b[31m\xff\x00"

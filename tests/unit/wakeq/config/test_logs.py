@@ -1,4 +1,4 @@
-"""Lines of the log: one for each event, whatever is in it."""
+"""Log lines: one for each event, whatever text is in it."""
 
 import io
 import json
@@ -11,7 +11,8 @@ import pytest
 
 from wakeq.config.logs import ConsoleLine, JournalLine, JsonLine, is_journal
 
-NAME = b"/data/\xff".decode(errors="surrogateescape")  # of a file, as Python has names that are no UTF-8
+# A file name that is not UTF-8, as Python represents it.
+NAME = b"/data/\xff".decode(errors="surrogateescape")
 
 
 def record(message: str, error: Exception | None = None) -> logging.LogRecord:
@@ -25,32 +26,33 @@ def record(message: str, error: Exception | None = None) -> logging.LogRecord:
 
 
 @pytest.mark.parametrize("message", ["two\nlines", "\x1b[2J", NAME])
-def test_a_record_is_one_line_that_can_be_written(message: str) -> None:
+def test_record_is_formatted_as_one_printable_line(message: str) -> None:
     for line in (ConsoleLine().format(record(message)), JsonLine().format(record(message))):
         line.encode()
         assert line.isprintable()
 
 
-def test_what_json_holds_is_what_was_said() -> None:
-    told = json.loads(JsonLine(fields=["task"]).format(record("größer\n" + NAME, OSError(NAME))))
+def test_json_line_contains_the_message_and_its_fields() -> None:
+    decoded = json.loads(JsonLine(fields=["task"]).format(record("größer\n" + NAME, OSError(NAME))))
 
-    assert told["message"] == "größer\n/data/\\udcff"
-    assert told["error"].endswith("OSError: /data/\\udcff")
-    assert (told["level"], told["logger"], told["task"]) == ("info", "wakeq.node", "-")
+    assert decoded["message"] == "größer\n/data/\\udcff"
+    assert decoded["error"].endswith("OSError: /data/\\udcff")
+    assert (decoded["level"], decoded["logger"], decoded["task"]) == ("info", "wakeq.node", "-")
 
 
-def test_the_journal_of_systemd_is_told_how_grave_each_line_is() -> None:
-    said = record("the disk is slow")
-    said.levelno, said.levelname = logging.WARNING, "WARNING"
+def test_journal_line_begins_with_its_priority() -> None:
+    slow = record("the disk is slow")
+    slow.levelno, slow.levelname = logging.WARNING, "WARNING"
 
-    assert JournalLine().format(said) == "<4>wakeq.node: the disk is slow"  # it knows the moment itself
+    # The journal adds the time itself.
+    assert JournalLine().format(slow) == "<4>wakeq.node: the disk is slow"
     lines = JournalLine().format(record("a bug", ValueError("x"))).splitlines()
     assert len(lines) > 2
     assert all(line.startswith("<6>") for line in lines)
 
 
 @pytest.mark.parametrize("change", [0, 1])
-def test_standard_error_is_the_journal_if_systemd_says_so_of_this_very_stream(tmp_path: Path, change: int) -> None:
+def test_stream_counts_as_the_journal_only_if_systemd_names_it(tmp_path: Path, change: int) -> None:
     with (tmp_path / "stream").open("w") as stream:
         status = os.fstat(stream.fileno())
         named = f"{status.st_dev}:{status.st_ino + change}"

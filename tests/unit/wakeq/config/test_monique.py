@@ -1,4 +1,4 @@
-"""MoniQue's config.json: what it says to a broker, what it need not say, and what is said of a bad one."""
+"""MoniQue's config.json: the parts that the broker uses, their defaults, and the errors of an invalid file."""
 
 import json
 from pathlib import Path
@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from wakeq.cli import main
-from wakeq.config.monique import MoniqueConfig, Ports, WebSocket, read_config
+from wakeq.config.monique import MoniqueConfig, SchedulerEnd, WebSocket, read_config
 from wakeq.protocol.errors import BadSettings
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "monique" / "config.json"
 
 
-def test_a_client_on_the_machine_of_a_server_for_all_finds_it(
+def test_client_connects_locally_to_a_server_on_all_addresses(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "config.json"
@@ -24,12 +24,12 @@ def test_a_client_on_the_machine_of_a_server_for_all_finds_it(
     assert "127.0.0.1:1" in capsys.readouterr().err
 
 
-def test_the_example_says_what_the_protocol_has() -> None:
+def test_example_file_is_read_completely() -> None:
     config = read_config(EXAMPLE)
 
     assert config == MoniqueConfig(
-        Ports("127.0.0.1", 9000, 9024),
-        Ports("127.0.0.1", 9001, 9025),
+        SchedulerEnd("127.0.0.1", 9000, 9024),
+        SchedulerEnd("127.0.0.1", 9001, 9025),
         WebSocket("127.0.0.1", 9160),
         "127.0.0.1",
         frozenset(),
@@ -39,7 +39,7 @@ def test_the_example_says_what_the_protocol_has() -> None:
 
 
 @pytest.mark.parametrize("text", ["{}", '{"build": 1}', '{"deploy": {"monique": {}}, "params": {"radio": 1}}'])
-def test_nothing_need_be_said(tmp_path: Path, text: str) -> None:
+def test_file_without_known_parts_gives_the_defaults(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text)
 
     config = read_config(tmp_path / "config.json")
@@ -48,7 +48,7 @@ def test_nothing_need_be_said(tmp_path: Path, text: str) -> None:
     assert not config.wants_zeromq
 
 
-def test_specs_that_are_allowed_are_read(tmp_path: Path) -> None:
+def test_allowed_specs_are_read(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"params": {"scheduler-logic": {"allow-messages": ["a_b", "error"]}}}')
 
     assert read_config(tmp_path / "config.json").allow_messages == {"a_b", "error"}
@@ -64,7 +64,7 @@ def test_specs_that_are_allowed_are_read(tmp_path: Path) -> None:
         ({"params": {"scheduler-logic": {"allow-messages": "all"}}}, "allow-messages"),
     ],
 )
-def test_a_bad_file_is_named_with_its_place(tmp_path: Path, content: Any, words: str) -> None:
+def test_invalid_file_is_named_with_the_place_of_the_error(tmp_path: Path, content: Any, words: str) -> None:
     path = tmp_path / "config.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
 
@@ -73,6 +73,6 @@ def test_a_bad_file_is_named_with_its_place(tmp_path: Path, content: Any, words:
     assert str(path) in str(refusal.value)
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(BadSettings, match="No such file"):
         read_config(tmp_path / "config.json")

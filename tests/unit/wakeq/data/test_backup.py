@@ -1,4 +1,4 @@
-"""Restoring a backup: the directory is whole, or nothing starts on it."""
+"""Backups: a restored directory is complete, or no node starts on it."""
 
 import errno
 import os
@@ -32,17 +32,17 @@ def backup(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Killed(BaseException):
-    """The process ends here, and nothing of it runs any more."""
+    """Stands for the death of the process."""
 
 
 STEPS = ["write_identity", "write_snapshot", "open_all", "recover_alone", "_move_up"]
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_no_broker_starts_on_what_an_interrupted_restore_left(
+def test_interrupted_restore_leaves_a_directory_that_no_broker_starts_on(
     tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """It would serve as one that has never held anything."""
+    """A broker on it would serve as if nothing had ever been stored."""
 
     def killed(*_: Any, **__: Any) -> Any:
         raise Killed
@@ -53,11 +53,11 @@ def test_no_broker_starts_on_what_an_interrupted_restore_left(
 
     with pytest.raises(DamagedFile, match="VERSION"):
         open_all(tmp_path / "data", upgrade=True, segment_bytes_max=1 << 20)
-    with pytest.raises(StorageError, match="holds data already"):
+    with pytest.raises(StorageError, match="contains data already"):
         restore(backup, tmp_path / "data")
 
 
-def test_a_restore_that_fails_can_be_done_again(tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_restore_can_be_repeated(tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> Any:
         raise StorageError("the disk is full")
 
@@ -70,9 +70,7 @@ def test_a_restore_that_fails_can_be_done_again(tmp_path: Path, backup: Path, mo
 
 
 @pytest.mark.parametrize("node", [None, 3])
-def test_a_restored_directory_is_one_like_others_also_where_a_disk_is_mounted(
-    tmp_path: Path, backup: Path, node: int | None
-) -> None:
+def test_restored_directory_is_complete_on_a_mounted_disk(tmp_path: Path, backup: Path, node: int | None) -> None:
     data_dir = tmp_path / "data"
     (data_dir / "lost+found").mkdir(parents=True)
     inode = data_dir.stat().st_ino
@@ -87,7 +85,7 @@ def test_a_restored_directory_is_one_like_others_also_where_a_disk_is_mounted(
     opened.close()
 
 
-def test_a_backup_never_takes_the_place_of_a_file_that_came_meanwhile(tmp_path: Path) -> None:
+def test_backup_does_not_replace_a_file_created_meanwhile(tmp_path: Path) -> None:
     part, to = tmp_path / "to.part", tmp_path / "to"
     part.write_bytes(b"later")
     to.write_bytes(b"earlier")
@@ -98,7 +96,7 @@ def test_a_backup_never_takes_the_place_of_a_file_that_came_meanwhile(tmp_path: 
     assert to.read_bytes() == b"earlier"
 
 
-def test_a_backup_gets_its_name_also_where_there_are_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backup_is_completed_on_a_file_system_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_links(*_: Any) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
@@ -111,7 +109,7 @@ def test_a_backup_gets_its_name_also_where_there_are_no_links(tmp_path: Path, mo
     assert [file.name for file in tmp_path.iterdir()] == ["to"]
 
 
-def test_a_backup_is_nobody_elses_business_from_its_first_byte_on(tmp_path: Path) -> None:
+def test_backup_file_is_private_from_its_first_byte(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         part = part_beside(tmp_path / "to")
@@ -123,6 +121,6 @@ def test_a_backup_is_nobody_elses_business_from_its_first_byte_on(tmp_path: Path
     assert part_beside(tmp_path / "to") != part
 
 
-def test_a_backup_into_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
+def test_backup_into_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="No such file or directory; choose another place"):
         part_beside(tmp_path / "nowhere" / "to")

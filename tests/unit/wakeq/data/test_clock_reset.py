@@ -1,4 +1,4 @@
-"""`wakeq reset-clock`: the mark goes only when it is asked for by name, and the question says what that costs."""
+"""ClockReset: the mark is removed only after confirmation, and the question says what that costs."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from wakeq.actors.runtime.clock import SystemClock
 from wakeq.cli.broker.clock import reset_clock
-from wakeq.data.opening import METADATA_NAME, Opened, open_all
+from wakeq.data.opening import METADATA_NAME, DataFiles, open_all
 from wakeq.protocol.clock import Mark
 from wakeq.protocol.errors import DirectoryInUse
 from wakeq.storage.directory import DataDirectory
@@ -21,11 +21,11 @@ def data_dir(tmp_path: Path) -> Path:
     return path
 
 
-def opened(path: Path) -> Opened:
+def opened(path: Path) -> DataFiles:
     return open_all(path, upgrade=False, segment_bytes_max=1 << 20)
 
 
-def keep(data_dir: Path, behind_ms: int) -> Mark:
+def save_mark(data_dir: Path, behind_ms: int) -> Mark:
     clock = SystemClock()
     mark = Mark(clock.wall_ms() - behind_ms, clock.wall_ms(), clock.boot_ms(), clock.boot_id)
     node = opened(data_dir)
@@ -34,49 +34,47 @@ def keep(data_dir: Path, behind_ms: int) -> Mark:
     return mark
 
 
-def kept(data_dir: Path) -> Mark | None:
+def saved_mark(data_dir: Path) -> Mark | None:
     directory = DataDirectory.read_only(data_dir)
     metadata = Metadata.open(directory.consensus / METADATA_NAME, directory.identity, read_only=True)
     metadata.close()
     return metadata.state.clock
 
 
-def test_mark_is_forgotten_once_it_was_confirmed(data_dir: Path) -> None:
-    keep(data_dir, 10_000)
+def test_clock_mark_is_removed_after_confirmation(data_dir: Path) -> None:
+    save_mark(data_dir, 10_000)
 
     result = CliRunner().invoke(reset_clock, [str(data_dir), "--yes"])
 
-    assert (result.exit_code, kept(data_dir)) == (0, None)
+    assert (result.exit_code, saved_mark(data_dir)) == (0, None)
     assert "begins with the wall clock" in result.output
 
 
 @pytest.mark.parametrize(
     ("behind_ms", "cost"),
     [
-        (600_000, "every lease, delay and expiry that is under way ends 600."),
-        (-600_000, "s ahead now, and goes no further"),
+        (600_000, "every present lease, delay and expiry ends 600."),
+        (-600_000, "s ahead now, and goes back no further"),
     ],
 )
-def test_question_says_what_it_costs_and_without_an_answer_nothing_is_done(
-    data_dir: Path, behind_ms: int, cost: str
-) -> None:
-    mark = keep(data_dir, behind_ms)
+def test_clock_reset_without_an_answer_changes_nothing(data_dir: Path, behind_ms: int, cost: str) -> None:
+    mark = save_mark(data_dir, behind_ms)
 
     result = CliRunner().invoke(reset_clock, [str(data_dir)])
 
     assert result.exit_code != 0
     assert cost in result.output
-    assert kept(data_dir) == mark
+    assert saved_mark(data_dir) == mark
 
 
-def test_directory_without_a_mark_needs_nothing(data_dir: Path) -> None:
+def test_clock_reset_without_a_mark_does_nothing(data_dir: Path) -> None:
     result = CliRunner().invoke(reset_clock, [str(data_dir)])
 
     assert result.exit_code == 0
     assert "nothing to do" in result.output
 
 
-def test_directory_of_a_running_broker_is_refused(data_dir: Path) -> None:
+def test_clock_reset_beside_a_running_broker_is_refused(data_dir: Path) -> None:
     node = opened(data_dir)
 
     result = CliRunner().invoke(reset_clock, [str(data_dir), "--yes"])

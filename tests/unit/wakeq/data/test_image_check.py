@@ -1,4 +1,4 @@
-"""Images in which a number, a text or a key was changed, their checksums right: refused in words, or served."""
+"""Image check: a changed number, text or key behind correct checksums is refused, or served without a crash."""
 
 import shutil
 from pathlib import Path
@@ -63,7 +63,7 @@ def restored(changed: Image, tmp_path: Path) -> Path | None:
     return None
 
 
-def test_image_as_it_was_written_is_taken_and_served(image: Image, tmp_path: Path) -> None:
+def test_unchanged_image_is_accepted(image: Image, tmp_path: Path) -> None:
     directory = restored(image, tmp_path)
 
     assert directory is not None
@@ -71,7 +71,7 @@ def test_image_as_it_was_written_is_taken_and_served(image: Image, tmp_path: Pat
 
 
 @pytest.mark.parametrize("first", range(0, 16 * TOGETHER, TOGETHER))
-def test_image_with_a_change_is_refused_in_words_or_served(image: Image, tmp_path: Path, first: int) -> None:
+def test_changed_image_is_refused_or_served_without_a_crash(image: Image, tmp_path: Path, first: int) -> None:
     for seed in range(first, first + TOGETHER):
         header, items, what = mutated(Random(seed), *image)
         try:
@@ -83,7 +83,7 @@ def test_image_with_a_change_is_refused_in_words_or_served(image: Image, tmp_pat
             raise
 
 
-def test_node_on_a_changed_image_that_is_taken_comes_up_serves_and_stops(image: Image, tmp_path: Path) -> None:
+def test_node_on_an_accepted_changed_image_starts_serves_and_stops(image: Image, tmp_path: Path) -> None:
     async def story(directory: Path) -> None:
         async with node_here(directory) as here:
             async with client_of(here) as client:
@@ -105,15 +105,13 @@ def test_node_on_a_changed_image_that_is_taken_comes_up_serves_and_stops(image: 
 
 
 @pytest.mark.parametrize(("field", "value"), [("last_index", 1 << 48), ("last_term", 1 << 63), ("clock_ms", 1 << 46)])
-def test_header_beyond_its_range_is_refused(image: Image, tmp_path: Path, field: str, value: int) -> None:
+def test_image_header_out_of_range_is_refused(image: Image, tmp_path: Path, field: str, value: int) -> None:
     header, items = image
 
     assert restored((replace_header(header, field, value), items), tmp_path) is None
 
 
-def test_snapshot_that_makes_no_sense_is_refused_at_every_start_when_the_state_is_gone(
-    image: Image, tmp_path: Path
-) -> None:
+def test_implausible_snapshot_without_a_state_is_refused_at_every_start(image: Image, tmp_path: Path) -> None:
     directory = restored(image, tmp_path)
     assert directory is not None
     header, items = image
@@ -127,5 +125,5 @@ def test_snapshot_that_makes_no_sense_is_refused_at_every_start_when_the_state_i
     shutil.rmtree(directory / "state")
 
     for _ in range(2):
-        with pytest.raises(DamagedFile, match=r"raft\.snapshot: .* expected what a broker can have written"):
+        with pytest.raises(DamagedFile, match=r"raft\.snapshot: .* expected a value that a broker can have written"):
             open_all(directory, upgrade=False, segment_bytes_max=1 << 20)

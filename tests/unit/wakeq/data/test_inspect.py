@@ -1,4 +1,4 @@
-"""Proves `wakeq inspect`: what it says of a data directory, running or not, and that it changes nothing."""
+"""Inspect: facts of a data directory, in use or not; an inspection changes nothing."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ Q = "emails"
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    """A broker that runs, with one message out, one in line, and all of it in the state store."""
+    """A running broker with one leased and one ready message, both in the state store."""
     made = Broker(tmp_path)
     client = made.client()
     client.publish(Q, "first")
@@ -30,21 +30,21 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 def files_of(path: Path) -> dict[str, bytes]:
-    """Every file but LMDB's own table of readers."""
+    """Return every file except LMDB's own table of readers."""
     files = (file for file in path.rglob("*") if file.is_file() and file.name != "lock.mdb")
     return {str(file): file.read_bytes() for file in files}
 
 
-def said_of(path: Path, *options: str) -> str:
-    """What the command prints, in a process of its own: one process cannot open the state store twice."""
+def output_of(path: Path, *options: str) -> str:
+    """Return the output of the command, run in its own process: one process cannot open the state store twice."""
     command = [sys.executable, "-m", "wakeq", "inspect", str(path), *options]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
-def test_a_directory_is_looked_into_beside_the_broker_that_runs_on_it_and_stays_as_it_is(broker: Broker) -> None:
+def test_inspection_beside_a_running_broker_changes_nothing(broker: Broker) -> None:
     before = files_of(broker.path)
 
-    facts = json.loads(said_of(broker.path, "--json"))
+    facts = json.loads(output_of(broker.path, "--json"))
 
     (default, emails) = facts["state"]["queues"]
     assert default["qname"] == ""
@@ -58,7 +58,7 @@ def test_a_directory_is_looked_into_beside_the_broker_that_runs_on_it_and_stays_
     assert files_of(broker.path) == before
 
 
-def test_what_is_damaged_is_said_of_its_file_and_the_rest_is_shown(broker: Broker) -> None:
+def test_damage_is_reported_for_its_file_and_the_rest_is_shown(broker: Broker) -> None:
     broker.crash()
     (broker.path / "consensus" / "raft.metadata").write_bytes(b"rubbish" * 100)
 
@@ -75,12 +75,12 @@ def test_what_is_damaged_is_said_of_its_file_and_the_rest_is_shown(broker: Broke
         (msgpack.packb({"queue": Q, "reason": "KeyError"}), None),
         (b"\xdf\xff\xff\xff\xff", "truncated"),
         (b"\x91" * 100_000, "cannot be read"),
-        (msgpack.packb({"queue": Q, "at": msgpack.Timestamp(1, 5)}), "no map of texts"),
-        (msgpack.packb([1]), "no map of texts"),
+        (msgpack.packb({"queue": Q, "at": msgpack.Timestamp(1, 5)}), "not a map of texts"),
+        (msgpack.packb([1]), "not a map of texts"),
     ],
     ids=["good", "claimed length", "nested", "timestamp", "array"],
 )
-def test_record_of_an_entry_set_aside_is_shown_or_said_to_be_damaged(
+def test_record_of_a_skipped_entry_is_shown_or_reported_as_damaged(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, record: bytes, reason: str | None
 ) -> None:
     monkeypatch.setattr("wakeq.data.inspect.load_skipped", lambda view: {12: record})
@@ -97,8 +97,8 @@ def test_record_of_an_entry_set_aside_is_shown_or_said_to_be_damaged(
         assert reason in state["error"]
 
 
-def test_people_get_the_facts_and_a_line_for_each_queue(broker: Broker) -> None:
-    lines = [line.split("\t") for line in said_of(broker.path).splitlines()]
+def test_report_for_people_has_a_line_for_each_queue(broker: Broker) -> None:
+    lines = [line.split("\t") for line in output_of(broker.path).splitlines()]
 
     names = [line[0] for line in lines]
     assert ["node", "1"] in lines

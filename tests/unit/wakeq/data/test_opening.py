@@ -1,4 +1,4 @@
-"""Opening a data directory: what does not fit is refused, what is missing is never taken for a first start."""
+"""Opening: files that do not fit together are refused, and a missing file never counts as a first start."""
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -25,13 +25,14 @@ def used(path: Path) -> Path:
     return path
 
 
-def with_what_was_set_aside(path: Path, *, cut: bool = False) -> Path:
-    """Return a data directory whose state is written and holds what the others set aside; its log is whole, or cut."""
+def with_a_skipped_entry(path: Path, *, cut: bool = False) -> Path:
+    """Return a data directory whose flushed state has an entry that other nodes skip; `cut` removes the log's start."""
     broker = Broker(path)
     broker.client().publish("q")
     broker.flush()
     log = broker.files.log
-    if cut:  # as it is without an image where the disk has no room
+    # A node without room for an image does this.
+    if cut:
         log.roll(log.last_index)
         log.cut_below(log.last_index + 1)
     broker.close()
@@ -46,7 +47,7 @@ def refused(path: Path) -> str:
 
 
 @pytest.mark.parametrize("names", [["raft.log"], ["raft.metadata"], ["raft.log", "raft.metadata", "raft.snapshot"]])
-def test_files_of_0_bytes_are_a_first_start(tmp_path: Path, names: list[str]) -> None:
+def test_empty_files_count_as_a_first_start(tmp_path: Path, names: list[str]) -> None:
     (tmp_path / "consensus").mkdir()
     for name in names:
         (tmp_path / "consensus" / name).touch()
@@ -56,14 +57,14 @@ def test_files_of_0_bytes_are_a_first_start(tmp_path: Path, names: list[str]) ->
         assert (opened.metadata.state.term, opened.log.last_index) == (0, 0)
 
 
-def test_a_lost_version_of_a_used_directory_is_not_taken_for_version_1(tmp_path: Path) -> None:
+def test_missing_version_of_a_used_directory_is_not_imported_as_version_1(tmp_path: Path) -> None:
     (used(tmp_path / "data") / "VERSION").unlink()
 
     assert "VERSION: at offset 0: expected 'wakeq data directory 2', found no such file" in refused(tmp_path / "data")
 
 
 @pytest.mark.parametrize("left", ["", "raft.log", "raft.log.v1"])
-def test_a_missing_log_is_not_taken_for_a_first_start(tmp_path: Path, left: str) -> None:
+def test_missing_log_of_a_used_directory_is_refused(tmp_path: Path, left: str) -> None:
     log = used(tmp_path / "data") / "consensus" / "raft.log"
     log.unlink()
     if left:
@@ -77,7 +78,7 @@ def test_a_missing_log_is_not_taken_for_a_first_start(tmp_path: Path, left: str)
 
 @pytest.mark.parametrize("empty", [False, True])
 @pytest.mark.parametrize("with_log", [False, True])
-def test_missing_metadata_is_not_taken_for_a_first_start(tmp_path: Path, with_log: bool, empty: bool) -> None:
+def test_missing_metadata_of_a_used_directory_is_refused(tmp_path: Path, with_log: bool, empty: bool) -> None:
     consensus = used(tmp_path / "data") / "consensus"
     (consensus / "raft.metadata").unlink()
     if empty:
@@ -93,7 +94,7 @@ def test_missing_metadata_is_not_taken_for_a_first_start(tmp_path: Path, with_lo
     assert {path.name: path.read_bytes() for path in consensus.iterdir()} == before
 
 
-def test_a_log_that_ends_before_the_state_is_refused(tmp_path: Path) -> None:
+def test_log_that_ends_before_the_state_is_refused(tmp_path: Path) -> None:
     broker = Broker(tmp_path / "data")
     log = tmp_path / "data" / "consensus" / "raft.log"
     early = log.read_bytes()
@@ -107,7 +108,7 @@ def test_a_log_that_ends_before_the_state_is_refused(tmp_path: Path) -> None:
     assert "raft.log" in refused(tmp_path / "data")
 
 
-def test_a_state_that_is_gone_is_made_of_the_image_and_written_by_the_thread_of_the_state(tmp_path: Path) -> None:
+def test_missing_state_is_rebuilt_from_the_image_and_stays_writable_by_its_thread(tmp_path: Path) -> None:
     path = without_state(tmp_path / "data")
 
     opened = open_all(path, upgrade=True, segment_bytes_max=1 << 20)
@@ -125,7 +126,7 @@ def test_a_state_that_is_gone_is_made_of_the_image_and_written_by_the_thread_of_
     [(0, b"XXXX", "at offset 0: expected file prefix"), (8, b"another cluster.", "header checksum")],
     ids=["marker", "header"],
 )
-def test_an_image_that_begins_wrong_is_refused_though_the_state_is_whole(
+def test_damaged_image_header_is_refused_beside_a_sound_state(
     tmp_path: Path, offset: int, put: bytes, said: str
 ) -> None:
     image = image_beside_its_state(tmp_path / "data")
@@ -137,10 +138,10 @@ def test_an_image_that_begins_wrong_is_refused_though_the_state_is_whole(
 
     assert message.startswith(f"{image}: at offset ")
     assert said in message
-    assert message.endswith("the state is sound: `wakeq repair` sets this aside, and the next snapshot replaces it")
+    assert message.endswith("the state is sound: `wakeq repair` renames this file, and the next snapshot replaces it")
 
 
-def test_an_image_of_a_release_to_come_is_refused_though_the_state_is_whole(tmp_path: Path) -> None:
+def test_image_of_a_newer_release_is_refused_beside_a_sound_state(tmp_path: Path) -> None:
     image = image_beside_its_state(tmp_path / "data")
     with image.open("r+b") as file:
         file.seek(4)
@@ -150,9 +151,9 @@ def test_an_image_of_a_release_to_come_is_refused_though_the_state_is_whole(tmp_
         open_all(tmp_path / "data", upgrade=True, segment_bytes_max=1 << 20)
 
 
-def test_of_an_image_that_rotted_no_state_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_image_creates_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = without_state(tmp_path / "data")
-    rot(path / "consensus" / "raft.snapshot")
+    damage(path / "consensus" / "raft.snapshot")
     monkeypatch.setattr(opening, "LOAD_BATCH", 1)
 
     message = refused(path)
@@ -163,10 +164,11 @@ def test_of_an_image_that_rotted_no_state_is_begun(tmp_path: Path, monkeypatch: 
         assert not sum(store.stats().records[table] for table in (MESSAGES, INDEX, QUEUES))
 
 
-def test_the_start_says_what_of_version_1_was_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_import_of_version_1_logs_what_it_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     consensus = tmp_path / "data" / "consensus"
     consensus.mkdir(parents=True)
-    enqueue = bytes.fromhex("45 016e 0000000000000005 00000001 78")  # to the queue n, which nobody made
+    # To the queue n, which nobody created.
+    enqueue = bytes.fromhex("45 016e 0000000000000005 00000001 78")
     entry = bytes.fromhex("00000001") + len(enqueue).to_bytes(4, "big") + enqueue
     (consensus / "raft.log").write_bytes(bytes.fromhex("2f6f0f2f 00000001") + 2 * entry + entry[:-1])
     caplog.set_level("INFO", "wakeq.opening")
@@ -179,11 +181,11 @@ def test_the_start_says_what_of_version_1_was_left_out(tmp_path: Path, caplog: p
     assert any("entry 2 is incomplete" in line for line in said)
 
 
-# What a crash has left, and images that wait to be installed ----------------------------------------------------------
+# Remains of a crash, and images that wait to be installed -----------------------------------------------------------
 
 
 def with_image(path: Path) -> Path:
-    """Return a data directory in which an image waits that is newer than the state, as its leader would send it."""
+    """Return a data directory with a received image that is newer than the state."""
     broker = Broker(path)
     client = broker.client()
     client.publish("q", "promised")
@@ -195,25 +197,25 @@ def with_image(path: Path) -> Path:
 
 
 def image_beside_its_state(path: Path) -> Path:
-    """Return the image of a data directory in which nothing is missing."""
+    """Return the image of a complete data directory."""
     consensus = with_image(path) / "consensus"
     return (consensus / "raft.install").rename(consensus / "raft.snapshot")
 
 
 def without_state(path: Path) -> Path:
-    """Return a data directory that has an image and a log, and has lost its state."""
+    """Return a data directory with an image and a log, but without its state."""
     image_beside_its_state(path)
     shutil.rmtree(path / "state")
     return path
 
 
-def rot(path: Path) -> None:
+def damage(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
 
 
-def test_what_was_being_written_or_received_when_the_node_ended_takes_no_room_any_more(tmp_path: Path) -> None:
+def test_unfinished_images_are_removed_at_the_next_start(tmp_path: Path) -> None:
     consensus = used(tmp_path / "data") / "consensus"
     left = [consensus / "raft.received", consensus / "raft.snapshot.new"]
     for path in left:
@@ -224,23 +226,23 @@ def test_what_was_being_written_or_received_when_the_node_ended_takes_no_room_an
     assert not any(path.exists() for path in left)
 
 
-def test_an_image_that_rotted_before_it_was_installed_is_thrown_away_while_the_state_is_whole(
+def test_damaged_received_image_is_discarded_beside_a_sound_state(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = with_image(tmp_path / "data")
-    rot(path / "consensus" / "raft.install")
+    damage(path / "consensus" / "raft.install")
 
     opened = open_all(path, upgrade=True, segment_bytes_max=1 << 20)
 
     assert opened.store.applied().log_index > 0
     opened.close()
     assert not (path / "consensus" / "raft.install").exists()
-    assert "thrown away: the leader sends another one" in caplog.text
+    assert "discarding it: the leader sends another one" in caplog.text
 
 
-def test_an_image_that_rotted_when_the_state_was_gone_says_how_to_come_back(tmp_path: Path) -> None:
+def test_damaged_received_image_without_a_state_explains_how_to_rejoin(tmp_path: Path) -> None:
     path = with_image(tmp_path / "data")
-    rot(path / "consensus" / "raft.install")
+    damage(path / "consensus" / "raft.install")
     shutil.rmtree(path / "state")
 
     message = refused(path)
@@ -249,8 +251,8 @@ def test_an_image_that_rotted_when_the_state_was_gone_says_how_to_come_back(tmp_
     assert "start this one again with --join" in message
 
 
-def test_a_state_with_what_was_set_aside_is_made_anew_from_the_log(tmp_path: Path) -> None:
-    path = with_what_was_set_aside(tmp_path / "data")
+def test_state_with_a_skipped_entry_is_rebuilt_from_the_log(tmp_path: Path) -> None:
+    path = with_a_skipped_entry(tmp_path / "data")
 
     opened = open_all(path, upgrade=True, segment_bytes_max=1 << 20)
 
@@ -260,8 +262,8 @@ def test_a_state_with_what_was_set_aside_is_made_anew_from_the_log(tmp_path: Pat
     assert not (path / "consensus" / "state.spoilt").exists()
 
 
-def test_what_says_that_a_state_is_spoilt_and_not_since_when_is_refused(tmp_path: Path) -> None:
-    path = with_what_was_set_aside(tmp_path / "data")
+def test_spoilt_mark_without_an_entry_index_is_refused(tmp_path: Path) -> None:
+    path = with_a_skipped_entry(tmp_path / "data")
     (path / "consensus" / "state.spoilt").write_bytes(b"\xff2")
 
     message = refused(path)
@@ -271,18 +273,18 @@ def test_what_says_that_a_state_is_spoilt_and_not_since_when_is_refused(tmp_path
     assert any((path / "state").iterdir())
 
 
-def test_an_image_with_what_was_set_aside_is_no_way_back(tmp_path: Path) -> None:
+def test_image_with_a_skipped_entry_is_not_used_for_a_rebuild(tmp_path: Path) -> None:
     path = with_image(tmp_path / "data")
     (path / "consensus" / "raft.install").rename(path / "consensus" / "raft.snapshot")
     mark_spoilt(path / "consensus", 2)
 
     message = refused(path)
 
-    assert "the other nodes have set aside" in message
+    assert "which the other nodes skip" in message
     assert "start this one again with --join" in message
 
 
-def test_a_log_that_does_not_reach_back_to_what_was_set_aside_says_how_to_come_back(tmp_path: Path) -> None:
-    message = refused(with_what_was_set_aside(tmp_path / "data", cut=True))
+def test_log_that_begins_after_a_skipped_entry_explains_how_to_rejoin(tmp_path: Path) -> None:
+    message = refused(with_a_skipped_entry(tmp_path / "data", cut=True))
 
     assert "start this one again with --join" in message

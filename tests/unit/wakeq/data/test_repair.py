@@ -1,4 +1,4 @@
-"""What is said of a damaged data directory, and what is done about it."""
+"""Repair: the diagnosis of a damaged data directory, and the steps that follow from it."""
 
 import shutil
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.written_log import RECORD, change, flip, offset_of, write
 from wakeq.data.inspect import inspect
-from wakeq.data.opening import Opened, open_all
+from wakeq.data.opening import DataFiles, open_all
 from wakeq.data.repair import carry_out, examine
 from wakeq.protocol.errors import DamagedFile, DirectoryInUse
 from wakeq.protocol.log.format import RECORD_BYTES
@@ -24,22 +24,22 @@ def data_dir(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_sound_directory_needs_nothing(data_dir: Path) -> None:
+def test_repair_of_a_sound_directory_does_nothing(data_dir: Path) -> None:
     found = examine(data_dir)
 
     assert (found.damage, found.steps, found.hopeless) == ([], [], "")
 
 
-def test_a_state_whose_pages_are_damaged_is_set_aside(data_dir: Path) -> None:
+def test_damaged_state_is_renamed(data_dir: Path) -> None:
     data = data_dir / "state" / DATA_FILE
     data.write_bytes(bytes(data.stat().st_size))
 
     found = examine(data_dir)
     done = carry_out(data_dir, found)
 
-    assert [step.why for step in found.steps] == ["the next start makes it again from the log"]
+    assert [step.why for step in found.steps] == ["the next start rebuilds it from the log"]
     assert done == [f"{data.parent} is now state.damaged-1"]
-    assert examine(data_dir).steps == [], "once is enough"
+    assert examine(data_dir).steps == [], "one repair is enough"
     open_all(data_dir, upgrade=False, segment_bytes_max=1 << 20).close()
     assert examine(data_dir).damage == []
 
@@ -55,9 +55,7 @@ def remove_file(state: Path) -> None:
 @pytest.mark.parametrize(
     ("lose", "what"), [(empty, "an empty file"), (remove_file, "no file"), (shutil.rmtree, "no file")]
 )
-def test_a_state_that_is_not_there_needs_nothing_but_a_start(
-    data_dir: Path, lose: Callable[[Path], None], what: str
-) -> None:
+def test_missing_state_needs_no_repair(data_dir: Path, lose: Callable[[Path], None], what: str) -> None:
     lose(data_dir / "state")
 
     found = examine(data_dir)
@@ -71,8 +69,8 @@ def test_a_state_that_is_not_there_needs_nothing_but_a_start(
     assert examine(data_dir).damage == []
 
 
-def with_batches(data_dir: Path, *, committed: int) -> Opened:
-    """Put entries 1..30 into the log, ten at a time, and hold the directory."""
+def with_batches(data_dir: Path, *, committed: int) -> DataFiles:
+    """Append entries 1..30 to the log, ten at a time, and keep the directory open."""
     opened = open_all(data_dir, upgrade=False, segment_bytes_max=1 << 20)
     for _ in range(3):
         write(opened.log, 10)
@@ -85,9 +83,7 @@ def with_batches(data_dir: Path, *, committed: int) -> Opened:
     [(15, 0, "was written after it had been synced"), (30, 30, "known to be committed")],
     ids=["in the middle", "committed"],
 )
-def test_a_log_that_has_rotted_is_refused_in_the_words_of_a_start(
-    data_dir: Path, index: int, committed: int, why: str
-) -> None:
+def test_damaged_log_is_reported_like_at_a_start(data_dir: Path, index: int, committed: int, why: str) -> None:
     with_batches(data_dir, committed=committed).close()
     flip(data_dir / "consensus" / "raft.log", offset_of(index) + RECORD_BYTES)
 
@@ -97,10 +93,10 @@ def test_a_log_that_has_rotted_is_refused_in_the_words_of_a_start(
         open_all(data_dir, upgrade=False, segment_bytes_max=1 << 20)
     assert found.damage == [f"log: {refused.value}"]
     assert inspect(data_dir)["log"] == {"error": str(refused.value), "code": "DAMAGED"}
-    assert "the log cannot be made again from anything here: restore a backup" in found.hopeless
+    assert "the log cannot be rebuilt from anything here: restore a backup" in found.hopeless
 
 
-def test_a_log_that_ends_before_what_is_committed_is_refused_too(data_dir: Path) -> None:
+def test_log_that_ends_before_a_committed_entry_is_refused(data_dir: Path) -> None:
     with_batches(data_dir, committed=30).close()
     (data_dir / "consensus" / "raft.log").unlink()
 
@@ -108,8 +104,8 @@ def test_a_log_that_ends_before_what_is_committed_is_refused_too(data_dir: Path)
     assert "restore a backup" in examine(data_dir).hopeless
 
 
-def test_how_far_a_state_goes_is_known_also_if_what_it_holds_is_damaged(data_dir: Path) -> None:
-    """Else the end of the log, which the state has, could be taken for what was never completed."""
+def test_index_of_a_damaged_state_is_still_known(data_dir: Path) -> None:
+    """Otherwise the end of the log, which the state has, could count as an unfinished write."""
     opened = with_batches(data_dir, committed=0)
     opened.store.commit(Checkpoint(30, 1, 100, [(QUEUES, [(bytes(8), b"no record")])], []))
     opened.close()
@@ -123,7 +119,7 @@ def test_how_far_a_state_goes_is_known_also_if_what_it_holds_is_damaged(data_dir
     assert (found.steps, "restore a backup" in found.hopeless) == ([], True)
 
 
-def test_nothing_is_set_aside_under_a_broker_that_was_started_meanwhile(data_dir: Path) -> None:
+def test_repair_beside_a_broker_started_meanwhile_is_refused(data_dir: Path) -> None:
     data = data_dir / "state" / DATA_FILE
     data.write_bytes(bytes(data.stat().st_size))
     found = examine(data_dir)
@@ -136,19 +132,20 @@ def test_nothing_is_set_aside_under_a_broker_that_was_started_meanwhile(data_dir
     assert data.exists()
 
 
-def test_what_a_crash_has_left_at_the_end_of_the_log_needs_nothing_but_a_start(data_dir: Path) -> None:
+def test_torn_end_of_the_log_needs_no_repair(data_dir: Path) -> None:
     with_batches(data_dir, committed=29).close()
     flip(data_dir / "consensus" / "raft.log", offset_of(30) + RECORD_BYTES)
 
     found = examine(data_dir)
 
-    assert found.damage == [f"log: {RECORD} bytes at its end were never completed; a start cuts them off"]
+    assert found.damage == [f"log: its last {RECORD} bytes are an unfinished write; a start removes them"]
     assert (found.steps, found.hopeless) == ([], "")
 
 
-def test_beside_a_broker_that_writes_half_a_write_is_no_damage(data_dir: Path) -> None:
+def test_unfinished_write_of_a_running_broker_is_not_damage(data_dir: Path) -> None:
     opened = with_batches(data_dir, committed=30)
-    change(data_dir / "consensus" / "raft.log", offset_of(30) + RECORD_BYTES, b"?")  # not all of it is on disk yet
+    # The last write is only partly on disk.
+    change(data_dir / "consensus" / "raft.log", offset_of(30) + RECORD_BYTES, b"?")
 
     log = inspect(data_dir)["log"]
 

@@ -1,4 +1,4 @@
-"""Metrics: what /metrics says, that it can be read, and what it costs with ten thousand queues."""
+"""Exposition: the content of /metrics, its format, and its cost with ten thousand queues."""
 
 import asyncio
 import http.client
@@ -18,7 +18,8 @@ from wakeq.protocol.log.entries import Draft, Publish
 from wakeq.protocol.queue.view import Gauges
 
 QUEUES = 10_000
-ANSWER_MAX = 10.0  # times what as many bare lines take
+# Times the duration of as many plain lines.
+ANSWER_MAX = 10.0
 STALL_MAX = 0.5
 
 
@@ -33,7 +34,7 @@ async def scraped(here: NodeHere) -> dict[str, dict[tuple[str, ...], float]]:
     return found
 
 
-def test_everything_in_the_table_is_exported_and_nothing_else(tmp_path: Path) -> None:
+def test_exported_metrics_are_exactly_those_of_the_table(tmp_path: Path) -> None:
     async def story() -> dict[str, dict[tuple[str, ...], float]]:
         async with node_here(tmp_path / "data") as here, client_of(here) as client:
             await client.publish("jobs", b"1")
@@ -47,7 +48,7 @@ def test_everything_in_the_table_is_exported_and_nothing_else(tmp_path: Path) ->
     assert found.keys() == expected
 
 
-def test_the_figures_are_those_of_the_queues(tmp_path: Path) -> None:
+def test_metrics_have_the_values_of_the_queues(tmp_path: Path) -> None:
     async def story() -> dict[str, dict[tuple[str, ...], float]]:
         async with node_here(tmp_path / "data") as here, client_of(here) as client:
             await client.publish_many("jobs", [b"1", b"2", b"3"])
@@ -78,7 +79,7 @@ def test_the_figures_are_those_of_the_queues(tmp_path: Path) -> None:
     assert found["wakeq_raft_is_leader"][()] == found["wakeq_raft_serves"][()] == 1
 
 
-def test_the_oldest_ready_message_is_found_again_after_a_restart(tmp_path: Path) -> None:
+def test_age_of_the_oldest_ready_message_survives_a_restart(tmp_path: Path) -> None:
     name = "wakeq_queue_oldest_ready_age_seconds"
 
     async def first() -> None:
@@ -100,7 +101,7 @@ def test_the_oldest_ready_message_is_found_again_after_a_restart(tmp_path: Path)
     assert 0 < looks[-1][("jobs",)] <= time.time() - began_s + 1
 
 
-def test_no_more_queues_than_allowed_have_series_but_all_are_in_the_sums(tmp_path: Path) -> None:
+def test_queues_beyond_the_limit_have_no_series_but_count_in_the_sums(tmp_path: Path) -> None:
     async def story() -> dict[str, dict[tuple[str, ...], float]]:
         from wakeq.config.settings import Metrics
 
@@ -120,7 +121,7 @@ def gauges(name: str, queue_id: int, published: int) -> Gauges:
     return Gauges(name, queue_id, *[0] * 9, published, *[0] * 7)
 
 
-def test_sums_only_grow_although_queues_are_purged_and_deleted() -> None:
+def test_sums_never_shrink_after_a_purge_or_delete() -> None:
     totals = Totals()
     sums = []
 
@@ -131,7 +132,7 @@ def test_sums_only_grow_although_queues_are_purged_and_deleted() -> None:
     assert sums == [12, 13, 16]
 
 
-def test_an_age_is_left_out_while_it_is_not_known() -> None:
+def test_age_is_omitted_while_it_is_unknown() -> None:
     known = gauges("known", 1, 0)._replace(ready=1, oldest_ready_ms=4_000)
     unknown, empty = gauges("unknown", 2, 0)._replace(ready=1), gauges("empty", 3, 0)
 
@@ -141,7 +142,7 @@ def test_an_age_is_left_out_while_it_is_not_known() -> None:
     assert ages == ['{queue="known"} 1.5', '{queue="empty"} 0']
 
 
-def test_a_histogram_counts_what_is_not_above_each_bound() -> None:
+def test_histogram_buckets_are_cumulative() -> None:
     histogram = Histogram((1, 5))
 
     for value in (0.5, 1, 2, 9):
@@ -152,8 +153,8 @@ def test_a_histogram_counts_what_is_not_above_each_bound() -> None:
 
 
 @pytest.mark.long
-def test_ten_thousand_queues_are_exported_quickly_and_hold_up_nobody(tmp_path: Path) -> None:
-    """By processor time, the best of a few looks, beside what bare lines take in the same moment: machines differ."""
+def test_export_of_ten_thousand_queues_is_fast_and_does_not_block_the_loop(tmp_path: Path) -> None:
+    """Measured by processor time, the best of a few runs, against plain lines at the same moment: machines differ."""
 
     def get(here: NodeHere) -> int:
         host, _, port = here.http.removeprefix("http://").partition(":")
@@ -162,7 +163,7 @@ def test_ten_thousand_queues_are_exported_quickly_and_hold_up_nobody(tmp_path: P
         return connection.getresponse().read().count(b"\n")
 
     async def longest_turn(until: asyncio.Event) -> float:
-        """How long the loop's thread worked at most until it came back here."""
+        """Return the longest time that the loop's thread worked without a pause."""
         worst_s, before_s = 0.0, time.thread_time()
         while not until.is_set():
             await asyncio.sleep(0)

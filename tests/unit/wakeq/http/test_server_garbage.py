@@ -1,4 +1,4 @@
-"""Sessions by HTTP and WebSocket, however they end: nothing of them waits for a full collection, which comes seldom."""
+"""WebServer: a finished HTTP or WebSocket session leaves nothing that only a full collection would free."""
 
 import asyncio
 import gc
@@ -50,7 +50,7 @@ SESSIONS = {
         UPGRADE,
     ],
 )
-def test_every_answer_is_what_its_type_says_and_names_no_version(tmp_path: Path, request_: bytes) -> None:
+def test_response_has_safe_headers_and_names_no_version(tmp_path: Path, request_: bytes) -> None:
     async def heads() -> list[bytes]:
         async with node_here(tmp_path / "data") as here:
             host, _, port = here.http.removeprefix("http://").rpartition(":")
@@ -68,12 +68,12 @@ def test_every_answer_is_what_its_type_says_and_names_no_version(tmp_path: Path,
 
 
 class Seen(HttpConnection):
-    """A connection of which we know whether it is still there: it has no slots, so it can be referred to weakly."""
+    """A connection that can be referred to weakly, because it has no slots."""
 
 
 @pytest.fixture
 def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[WeakSet[HttpConnection]]:
-    """Return those that are there; nothing is freed but what nothing refers to any more."""
+    """Return the living ones, after freeing only what nothing refers to."""
     found: WeakSet[HttpConnection] = WeakSet()
 
     def made(*arguments: Any) -> HttpConnection:
@@ -88,7 +88,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[WeakSet[HttpConnect
 
 
 @pytest.mark.parametrize("ends", ["half-closed", "closed"])
-def test_a_session_that_is_over_is_forgotten_at_once(
+def test_finished_session_is_freed_without_a_full_collection(
     tmp_path: Path, connections: WeakSet[HttpConnection], ends: str
 ) -> None:
     async def speak(host: str, port: str, said: bytes) -> None:

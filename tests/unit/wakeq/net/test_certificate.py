@@ -150,6 +150,6 @@ def test_a_file_without_a_certificate_is_bad(tmp_path: Path) -> None:
     path = tmp_path / "revoked.pem"
     path.write_text("-----BEGIN X509 CRL-----\nMA==\n-----END X509 CRL-----\n")
 
-    finding = doctor._in_time(path, datetime.now(UTC), any_will_do=True)
+    finding = doctor._validity(path, datetime.now(UTC), any_will_do=True)
 
     assert (finding.level, "no certificate" in finding.text) == ("bad", True)

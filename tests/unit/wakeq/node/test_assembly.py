@@ -1,4 +1,4 @@
-"""Assembly: what it brings back from the files is what was there, whatever the clocks and the queues did meanwhile."""
+"""Assembly: it restores from the files the state that was there, whatever clocks and queues did meanwhile."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from wakeq.actors.log.files import LogServices
 from wakeq.actors.mail import Committed, Refusal, Tick
 from wakeq.actors.queues.supervisor import _HANDLERS, Queues
 from wakeq.actors.runtime.clock import elapsed_ms
-from wakeq.node.assembly import Surroundings
+from wakeq.node.assembly import Environment
 from wakeq.protocol.errors import WrongVersion
 from wakeq.protocol.log.entries import Publish, SetAside
 from wakeq.protocol.queue.ledger import Ledger
@@ -33,7 +33,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 @pytest.fixture
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Let every ledger fail on one body; the list is of the moments at which one met it."""
+    """Let every ledger fail on one body; the list records the moments at which one did."""
     met: list[int] = []
     publish = Ledger.publish
 
@@ -47,7 +47,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return met
 
 
-def test_what_was_set_aside_is_not_met_again_and_its_reason_is_kept(broker: Broker, poisoned: list[int]) -> None:
+def test_skipped_entry_is_not_applied_after_a_restart_and_keeps_its_reason(broker: Broker, poisoned: list[int]) -> None:
     client = broker.client()
     client.publish(Q, "before")
     assert client.call("PUB", Q, message="poison")["err"] == "SET_ASIDE"
@@ -62,10 +62,10 @@ def test_what_was_set_aside_is_not_met_again_and_its_reason_is_kept(broker: Brok
         assert any(b"ZeroDivisionError: poisoned" in reason for reason in load_skipped(view).values())
 
 
-def test_a_cut_between_an_entry_that_is_set_aside_and_what_says_so_says_so_too(
+def test_flush_during_replay_records_a_skipped_entry_before_its_mark(
     broker: Broker, poisoned: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A long start makes cuts on its way; nobody must take the entry for one that was applied before them."""
+    """A long start flushes on its way; no later start may take the skipped entry for one that was applied before."""
     assert broker.client().call("PUB", Q, message="poison")["err"] == "SET_ASIDE"
     monkeypatch.setattr("wakeq.node.assembly.REPLAY_BATCH", 1)
     committed, cuts = Queues.on_committed, []
@@ -85,15 +85,14 @@ def test_a_cut_between_an_entry_that_is_set_aside_and_what_says_so_says_so_too(
     assert broker.client().publish(Q)
 
 
-def test_a_start_comes_to_its_end_though_an_acknowledgement_waits_for_a_queue_that_an_entry_crashes(
-    broker: Broker, poisoned: list[int]
-) -> None:
-    """The node died between the crash and what sets the entry aside, which only a node that leads can say."""
+def test_start_completes_although_an_ack_waits_for_a_crashing_queue(broker: Broker, poisoned: list[int]) -> None:
+    """The node died after the crash, before the leader could tell all nodes to skip the entry."""
     client, poisoner = broker.client(), broker.client()
     client.publish("b", "first")
     uid = client.publish(Q)
     client.fetch(Q)
-    broker.state_disk.held = True  # the queue is slow to be rebuilt, and to crash again
+    # The queue's rebuild, and its second crash, have to wait.
+    broker.state_disk.held = True
     poisoner.send({"cmd": "PUB", "qname": "b", "message": "poison"})
     broker.settle()
     client.send({"cmd": "ACK", "qname": Q, "uid": uid, "publish": [{"qname": "b", "message": "m"}]})
@@ -109,7 +108,7 @@ def test_a_start_comes_to_its_end_though_an_acknowledgement_waits_for_a_queue_th
     assert client.fetch("other")["msg"] == "behind"
 
 
-def test_the_clock_goes_on_from_the_last_entry_when_the_wall_clock_went_back(broker: Broker) -> None:
+def test_clock_continues_after_the_last_entry_when_the_wall_clock_was_set_back(broker: Broker) -> None:
     broker.client().publish(Q)
     before_ms = broker.now_ms()
 
@@ -119,7 +118,7 @@ def test_the_clock_goes_on_from_the_last_entry_when_the_wall_clock_went_back(bro
     assert broker.now_ms() >= before_ms
 
 
-def test_more_entries_than_one_batch_are_all_applied(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_of_more_than_one_batch_applies_every_entry(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wakeq.node.assembly.REPLAY_BATCH", 7)
     client = broker.client()
     for number in range(20):
@@ -131,7 +130,7 @@ def test_more_entries_than_one_batch_are_all_applied(broker: Broker, monkeypatch
     assert [client.fetch(Q)["msg"] for _ in range(20)] == [str(number) for number in range(20)]
 
 
-def test_what_ends_an_essential_process_is_told(broker: Broker) -> None:
+def test_end_of_an_essential_actor_is_reported(broker: Broker) -> None:
     broker.may_fail = True
 
     broker.timers.stop()
@@ -140,15 +139,14 @@ def test_what_ends_an_essential_process_is_told(broker: Broker) -> None:
     assert [str(error) for error in broker.failures] == ["the process of the timers ended"]
 
 
-def test_promises_between_nodes_are_measured_by_a_clock_that_goes_on_while_the_machine_is_suspended() -> None:
-    assert Surroundings.__dataclass_fields__["monotonic_ms"].default is elapsed_ms
-    assert "monotonic_ms" not in LogServices._field_defaults  # so that it is the same for the core and the log
+def test_promises_between_nodes_use_a_clock_that_counts_suspension() -> None:
+    assert Environment.__dataclass_fields__["monotonic_ms"].default is elapsed_ms
+    # Without a default the log cannot measure by another clock than the core.
+    assert "monotonic_ms" not in LogServices._field_defaults
 
 
-def test_a_node_that_has_begun_to_lead_answers_wherever_the_turns_of_its_processes_ended(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else doors that are opened then send their first clients away, and MoniQue's ports stay closed for a second."""
+def test_node_serves_as_soon_as_lead_has_returned(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the first clients would be refused, and MoniQue's ports would stay closed for a second."""
     seen: list[Refusal | None] = []
 
     def drive(steps: Iterator[None]) -> None:

@@ -1,4 +1,4 @@
-"""The clock of a node: one moment in a turn, never behind what the log knows, and the leader's while it follows."""
+"""NodeClock: one moment in a turn, never before the last stamp of the log, and the leader's while it follows."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tests.helpers.manual_clock import ManualClock
 from tests.helpers.node_here import node_here, run
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.runtime.clock import SystemClock
-from wakeq.node.clock import FOLLOWER_KEEPS_MS, NodeClock
+from wakeq.node.clock import FOLLOWER_SAVES_MS, NodeClock
 from wakeq.protocol.clock import HEARTBEAT_MS, MOVE_MS, Mark, span_on
 
 START_MS = 1_700_000_000_000
@@ -16,7 +16,7 @@ HOUR_MS = 3_600_000
 
 
 class Kept:
-    """What a clock is kept by: the marks, in order."""
+    """A ClockKeeper that records the marks it is given, in order."""
 
     def __init__(self, clock_ms: int = 0) -> None:
         self.clock_ms = clock_ms
@@ -52,16 +52,17 @@ def beat(clock: NodeClock, source: ManualClock, seconds: float) -> int:
 
 
 class Turns(Runtime):
-    """A runtime whose turns a test counts."""
+    """A runtime whose turn number the test sets."""
 
     turn_id = 0
 
 
-def test_within_one_turn_it_is_one_moment() -> None:
+def test_clock_shows_one_moment_within_a_turn() -> None:
     source, runtime = ManualClock(START_MS), Turns()
     clock = NodeClock(source, runtime, 0)
 
-    runtime.turn_id = 1  # odd: a turn is under way
+    # An odd number says that a turn is running.
+    runtime.turn_id = 1
     first = clock.now_ms()
     source.advance(30)
     same = clock.now_ms()
@@ -77,7 +78,7 @@ def test_within_one_turn_it_is_one_moment() -> None:
     assert [moment - first for moment in between] == [35, 40]
 
 
-def test_moment_of_a_turn_in_which_a_leader_tells_another_is_the_leaders() -> None:
+def test_clock_takes_the_leaders_moment_within_the_turn_that_hears_it() -> None:
     source, runtime = ManualClock(START_MS), Turns()
     clock = NodeClock(source, runtime, 0)
     runtime.turn_id = 1
@@ -88,7 +89,7 @@ def test_moment_of_a_turn_in_which_a_leader_tells_another_is_the_leaders() -> No
     assert clock.now_ms() == START_MS + 5_000
 
 
-def test_it_begins_behind_the_last_moment_of_the_log_and_follows_the_leader() -> None:
+def test_clock_begins_after_the_log_and_follows_the_leader() -> None:
     source = ManualClock(START_MS)
     clock = NodeClock(source, Turns(), START_MS + 60_000)
     begun_ms = clock.now_ms()
@@ -100,7 +101,7 @@ def test_it_begins_behind_the_last_moment_of_the_log_and_follows_the_leader() ->
     assert clock.now_ms() == START_MS - 5_000 + 10
 
 
-def test_clock_that_keeps_its_distance_is_kept_once_a_boot() -> None:
+def test_steady_clock_saves_one_mark_per_boot() -> None:
     source, keeper = ManualClock(START_MS), Kept()
     clock = begun(source, keeper)
 
@@ -113,7 +114,7 @@ def test_clock_that_keeps_its_distance_is_kept_once_a_boot() -> None:
 @pytest.mark.parametrize(
     ("by_ms", "moves"), [(MOVE_MS, False), (-MOVE_MS, False), (MOVE_MS + 1, True), (-MOVE_MS - 1, True)]
 )
-def test_clock_is_kept_again_once_it_has_moved_beyond_a_bound(by_ms: int, *, moves: bool) -> None:
+def test_clock_that_moved_beyond_the_bound_saves_a_mark(by_ms: int, *, moves: bool) -> None:
     source, keeper = ManualClock(START_MS), Kept()
     clock = begun(source, keeper)
 
@@ -123,7 +124,7 @@ def test_clock_is_kept_again_once_it_has_moved_beyond_a_bound(by_ms: int, *, mov
     assert len(keeper.marks) == 1 + moves
 
 
-def test_mark_of_another_boot_is_replaced_though_nothing_has_moved() -> None:
+def test_mark_of_another_boot_is_replaced_by_a_steady_clock() -> None:
     source, keeper = ManualClock(START_MS), Kept()
 
     begun(source, keeper, Mark(START_MS, START_MS, source.boot_ms(), b"another boot...."))
@@ -131,7 +132,7 @@ def test_mark_of_another_boot_is_replaced_though_nothing_has_moved() -> None:
     assert [mark.boot_id for mark in keeper.marks] == [source.boot_id]
 
 
-def test_leaning_clock_is_kept_every_ten_seconds() -> None:
+def test_catching_up_clock_saves_a_mark_every_ten_seconds() -> None:
     source, keeper = ManualClock(START_MS), Kept()
     clock = begun(source, keeper)
 
@@ -141,7 +142,7 @@ def test_leaning_clock_is_kept_every_ten_seconds() -> None:
     assert 10 <= len(keeper.marks) <= 12
 
 
-def test_mark_is_kept_before_the_first_moment_after_a_pause_is_returned() -> None:
+def test_mark_is_saved_before_the_first_moment_after_a_pause() -> None:
     source, keeper = ManualClock(START_MS), Kept()
     clock = begun(source, keeper)
 
@@ -152,7 +153,7 @@ def test_mark_is_kept_before_the_first_moment_after_a_pause_is_returned() -> Non
     assert keeper.marks[-1].boot_ms == source.boot_ms()
 
 
-def test_suspended_machine_is_noticed_at_a_beat_though_the_wall_clock_was_set_back_by_as_much() -> None:
+def test_suspension_is_noticed_at_a_beat_despite_an_equal_wall_clock_step() -> None:
     source, keeper = ManualClock(START_MS), Kept()
     clock = begun(source, keeper)
 
@@ -164,7 +165,7 @@ def test_suspended_machine_is_noticed_at_a_beat_though_the_wall_clock_was_set_ba
 
 
 @pytest.mark.parametrize("by_ms", [0, HOUR_MS, -HOUR_MS])
-def test_lag_outlives_a_restart_whatever_the_wall_clock_does(by_ms: int) -> None:
+def test_clock_lag_survives_a_restart_and_wall_clock_steps(by_ms: int) -> None:
     source, keeper = ManualClock(START_MS), Kept()
     clock = begun(source, keeper)
     source.advance(12_000)
@@ -179,8 +180,8 @@ def test_lag_outlives_a_restart_whatever_the_wall_clock_does(by_ms: int) -> None
 
 @pytest.mark.parametrize("by_ms", [MOVE_MS, 0, -MOVE_MS])
 @pytest.mark.parametrize("boot_id", [b"", b"another boot...."])
-def test_start_is_never_ahead_of_the_clock_that_was(by_ms: int, boot_id: bytes) -> None:
-    """The clock may have moved by so much since its mark was written."""
+def test_start_is_not_ahead_of_the_clock_before(by_ms: int, boot_id: bytes) -> None:
+    """The clock may have moved this far since its mark was written."""
     source, keeper = ManualClock(START_MS), Kept()
     clock = begun(source, keeper)
     clock.follow(START_MS + by_ms)
@@ -194,7 +195,7 @@ def test_start_is_never_ahead_of_the_clock_that_was(by_ms: int, boot_id: bytes) 
     assert before_ms + 700 - 2 * MOVE_MS <= after_ms <= before_ms + 700
 
 
-def test_start_is_never_before_the_last_stamp_of_the_log() -> None:
+def test_start_is_not_before_the_last_stamp_of_the_log() -> None:
     source, keeper = ManualClock(START_MS), Kept()
     begun(source, keeper)
     source.advance(30)
@@ -203,7 +204,7 @@ def test_start_is_never_before_the_last_stamp_of_the_log() -> None:
 
 
 @pytest.mark.parametrize("starts", [2, 10])
-def test_starts_that_follow_each_other_lose_no_more_than_one(starts: int) -> None:
+def test_successive_starts_lose_no_more_than_a_single_one(starts: int) -> None:
     source, keeper = ManualClock(START_MS), Kept()
     begun(source, keeper)
 
@@ -214,7 +215,7 @@ def test_starts_that_follow_each_other_lose_no_more_than_one(starts: int) -> Non
     assert now_ms == source.wall_ms() - MOVE_MS
 
 
-def test_lag_outlives_a_boot_by_the_distance_to_the_wall_clock() -> None:
+def test_clock_lag_survives_a_boot_by_the_distance_to_the_wall_clock() -> None:
     source, keeper = ManualClock(START_MS), Kept()
     clock = begun(source, keeper)
     source.advance(12_000)
@@ -225,7 +226,7 @@ def test_lag_outlives_a_boot_by_the_distance_to_the_wall_clock() -> None:
     assert begun(after_boot, Kept(before_ms), keeper.marks[-1]).now_ms() == before_ms + 60_000 - MOVE_MS
 
 
-def test_new_leader_takes_the_latest_clock_that_was_heard_and_wakes_the_timers() -> None:
+def test_new_leader_takes_the_latest_heard_clock_and_wakes_the_timers() -> None:
     source, keeper = ManualClock(START_MS + HOUR_MS), Kept()
     clock = unheard(source, keeper)
 
@@ -235,7 +236,7 @@ def test_new_leader_takes_the_latest_clock_that_was_heard_and_wakes_the_timers()
     assert (clock.has_heard, keeper.woken) == (True, 1)
 
 
-def test_own_clock_counts_as_heard_once_a_leader_has_set_it() -> None:
+def test_clock_set_by_a_leader_counts_as_heard() -> None:
     source = ManualClock(START_MS)
     clock = unheard(source, Kept())
     was_heard = clock.has_heard
@@ -246,7 +247,7 @@ def test_own_clock_counts_as_heard_once_a_leader_has_set_it() -> None:
     assert (was_heard, clock.now_ms()) == (False, START_MS + 700)
 
 
-def test_new_leader_is_never_before_the_last_stamp_of_its_log() -> None:
+def test_new_leader_is_not_before_the_last_stamp_of_its_log() -> None:
     source = ManualClock(START_MS)
     clock = unheard(source, Kept())
     clock.reach(START_MS + 700)
@@ -259,8 +260,8 @@ def test_new_leader_is_never_before_the_last_stamp_of_its_log() -> None:
 
 
 @pytest.mark.parametrize("is_told", [False, True])
-def test_leader_that_leads_again_is_never_before_a_stamp_of_its_own(*, is_told: bool) -> None:
-    """An entry that it stamped when it led before may still stand in its log."""
+def test_returning_leader_is_not_before_its_own_stamps(*, is_told: bool) -> None:
+    """An entry that this node stamped as the leader may still be in its log."""
     clock = begun(ManualClock(START_MS), Kept())
     stamp_ms = clock.stamp_ms()
 
@@ -273,7 +274,7 @@ def test_leader_that_leads_again_is_never_before_a_stamp_of_its_own(*, is_told: 
     assert (followed_ms, clock.now_ms()) == (stamp_ms - 700, stamp_ms)
 
 
-def test_old_entry_does_not_move_the_clock() -> None:
+def test_stamp_of_an_old_entry_does_not_move_the_clock() -> None:
     clock = begun(ManualClock(START_MS), Kept())
 
     clock.reach(START_MS - 700)
@@ -281,7 +282,7 @@ def test_old_entry_does_not_move_the_clock() -> None:
     assert clock.now_ms() == START_MS
 
 
-def test_follower_keeps_a_later_clock_no_more_than_once_a_second() -> None:
+def test_follower_saves_a_later_clock_at_most_once_a_second() -> None:
     source, keeper = ManualClock(START_MS), Kept()
     clock = begun(source, keeper)
 
@@ -290,11 +291,11 @@ def test_follower_keeps_a_later_clock_no_more_than_once_a_second() -> None:
         clock.follow(source.wall_ms() - late_ms)
         clock.now_ms()
 
-    assert 1 < len(keeper.marks) <= 1 + 2 * 2_000 // FOLLOWER_KEEPS_MS
+    assert 1 < len(keeper.marks) <= 1 + 2 * 2_000 // FOLLOWER_SAVES_MS
 
 
-def test_follower_keeps_an_earlier_clock_at_once() -> None:
-    """After a pause of the leader: this node may be asked for the time by its mark at any moment."""
+def test_follower_saves_an_earlier_clock_at_once() -> None:
+    """After a pause of the leader this node may be asked for the time by its mark at any moment."""
     source, keeper = ManualClock(START_MS), Kept()
     clock = begun(source, keeper)
     clock.follow(START_MS)
@@ -307,7 +308,7 @@ def test_follower_keeps_an_earlier_clock_at_once() -> None:
     assert [mark.cluster_ms for mark in keeper.marks] == [START_MS, START_MS - 10_000]
 
 
-def test_node_that_has_heard_no_leader_keeps_no_mark() -> None:
+def test_node_without_a_leader_saves_no_mark() -> None:
     source, keeper = ManualClock(START_MS), Kept()
     clock = unheard(source, keeper)
 
@@ -319,7 +320,7 @@ def test_node_that_has_heard_no_leader_keeps_no_mark() -> None:
     assert (marks_unheard, len(keeper.marks)) == (0, 1)
 
 
-def test_distance_of_a_follower_is_that_to_the_leaders_clock() -> None:
+def test_follower_reports_its_distance_to_the_leaders_clock() -> None:
     source = ManualClock(START_MS)
     clock = begun(source, Kept())
 
@@ -329,7 +330,7 @@ def test_distance_of_a_follower_is_that_to_the_leaders_clock() -> None:
 
 
 class FineClock(ManualClock):
-    """The clocks of a machine in whole milliseconds, as they are read; true time has parts of them."""
+    """Clocks that return whole milliseconds while the true time has fractions of them."""
 
     rounding_ms = SystemClock.rounding_ms
 
@@ -347,7 +348,7 @@ class FineClock(ManualClock):
 @pytest.mark.parametrize("wall_us", [0, 1, 500, 999])
 @pytest.mark.parametrize("monotonic_us", [0, 1, 500, 999])
 @pytest.mark.parametrize("waited_us", [0, 1, 700, 999, 5_500])
-def test_delay_that_is_counted_from_a_stamp_does_not_end_a_part_of_a_millisecond_early(
+def test_delay_counted_from_a_stamp_does_not_end_a_fraction_of_a_millisecond_early(
     wall_us: int, monotonic_us: int, waited_us: int
 ) -> None:
     source = FineClock(wall_us, monotonic_us)
@@ -360,7 +361,7 @@ def test_delay_that_is_counted_from_a_stamp_does_not_end_a_part_of_a_millisecond
     assert clock.now_ms() < due_ms
 
 
-def test_node_stamps_its_entries_and_counts_delays_from_no_moment_before_the_true_one(tmp_path: Path) -> None:
+def test_entries_and_delays_never_begin_before_the_true_moment(tmp_path: Path) -> None:
     async def story() -> list[int]:
         async with node_here(tmp_path / "data") as here:
             node = here.node

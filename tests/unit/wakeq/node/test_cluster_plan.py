@@ -1,4 +1,4 @@
-"""ClusterPlan: which node of which cluster the settings mean."""
+"""ClusterPlan: the cluster, the node and the first members that the settings describe."""
 
 import asyncio
 from pathlib import Path
@@ -19,11 +19,11 @@ def settings(**cluster: object) -> Settings:
     return Settings(cluster=Cluster(**cluster))  # type: ignore[arg-type]
 
 
-def test_a_node_without_peers_is_alone() -> None:
+def test_node_without_peers_has_no_cluster_plan() -> None:
     assert plan_of(Settings()) is None
 
 
-def test_all_nodes_of_a_new_cluster_agree_on_which_it_is() -> None:
+def test_nodes_of_a_new_cluster_derive_the_same_identity() -> None:
     plans = [plan_of(settings(node=node, peers=PEERS)) for node in range(3)]
 
     identities = [plan.identity() for plan in plans if plan is not None]
@@ -32,7 +32,7 @@ def test_all_nodes_of_a_new_cluster_agree_on_which_it_is() -> None:
     assert [identity.node_id for identity in identities] == [0, 1, 2]
 
 
-def test_other_addresses_are_another_cluster() -> None:
+def test_cluster_with_other_addresses_has_another_identity() -> None:
     one, two = plan_of(settings(node=0, peers="a:1,b:1,c:1")), plan_of(settings(node=0, peers="a:1,b:1,d:1"))
 
     assert one is not None
@@ -40,7 +40,7 @@ def test_other_addresses_are_another_cluster() -> None:
     assert one.identity() != two.identity()
 
 
-def test_who_joins_only_listens_at_first() -> None:
+def test_joining_node_is_no_voter_at_first() -> None:
     plan = plan_of(settings(node=2, peers=PEERS, join=True))
 
     assert plan is not None
@@ -60,27 +60,28 @@ def test_who_joins_only_listens_at_first() -> None:
         ({"node": 0, "peers": "a"}, "write HOST:PORT"),
         ({"node": 0, "peers": "a:2603,"}, "write HOST:PORT"),
         ({"node": 0, "peers": "a:99999"}, "write HOST:PORT"),
-        ({"node": 0, "peers": "a:2603, b:2603,a:2603"}, "--peers has a:2603 twice"),
+        ({"node": 0, "peers": "a:2603, b:2603,a:2603"}, "--peers contains a:2603 twice"),
     ],
 )
-def test_what_does_not_fit_is_explained(cluster: dict[str, object], match: str) -> None:
+def test_invalid_cluster_settings_are_explained(cluster: dict[str, object], match: str) -> None:
     with pytest.raises(BadSettings, match=match):
         plan_of(settings(**cluster))
 
 
-def test_an_ipv6_address_loses_its_brackets() -> None:
+def test_ipv6_address_is_split_without_its_brackets() -> None:
     assert split_address("[::1]:2603") == ("::1", 2603)
 
 
-def test_node_of_a_cluster_that_is_started_without_peers_is_refused(tmp_path: Path) -> None:
+def test_cluster_node_started_without_peers_is_refused(tmp_path: Path) -> None:
     cluster = HandCluster(tmp_path)
     cluster.start()
     cluster.close()
 
     async def start() -> None:
         settings = Settings(data_dir=tmp_path / "node-1", worker_port=0, http_port=0, taskflux_port=0)
-        await asyncio.wait_for(Node(settings).start(), 10)  # it would wait for ever
+        # Without the check the start would wait forever.
+        await asyncio.wait_for(Node(settings).start(), 10)
 
-    advice = "belongs to a cluster of the nodes 0, 1, 2; start it with --node 1 and --peers"
+    advice = "belongs to a cluster of nodes 0, 1, 2; start it with --node 1 and --peers"
     with pytest.raises(BadSettings, match=advice):
         asyncio.run(start())

@@ -1,4 +1,4 @@
-"""What `wakeq doctor` says of the data directory and of its disk."""
+"""Doctor: findings about the data directory, its disk and the secret of the cluster."""
 
 import os
 from pathlib import Path
@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 def disk_of(monkeypatch: pytest.MonkeyPatch, *, size_mib: int, free_mib: int) -> None:
-    """Let every file system be of this size, with so much that is free."""
+    """Let every file system have this size and this much free room."""
     state = SimpleNamespace(f_blocks=size_mib, f_frsize=MIB, f_bavail=free_mib)
     monkeypatch.setattr(os, "statvfs", lambda _path: state)
 
@@ -23,14 +23,14 @@ def disk_of(monkeypatch: pytest.MonkeyPatch, *, size_mib: int, free_mib: int) ->
 @pytest.mark.parametrize(
     ("size_mib", "free_mib", "level", "said"),
     [
-        (200, 20, "bad", "20 MiB are free, and publishes are refused below 50 MiB: make room"),
-        (200, 50, "note", "50 MiB are free; publishes are refused below 50 MiB"),
-        (100 << 10, 4095, "note", "4095 MiB are free; publishes are refused below 2048 MiB"),
-        (100 << 10, 4096, "good", "4096 MiB are free; publishes are refused below 2048 MiB"),
+        (200, 20, "bad", "20 MiB free, and publishes are refused below 50 MiB: make room"),
+        (200, 50, "note", "50 MiB free; publishes are refused below 50 MiB"),
+        (100 << 10, 4095, "note", "4095 MiB free; publishes are refused below 2048 MiB"),
+        (100 << 10, 4096, "good", "4096 MiB free; publishes are refused below 2048 MiB"),
     ],
 )
 @pytest.mark.parametrize("is_there", [True, False], ids=["made", "to be made"])
-def test_how_much_must_be_free_is_said_and_it_is_bad_if_it_is_not(
+def test_disk_check_reports_free_room_and_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size_mib: int, free_mib: int, level: str, said: str, is_there: bool
 ) -> None:
     path = tmp_path / "deep" / "data"
@@ -44,7 +44,7 @@ def test_how_much_must_be_free_is_said_and_it_is_bad_if_it_is_not(
 
 
 @pytest.mark.parametrize("below", ["", "data", "deep/data"])
-def test_where_a_file_is_no_data_directory_can_be_made(tmp_path: Path, below: str) -> None:
+def test_data_directory_below_a_file_is_bad(tmp_path: Path, below: str) -> None:
     file = tmp_path / "file"
     file.touch()
 
@@ -59,12 +59,12 @@ def test_where_a_file_is_no_data_directory_can_be_made(tmp_path: Path, below: st
     ("mode", "insecure", "level", "said"),
     [
         (0o600, False, "good", "the secret of the cluster is in"),
-        (0o644, False, "bad", "can pass for a node"),
-        (0o602, False, "bad", "can pass for a node"),
-        (0o644, True, "note", "can pass for a node"),
+        (0o644, False, "bad", "can impersonate a node"),
+        (0o602, False, "bad", "can impersonate a node"),
+        (0o644, True, "note", "can impersonate a node"),
     ],
 )
-def test_secret_of_the_cluster_that_everybody_may_read_or_change_is_bad(
+def test_cluster_secret_open_to_everybody_is_bad(
     tmp_path: Path, mode: int, insecure: bool, level: str, said: str
 ) -> None:
     file = tmp_path / "secret"

@@ -1,6 +1,7 @@
-"""MoniqueDoors: open while the node leads, and made anew when something fails."""
+"""MoniqueDoors: open while the node leads, restarted after a failure, and explicit about an invalid config.json."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,21 @@ from tests.helpers.monique_component import config_json, packed
 from tests.helpers.open_doors import FOLLOWS, Place, doors, until
 from tests.helpers.ports import free_port
 from wakeq.actors.mail import Refusal
+from wakeq.config import monique as monique_config
 from wakeq.http.families import MONIQUE
 from wakeq.net.zmq_ports import TAKEN_MAX
 from wakeq.node import monique_doors as module
+from wakeq.protocol.errors import BadSettings
 
 
-def test_a_node_that_leads_no_longer_closes_what_it_has_and_opens_it_again(run: Run, tmp_path: Path) -> None:
+def test_doors_close_when_leadership_ends_and_reopen_when_it_returns(run: Run, tmp_path: Path) -> None:
     async def test() -> None:
         async with doors(config_file=config_json(tmp_path / "config.json")) as (place, addresses):
             client = await place.client()
             assert await client.ask("ping", 1) == {"command": "pong", "data": 1}
 
             place.refusal = FOLLOWS
-            place.doors.look()
+            place.doors.tick()
 
             assert (await client.closed())[1] == "another node leads; connect to it"
             with pytest.raises(aiohttp.WSServerHandshakeError):
@@ -42,10 +45,8 @@ def test_a_node_that_leads_no_longer_closes_what_it_has_and_opens_it_again(run: 
     run(test)
 
 
-def test_ports_are_let_go_of_whatever_goes_wrong_when_they_are_opened(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else they would seem to be another scheduler's from then on."""
+def test_ports_are_closed_after_any_failure_to_open(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port that stays open would look like another scheduler at the next attempt."""
 
     def fails(*_: Any) -> None:
         raise RuntimeError("a bug")
@@ -53,44 +54,45 @@ def test_ports_are_let_go_of_whatever_goes_wrong_when_they_are_opened(
     async def test() -> None:
         async with doors(config_file=config_json(tmp_path / "config.json", sum_it=free_port())) as (place, _):
             place.refusal = FOLLOWS
-            place.doors.look()
+            place.doors.tick()
             place.refusal = None
             with monkeypatch.context() as patched:
                 patched.setattr(place.doors, "_open_controller", fails)
                 with pytest.raises(RuntimeError):
-                    place.doors.look()
+                    place.doors.tick()
             assert place.doors._zmq is None
 
-            place.doors.look()
+            place.doors.tick()
 
             assert await (await place.client()).ask("ping", 1) == {"command": "pong", "data": 1}
 
     run(test)
 
 
-def test_too_few_nodes_for_a_moment_are_no_reason_to_close(run: Run) -> None:
+def test_doors_stay_open_during_a_short_loss_of_the_majority(run: Run) -> None:
     async def test() -> None:
         async with doors() as (place, _):
             client = await place.client()
             place.refusal = Refusal("NO_QUORUM", "too few of the other nodes answer")
-            place.doors.look()
+            place.doors.tick()
 
             assert await client.ask("ping", 1) == {"command": "pong", "data": 1}
 
     run(test)
 
 
-def test_a_hand_over_that_may_still_fail_is_no_reason_to_close(run: Run, tmp_path: Path) -> None:
+def test_doors_stay_open_while_a_transfer_may_still_fail(run: Run, tmp_path: Path) -> None:
     async def test() -> None:
         async with doors(config_file=config_json(tmp_path / "config.json")) as (place, _):
             client, ports = await place.client(), place.doors._zmq
-            place.refusal = Refusal("NOT_LEADER", "no node leads at this moment")  # a successor gets ready
-            place.doors.look()
+            # A successor is preparing to lead.
+            place.refusal = Refusal("NOT_LEADER", "no node leads at this moment")
+            place.doors.tick()
             with pytest.raises(aiohttp.WSServerHandshakeError):
                 await place.client()
 
             place.refusal = None
-            place.doors.look()
+            place.doors.tick()
 
             assert await client.ask("ping", 1) == {"command": "pong", "data": 1}
             assert place.doors._zmq is ports
@@ -98,37 +100,37 @@ def test_a_hand_over_that_may_still_fail_is_no_reason_to_close(run: Run, tmp_pat
     run(test)
 
 
-def test_who_does_not_lead_yet_opens_nothing(run: Run) -> None:
+def test_doors_stay_closed_before_the_node_leads(run: Run) -> None:
     async def test() -> None:
         async with doors() as (place, _):
             place.refusal = FOLLOWS
-            place.doors.look()
+            place.doors.tick()
             place.refusal = Refusal("NOT_LEADER", "its first entry is not applied")
-            place.doors.look()
+            place.doors.tick()
 
             assert place.doors._supervisor is None
 
     run(test)
 
 
-def test_a_bridge_that_is_made_while_the_broker_stops_gives_nothing(run: Run, tmp_path: Path) -> None:
+def test_bridge_started_during_a_shutdown_gives_no_task(run: Run, tmp_path: Path) -> None:
     path = config_json(tmp_path / "config.json", a_b=free_port())
 
     async def test() -> None:
         async with doors(config_file=path, routes={"a_b": "tasks"}) as (place, _):
-            before = place.doors._takers["a_b"]
+            before = place.doors._givers["a_b"]
             place.doors.stop_reading()
 
             place.doors._exchange.tell("nothing that it knows")
 
-            await until(lambda: place.doors._takers["a_b"] is not before)
-            await until(lambda: getattr(place.doors._takers["a_b"], "_rests", False))
+            await until(lambda: place.doors._givers["a_b"] is not before)
+            await until(lambda: getattr(place.doors._givers["a_b"], "_rests", False))
 
     run(test)
 
 
 @pytest.mark.parametrize("victim", ["_exchange", "_components"])
-def test_if_one_of_them_fails_all_are_made_anew_and_clients_come_again(run: Run, tmp_path: Path, victim: str) -> None:
+def test_failure_of_an_actor_restarts_all_and_disconnects_clients(run: Run, tmp_path: Path, victim: str) -> None:
     async def test() -> None:
         async with doors(config_file=config_json(tmp_path / "config.json")) as (place, addresses):
             client = await place.client()
@@ -145,7 +147,7 @@ def test_if_one_of_them_fails_all_are_made_anew_and_clients_come_again(run: Run,
     run(test)
 
 
-def test_what_was_told_to_those_who_failed_keeps_nobody_from_being_read(run: Run, tmp_path: Path) -> None:
+def test_messages_lost_in_a_failed_actor_do_not_block_later_reads(run: Run, tmp_path: Path) -> None:
     async def test() -> None:
         async with doors(config_file=config_json(tmp_path / "config.json")) as (place, addresses):
             zeromq, before = place.doors._zmq, place.doors._exchange
@@ -170,7 +172,7 @@ def test_what_was_told_to_those_who_failed_keeps_nobody_from_being_read(run: Run
 
 
 async def serves_both(place: Place, addresses: dict[str, str]) -> None:
-    """What comes by WebSocket is heard over ZeroMQ."""
+    """Check that a message from a WebSocket client arrives over ZeroMQ."""
     client = await place.client()
     with zmq.Context() as context, context.socket(zmq.SUB) as sub:
         sub.connect(f"tcp://{addresses['scheduler-out']}")
@@ -182,8 +184,8 @@ async def serves_both(place: Place, addresses: dict[str, str]) -> None:
         assert sub.recv_multipart() == [tag, message]
 
 
-def test_components_hear_what_was_published_just_before_a_clean_stop(run: Run, tmp_path: Path) -> None:
-    """What was published is acknowledged: nobody else says it again."""
+def test_components_receive_messages_published_just_before_a_shutdown(run: Run, tmp_path: Path) -> None:
+    """A published message was acknowledged, so no sender would repeat it."""
     path = config_json(tmp_path / "config.json")
 
     async def test(sub: Any) -> None:
@@ -205,8 +207,8 @@ def test_components_hear_what_was_published_just_before_a_clean_stop(run: Run, t
     assert heard == 100
 
 
-def test_what_components_have_sent_is_taken_when_the_broker_stops(run: Run, tmp_path: Path) -> None:
-    """Whoever sent it believes that it was delivered."""
+def test_messages_sent_by_components_are_accepted_during_a_shutdown(run: Run, tmp_path: Path) -> None:
+    """The component believes that its message was delivered."""
 
     async def test() -> None:
         async with doors(config_file=config_json(tmp_path / "config.json")) as (place, addresses):
@@ -214,17 +216,18 @@ def test_what_components_have_sent_is_taken_when_the_broker_stops(run: Run, tmp_
                 push.connect(f"tcp://{addresses['scheduler-in']}")
                 push.send_multipart(packed(spec="a_b", type="data"))
                 assert place.doors._zmq is not None
-                while not place.doors._zmq._pulls()[0]._socket.poll(10):  # and the loop does not run meanwhile
+                # The loop must not run meanwhile, or it would read the message.
+                while not place.doors._zmq._pulls()[0]._socket.poll(10):
                     pass
 
                 place.doors.stop_reading()
 
-                await until(lambda: place.doors._tally.taken["zeromq"] == 1)
+                await until(lambda: place.doors._counters.taken["zeromq"] == 1)
 
     run(test)
 
 
-def test_controllers_that_are_added_to_the_file_are_opened(
+def test_controllers_added_to_the_file_are_opened(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "READ_AGAIN_S", 0.02)
@@ -233,15 +236,16 @@ def test_controllers_that_are_added_to_the_file_are_opened(
     async def test() -> None:
         async with doors(config_file=path) as (place, _):
             path.write_text("{")
-            await until(lambda: "the controllers stay as they are" in caplog.text)
+            await until(lambda: "the controllers stay unchanged" in caplog.text)
             port = free_port()
             config_json(path, a_b=port)
-            await until(lambda: "a_b" in place.doors._takers)
+            await until(lambda: "a_b" in place.doors._givers)
             place.refusal = FOLLOWS
-            place.doors.look()
-            path.write_text("{")  # from here on nothing is learned from it
+            place.doors.tick()
+            # From here on the broker learns nothing from the file.
+            path.write_text("{")
             place.refusal = None
-            place.doors.look()
+            place.doors.tick()
 
             with zmq.Context() as context, context.socket(zmq.PULL) as pull:
                 pull.connect(f"tcp://127.0.0.1:{port}")
@@ -256,7 +260,7 @@ def test_controllers_that_are_added_to_the_file_are_opened(
     run(test)
 
 
-def test_what_the_metrics_say_is_what_happened_whoever_led_meanwhile(run: Run, tmp_path: Path) -> None:
+def test_metrics_survive_a_change_of_leadership(run: Run, tmp_path: Path) -> None:
     port = free_port()
 
     async def test() -> None:
@@ -280,7 +284,7 @@ def test_what_the_metrics_say_is_what_happened_whoever_led_meanwhile(run: Run, t
 
             assert figures_of(place)["wakeq_monique_subscriptions", ()] > 1
             place.refusal = FOLLOWS
-            place.doors.look()
+            place.doors.tick()
             figures = figures_of(place)
             assert figures["wakeq_monique_messages_total", "zeromq"] == 1
             assert figures["wakeq_monique_dropped_total", "from_component"] == 1
@@ -291,11 +295,11 @@ def test_what_the_metrics_say_is_what_happened_whoever_led_meanwhile(run: Run, t
 
 
 def figures_of(place: Place) -> dict[Any, Any]:
-    """By name and label."""
+    """Return the values of all samples by name and label."""
     return {(sample.name, *(sample.labels or ((),))): sample.value for sample in place.doors.samples()}
 
 
-def test_a_port_that_the_leader_before_still_has_is_tried_again(
+def test_port_still_held_by_the_previous_leader_is_tried_again(
     run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     port = free_port()
@@ -303,19 +307,96 @@ def test_a_port_that_the_leader_before_still_has_is_tried_again(
     async def test() -> None:
         async with doors(config_file=config_json(tmp_path / "config.json", a_b=port)) as (place, _):
             place.refusal = FOLLOWS
-            place.doors.look()
+            place.doors.tick()
             with zmq.Context() as context, context.socket(zmq.PUSH) as other:
                 other.bind(f"tcp://127.0.0.1:{port}")
                 place.refusal = None
-                place.doors.look()
+                place.doors.tick()
                 assert "is another scheduler there?; trying again" in caplog.text
                 with pytest.raises(aiohttp.WSServerHandshakeError):
                     await place.client()
             async with asyncio.timeout(10):
                 while place.doors._supervisor is None:
-                    place.doors.look()
+                    place.doors.tick()
                     await asyncio.sleep(0.01)
 
             assert await (await place.client()).ask("ping", 1) == {"command": "pong", "data": 1}
 
     run(test)
+
+
+def test_port_in_use_is_reported(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with doors(config_file=config_json(tmp_path / "one.json")) as (_, addresses):
+            port = int(addresses["scheduler-in"].rpartition(":")[2])
+            async with doors(config_file=config_json(tmp_path / "other.json", a_b=port)):
+                pass
+
+    with pytest.raises(BadSettings, match="is another scheduler there"):
+        asyncio.run(test())
+
+
+def test_scheduler_with_only_one_end_is_refused(tmp_path: Path) -> None:
+    ports = {"host": "127.0.0.1", "comport": 0, "techport": 0}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"deploy": {"monique": {"scheduler-in": ports}}}))
+
+    async def test() -> None:
+        async with doors(config_file=path):
+            pass
+
+    with pytest.raises(BadSettings, match="components need both"):
+        asyncio.run(test())
+
+
+@pytest.mark.parametrize("exposed", ["scheduler-in", "scheduler-out", "controller", "websocket"])
+def test_doors_reachable_by_other_machines_need_insecure(tmp_path: Path, exposed: str) -> None:
+    ends = {name: {"host": "127.0.0.1", "comport": 0, "techport": 0} for name in ("scheduler-in", "scheduler-out")}
+    deploy = {"websocket": {"host": "127.0.0.1", "port": 0}, "controller": {"host": "127.0.0.1"}}
+    # Controllers listen on the host of the scheduler, if there is one.
+    if exposed != "controller":
+        deploy |= ends
+    deploy[exposed]["host"] = "*"
+    path = tmp_path / "config.json"
+    params = {"mq_controller": {"connections": {"a_b": 0}}}
+    path.write_text(json.dumps({"deploy": {"monique": deploy}, "params": params}))
+
+    async def test(*, insecure: bool) -> None:
+        async with doors(config_file=path, insecure=insecure):
+            pass
+
+    with pytest.raises(BadSettings, match="which other machines reach"):
+        asyncio.run(test(insecure=False))
+    asyncio.run(test(insecure=True))
+
+
+def test_controller_whose_queue_another_spec_shares_is_refused(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "READ_AGAIN_S", 0.02)
+    path = config_json(tmp_path / "config.json")
+    routes = {"a_b": "tasks", "c_d": "tasks", "e_f": "others"}
+
+    async def test() -> None:
+        async with doors(config_file=path, routes=routes) as (place, _):
+            config_json(path, a_b=free_port(), e_f=free_port())
+            await until(lambda: "e_f" in place.doors._givers)
+            assert "a_b" not in place.doors._givers
+        async with doors(config_file=path, routes=routes):
+            pass
+
+    with pytest.raises(BadSettings, match="give each spec a queue of its own"):
+        run(test)
+    assert "stores tasks of c_d on tasks too" in caplog.text
+
+
+def test_missing_pyzmq_refuses_only_zeromq_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(monique_config, "find_spec", lambda name: None)
+
+    async def test(**settings: Any) -> None:
+        async with doors(**settings) as (place, _):
+            assert await (await place.client()).ask("ping", 1) == {"command": "pong", "data": 1}
+
+    asyncio.run(test())
+    with pytest.raises(BadSettings, match=r"pip install 'wakeq\[monique\]'"):
+        asyncio.run(test(config_file=config_json(tmp_path / "config.json")))

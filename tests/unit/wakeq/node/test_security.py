@@ -1,4 +1,4 @@
-"""Security: where a door may be opened, by what is behind it and what protects it; what the log hears of strangers."""
+"""Security: where a door may be opened, which files are exposed, and how suppressed log lines are counted."""
 
 from pathlib import Path
 
@@ -28,14 +28,14 @@ CERTIFICATE = Tls(cert_file=Path("cert.pem"), key_file=Path("key.pem"))
         (Settings(insecure=True), "0.0.0.0", False, True),
     ],
 )
-def test_other_machines_are_let_in_where_tokens_and_tls_guard_or_somebody_says_so(
+def test_doors_open_to_other_machines_need_tokens_and_tls_or_insecure(
     settings: Settings, host: str, is_guarded: bool, expected: bool
 ) -> None:
     assert may_listen(settings, host, is_guarded=is_guarded) is expected
 
 
 @pytest.mark.parametrize("auth", [Auth(), TOKENS])
-def test_what_a_burst_left_out_is_said_by_the_next_look(
+def test_suppressed_log_lines_are_counted_at_the_next_tick(
     auth: Auth, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with freeze_time("2026-11-18 12:00:00") as clock:
@@ -44,7 +44,7 @@ def test_what_a_burst_left_out_is_said_by_the_next_look(
         for number in range(50):
             security.admission.expelled(f"10.0.0.{number}", "it does not read its answers")
         clock.tick(1)
-        security.look()
+        security.tick()
 
     assert caplog.messages == [
         "10.0.0.0 was disconnected: it does not read its answers",
@@ -54,7 +54,7 @@ def test_what_a_burst_left_out_is_said_by_the_next_look(
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o703])
 @pytest.mark.parametrize("kind", ["directory", "file"])
-def test_what_every_user_may_change_is_refused_and_called_bad(tmp_path: Path, mode: int, kind: str) -> None:
+def test_path_writable_by_everybody_is_refused_and_bad(tmp_path: Path, mode: int, kind: str) -> None:
     settings = Settings(data_dir=tmp_path, auth=TOKENS)
     settings.tokens_path.write_text('{"version": 1, "tokens": []}')
     exposed = tmp_path if kind == "directory" else settings.tokens_path
@@ -66,7 +66,7 @@ def test_what_every_user_may_change_is_refused_and_called_bad(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o755, 0o2775])
-def test_what_others_can_only_read_and_what_a_group_shares_is_taken(tmp_path: Path, mode: int) -> None:
+def test_path_writable_by_its_group_only_is_accepted(tmp_path: Path, mode: int) -> None:
     settings = Settings(data_dir=tmp_path, auth=TOKENS)
     settings.tokens_path.write_text('{"version": 1, "tokens": []}')
     tmp_path.chmod(mode)
@@ -84,7 +84,7 @@ def test_exposed_directory_of_an_insecure_broker_is_a_warning(tmp_path: Path, ca
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o602, 0o606])
-def test_secret_of_the_cluster_that_every_user_knows_or_may_change_is_refused(tmp_path: Path, mode: int) -> None:
+def test_cluster_secret_open_to_everybody_is_refused(tmp_path: Path, mode: int) -> None:
     secret = tmp_path / "secret"
     secret.write_text("x" * 32)
     secret.chmod(mode)
@@ -96,23 +96,21 @@ def test_secret_of_the_cluster_that_every_user_knows_or_may_change_is_refused(tm
     assert Security(insecure, lambda: 0).cluster_secret == b"x" * 32
 
 
-def test_token_file_that_everybody_may_change_meanwhile_is_not_read_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_token_file_opened_to_everybody_is_not_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = Settings(data_dir=tmp_path, auth=TOKENS)
     security = Security(settings, lambda: 0)
     settings.tokens_path.write_text('{"version": 1, "tokens": []}')
     settings.tokens_path.chmod(0o666)
     caplog.clear()
 
-    security.look()
+    security.tick()
 
     assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert "the tokens stay as they were" in caplog.text
+    assert "the old ones stay valid" in caplog.text
 
 
 @pytest.mark.parametrize(("mode", "warns"), [(0o600, False), (0o640, False), (0o644, True)])
-def test_key_that_everybody_can_read_is_a_warning(tmp_path: Path, mode: int, warns: bool) -> None:
+def test_key_readable_by_everybody_is_a_warning(tmp_path: Path, mode: int, warns: bool) -> None:
     key = tmp_path / "key.pem"
     key.touch()
     key.chmod(mode)

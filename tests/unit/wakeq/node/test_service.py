@@ -1,4 +1,4 @@
-"""A node that begins again is found where it was; one that is ended says by what."""
+"""Service: a restarted node keeps its ports, and a failure decides the exit status and its text."""
 
 import asyncio
 import logging
@@ -10,13 +10,13 @@ import pytest
 
 from wakeq.config.settings import Settings
 from wakeq.node import service
-from wakeq.node.service import settings_at
+from wakeq.node.service import with_ports
 from wakeq.protocol.errors import SyncFailed
 
 FREE = Settings(data_dir=Path("data"), worker_port=0, http_port=0, taskflux_port=0)
 
 
-def test_a_node_begins_again_at_the_ports_that_it_had() -> None:
+def test_restarted_node_keeps_its_ports() -> None:
     addresses = {
         "worker": "[::1]:1001",
         "http": "[::1]:1002",
@@ -24,22 +24,22 @@ def test_a_node_begins_again_at_the_ports_that_it_had() -> None:
         "taskflux-csharp": "[::1]:1004",
     }
 
-    settings = settings_at(FREE, addresses)
+    settings = with_ports(FREE, addresses)
 
     assert (settings.worker_port, settings.http_port, settings.taskflux_port) == (1001, 1002, 1003)
     assert settings.taskflux_other_port == 1004
 
 
-def test_ports_of_other_nodes_and_of_monique_are_not_taken_for_a_door_of_taskflux() -> None:
+def test_restarted_node_takes_no_foreign_port_for_a_taskflux_door() -> None:
     doors = {"worker": "127.0.0.1:1001", "http": "127.0.0.1:1002", "taskflux": "127.0.0.1:1003"}
     others = {"monique": "127.0.0.1:1004", "scheduler-in": "tcp://127.0.0.1:1005", "peer": "127.0.0.1:1006"}
 
-    settings = settings_at(FREE, doors | others)
+    settings = with_ports(FREE, doors | others)
 
     assert settings.taskflux_other_port is None
 
 
-def test_stop_during_a_start_that_does_not_end_closes_what_it_had_opened() -> None:
+def test_shutdown_during_an_unfinished_start_closes_the_files() -> None:
     closed: list[bool] = []
 
     class Starting:
@@ -53,7 +53,7 @@ def test_stop_during_a_start_that_does_not_end_closes_what_it_had_opened() -> No
     async def told_to_stop() -> Any:
         stopping = asyncio.Event()
         asyncio.get_running_loop().call_soon(stopping.set)
-        return await service._started(Starting(), stopping)  # type: ignore[arg-type]
+        return await service._start(Starting(), stopping)  # type: ignore[arg-type]
 
     assert asyncio.run(told_to_stop()) is None
     assert closed == [True]
@@ -65,7 +65,7 @@ def test_error_of_a_start_is_raised() -> None:
             raise SyncFailed("raft.log: sync failed")
 
     with pytest.raises(SyncFailed):
-        asyncio.run(service._started(Failing(), asyncio.Event()))  # type: ignore[arg-type]
+        asyncio.run(service._start(Failing(), asyncio.Event()))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -75,13 +75,13 @@ def test_error_of_a_start_is_raised() -> None:
         (KeyError("x"), 70, "wakeq: KeyError: 'x'; this is a bug, the log above says where\n"),
     ],
 )
-def test_what_ended_a_node_is_named_as_an_error_or_as_a_bug(
+def test_failure_of_a_node_is_printed_as_an_error_or_a_bug(
     error: BaseException, status: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     statuses: list[int] = []
     monkeypatch.setattr(os, "_exit", statuses.append)
 
-    service._broken(error)
+    service._exit_after_failure(error)
 
     assert (statuses, capsys.readouterr().err) == ([status], said)
 
@@ -93,9 +93,7 @@ def test_what_ended_a_node_is_named_as_an_error_or_as_a_bug(
         (KeyError("bug"), "Log(1) failed and was ended", True),
     ],
 )
-def test_what_ended_a_process_is_said_in_one_line_but_a_bug_with_its_traceback(
-    error: Exception, line: str, has_traceback: bool
-) -> None:
+def test_failure_of_an_actor_has_a_traceback_only_for_a_bug(error: Exception, line: str, has_traceback: bool) -> None:
     words = "%s failed and was ended", ("Log(1)",)
     record = logging.LogRecord("wakeq.runtime", logging.ERROR, "", 1, *words, (type(error), error, None))
 

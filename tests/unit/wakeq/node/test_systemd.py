@@ -1,4 +1,4 @@
-"""Systemd: signs of life, from one timer however often a node begins again in the same program."""
+"""Systemd: signs of life come from one timer, however often a node restarts within the program."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 from wakeq.node.systemd import Systemd
 
 
-def test_a_node_that_begins_again_gives_no_more_signs_than_before(tmp_path: Path) -> None:
+def test_restarted_node_keeps_a_single_watchdog_timer(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         mine = {

@@ -1,4 +1,4 @@
-"""`wakeq alive`: what it says of a port where no broker is."""
+"""`wakeq alive`: its errors if the port has no broker."""
 
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -13,7 +13,7 @@ Capsys = pytest.CaptureFixture[str]
 
 
 class Stranger(BaseHTTPRequestHandler):
-    """A server of something else."""
+    """A server that is no broker."""
 
     def do_GET(self) -> None:
         self.send_error(404)
@@ -24,13 +24,13 @@ class Stranger(BaseHTTPRequestHandler):
 @pytest.mark.parametrize(
     ("port", "words"), [(0, "a different port at each start"), (None, "no broker answers on 127.0.0.1")]
 )
-def test_where_nobody_can_be_asked_that_is_said(capsys: Capsys, port: int | None, words: str) -> None:
+def test_alive_without_a_broker_says_so(capsys: Capsys, port: int | None, words: str) -> None:
     assert main(["alive", "--http-port", str(free_port() if port is None else port)]) != 0
 
     assert words in capsys.readouterr().err
 
 
-def test_another_server_is_no_broker(capsys: Capsys) -> None:
+def test_alive_of_another_server_fails(capsys: Capsys) -> None:
     with HTTPServer(("127.0.0.1", 0), Stranger) as server:
         answering = Thread(target=server.handle_request)
         answering.start()

@@ -1,4 +1,4 @@
-"""`wakeq import` on a node: which lines are one message, and which are two."""
+"""`wakeq import` on a node: which lines count as the same message."""
 
 import io
 import json
@@ -8,7 +8,8 @@ from typing import Any
 from tests.helpers.node_here import client_of, node_here, run
 from wakeq.cli.broker.backup import _lines_in, _publish_all
 
-UID = "0000003_00000001"  # the first message of the first queue of any broker
+# The first message of the first queue of any broker.
+UID = "0000003_00000001"
 
 
 def line(**fields: Any) -> bytes:
@@ -17,7 +18,7 @@ def line(**fields: Any) -> bytes:
 
 
 def imported(tmp_path: Path, *files: bytes) -> list[bytes]:
-    """Return the bodies that are there behind an import of each of these files."""
+    """Return the bodies on the node after an import of each of these files."""
 
     async def story() -> list[bytes]:
         async with node_here(tmp_path / "data") as here:
@@ -29,12 +30,12 @@ def imported(tmp_path: Path, *files: bytes) -> list[bytes]:
     return run(story())
 
 
-def test_messages_of_two_brokers_are_two_even_if_they_have_one_uid(tmp_path: Path) -> None:
+def test_messages_of_two_brokers_with_the_same_uid_stay_two(tmp_path: Path) -> None:
     later = line(body="a", published_ms=1_700_000_000_001)
 
     assert imported(tmp_path, line(body="a"), later, line(body="b")) == [b"a", b"a", b"b"]
 
 
-def test_a_message_that_is_imported_again_is_one_whatever_became_of_it_meanwhile(tmp_path: Path) -> None:
-    """For an export that is made again tells of more deliveries."""
+def test_message_imported_again_stays_one(tmp_path: Path) -> None:
+    """A later export of the same message has a higher count of deliveries."""
     assert imported(tmp_path, line(deliveries=1), line(deliveries=2, error="it failed")) == [b"x"]

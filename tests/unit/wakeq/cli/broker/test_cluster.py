@@ -1,4 +1,4 @@
-"""Proves wakeq/cli/cluster: of several nodes the one that leads is looked at, for only that one knows the others."""
+"""`wakeq cluster`: status asks the leader among several nodes, because only the leader knows the others."""
 
 import json
 from typing import Any
@@ -9,15 +9,15 @@ from wakeq.cli import main
 from wakeq.protocol.errors import BrokerUnreachable, Disconnected
 
 NODES: dict[str, dict[str, Any] | None] = {
-    "a:1": None,  # nobody is there
+    "a:1": None,
     "b:1": {"node": 1, "serves": False, "members": []},
-    "d:1": None,  # it hangs up
+    "d:1": None,
     "c:1": {"node": 2, "serves": True, "members": []},
 }
 
 
 class Node:
-    """A client of one of these nodes."""
+    """Stands for a client of one of these nodes."""
 
     def __init__(self, address: str) -> None:
         facts = NODES[address]
@@ -42,7 +42,7 @@ class Node:
     [("a:1,b:1,c:1", 2), ("c:1,b:1", 2), ("d:1,c:1", 2), ("b:1, a:1", 1), ("b:1", 1)],
     ids=lambda value: str(value),
 )
-def test_of_several_nodes_the_one_that_leads_is_shown(
+def test_cluster_status_shows_the_leader_of_several_nodes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broker: str, node: int
 ) -> None:
     monkeypatch.setattr("wakeq.cli.common.Client", Node)
@@ -52,7 +52,7 @@ def test_of_several_nodes_the_one_that_leads_is_shown(
     assert json.loads(capsys.readouterr().out)["node"] == node
 
 
-def test_where_no_node_answers_that_is_said(
+def test_cluster_status_without_an_answer_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("wakeq.cli.common.Client", Node)

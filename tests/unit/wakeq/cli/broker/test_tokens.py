@@ -1,4 +1,4 @@
-"""Proves wakeq/cli/tokens: where a new token goes, and who can read it there."""
+"""`wakeq token`: a new token in a file, and who can read it there."""
 
 import json
 import os
@@ -37,9 +37,7 @@ def test_json_of_a_token_in_a_file_names_the_file_and_not_the_token(
     assert json.loads(capsys.readouterr().out) == {"name": "me", "file": str(tmp_path / "me.token")}
 
 
-def test_file_that_is_there_is_not_overwritten_and_no_token_is_made(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_existing_token_file_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "me.token"
     file.write_text("other")
 
@@ -51,7 +49,7 @@ def test_file_that_is_there_is_not_overwritten_and_no_token_is_made(
     assert not (tmp_path / "tokens.json").exists()
 
 
-def test_token_that_is_refused_leaves_no_file(tmp_path: Path) -> None:
+def test_refused_token_leaves_no_file(tmp_path: Path) -> None:
     created(tmp_path)
 
     assert created(tmp_path, "--out", str(tmp_path / "again.token")) != 0

@@ -1,4 +1,4 @@
-"""Proves wakeq/cli/trial: it says where the nodes are, and how one that ended, or was killed, is started again."""
+"""`wakeq cluster try`: it prints the addresses of the nodes, and the command that restarts a dead one."""
 
 import subprocess
 import threading
@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from wakeq.cli.broker.trial import Doors, _secret, show
+from wakeq.cli.broker.trial import ReadyNodes, _secret, show
 from wakeq.storage.cluster_secret import read_secret
 
 
 @pytest.mark.parametrize(
     ("is_stopping", "last"),
-    [(False, "node 2 has ended with status 0; start it again by: echo 'wakeq ready'"), (True, "")],
+    [(False, "node 2 ended with status 0; restart it with: echo 'wakeq ready'"), (True, "")],
 )
-def test_a_node_that_ends_alone_is_told_with_its_command(
+def test_node_that_ends_alone_is_reported_with_its_command(
     is_stopping: bool, last: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stopping = threading.Event()
@@ -22,43 +22,43 @@ def test_a_node_that_ends_alone_is_told_with_its_command(
         stopping.set()
 
     with subprocess.Popen(["echo", "wakeq ready"], stdout=subprocess.PIPE, text=True) as node:
-        show(2, node, stopping, Doors())
+        show(2, node, stopping, ReadyNodes())
 
     assert capsys.readouterr().out == "\n".join(["node 2: wakeq ready", last]).rstrip() + "\n"
 
 
 @pytest.mark.parametrize(
-    ("last_act", "ended"), [("exit 65", "has ended with status 65"), ("kill -9 $$", "was ended by signal 9")]
+    ("last_act", "ended"), [("exit 65", "ended with status 65"), ("kill -9 $$", "was killed by signal 9")]
 )
-def test_a_node_is_started_again_at_the_ports_that_it_had(
+def test_restart_command_of_a_node_has_its_former_ports(
     last_act: str, ended: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = f"echo wakeq ready worker=127.0.0.1:1001 http=127.0.0.1:1002 taskflux=127.0.0.1:1003; {last_act}"
     ports = ["--worker-port", "0", "--http-port", "0", "--taskflux-port", "0", "--set", "x=0"]
 
     with subprocess.Popen(["sh", "-c", script, *ports], stdout=subprocess.PIPE, text=True) as node:
-        show(1, node, threading.Event(), Doors())
+        show(1, node, threading.Event(), ReadyNodes())
 
     said = capsys.readouterr().out.splitlines()[-1]
-    assert said.startswith(f"node 1 {ended}; start it again by: sh -c ")
+    assert said.startswith(f"node 1 {ended}; restart it with: sh -c ")
     assert said.endswith(" --worker-port 1001 --http-port 1002 --taskflux-port 1003 --set x=0")
 
 
-def test_when_all_nodes_are_ready_it_is_said_once_how_clients_find_them() -> None:
-    doors = Doors()
+def test_addresses_are_printed_once_after_the_last_node_is_ready() -> None:
+    ready = ReadyNodes()
 
     said = [
-        doors.heard(2, "wakeq ready worker=h:3 http=h:6 taskflux=h:9\n"),
-        doors.heard(0, "INFO wakeq.node: up\n"),
-        doors.heard(0, "wakeq ready worker=h:1 http=h:4 taskflux=h:7\n"),
-        doors.heard(1, "wakeq ready worker=h:2 http=h:5 taskflux=h:8\n"),
-        doors.heard(1, "INFO wakeq.raft_log: leads\n"),
+        ready.receive_line(2, "wakeq ready worker=h:3 http=h:6 taskflux=h:9\n"),
+        ready.receive_line(0, "INFO wakeq.node: up\n"),
+        ready.receive_line(0, "wakeq ready worker=h:1 http=h:4 taskflux=h:7\n"),
+        ready.receive_line(1, "wakeq ready worker=h:2 http=h:5 taskflux=h:8\n"),
+        ready.receive_line(1, "INFO wakeq.raft_log: leads\n"),
     ]
 
     assert said == [None, None, None, "export WAKEQ_BROKER=h:1,h:2,h:3 WAKEQ_HTTP=h:4,h:5,h:6", None]
 
 
-def test_cluster_on_trial_has_a_secret_and_keeps_it(tmp_path: Path) -> None:
+def test_trial_cluster_keeps_its_secret(tmp_path: Path) -> None:
     setting = _secret(tmp_path)
     name, _, path = setting.partition("=")
     secret = read_secret(Path(path))

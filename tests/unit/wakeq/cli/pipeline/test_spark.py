@@ -1,4 +1,4 @@
-"""The line that says how far Spark has come."""
+"""The progress line of Spark."""
 
 import sys
 import threading
@@ -11,7 +11,7 @@ from wakeq.cli.pipeline import spark as module
 
 
 class Tracker:
-    """Says of each stage how many of its tasks are done; after the last word the work is over."""
+    """A status tracker with these numbers of finished tasks; after the last one the work is over."""
 
     def __init__(self, over: threading.Event, *looks: dict[int, tuple[int, int] | None]) -> None:
         self._over = over
@@ -29,10 +29,10 @@ class Tracker:
         return None if found is None else SimpleNamespace(numCompletedTasks=found[0], numTasks=found[1])
 
 
-def test_parts_of_all_stages_are_counted_where_somebody_is_looking(
+def test_progress_line_counts_the_parts_of_all_stages(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_EVERY_S", 0)
+    monkeypatch.setattr(module, "REFRESH_S", 0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     over = threading.Event()
     tracker = Tracker(over, {}, {1: (3, 8), 2: (0, 2)}, {1: (3, 8), 2: (0, 2)}, {2: None})

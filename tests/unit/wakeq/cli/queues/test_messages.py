@@ -1,4 +1,4 @@
-"""Proves wakeq/cli/messages: what the verbs ask of the broker, what is printed where, and statuses."""
+"""Commands for messages: their requests, their output, their exit statuses."""
 
 import io
 import json
@@ -35,7 +35,7 @@ def test_pub_prints_the_uid(fake: type[FakeClient], capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("arguments", [["pub", "q", "-"], ["pub", "q"]])
-def test_pub_reads_standard_input_to_the_byte(
+def test_pub_reads_standard_input_unchanged(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     give_on_standard_input(monkeypatch, b"\xff\x00\n")
@@ -45,13 +45,13 @@ def test_pub_reads_standard_input_to_the_byte(
     assert fake.calls[1][1] == ("q", b"\xff\x00\n")
 
 
-def test_the_default_queue_is_named_by_the_empty_text(fake: type[FakeClient]) -> None:
+def test_empty_name_means_the_default_queue(fake: type[FakeClient]) -> None:
     main(["pub", "", "x"])
 
     assert fake.calls[1][1] == ("", b"x")
 
 
-def test_fetch_prints_the_body_alone_and_says_how_to_acknowledge(
+def test_fetch_prints_only_the_body_to_standard_output(
     fake: type[FakeClient], capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake.messages = [message()]
@@ -64,11 +64,12 @@ def test_fetch_prints_the_body_alone_and_says_how_to_acknowledge(
     assert [call[0] for call in fake.calls] == ["connect", "fetch_many"]
 
 
-def test_fetch_acknowledges_only_after_it_has_printed(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_acknowledges_after_printing(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
     fake.messages = [message()]
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(BrokenOutput()))
 
-    with pytest.raises(io.UnsupportedOperation):  # this output has no descriptor to turn away
+    # This output has no file descriptor to redirect.
+    with pytest.raises(io.UnsupportedOperation):
         main(["fetch", "q", "--ack"])
 
     assert "ack_many" not in [call[0] for call in fake.calls]
@@ -79,8 +80,9 @@ class BrokenOutput(io.BytesIO):
         raise BrokenPipeError
 
 
-@pytest.mark.parametrize("how_many", ["--limit", "--count"])  # as the other verbs say it, and as FET does
-def test_fetch_with_json_gives_everything_one_message_a_line(
+# The first is the name in other commands, the second that of FET.
+@pytest.mark.parametrize("how_many", ["--limit", "--count"])
+def test_fetch_with_json_prints_one_message_per_line(
     fake: type[FakeClient], capsys: pytest.CaptureFixture[str], how_many: str
 ) -> None:
     fake.messages = [message(headers={"a": "b"}), message(uid="u2", body=b"\xff")]
@@ -102,7 +104,7 @@ def test_fetch_with_json_gives_everything_one_message_a_line(
     assert fake.calls[-1] == ("ack_many", (fake.messages,), {})
 
 
-def test_fetch_of_nothing_has_a_status_of_its_own(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
+def test_fetch_from_an_empty_queue_ends_with_3(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
     status = main(["fetch", "q", "--wait", "7"])
 
     output, said = capsys.readouterr()
@@ -114,13 +116,16 @@ def test_fetch_of_nothing_has_a_status_of_its_own(fake: type[FakeClient], capsys
 @pytest.mark.parametrize(
     ("stats", "reason"),
     [
-        ({"delayed": 2, "leased": 1, "staged": 0}, "has nothing to fetch now (2 delayed, 1 with workers); --wait S"),
-        ({"paused_until_ms": PAUSE_MS_MAX, "delayed": 2}, "is paused; `wakeq queue resume` lets it hand out again"),
+        (
+            {"delayed": 2, "leased": 1, "staged": 0},
+            "has nothing to fetch now (2 delayed, 1 leased by workers); --wait S",
+        ),
+        ({"paused_until_ms": PAUSE_MS_MAX, "delayed": 2}, "is paused; `wakeq queue resume` resumes it"),
         ({"paused_until_ms": 1000}, f"is paused until {moment(1000)};"),
         (errors.Forbidden("the token may not look"), "has nothing to fetch now; --wait S"),
     ],
 )
-def test_fetch_of_nothing_says_what_is_in_the_way(
+def test_fetch_from_an_empty_queue_names_the_reason(
     fake: type[FakeClient],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -140,14 +145,16 @@ def test_fetch_of_nothing_says_what_is_in_the_way(
     assert capsys.readouterr().err.startswith(f"wakeq: queue q {reason}")
 
 
-def test_what_is_gone_has_a_status_of_its_own(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
+def test_ack_nack_or_touch_of_a_missing_message_ends_with_3(
+    fake: type[FakeClient], capsys: pytest.CaptureFixture[str]
+) -> None:
     statuses = [main(["ack", "q", "u1"]), main(["nack", "q", "u1"]), main(["touch", "q", "u1"])]
 
     assert statuses == [3, 3, 3]
     assert capsys.readouterr().err.count("\n") == 3
 
 
-def test_ack_in_a_queue_that_is_not_there_says_so(
+def test_ack_in_a_missing_queue_says_so(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def answer(_: FakeClient, name: str) -> object:
@@ -169,7 +176,7 @@ def test_ack_in_a_queue_that_is_not_there_says_so(
         (["--dead"], {"failed": True, "dead": True}),
     ],
 )
-def test_a_nack_may_be_no_failure_or_for_good(
+def test_nack_passes_on_no_failure_and_dead(
     fake: type[FakeClient], options: list[str], fields: dict[str, bool]
 ) -> None:
     main(["nack", "q", "u1", *options])
@@ -178,7 +185,7 @@ def test_a_nack_may_be_no_failure_or_for_good(
 
 
 class Starting:
-    """Time, and a broker that starts in it: what is in the way at each of its moments; afterwards it serves."""
+    """A clock and a broker that starts: each moment has its obstacle, and afterwards the broker serves."""
 
     def __init__(self, fake: type[FakeClient], *in_the_way: errors.WakeqError | dict[str, object]) -> None:
         self._fake, self._in_the_way = fake, list(in_the_way)
@@ -211,21 +218,22 @@ FOLLOWS: dict[str, object] = {"node": 0, "serves": False, "leader": 2}
 def begin(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, *in_the_way: errors.WakeqError | dict[str, object]
 ) -> Starting:
-    """Let the verbs meet a broker that starts, with all that is told of it put back in the end."""
+    """Connect the commands to a broker that starts, and restore the fake afterwards."""
     monkeypatch.setattr(fake, "cluster", None, raising=False)
     starting = Starting(fake, *in_the_way)
     monkeypatch.setattr("wakeq.cli.queues.messages.time", starting)
     return starting
 
 
-def test_ping_with_wait_asks_until_the_broker_serves(
+def test_ping_with_wait_retries_until_the_broker_serves(
     fake: type[FakeClient], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starting = begin(
         fake,
         monkeypatch,
         errors.BrokerUnreachable("no broker answers"),
-        errors.Disconnected("b:1 closed the connection"),  # the port of a container that starts
+        # A container's port accepts connections before its program does.
+        errors.Disconnected("b:1 closed the connection"),
         NOBODY_LEADS,
         BEGINS_TO_LEAD,
     )
@@ -236,7 +244,7 @@ def test_ping_with_wait_asks_until_the_broker_serves(
     assert "answers in" in capsys.readouterr().out
 
 
-def test_ping_with_wait_goes_on_where_a_node_knows_who_leads(
+def test_ping_with_wait_accepts_a_node_that_knows_the_leader(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starting = begin(fake, monkeypatch, FOLLOWS)
@@ -254,7 +262,7 @@ def test_ping_with_wait_goes_on_where_a_node_knows_who_leads(
     ],
     ids=["nobody", "hangs up", "nobody leads"],
 )
-def test_ping_waits_so_long_and_no_longer(
+def test_ping_with_wait_ends_at_its_deadline(
     fake: type[FakeClient],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -270,16 +278,16 @@ def test_ping_waits_so_long_and_no_longer(
     assert says in capsys.readouterr().err
 
 
-def test_what_no_waiting_mends_is_said_at_once(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ping_with_wait_reports_permanent_errors_at_once(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
     starting = begin(fake, monkeypatch, *[WrongProtocol("this is a port for HTTP")] * 2)
 
     assert main(["ping", "--wait", "60"]) == 69
     assert starting.pauses == 1
 
 
-def test_ping_alone_asks_once_and_whoever_answers_will_do(
-    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ping_without_wait_accepts_any_answering_node(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
     starting = begin(fake, monkeypatch, NOBODY_LEADS, errors.BrokerUnreachable("no broker answers"))
 
     assert main(["ping"]) == 0
@@ -289,7 +297,7 @@ def test_ping_alone_asks_once_and_whoever_answers_will_do(
 
 
 @pytest.mark.parametrize("facts", [NOBODY_LEADS, BEGINS_TO_LEAD], ids=["nobody leads", "its leader does not serve"])
-def test_ping_of_a_cluster_names_the_node_that_answers_and_does_not_serve(
+def test_ping_of_a_cluster_names_a_node_that_does_not_serve(
     fake: type[FakeClient],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -305,7 +313,7 @@ def test_ping_of_a_cluster_names_the_node_that_answers_and_does_not_serve(
 
 
 @pytest.mark.parametrize("facts", [SERVES, FOLLOWS], ids=["it serves", "another one does"])
-def test_ping_of_a_cluster_names_the_one_node_that_answered(
+def test_ping_of_a_cluster_names_the_node_that_answered(
     fake: type[FakeClient],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -318,7 +326,7 @@ def test_ping_of_a_cluster_names_the_one_node_that_answered(
     assert capsys.readouterr().out.startswith("c:3 answers in ")
 
 
-def test_a_port_that_says_nothing_has_no_longer_than_ping_waits(
+def test_silent_port_delays_ping_no_longer_than_its_wait(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starting = begin(fake, monkeypatch)

@@ -1,11 +1,11 @@
-"""Proves what the verbs of operators print (operating.py); tests/e2e/test_operating.py has them run."""
+"""Output of the operating commands; tests/e2e/test_operating.py runs them."""
 
 import pytest
 
 from wakeq.cli.queues.operating import print_messages
 
 
-def test_a_dead_letter_that_would_be_done_something_to_shows_why_it_died(capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_shows_the_reason_of_a_dead_letter(capsys: pytest.CaptureFixture[str]) -> None:
     own = {"uid": "u", "state": "ready", "priority": 0, "error_count": 0, "error": "", "body": "x"}
 
     print_messages([own | {"headers": {"wakeq-error": "no such address"}}, own | {"error": "busy", "headers": {}}])

@@ -1,4 +1,4 @@
-"""Proves wakeq/cli/queues: questions before destruction, policies as they were named, tables, and redriving."""
+"""`wakeq queue`: confirmation, given policies, tables, redrive."""
 
 from datetime import UTC, datetime
 
@@ -12,14 +12,14 @@ from wakeq.protocol.log.entries import PAUSE_MS_MAX
 
 
 @pytest.mark.parametrize(("text", "count"), [("64MiB", 64 * 1024 * 1024), ("3 KiB", 3072), ("7", 7), ("0B", 0)])
-def test_bytes_are_written_as_in_the_settings(fake: type[FakeClient], text: str, count: int) -> None:
+def test_byte_count_is_parsed_as_in_the_settings(fake: type[FakeClient], text: str, count: int) -> None:
     assert main(["queue", "create", "q", "--max-bytes", text, "--max-message-size", text]) == 0
 
     assert fake.calls[-1] == ("create_queue", ("q",), {"max_bytes": count, "max_message_size": count})
 
 
 @pytest.mark.parametrize("text", ["64MB", "-1", "1.5GiB", "", "much"])
-def test_what_is_no_number_of_bytes_is_refused_with_one_that_is(
+def test_invalid_byte_count_is_refused_with_an_example(
     fake: type[FakeClient], capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     assert main(["queue", "create", "q", "--max-bytes", text]) == 2
@@ -29,7 +29,7 @@ def test_what_is_no_number_of_bytes_is_refused_with_one_that_is(
 
 
 @pytest.mark.parametrize("verb", ["delete", "purge"])
-def test_destruction_asks_first(
+def test_destructive_command_asks_first(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
     answer_on_a_terminal(monkeypatch, "n\n")
@@ -42,7 +42,7 @@ def test_destruction_asks_first(
 
 
 @pytest.mark.parametrize(("verb", "call"), [("delete", "delete_queue"), ("purge", "purge")])
-def test_destruction_goes_on_after_yes(
+def test_destructive_command_runs_after_yes(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, verb: str, call: str
 ) -> None:
     answer_on_a_terminal(monkeypatch, "y\n")
@@ -53,7 +53,7 @@ def test_destruction_goes_on_after_yes(
     assert [name for name, *_ in fake.calls if name == call] == [call, call]
 
 
-def test_destruction_is_refused_where_nobody_can_answer(
+def test_destructive_command_without_a_terminal_is_refused(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     give_on_standard_input(monkeypatch, b"y\n")
@@ -65,7 +65,7 @@ def test_destruction_is_refused_where_nobody_can_answer(
     assert fake.calls == []
 
 
-def test_queue_create_passes_every_policy_that_was_named(fake: type[FakeClient]) -> None:
+def test_queue_create_passes_every_given_policy(fake: type[FakeClient]) -> None:
     line = (
         "queue create q --max-size 1 --max-bytes 2 --max-message-size 3 --priority-min -4 --priority-max 4 "
         "--structure QA --timeout 30 --max-deliveries 5 --dead-letter graves --retry-backoff exponential "
@@ -95,7 +95,7 @@ def test_queue_create_passes_every_policy_that_was_named(fake: type[FakeClient])
     )
 
 
-def test_queue_update_keeps_what_is_not_named_of_the_retry_policy(fake: type[FakeClient]) -> None:
+def test_queue_update_keeps_omitted_parts_of_the_retry_policy(fake: type[FakeClient]) -> None:
     main(["queue", "update", "q", "--retry-base", "2", "--reset", "max-size"])
 
     assert fake.calls[-1] == (
@@ -105,7 +105,7 @@ def test_queue_update_keeps_what_is_not_named_of_the_retry_policy(fake: type[Fak
     )
 
 
-def test_the_default_queue_can_be_seen_in_a_table(
+def test_default_queue_is_visible_in_a_table(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(fake, "answer", lambda _self, _name: {"queues": [{"qname": "", "ready": 1}]})
@@ -115,9 +115,7 @@ def test_the_default_queue_can_be_seen_in_a_table(
     assert capsys.readouterr().out.splitlines()[1].startswith('""\t1')
 
 
-def test_tables_are_tab_separated_lines_where_there_is_no_terminal(
-    fake: type[FakeClient], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_on_a_pipe_are_tab_separated(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
     main(["queue", "list"])
     main(["queue", "stats", "q"])
 
@@ -127,7 +125,7 @@ def test_tables_are_tab_separated_lines_where_there_is_no_terminal(
     assert "\x1b" not in "".join(lines)
 
 
-def test_moments_are_shown_as_people_read_them(
+def test_moments_are_shown_in_local_time(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stats = {"created_ms": 1_795_037_677_841, "paused_until_ms": 0}
@@ -141,7 +139,7 @@ def test_moments_are_shown_as_people_read_them(
     assert "1795037677841" in as_json
 
 
-def test_a_pause_without_an_end_is_shown_as_such(
+def test_endless_pause_is_shown_as_such(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paused = {"qname": "q", "paused_until_ms": PAUSE_MS_MAX}
@@ -163,16 +161,16 @@ def test_a_pause_without_an_end_is_shown_as_such(
         ("2026-12-24", datetime(2026, 12, 24).astimezone()),
     ],
 )
-def test_a_moment_may_name_its_time_zone(text: str, expected: datetime) -> None:
+def test_moment_may_have_a_time_zone(text: str, expected: datetime) -> None:
     assert Moment().convert(text, None, None) == expected
 
 
-def test_what_is_no_moment_is_said_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_moment_is_refused_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["queue", "pause", "q", "--until", "18:00"]) == 2
     assert "'18:00' is not a time; write 2026-12-24T18:00" in capsys.readouterr().err
 
 
-def test_a_dead_letter_shows_where_it_came_from_and_why(
+def test_dead_letter_shows_its_origin_and_reason(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     headers = {"wakeq-origin": "emails", "wakeq-reason": "rejected", "wakeq-error": "no address"}
@@ -187,20 +185,22 @@ def test_a_dead_letter_shows_where_it_came_from_and_why(
     ]
 
 
-def test_redrive_says_what_it_moved_and_what_stays(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
+def test_redrive_reports_moved_and_remaining_letters(
+    fake: type[FakeClient], capsys: pytest.CaptureFixture[str]
+) -> None:
     status = main(["queue", "redrive", "emails.dead", "--limit", "5", "--to", "again", "--yes"])
 
     said = capsys.readouterr()
     assert status == 0
     assert fake.calls[-1] == ("redrive", ("emails.dead", 5), {"to": "again", "anywhere": False})
     assert said.out == "redriven from queue emails.dead: 3\n"
-    assert said.err.startswith("wakeq: left in queue emails.dead because they have no wakeq-origin: 1;")
+    assert said.err.startswith("wakeq: not moved from queue emails.dead, because they have no wakeq-origin: 1;")
 
 
-def test_a_redrive_asks_first(
+def test_redrive_asks_first(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What was done a thousand times and failed is done a thousand times again."""
+    """A mistake here would repeat a thousand failed jobs."""
     give_on_standard_input(monkeypatch, b"y\n")
 
     status = main(["queue", "redrive", "emails.dead", "--limit", "5"])
@@ -211,7 +211,7 @@ def test_a_redrive_asks_first(
     assert "--yes" in said
 
 
-def test_a_dry_run_of_redrive_moves_nothing(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_of_redrive_moves_nothing(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
     main(["queue", "redrive", "emails.dead", "--dry-run"])
 
     assert [name for name, *_ in fake.calls] == ["connect", "stats", "peek"]

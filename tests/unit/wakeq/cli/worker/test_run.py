@@ -1,4 +1,4 @@
-"""Proves wakeq/cli/{run,reload,logs}: which worker is meant, what is said if there is none, what counts as a change."""
+"""`wakeq run`: the choice of the worker, errors of its module, and files that count as a change."""
 
 import json
 import logging
@@ -19,13 +19,14 @@ from wakeq.cli.worker.run import find_worker
 from wakeq.config.logs import JsonLine
 from wakeq.worker import LogContext, Worker
 
-LOOKS_MAX = 50  # for a change: ten seconds
+# Ten seconds for one change.
+LOOKS_MAX = 50
 SHOP = "from wakeq import Worker\nworker = Worker()\nnumber = 7\n"
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory with the module `shop`, in which we are."""
+    """The current directory, with the module `shop`."""
     (tmp_path / "shop.py").write_text(SHOP)
     (tmp_path / "broken.py").write_text("import no_such_thing\n")
     monkeypatch.chdir(tmp_path)
@@ -36,7 +37,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def test_a_worker_is_found_by_module_and_name(here: Path) -> None:
+def test_worker_is_found_by_module_and_name(here: Path) -> None:
     assert isinstance(find_worker("shop:worker"), Worker)
 
 
@@ -53,16 +54,16 @@ def test_a_worker_is_found_by_module_and_name(here: Path) -> None:
         ("empty:worker", "worker of empty does not exist; that module has no Worker"),
     ],
 )
-def test_what_is_no_worker_is_explained(here: Path, capsys: pytest.CaptureFixture[str], target: str, said: str) -> None:
+def test_invalid_worker_target_is_explained(
+    here: Path, capsys: pytest.CaptureFixture[str], target: str, said: str
+) -> None:
     (here / "empty.py").touch()
 
     assert main(["run", target]) == 2
     assert said in capsys.readouterr().err
 
 
-def test_an_error_inside_of_the_module_is_told_without_our_own_frames(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_error_inside_the_module_shows_only_its_own_frames(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "broken:worker"]) == 2
 
     said = capsys.readouterr().err.splitlines()
@@ -70,12 +71,12 @@ def test_an_error_inside_of_the_module_is_told_without_our_own_frames(
     assert said[-1].startswith("wakeq: broken cannot be imported: ModuleNotFoundError: No module named 'no_such_thing'")
 
 
-def test_what_ends_by_itself_is_not_started_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_process_that_ends_by_itself_is_not_restarted(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "shop:worker", "--drain", "--reload"]) == 2
     assert "--drain and --reload contradict each other" in capsys.readouterr().err
 
 
-def test_a_worker_without_tasks_is_a_wrong_use(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_worker_without_tasks_is_a_usage_error(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["run", "shop:worker"])
 
@@ -92,12 +93,13 @@ def changed(changes: Iterator[set[tuple[Change, str]]]) -> set[str]:
     return {path for _, path in found}
 
 
-def test_files_that_come_change_and_go_are_changes(tmp_path: Path) -> None:
+def test_added_changed_and_removed_files_are_changes(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     module = tmp_path / "package" / "module.py"
     changes = changes_below(str(tmp_path))
 
-    assert next(changes) == set()  # and from now on nothing is missed
+    # From here on no change is missed.
+    assert next(changes) == set()
     module.touch()
     assert changed(changes) == {str(module)}
     os.utime(module, (1, 1))
@@ -117,11 +119,11 @@ def test_files_that_come_change_and_go_are_changes(tmp_path: Path) -> None:
         ("lib/site-packages/a.py", False),
     ],
 )
-def test_what_is_no_code_of_ours_is_not_looked_at(name: str, expected: bool) -> None:
+def test_files_outside_the_code_are_ignored(name: str, expected: bool) -> None:
     assert is_code(Path(name)) is expected
 
 
-def test_code_below_a_hidden_directory_is_looked_at_if_one_works_there(tmp_path: Path) -> None:
+def test_code_below_a_hidden_directory_is_watched_from_inside_it(tmp_path: Path) -> None:
     here = tmp_path / ".work" / "site-packages"
     here.mkdir(parents=True)
     changes = changes_below(str(here))
@@ -134,7 +136,7 @@ def test_code_below_a_hidden_directory_is_looked_at_if_one_works_there(tmp_path:
     assert changed(changes) == {str(here / "shop.py")}
 
 
-def test_directory_that_cannot_be_watched_says_what_to_do(
+def test_directory_that_cannot_be_watched_is_reported_with_advice(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def changes(_: str) -> Iterator[set[tuple[Change, str]]]:
@@ -142,7 +144,8 @@ def test_directory_that_cannot_be_watched_says_what_to_do(
         yield
 
     monkeypatch.setattr(reload, "changes_below", changes)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)  # the test's own
+    # The signal handlers of the test program stay.
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
 
     assert main(["run", "shop:worker", "--reload"]) == 78
 
@@ -164,7 +167,7 @@ def test_reload_without_the_package_names_the_extra(
 # Logs -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_record_is_one_line_of_json() -> None:
+def test_log_record_is_one_line_of_json() -> None:
     try:
         raise ValueError("two\nlines")
     except ValueError:

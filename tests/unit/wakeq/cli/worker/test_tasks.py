@@ -1,4 +1,4 @@
-"""Proves wakeq/cli/tasks: what a worker would do is shown, and what can never work is said."""
+"""`wakeq tasks`: the tasks and schedules of a worker, and errors of an unusable one."""
 
 import json
 import sys
@@ -29,7 +29,7 @@ idle = Worker()
 
 @pytest.fixture(autouse=True)
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A directory with the module `shop`, in which we are."""
+    """The current directory, with the module `shop`."""
     (tmp_path / "shop.py").write_text(SHOP)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path[:])
@@ -38,7 +38,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @freeze_time(FRIDAY_NOON)
-def test_tasks_are_shown_and_schedules_by_when_they_are_due(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tasks_lists_tasks_and_schedules_in_order_of_due_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks", "shop:worker"]) == 0
 
     assert [line.split("\t") for line in capsys.readouterr().out.splitlines()] == [
@@ -53,7 +53,7 @@ def test_tasks_are_shown_and_schedules_by_when_they_are_due(capsys: pytest.Captu
 
 
 @freeze_time(FRIDAY_NOON)
-def test_programs_get_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tasks_with_json_prints_tasks_and_schedules(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks", "shop:worker", "--json"]) == 0
 
     shown = json.loads(capsys.readouterr().out)
@@ -66,7 +66,7 @@ def test_programs_get_json(capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
-def test_a_worker_that_can_do_nothing_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tasks_of_an_unusable_worker_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks", "shop:idle"]) != 0
 
     assert "this worker has no tasks" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Proves wakeq/cli/{work,command,program}: what a command is told, what its status means, that none stays behind."""
+"""`wakeq work`: the environment of a command, the meaning of its exit status, the end of all its processes."""
 
 import asyncio
 import errno
@@ -29,15 +29,15 @@ def judged(status: int, last_line: str = "", policy: Retry | None = None, delive
     return judge(status, last_line, policy, deliveries=deliveries, drawn=0.0)
 
 
-# What it is told --------------------------------------------------------------------------------------------------
+# Environment of a command ---------------------------------------------------------------------------------------
 
 
-def told(inherited: Mapping[str, str] | None = None, **fields: Any) -> dict[str, str]:
+def environment_for(inherited: Mapping[str, str] | None = None, **fields: Any) -> dict[str, str]:
     return environment_of(message_of(**fields), inherited or {}, broker="here:1")
 
 
-def test_a_command_is_told_what_it_works_on() -> None:
-    environment = told(uid="u7", lease="1-2", delivery=3, failures=2)
+def test_command_gets_the_facts_of_its_message() -> None:
+    environment = environment_for(uid="u7", lease="1-2", delivery=3, failures=2)
 
     assert environment == {
         "WAKEQ_BROKER": "here:1",
@@ -49,24 +49,24 @@ def test_a_command_is_told_what_it_works_on() -> None:
     }
 
 
-def test_headers_are_told_under_names_that_every_shell_takes() -> None:
-    environment = told(headers={"x-content.type": "a", "grösse": "b", "nul": "a\0b"})
+def test_headers_get_variable_names_valid_in_every_shell() -> None:
+    environment = environment_for(headers={"x-content.type": "a", "grösse": "b", "nul": "a\0b"})
 
     assert environment["WAKEQ_HEADER_X_CONTENT_TYPE"] == "a"
     assert environment["WAKEQ_HEADER_GR_SSE"] == "b"
     assert environment["WAKEQ_HEADER_NUL"] == "ab"
 
 
-def test_the_trace_of_a_message_is_told_as_other_tools_expect_it() -> None:
-    environment = told(headers={"traceparent": "00-1-2-01", "tracestate": "a=b"})
+def test_trace_headers_get_their_standard_variables() -> None:
+    environment = environment_for(headers={"traceparent": "00-1-2-01", "tracestate": "a=b"})
 
     assert (environment["TRACEPARENT"], environment["TRACESTATE"]) == ("00-1-2-01", "a=b")
 
 
-def test_a_command_is_told_nothing_of_another_message() -> None:
+def test_command_gets_nothing_of_another_message() -> None:
     inherited = {"PATH": "/bin", "WAKEQ_HEADER_OLD": "1", "TRACEPARENT": "old", "TRACESTATE": "old", "WAKEQ_UID": "old"}
 
-    environment = told(inherited)
+    environment = environment_for(inherited)
 
     assert environment["PATH"] == "/bin"
     assert not {"WAKEQ_HEADER_OLD", "TRACEPARENT", "TRACESTATE"} & environment.keys()
@@ -76,25 +76,25 @@ def test_a_command_is_told_nothing_of_another_message() -> None:
 # What its status means --------------------------------------------------------------------------------------------
 
 
-def test_status_0_is_an_acknowledgement() -> None:
+def test_status_0_acknowledges() -> None:
     assert judged(0, "a warning") is None
 
 
-def test_status_65_is_never_tried_again() -> None:
+def test_status_65_makes_a_dead_letter() -> None:
     ending = judged(os.EX_DATAERR, "no image")
 
     assert isinstance(ending, Reject)
     assert ending.reason == "no image (exit status 65)"
 
 
-def test_status_75_is_tried_again_later_and_later_and_is_no_failure() -> None:
+def test_status_75_retries_later_without_a_failure() -> None:
     endings = [judged(os.EX_TEMPFAIL, "busy", deliveries=delivery) for delivery in (1, 2, 5, 100)]
 
     assert all(isinstance(ending, Snooze) for ending in endings)
     assert [ending.seconds for ending in endings] == [1, 2, 16, 3600]
 
 
-def test_status_75_waits_as_the_user_says() -> None:
+def test_status_75_waits_as_the_retry_policy_says() -> None:
     assert judged(os.EX_TEMPFAIL, policy=Retry(delay=7), deliveries=4).seconds == 7
 
 
@@ -102,21 +102,23 @@ def test_status_75_waits_as_the_user_says() -> None:
     ("status", "last_line", "reason"),
     [(1, "boom", "boom (exit status 1)"), (3, "", "exit status 3"), (-9, "", "killed by SIGKILL")],
 )
-def test_any_other_end_is_a_failure_with_the_last_line_as_its_reason(status: int, last_line: str, reason: str) -> None:
+def test_unlisted_exit_status_is_a_failure_with_the_last_line_as_its_reason(
+    status: int, last_line: str, reason: str
+) -> None:
     ending = judged(status, last_line)
 
     assert isinstance(ending, Retry)
     assert (ending.reason, ending.max, ending.delay) == (reason, None, None)
 
 
-def test_a_long_last_line_leaves_room_for_the_status() -> None:
+def test_long_last_line_leaves_room_for_the_status() -> None:
     ending = judged(1, "x" * 5000 + "the end")
 
     assert len(ending.reason) < LINE_CHARS_MAX + 30
     assert ending.reason.endswith("the end (exit status 1)")
 
 
-def test_without_flags_the_policy_is_that_of_any_task() -> None:
+def test_default_policy_equals_that_of_any_task() -> None:
     by_default = {flag.name: flag.default for flag in work.params if flag.name in RETRY_FLAGS}
 
     policy = retry_of(*(by_default[name] for name in RETRY_FLAGS))
@@ -125,17 +127,17 @@ def test_without_flags_the_policy_is_that_of_any_task() -> None:
 
 
 @pytest.mark.parametrize(("delay_s", "longest_s"), [(1.0, 3600), (7200.0, 7200)])
-def test_flags_make_the_policy(delay_s: float, longest_s: int) -> None:
+def test_flags_define_the_policy(delay_s: float, longest_s: int) -> None:
     policy = retry_of(100, delay_s, "exponential")
 
     assert (policy.max, policy.delay_after(90, drawn=0.0)) == (100, longest_s)
 
 
-# What it says -----------------------------------------------------------------------------------------------------
+# Output of a command --------------------------------------------------------------------------------------------
 
 
 @given(said=st.binary(max_size=60).map(lambda said: said.replace(b"\r", b"")), step=st.integers(1, 9))
-def test_what_is_said_is_passed_on_in_whole_lines_and_complete(said: bytes, step: int) -> None:
+def test_output_is_passed_on_completely_in_whole_lines(said: bytes, step: int) -> None:
     lines = Lines()
 
     pieces = [lines.receive(said[start : start + step]) for start in range(0, len(said), step)]
@@ -155,7 +157,7 @@ def test_what_is_said_is_passed_on_in_whole_lines_and_complete(said: bytes, step
         (b"\xff\n", "\N{REPLACEMENT CHARACTER}"),
     ],
 )
-def test_the_last_line_that_says_something_is_remembered(said: bytes, last: str) -> None:
+def test_last_nonblank_line_is_remembered(said: bytes, last: str) -> None:
     lines = Lines()
     lines.receive(said)
     lines.finish()
@@ -163,7 +165,7 @@ def test_the_last_line_that_says_something_is_remembered(said: bytes, last: str)
     assert lines.last == last
 
 
-def test_a_line_without_end_is_not_kept_for_ever() -> None:
+def test_endless_line_is_passed_on_in_pieces() -> None:
     lines = Lines()
 
     assert lines.receive(b"x" * (LINE_BYTES_MAX + 1)) == b"x" * (LINE_BYTES_MAX + 1)
@@ -173,7 +175,7 @@ def test_a_line_without_end_is_not_kept_for_ever() -> None:
 
 
 def run_shell(script: str, body: bytes = b"") -> tuple[int, str]:
-    """The exit status and the last line of a shell."""
+    """Return the exit status and the last line of a shell script."""
 
     async def run() -> tuple[int, str]:
         program = Program(["sh", "-c", script], body=body, environment=os.environ)
@@ -185,18 +187,18 @@ def run_shell(script: str, body: bytes = b"") -> tuple[int, str]:
     return asyncio.run(run())
 
 
-def test_a_program_reads_the_body_and_is_heard(capfd: pytest.CaptureFixture[str]) -> None:
+def test_program_reads_the_body_and_its_output_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
     ended = run_shell("cat; echo one >&2; printf two >&2; exit 4", b"\0body\xff")
 
     assert ended == (4, "two")
     assert capfd.readouterr() == ("\0body\ufffd", "one\ntwo\n")
 
 
-def test_a_program_need_not_read_its_body() -> None:
+def test_program_may_ignore_its_body() -> None:
     assert run_shell("exit 0", b"x" * 1_000_000) == (0, "")
 
 
-def test_what_it_leaves_in_the_background_is_not_waited_for() -> None:
+def test_background_process_is_not_waited_for() -> None:
     began_s = time.monotonic()
 
     ended = run_shell("sleep 20 & echo done >&2")
@@ -205,7 +207,7 @@ def test_what_it_leaves_in_the_background_is_not_waited_for() -> None:
     assert time.monotonic() - began_s < 10
 
 
-def test_a_program_that_must_end_ends_with_all_that_it_started(tmp_path: Path) -> None:
+def test_ended_program_takes_its_processes_along(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = f"sh -c 'trap \"\" TERM; echo $$ >> {pids}; while :; do sleep 0.05; done' & echo $$ >> {pids}; sleep 60"
 
@@ -218,7 +220,8 @@ def test_a_program_that_must_end_ends_with_all_that_it_started(tmp_path: Path) -
 
     asyncio.run(run())
 
-    deadline_s = time.monotonic() + 10  # SIGKILL was sent; the kernel ends them when they next have their turn
+    # SIGKILL was sent; the kernel ends the processes at their next turn.
+    deadline_s = time.monotonic() + 10
     while left := [pid for pid in pids.read_text().split() if lives(pid)]:
         assert time.monotonic() < deadline_s, f"{left} still live"
         time.sleep(0.005)
@@ -231,7 +234,7 @@ def lives(pid: str) -> bool:
         return False
 
 
-def test_a_command_that_runs_for_too_long_is_ended_before_it_is_given_back(tmp_path: Path) -> None:
+def test_command_beyond_max_run_is_ended_before_its_release(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     script = f"echo $$ > {pid_file}; exec sleep 60"
     command = Command(["sh", "-c", script], broker="here:1", max_run_s=0.2, retry=None)
@@ -245,7 +248,7 @@ def test_a_command_that_runs_for_too_long_is_ended_before_it_is_given_back(tmp_p
 @pytest.mark.parametrize(
     ("script", "cancels"), [("exec sleep 60", 1), ("trap '' TERM; while :; do sleep 0.05; done", 2)]
 )
-def test_a_cancelled_command_is_ended_and_waited_for(tmp_path: Path, script: str, cancels: int) -> None:
+def test_cancelled_command_is_ended_and_waited_for(tmp_path: Path, script: str, cancels: int) -> None:
     pid_file = tmp_path / "pid"
     command = Command(["sh", "-c", f"echo $$ > {pid_file}; {script}"], broker="here:1", max_run_s=60, retry=None)
 
@@ -254,7 +257,8 @@ def test_a_cancelled_command_is_ended_and_waited_for(tmp_path: Path, script: str
         async with asyncio.timeout(20):
             while not (pid_file.exists() and pid_file.read_text()):
                 await asyncio.sleep(0.01)
-        for _ in range(cancels):  # the second one is to insist
+        # The second cancellation insists.
+        for _ in range(cancels):
             handling.cancel()
             await asyncio.wait([handling], timeout=0.1)
         await asyncio.wait([handling], timeout=KILL_AFTER_S / 2)
@@ -264,7 +268,7 @@ def test_a_cancelled_command_is_ended_and_waited_for(tmp_path: Path, script: str
     assert not lives(pid_file.read_text().strip())
 
 
-def test_a_command_that_cannot_be_run_is_a_failure_that_says_why(tmp_path: Path) -> None:
+def test_unrunnable_command_is_a_failure_with_a_reason(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("no word of who is to read this", encoding="utf-8")
     script.chmod(0o700)
@@ -285,7 +289,7 @@ def test_a_command_that_cannot_be_run_is_a_failure_that_says_why(tmp_path: Path)
         (0, []),
     ],
 )
-def test_what_becomes_of_a_message_is_told_and_only_what_went_wrong_as_a_warning(
+def test_outcome_is_logged_as_a_warning_only_after_a_failure(
     caplog: pytest.LogCaptureFixture, status: int, logged: list[tuple[str, str]]
 ) -> None:
     retry = Retry(delay=7, jitter=0)
@@ -299,7 +303,7 @@ def test_what_becomes_of_a_message_is_told_and_only_what_went_wrong_as_a_warning
     assert [(record.levelname, record.message) for record in caplog.records] == logged
 
 
-def test_a_program_that_cannot_be_watched_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_that_cannot_be_watched_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
 
     def too_many(pid: int, _flags: int = 0) -> int:
@@ -311,7 +315,8 @@ def test_a_program_that_cannot_be_watched_does_not_run(monkeypatch: pytest.Monke
     with pytest.raises(OSError, match="Too many open files"):
         run_shell("exec sleep 60")
 
-    assert not lives(str(made[-1]))  # before that asyncio may have tried it on itself
+    # Before that, asyncio may have tried the call on its own process.
+    assert not lives(str(made[-1]))
 
 
 # The command line -------------------------------------------------------------------------------------------------
@@ -326,12 +331,12 @@ def test_a_program_that_cannot_be_watched_does_not_run(monkeypatch: pytest.Monke
         ("work q --retry-by-queue --retry-delay 3 -- true", "--retry-delay and --retry-by-queue contradict each other"),
     ],
 )
-def test_a_wrong_command_line_is_explained(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_command_line_is_explained(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(line.split()) == 2
     assert said in capsys.readouterr().err
 
 
-def test_a_broker_that_is_not_there_has_a_status_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_broker_ends_with_69(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--broker", "127.0.0.1:1", "work", "q", "--", "true"])
 
@@ -340,7 +345,7 @@ def test_a_broker_that_is_not_there_has_a_status_of_its_own(capsys: pytest.Captu
 
 
 @pytest.mark.parametrize(("passes_token", "expected"), [(False, "-- here"), (True, "secret /file here")])
-def test_command_gets_the_token_of_the_worker_only_if_told_so(
+def test_command_gets_the_worker_token_only_with_pass_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passes_token: bool, expected: str
 ) -> None:
     monkeypatch.setenv("WAKEQ_TOKEN", "secret")

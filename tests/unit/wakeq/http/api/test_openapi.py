@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the API does: every path answers as it is described, whatever is sent."""
+"""OpenAPI: the document describes the API: every path answers as described, whatever is sent."""
 
 import json
 import random
@@ -14,7 +14,8 @@ from tests.helpers.node_here import NodeHere, client_of, node_here, run
 from wakeq.http.api.api import PREFIX, STATUSES
 from wakeq.protocol.errors import QueueFull
 
-EXAMPLES = 25  # of each operation
+# For each operation.
+EXAMPLES = 25
 STREAMS = ("/events", "/backup")
 
 anything = st.recursive(
@@ -25,7 +26,7 @@ anything = st.recursive(
 
 
 def schema_values(schema: dict[str, Any], components: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """Values of a schema, and now and then something else."""
+    """Draw values of a schema, and sometimes other values."""
     return st.one_of(*[fitting(schema, components)] * 6, anything)
 
 
@@ -63,13 +64,13 @@ def fitting(schema: dict[str, Any], components: dict[str, Any]) -> st.SearchStra
     return anything
 
 
-def test_every_route_is_described_and_nothing_else(tmp_path: Path) -> None:
+def test_openapi_document_describes_exactly_the_routes(tmp_path: Path) -> None:
     async def story() -> tuple[dict[str, Any], set[tuple[str, str]]]:
         async with node_here(tmp_path / "data") as here:
             _, text = await here.get("/api/v1/openapi.json")
             served = {
                 (route.method.lower(), route.resource.canonical)
-                for route in here.node.ports.web._app.router.routes()
+                for route in here.node.listeners._web._app.router.routes()
                 if route.resource is not None and route.resource.canonical.startswith(PREFIX) and route.method != "HEAD"
             }
             return json.loads(text), served
@@ -85,8 +86,8 @@ def test_every_route_is_described_and_nothing_else(tmp_path: Path) -> None:
     )
 
 
-def test_whatever_is_sent_is_answered_as_described(tmp_path: Path) -> None:
-    """No answer has a status that is not described, and none is a fault of the server's own."""
+def test_arbitrary_requests_get_described_answers(tmp_path: Path) -> None:
+    """No answer has an undescribed status, and none is an internal error."""
 
     async def one(here: NodeHere, method: str, path: str, query: dict[str, Any], body: Any) -> tuple[int, Any]:
         named = {
@@ -114,8 +115,9 @@ def test_whatever_is_sent_is_answered_as_described(tmp_path: Path) -> None:
             done = 0
             for method, path, query, body in cases:
                 status, answer = await one(here, method, path, query, body)
-                with suppress(QueueFull):  # by a policy that was just drawn
-                    await client.publish("jobs", b"more")  # it may have been deleted
+                # A policy that was just drawn may refuse it, and the queue may have been deleted.
+                with suppress(QueueFull):
+                    await client.publish("jobs", b"more")
                 done += status == 200
                 assert status == 200 or status in {*STATUSES.values()} - {500}, (method, path, query, body, answer)
                 assert status == 200 or set(answer) == {"error"}, (method, path, query, body, answer)
@@ -130,7 +132,7 @@ def test_whatever_is_sent_is_answered_as_described(tmp_path: Path) -> None:
 def drawn(
     method: str, path: str, parameters: dict[str, Any], body: Any, components: dict[str, Any]
 ) -> list[tuple[str, str, Any, Any]]:
-    """Draw requests of one operation; the rate is left out, for it makes calls last."""
+    """Draw requests of one operation, without a rate, which would only make calls slow."""
     found: list[tuple[str, str, Any, Any]] = []
     known = {name: fitting(schema, components) for name, schema in parameters.items()}
     right = st.fixed_dictionaries(known)

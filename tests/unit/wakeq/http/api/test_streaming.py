@@ -1,4 +1,4 @@
-"""Proves that a peer that takes nothing of a stream does not hold its place for ever (streaming.py)."""
+"""Streaming: a peer that does not read a stream does not keep its slot forever."""
 
 import asyncio
 import os
@@ -13,14 +13,14 @@ from tests.helpers.node_here import node_here, run
 from wakeq.http.api import streaming
 from wakeq.http.api.backup import Backup
 from wakeq.http.api.events import WATCHERS_MAX, Events, EventsQuery
-from wakeq.http.api.streaming import give
+from wakeq.http.api.streaming import write_in_time
 from wakeq.http.health import Health
 
 DEADLINE_S = 10.0
 
 
 class Stuck:
-    """A request, and the response to it, of a peer that reads nothing."""
+    """A request and a response whose peer reads nothing."""
 
     def __init__(self) -> None:
         self.transport = self
@@ -30,7 +30,7 @@ class Stuck:
         self.aborted = True
 
     async def prepare(self, _: Any) -> None:
-        """Headers always find room."""
+        """Accept the headers, which always fit."""
 
     async def write(self, _: bytes) -> None:
         await asyncio.Event().wait()
@@ -38,20 +38,20 @@ class Stuck:
 
 @pytest.fixture
 def stuck(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(streaming, "TAKEN_S_MAX", 0.01)
+    monkeypatch.setattr(streaming, "READ_S_MAX", 0.01)
     peer = Stuck()
     monkeypatch.setattr("aiohttp.web.StreamResponse", lambda **_: peer)
     return peer
 
 
-def test_a_peer_that_takes_nothing_is_let_go_of(stuck: Any) -> None:
-    with pytest.raises(ConnectionError, match="took nothing"):
-        asyncio.run(asyncio.wait_for(give(stuck, stuck, b"x"), DEADLINE_S))
+def test_peer_that_does_not_read_is_disconnected(stuck: Any) -> None:
+    with pytest.raises(ConnectionError, match="read nothing"):
+        asyncio.run(asyncio.wait_for(write_in_time(stuck, stuck, b"x"), DEADLINE_S))
 
     assert stuck.aborted
 
 
-def test_a_watcher_that_does_not_read_leaves_its_place(stuck: Any) -> None:
+def test_watcher_that_does_not_read_frees_its_slot(stuck: Any) -> None:
     async def nothing() -> Any:
         return {}
 
@@ -67,21 +67,21 @@ def test_a_watcher_that_does_not_read_leaves_its_place(stuck: Any) -> None:
     assert stuck.aborted
 
 
-def test_a_scrape_that_nobody_reads_ends(stuck: Any) -> None:
+def test_scrape_that_is_not_read_ends(stuck: Any) -> None:
     async def nothing() -> list[Any]:
         return []
 
     async def scrape() -> None:
-        questions: Any = SimpleNamespace(gauges=nothing)
-        health = Health(questions, nothing, lambda: None, lambda: 0, queues_max=lambda: 1)
+        queries: Any = SimpleNamespace(gauges=nothing)
+        health = Health(queries, nothing, lambda: None, lambda: 0, queues_max=lambda: 1)
         async with asyncio.timeout(DEADLINE_S):
             await health.metrics(stuck)
 
-    with pytest.raises(ConnectionError, match="took nothing"):
+    with pytest.raises(ConnectionError, match="read nothing"):
         asyncio.run(scrape())
 
 
-def test_a_backup_that_nobody_takes_ends_and_leaves_room_for_the_next(stuck: Any) -> None:
+def test_backup_that_is_not_read_ends_and_allows_the_next(stuck: Any) -> None:
     async def back_up() -> tuple[bool, list[Any]]:
         loop, ended = asyncio.get_running_loop(), []
 
@@ -104,7 +104,7 @@ def test_a_backup_that_nobody_takes_ends_and_leaves_room_for_the_next(stuck: Any
 
         backup._write = write  # type: ignore[assignment, method-assign]
         async with asyncio.timeout(DEADLINE_S):
-            with pytest.raises(ConnectionError, match="took nothing"):
+            with pytest.raises(ConnectionError, match="read nothing"):
                 await backup.serve(stuck, None, None)  # type: ignore[arg-type]
             await disk.writing
         return backup._is_running, ended
@@ -112,7 +112,7 @@ def test_a_backup_that_nobody_takes_ends_and_leaves_room_for_the_next(stuck: Any
     assert asyncio.run(back_up()) == (False, [BrokenPipeError])
 
 
-def test_no_more_than_may_watch_do_however_many_ask_at_once(tmp_path: Path) -> None:
+def test_watchers_beyond_the_limit_are_refused(tmp_path: Path) -> None:
     async def story() -> list[int]:
         async with node_here(tmp_path / "data") as here, AsyncExitStack() as opened:
             url = f"{here.http}/api/v1/events?leader=true"

@@ -1,4 +1,4 @@
-"""A connection by WebSocket by hand: what is told in one turn, and what is late."""
+"""WebSocketDoor by hand: frames of one turn, and deadlines."""
 
 import asyncio
 from types import SimpleNamespace
@@ -9,19 +9,19 @@ from aiohttp import WSMessage, WSMsgType
 from tests.helpers.door_by_hand import HandGuest, HandPort, HandTransport
 from wakeq.actors.runtime.rounds import COMMAND_BYTES
 from wakeq.actors.sessions.door import FRAME_S_MAX
-from wakeq.http.websocket.worker import ConnectDoor
+from wakeq.http.websocket.worker import WorkerDoor
 from wakeq.net.worker_tcp import WorkerTcpListener
 
 PUB = b'{"cmd":"PUB","qname":"q","message":"%b"}'
 
 
 def hand_port() -> HandPort:
-    """What all doors share; nobody connects to the listener."""
+    """The shared part of all doors; the listener accepts nothing."""
     return HandPort(WorkerTcpListener)
 
 
 class Frames:
-    """What a client has sent by WebSocket, and aiohttp has read."""
+    """Frames that aiohttp has received from a client."""
 
     def __init__(self, *texts: str) -> None:
         self._messages = [WSMessage(WSMsgType.TEXT, text, None) for text in texts]
@@ -32,7 +32,7 @@ class Frames:
 
 def websocket(port: HandPort, *texts: str) -> HandGuest:
     path = SimpleNamespace(admission=port.admission, clock=lambda: 0.0, watch=lambda _: None)
-    door = ConnectDoor(path, Frames(*texts), HandTransport())  # type: ignore[arg-type]
+    door = WorkerDoor(path, Frames(*texts), HandTransport())  # type: ignore[arg-type]
     guest = HandGuest(door)
     door.begin(guest)
     return guest
@@ -43,7 +43,7 @@ def websocket(port: HandPort, *texts: str) -> HandGuest:
     [(1, b"m", 1), (128, b"m" * 63 * COMMAND_BYTES, 2)],
     ids=["commands", "bytes"],
 )
-def test_frames_beyond_a_round_wait_for_the_next(left: int, body: bytes, first: int) -> None:
+def test_frames_beyond_the_share_of_a_round_wait_for_the_next(left: int, body: bytes, first: int) -> None:
     port = hand_port()
     port.rounds.left = left
 
@@ -62,9 +62,9 @@ def test_frames_beyond_a_round_wait_for_the_next(left: int, body: bytes, first: 
     assert asyncio.run(read()) == [first, 3]
 
 
-def test_message_whose_rest_is_not_read_is_not_late() -> None:
+def test_message_is_not_late_while_reading_is_paused() -> None:
     guest = websocket(hand_port())
-    guest.door.hears(100)
+    guest.door.on_data(100)
     guest.door.pause()
 
     looks = [guest.door.check(now_s) for now_s in (0.0, FRAME_S_MAX + 1)]

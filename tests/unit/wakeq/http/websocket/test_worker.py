@@ -15,7 +15,7 @@ from wakeq.actors.sessions.access import Access
 from wakeq.actors.sessions.door import BURST_BYTES_MAX, FRAME_S_MAX, MIB, STUCK_S_MAX, Admission, Closed, Door, Received
 from wakeq.http import server as server_module
 from wakeq.http.server import WebServer
-from wakeq.http.websocket.worker import Connect
+from wakeq.http.websocket.worker import WorkerPath
 from wakeq.net.listening import bound_socket
 from wakeq.protocol.errors import Unauthorized
 from wakeq.protocol.wire.websocket import PING, PONG, frame
@@ -23,23 +23,24 @@ from wakeq.protocol.wire.worker.codec import Bad, Fet, Msg, Ok, Pong
 
 
 class Port:
-    """A server, the subscribers it made, and a way to connect to it."""
+    """A server, its sessions, and a way to connect to it."""
 
     def __init__(self, session: aiohttp.ClientSession, **limits: object) -> None:
         self.clock = Clock()
         self.session = session
         self.subscribers: list[Answering] = []
-        self.connect = Connect(self.make, clock=self.clock, **limits)  # type: ignore[arg-type]
+        self.connect = WorkerPath(self.make, clock=self.clock, **limits)  # type: ignore[arg-type]
         self.server = WebServer("hello", admission=self.connect.admission)
         self.url = ""
-        self._open: list[aiohttp.ClientWebSocketResponse] = []  # aiohttp closes what nobody holds
+        # Kept here, because aiohttp closes a connection that nothing refers to.
+        self._open: list[aiohttp.ClientWebSocketResponse] = []
 
     def make(self, door: Door) -> Answering:
         self.subscribers.append(Answering(door))
         return self.subscribers[-1]
 
     async def ask(self, path: str = "/connect") -> tuple[aiohttp.ClientWebSocketResponse, Answering]:
-        """Connect, and wait until the other side knows."""
+        """Connect, and wait until the server has the connection."""
         ws = await self.session.ws_connect(self.url + path, autoping=False, max_msg_size=0)
         await ws.send_str('{"cmd":"PING"}')
         self._open.append(ws)
@@ -64,7 +65,7 @@ async def serving(**limits: object) -> AsyncIterator[Port]:
             await asyncio.wait_for(port.server.close(), 10)
 
 
-def test_the_root_greets(run: Run) -> None:
+def test_root_path_returns_a_greeting(run: Run) -> None:
     async def test() -> None:
         async with serving() as port, port.session.get(port.url + "/") as response:
             assert (response.status, await response.text()) == (200, "hello\n")
@@ -72,7 +73,7 @@ def test_the_root_greets(run: Run) -> None:
     run(test)
 
 
-def test_both_paths_are_the_same_door(run: Run) -> None:
+def test_connect_works_with_and_without_a_trailing_slash(run: Run) -> None:
     async def test() -> None:
         async with serving() as port:
             await port.ask("/connect")
@@ -83,7 +84,7 @@ def test_both_paths_are_the_same_door(run: Run) -> None:
     run(test)
 
 
-def test_a_request_that_is_no_websocket_is_refused_and_its_connection_counted_while_it_lasts(run: Run) -> None:
+def test_request_without_an_upgrade_is_refused_and_its_connection_counted(run: Run) -> None:
     async def test() -> None:
         async with serving() as port:
             async with port.session.get(port.url + "/connect") as response:
@@ -97,7 +98,7 @@ def test_a_request_that_is_no_websocket_is_refused_and_its_connection_counted_wh
     run(test)
 
 
-def test_frames_that_wait_are_told_together_and_in_order(run: Run) -> None:
+def test_waiting_frames_reach_the_session_together_and_in_order(run: Run) -> None:
     async def test() -> None:
         async with serving() as port:
             ws, subscriber = await port.ask()
@@ -113,7 +114,7 @@ def test_frames_that_wait_are_told_together_and_in_order(run: Run) -> None:
 
 
 @pytest.mark.parametrize("opcode", [0x81, 0x89], ids=["text", "ping"])
-def test_frame_beside_a_flood_of_frames_waits_for_a_share_of_it_at_most(run: Run, opcode: int) -> None:
+def test_frame_beside_a_flood_waits_for_one_share_at_most(run: Run, opcode: int) -> None:
     async def test() -> None:
         async with serving() as port:
             flood, flooding = await port.ask()
@@ -142,7 +143,7 @@ def test_frame_beside_a_flood_of_frames_waits_for_a_share_of_it_at_most(run: Run
     run(test)
 
 
-def test_every_answer_is_a_frame_of_its_own(run: Run) -> None:
+def test_answer_is_sent_in_a_frame_of_its_own(run: Run) -> None:
     async def test() -> None:
         async with serving() as port:
             ws, subscriber = await port.ask()
@@ -155,7 +156,7 @@ def test_every_answer_is_a_frame_of_its_own(run: Run) -> None:
     run(test)
 
 
-def test_a_binary_frame_is_refused_in_its_place(run: Run) -> None:
+def test_binary_frame_is_refused_in_order(run: Run) -> None:
     async def test() -> None:
         async with serving() as port:
             ws, subscriber = await port.ask()
@@ -176,7 +177,7 @@ def test_a_binary_frame_is_refused_in_its_place(run: Run) -> None:
     run(test)
 
 
-def test_a_frame_that_is_too_long_ends_the_connection(run: Run) -> None:
+def test_oversized_frame_ends_the_connection(run: Run) -> None:
     async def test() -> None:
         async with serving(message_bytes_max=1000) as port:
             ws, subscriber = await port.ask()
@@ -193,7 +194,7 @@ def test_a_frame_that_is_too_long_ends_the_connection(run: Run) -> None:
     run(test)
 
 
-def test_compression_is_never_agreed_to(run: Run) -> None:
+def test_compression_is_never_negotiated(run: Run) -> None:
     async def test() -> None:
         async with serving() as port:
             ws = await port.session.ws_connect(port.url + "/connect", compress=15)
@@ -203,7 +204,7 @@ def test_compression_is_never_agreed_to(run: Run) -> None:
     run(test)
 
 
-def test_a_peer_that_goes_is_told_once_after_its_commands(run: Run) -> None:
+def test_session_learns_of_the_end_once_after_the_last_commands(run: Run) -> None:
     async def test() -> None:
         async with serving() as port:
             ws, subscriber = await port.ask()
@@ -223,7 +224,7 @@ def test_a_peer_that_goes_is_told_once_after_its_commands(run: Run) -> None:
     run(test)
 
 
-def test_a_paused_door_receives_nothing_until_it_is_resumed(run: Run) -> None:
+def test_paused_door_reads_nothing_until_resumed(run: Run) -> None:
     async def test() -> None:
         async with serving() as port:
             ws, subscriber = await port.ask()
@@ -232,8 +233,10 @@ def test_a_paused_door_receives_nothing_until_it_is_resumed(run: Run) -> None:
             for _ in range(3):
                 await ws.send_str('{"cmd":"FET","qname":"a"}')
             for _ in range(3):
-                await port.ask()  # the loop has looked at its sockets by now
-            assert len(subscriber.commands) <= 1  # one was already being waited for
+                # The answer shows that the loop has read its sockets by now.
+                await port.ask()
+            # The door was already waiting for one message.
+            assert len(subscriber.commands) <= 1
             subscriber.door.resume()
 
             await subscriber.until(lambda: len(subscriber.commands) == 3)
@@ -241,13 +244,14 @@ def test_a_paused_door_receives_nothing_until_it_is_resumed(run: Run) -> None:
     run(test)
 
 
-def test_a_frame_that_was_begun_must_be_complete_in_time(run: Run) -> None:
+def test_frame_must_be_complete_in_time(run: Run) -> None:
     async def test() -> None:
         async with serving() as port:
             _, subscriber = await port.ask()
 
-            for _ in range(2):  # a byte now and then does not help
-                subscriber.door.hears(1)
+            # A byte now and then does not extend the deadline.
+            for _ in range(2):
+                subscriber.door.on_data(1)
                 port.connect.sweep()
                 assert subscriber.closed is None
                 port.clock.now_s += FRAME_S_MAX / 2
@@ -259,15 +263,15 @@ def test_a_frame_that_was_begun_must_be_complete_in_time(run: Run) -> None:
     run(test)
 
 
-def test_who_never_stops_sending_is_not_late_with_a_frame(run: Run) -> None:
-    """Whenever one looks there is one that was begun, but it is never the same one."""
+def test_constant_sender_is_not_late_with_a_frame(run: Run) -> None:
+    """At each check a frame is unfinished, but never the same one."""
 
     async def test() -> None:
         async with serving() as port:
             ws, subscriber = await port.ask()
 
             for _ in range(4):
-                subscriber.door.hears(5)
+                subscriber.door.on_data(5)
                 port.connect.sweep()
                 await ws.send_str('{"cmd":"PING"}')
                 assert await ws.receive_str() == '{"cmd":"pong"}'
@@ -279,10 +283,8 @@ def test_who_never_stops_sending_is_not_late_with_a_frame(run: Run) -> None:
 
 
 @pytest.mark.parametrize("kind", [PING, PONG])
-def test_who_does_not_mask_its_control_frames_is_closed_and_keeps_no_message_unfinished_with_them(
-    run: Run, kind: int
-) -> None:
-    """Whoever counted four bytes of a mask that never came would soon hold a message for finished that is not."""
+def test_unmasked_control_frame_closes_the_connection(run: Run, kind: int) -> None:
+    """If the door counted the four bytes of the missing mask, it would take an unfinished message for complete."""
 
     async def test() -> None:
         async with serving() as port:
@@ -290,7 +292,8 @@ def test_who_does_not_mask_its_control_frames_is_closed_and_keeps_no_message_unf
             assert ws._conn is not None
             assert ws._conn.transport is not None
             send = ws._conn.transport.write
-            send(b"\x01\x94" + bytes(4) + b"x" * 20)  # a masked fragment, of which more is to come
+            # A masked fragment of a message that continues.
+            send(b"\x01\x94" + bytes(4) + b"x" * 20)
 
             send(frame(kind, b""))
             message = await ws.receive()
@@ -304,7 +307,7 @@ def test_who_does_not_mask_its_control_frames_is_closed_and_keeps_no_message_unf
 
 
 @pytest.mark.parametrize("payload", [b"", b"abc"])
-def test_a_control_frame_that_is_masked_is_welcome(run: Run, payload: bytes) -> None:
+def test_masked_control_frame_is_accepted(run: Run, payload: bytes) -> None:
     async def test() -> None:
         async with serving() as port:
             ws, subscriber = await port.ask()
@@ -320,7 +323,7 @@ def test_a_control_frame_that_is_masked_is_welcome(run: Run, payload: bytes) -> 
     run(test)
 
 
-def test_a_ping_is_answered_with_its_payload(run: Run) -> None:
+def test_ping_is_answered_with_its_payload(run: Run) -> None:
     async def test() -> None:
         async with serving() as port:
             ws, _ = await port.ask()
@@ -333,12 +336,13 @@ def test_a_ping_is_answered_with_its_payload(run: Run) -> None:
     run(test)
 
 
-def test_a_silent_peer_is_asked_and_dropped_if_it_gives_no_sign(run: Run) -> None:
+def test_silent_peer_is_pinged_and_then_dropped(run: Run) -> None:
     async def test() -> None:
         async with serving() as port:
             silent, gone = await port.ask()
             lively, kept = await port.ask()
-            for _ in range(2 * Connect.heartbeat_s):  # the first round forgives what was heard, the second asks
+            # The first round forgets that the peer was heard; the second one pings it.
+            for _ in range(2 * WorkerPath.heartbeat_s):
                 port.connect.sweep()
             assert (await silent.receive()).type is aiohttp.WSMsgType.PING
             assert (await lively.receive()).type is aiohttp.WSMsgType.PING
@@ -346,7 +350,7 @@ def test_a_silent_peer_is_asked_and_dropped_if_it_gives_no_sign(run: Run) -> Non
             await lively.send_str('{"cmd":"PING"}')
             assert await lively.receive_str() == '{"cmd":"pong"}'
 
-            for _ in range(Connect.heartbeat_s):
+            for _ in range(WorkerPath.heartbeat_s):
                 port.connect.sweep()
             await gone.until(lambda: gone.closed is not None)
 
@@ -356,9 +360,7 @@ def test_a_silent_peer_is_asked_and_dropped_if_it_gives_no_sign(run: Run) -> Non
     run(test)
 
 
-def test_a_peer_that_does_not_read_what_it_asked_for_is_disconnected(
-    run: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_peer_that_does_not_read_its_answers_is_disconnected(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         async with serving() as port:
             _, subscriber = await port.ask()
@@ -377,7 +379,7 @@ def test_a_peer_that_does_not_read_what_it_asked_for_is_disconnected(
     run(test)
 
 
-def test_the_oks_of_a_burst_may_pile_up_then_reading_pauses_then_the_connection_closes(run: Run) -> None:
+def test_unread_oks_pause_reading_and_then_close_the_connection(run: Run) -> None:
     async def test() -> None:
         async with serving() as port:
             _, subscriber = await port.ask()
@@ -400,7 +402,7 @@ def test_the_oks_of_a_burst_may_pile_up_then_reading_pauses_then_the_connection_
 
 
 class Revoked:
-    """A gate that takes a token when the request comes, and no longer when the handshake is done."""
+    """A gate that accepts a token with the request and refuses it after the handshake."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -412,7 +414,7 @@ class Revoked:
         return Access()
 
 
-def test_a_token_that_ends_during_the_handshake_leaves_no_connection(run: Run) -> None:
+def test_token_that_ends_during_the_handshake_closes_the_connection(run: Run) -> None:
     async def test() -> None:
         async with serving(gate=Revoked()) as port:
             headers = {"Authorization": "Bearer wakeq_a"}
@@ -427,8 +429,8 @@ def test_a_token_that_ends_during_the_handshake_leaves_no_connection(run: Run) -
     run(test)
 
 
-def test_one_connection_too_many_is_turned_away_but_who_asks_by_http_is_answered(run: Run) -> None:
-    """A probe that is refused has a healthy broker started again."""
+def test_websocket_beyond_the_limit_is_refused_but_a_request_is_answered(run: Run) -> None:
+    """A refused probe would make a supervisor restart a healthy broker."""
 
     async def test() -> None:
         async with serving(admission=Admission(connections_max=1)) as port:
@@ -444,7 +446,7 @@ def test_one_connection_too_many_is_turned_away_but_who_asks_by_http_is_answered
     run(test)
 
 
-def test_who_asks_by_http_and_finds_no_room_reads_why(run: Run) -> None:
+def test_request_without_room_gets_a_reason(run: Run) -> None:
     async def test() -> None:
         admission = Admission(connections_max=1)
         while not admission.enter(may_be_spare=True):
@@ -456,7 +458,7 @@ def test_who_asks_by_http_and_finds_no_room_reads_why(run: Run) -> None:
     run(test)
 
 
-def test_stopping_lets_what_was_answered_go_out_and_says_goodbye(run: Run) -> None:
+def test_shutdown_sends_pending_answers_and_a_close_frame(run: Run) -> None:
     async def test() -> None:
         async with serving() as port:
             ws, subscriber = await port.ask()
@@ -474,7 +476,7 @@ def test_stopping_lets_what_was_answered_go_out_and_says_goodbye(run: Run) -> No
     run(test)
 
 
-def test_a_connection_that_sends_no_request_is_closed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_without_a_request_is_closed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "HANDSHAKE_S_MAX", 0.01)
 
     async def test() -> None:
@@ -483,15 +485,11 @@ def test_a_connection_that_sends_no_request_is_closed(run: Run, monkeypatch: pyt
             writer.write(b"GET /connect HTTP/1.1\r\nHost: a\r\n")
             ws, subscriber = await port.ask()
 
-            async with asyncio.timeout(2):  # long before a kept connection would be closed
+            # Long before a kept-alive connection would be closed.
+            async with asyncio.timeout(2):
                 assert await reader.read() == b""
             await ws.send_str('{"cmd":"PING"}')
             assert await ws.receive_str() == '{"cmd":"pong"}'
             assert subscriber.closed is None
 
     run(test)
-
-
-@pytest.mark.parametrize(("size", "header"), [(0, 2), (125, 2), (126, 4), (65535, 4), (65536, 10)])
-def test_a_frame_has_the_shortest_header_for_its_length(size: int, header: int) -> None:
-    assert len(frame(0x81, b"x" * size)) == size + header

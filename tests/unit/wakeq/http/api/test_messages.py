@@ -1,4 +1,4 @@
-"""The HTTP API: messages, leases, connections, and why a message does not run."""
+"""The HTTP API: messages, leases, connections, and why a message is not being processed."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ Story = Callable[[NodeHere, AsyncClient], Awaitable[Any]]
 JOBS = {"queue": "jobs"}
 
 
-def told(tmp_path: Path, story: Story) -> Any:
+def on_node(tmp_path: Path, story: Story) -> Any:
     async def tell() -> Any:
         async with node_here(tmp_path / "data") as here, client_of(here) as client:
             return await story(here, client)
@@ -34,7 +34,7 @@ async def bodies(here: NodeHere, queue: str, state: str = "any") -> list[str]:
 # Moving -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_fits_all_conditions_is_moved_with_everything_it_has(tmp_path: Path) -> None:
+def test_move_takes_messages_that_match_all_conditions_unchanged(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         for number in range(6):
             await client.publish("jobs", f"m{number}", priority=number, headers={"tenant": "ab"[number % 2]})
@@ -43,7 +43,7 @@ def test_what_fits_all_conditions_is_moved_with_everything_it_has(tmp_path: Path
         moved = await client.fetch("other")
         return answer, await bodies(here, "jobs"), moved, await bodies(here, "other", "ready")
 
-    (status, answer), left, moved, there = told(tmp_path, story)
+    (status, answer), left, moved, there = on_node(tmp_path, story)
 
     assert (status, answer["scanned"], answer["matched"], answer["done"]) == (200, 6, 2, 2)
     assert left == ["m0", "m1", "m3", "m5"]
@@ -51,7 +51,7 @@ def test_what_fits_all_conditions_is_moved_with_everything_it_has(tmp_path: Path
     assert there == ["m4"]
 
 
-def test_the_log_has_the_first_call_and_of_those_that_go_on_with_it_the_ones_that_did_something(
+def test_audit_log_has_the_first_call_and_continuations_that_changed_something(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="wakeq.admin")
@@ -65,7 +65,7 @@ def test_the_log_has_the_first_call_and_of_those_that_go_on_with_it_the_ones_tha
             more = {"where": [f"header.tenant={tenant}"], "after": 1, "through": answer["through"]}
             await here.call("POST", "/messages/purge", more, **JOBS)
 
-    told(tmp_path, story)
+    on_node(tmp_path, story)
 
     said = [record.message for record in caplog.records if record.name == "wakeq.admin"]
     assert len(said) == 2, said
@@ -74,9 +74,7 @@ def test_the_log_has_the_first_call_and_of_those_that_go_on_with_it_the_ones_tha
     assert said[1].endswith(": 2 done")
 
 
-def test_what_goes_on_and_fails_is_logged_for_a_part_of_it_may_be_done(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failed_continuation_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="wakeq.admin")
 
     async def story(here: NodeHere, client: AsyncClient) -> int:
@@ -84,25 +82,25 @@ def test_what_goes_on_and_fails_is_logged_for_a_part_of_it_may_be_done(
         status, _ = await here.call("POST", "/messages/purge", {"where": ["no condition"], "after": 1}, **JOBS)
         return status
 
-    assert told(tmp_path, story) == 400
+    assert on_node(tmp_path, story) == 400
 
     (said,) = [record.message for record in caplog.records if record.name == "wakeq.admin"]
     assert '"no condition"' in said
 
 
-def test_a_delay_goes_on_where_a_message_is_moved_to(tmp_path: Path) -> None:
+def test_delay_of_a_moved_message_continues_on_the_new_queue(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         uid = await client.publish("jobs", b"later", delay=100)
         await here.call("POST", "/messages/move", {"to": "other", "uids": [uid]}, **JOBS)
         _, answer = await here.call("GET", "/messages", queue="other", state="delayed")
         return answer["messages"]
 
-    (message,) = told(tmp_path, story)
+    (message,) = on_node(tmp_path, story)
 
     assert 90_000 < message["due_ms"] - time.time() * 1000 < 101_000
 
 
-def test_what_a_worker_has_is_never_moved(tmp_path: Path) -> None:
+def test_leased_message_is_not_moved(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         uids = [await client.publish("jobs", f"m{number}") for number in range(3)]
         await client.fetch("jobs")
@@ -110,10 +108,10 @@ def test_what_a_worker_has_is_never_moved(tmp_path: Path) -> None:
         by_condition = await here.call("POST", "/messages/move", {"to": "other"}, **JOBS)
         return by_uid[1]["done"], by_condition[1]["done"], await bodies(here, "jobs", "leased")
 
-    assert told(tmp_path, story) == (1, 1, ["m0"])
+    assert on_node(tmp_path, story) == (1, 1, ["m0"])
 
 
-def test_messages_that_the_other_queue_does_not_take_stay(tmp_path: Path) -> None:
+def test_message_refused_by_the_target_queue_stays(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         await client.create_queue("small", max_size=1)
         for number in range(3):
@@ -121,13 +119,13 @@ def test_messages_that_the_other_queue_does_not_take_stay(tmp_path: Path) -> Non
         refused = await here.call("POST", "/messages/move", {"to": "small"}, **JOBS)
         return refused, await bodies(here, "jobs"), await bodies(here, "small"), await client.fetch("jobs")
 
-    (status, answer), left, there, next_one = told(tmp_path, story)
+    (status, answer), left, there, next_one = on_node(tmp_path, story)
 
     assert (status, answer["error"]["code"]) == (409, "QUEUE_FULL")
     assert (left, there, next_one.body) == (["m0", "m1", "m2"], [], b"m0")
 
 
-def test_many_messages_go_in_bounded_pieces_and_the_answer_says_where_to_go_on(tmp_path: Path) -> None:
+def test_move_of_many_messages_stops_at_its_limit_and_returns_a_position(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         await client.publish_many("jobs", [f"m{number}" for number in range(950)])
         first = (await here.call("POST", "/messages/move", {"to": "other", "limit": 400}, **JOBS))[1]
@@ -136,30 +134,31 @@ def test_many_messages_go_in_bounded_pieces_and_the_answer_says_where_to_go_on(t
         second = (await here.call("POST", "/messages/move", more, **JOBS))[1]
         return first, second, await bodies(here, "jobs"), (await here.call("GET", "/queue", queue="other"))[1]["ready"]
 
-    first, second, left, there = told(tmp_path, story)
+    first, second, left, there = on_node(tmp_path, story)
 
     assert (first["done"], first["after"], first["through"]) == (400, 400, 950)
     assert (second["done"], second["after"]) == (550, 0)
     assert (left, there) == (["new"], 950)
 
 
-def test_a_rate_is_kept(tmp_path: Path) -> None:
+def test_move_keeps_to_its_rate(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         await client.publish_many("jobs", ["m"] * 300)
         began_s = time.monotonic()
         answer = await here.call("POST", "/messages/move", {"to": "other", "rate": 400}, **JOBS)
         return answer[1]["done"], time.monotonic() - began_s
 
-    done, took_s = told(tmp_path, story)
+    done, took_s = on_node(tmp_path, story)
 
     assert done == 300
-    assert took_s >= 0.5  # two pauses of a quarter of a second between three batches
+    # There are two pauses of a quarter of a second between three batches.
+    assert took_s >= 0.5
 
 
 # Purging, requeueing ----------------------------------------------------------------------------------------------
 
 
-def test_a_purge_with_a_condition_leaves_the_rest_and_a_dry_run_leaves_all(tmp_path: Path) -> None:
+def test_purge_with_a_condition_keeps_the_rest_and_a_dry_run_keeps_all(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         for text in ("keep", "drop one", "drop two"):
             await client.publish("jobs", text)
@@ -170,7 +169,7 @@ def test_a_purge_with_a_condition_leaves_the_rest_and_a_dry_run_leaves_all(tmp_p
         _, stats = await here.call("GET", "/queue", **JOBS)
         return dry, before, done, await bodies(here, "jobs"), stats
 
-    dry, before, done, after, stats = told(tmp_path, story)
+    dry, before, done, after, stats = on_node(tmp_path, story)
 
     assert (dry["matched"], dry["done"], [message["body"] for message in dry["messages"]]) == (
         2,
@@ -182,16 +181,16 @@ def test_a_purge_with_a_condition_leaves_the_rest_and_a_dry_run_leaves_all(tmp_p
     assert (stats["moved"], stats["acked"]) == (2, 0)
 
 
-def test_a_purge_without_conditions_empties_the_queue_at_once(tmp_path: Path) -> None:
+def test_purge_without_conditions_empties_the_queue(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         await client.publish_many("jobs", ["m"] * 5)
         await client.fetch("jobs")
         return (await here.call("POST", "/messages/purge", {}, **JOBS))[1]["done"], await bodies(here, "jobs")
 
-    assert told(tmp_path, story) == (5, [])
+    assert on_node(tmp_path, story) == (5, [])
 
 
-def test_delayed_messages_are_let_go_now_and_keep_their_uid(tmp_path: Path) -> None:
+def test_requeue_makes_delayed_messages_due_and_keeps_their_uid(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         published = await client.publish("jobs", b"1", delay=100)
         await client.create_queue("slow", retry={"base": 100})
@@ -202,7 +201,7 @@ def test_delayed_messages_are_let_go_now_and_keep_their_uid(tmp_path: Path) -> N
         again = [await client.fetch(name) for name in ("jobs", "slow")]
         return [published, failed], [count["done"] for count in counts], again
 
-    uids, counts, again = told(tmp_path, story)
+    uids, counts, again = on_node(tmp_path, story)
 
     assert counts == [1, 1]
     assert [message.uid for message in again] == uids
@@ -221,7 +220,7 @@ async def with_dead_letters(client: AsyncClient, errors: list[str]) -> None:
         await message.nack(error=error)
 
 
-def test_dead_letters_go_back_to_where_they_came_from_picked_by_their_error(tmp_path: Path) -> None:
+def test_redrive_moves_dead_letters_with_a_matching_error_to_their_origin(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         await with_dead_letters(client, ["timeout of a", "boom", "timeout of b"])
         await client.publish("jobs.dead", b"no dead letter")
@@ -233,7 +232,7 @@ def test_dead_letters_go_back_to_where_they_came_from_picked_by_their_error(tmp_
         everything = (await here.call("POST", "/messages/redrive", {}, queue="jobs.dead"))[1]["done"]
         return done, back, everything, await bodies(here, "jobs.dead")
 
-    done, back, everything, left = told(tmp_path, story)
+    done, back, everything, left = on_node(tmp_path, story)
 
     assert (done, everything) == ([1, 1, 0], 1)
     assert [message.body for message in back] == [b"for timeout of a", b"for timeout of b"]
@@ -242,16 +241,16 @@ def test_dead_letters_go_back_to_where_they_came_from_picked_by_their_error(tmp_
 
 
 @pytest.mark.parametrize("origin", ["no name", "x" * 300, "jobs.dead"])
-def test_a_letter_that_says_it_came_from_nowhere_stays(tmp_path: Path, origin: str) -> None:
+def test_dead_letter_without_an_origin_stays(tmp_path: Path, origin: str) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         await client.publish("jobs.dead", b"forged", headers={"wakeq-origin": origin, "wakeq-origin-uid": "u"})
         status, answer = await here.call("POST", "/messages/redrive", {}, queue="jobs.dead")
         return status, answer["done"], await bodies(here, "jobs.dead")
 
-    assert told(tmp_path, story) == (200, 0, ["forged"])
+    assert on_node(tmp_path, story) == (200, 0, ["forged"])
 
 
-def test_letter_that_names_a_queue_outside_of_the_family_stays_until_it_is_allowed(tmp_path: Path) -> None:
+def test_dead_letter_with_a_foreign_origin_stays_until_it_is_allowed(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         await with_dead_letters(client, ["own"])
         await client.create_queue("orders", dead_letter="jobs.dead")
@@ -264,7 +263,7 @@ def test_letter_that_names_a_queue_outside_of_the_family_stays_until_it_is_allow
         second = (await here.call("POST", "/messages/redrive", {"anywhere": True}, queue="jobs.dead"))[1]
         return first, left, second, await bodies(here, "b1"), await bodies(here, "orders")
 
-    first, left, second, moved, own = told(tmp_path, story)
+    first, left, second, moved, own = on_node(tmp_path, story)
 
     assert (first["done"], first["matched"], first["strangers"]) == (2, 4, ["b1", "nowhere"])
     assert (left, own) == (["of b1", "of nowhere"], ["of orders"])
@@ -275,7 +274,7 @@ def test_letter_that_names_a_queue_outside_of_the_family_stays_until_it_is_allow
 # Why --------------------------------------------------------------------------------------------------------------
 
 
-def test_why_names_causes_that_let_the_message_run_once_they_are_taken_away(tmp_path: Path) -> None:
+def test_why_names_causes_whose_removal_lets_the_message_run(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         async def why(uid: str, queue: str = "jobs") -> list[str]:
             _, answer = await here.call("GET", "/messages/why", queue=queue, uid=uid)
@@ -295,7 +294,7 @@ def test_why_names_causes_that_let_the_message_run_once_they_are_taken_away(tmp_
         seen.append(await why(first))
         return seen
 
-    assert told(tmp_path, story) == [
+    assert on_node(tmp_path, story) == [
         ["paused", "delayed", "no_subscriber"],
         ["delayed", "no_subscriber"],
         ["in_line", "no_subscriber"],
@@ -305,7 +304,7 @@ def test_why_names_causes_that_let_the_message_run_once_they_are_taken_away(tmp_
     ]
 
 
-def test_why_of_what_is_not_in_the_queue_says_just_that(tmp_path: Path) -> None:
+def test_why_of_an_unknown_message_says_that_it_is_not_there(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         uid = await client.publish("jobs", b"1")
         other = await client.publish("others", b"1")
@@ -317,13 +316,13 @@ def test_why_of_what_is_not_in_the_queue_says_just_that(tmp_path: Path) -> None:
         answers.append((await here.call("GET", "/messages/why", uid=uid, **JOBS))[1]["causes"])
         return [[cause["code"] for cause in causes] for causes in answers], answers[0][0]["text"]
 
-    codes, text = told(tmp_path, story)
+    codes, text = on_node(tmp_path, story)
 
     assert codes == [["gone"], ["never"], ["never"], ["never"], ["other_queue"], ["no_uid"], ["other_queue"]]
     assert re.fullmatch(r"it was acknowledged at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", text)
 
 
-def test_why_finds_the_dead_letter_that_a_message_became(tmp_path: Path) -> None:
+def test_why_finds_the_dead_letter_of_a_message(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         await client.create_queue("jobs", max_deliveries=1)
         uid = await client.publish("jobs", b"1")
@@ -331,7 +330,7 @@ def test_why_finds_the_dead_letter_that_a_message_became(tmp_path: Path) -> None
         await message.nack(error="no such file")
         return (await here.call("GET", "/messages/why", uid=uid, **JOBS))[1]["causes"]
 
-    (cause,) = told(tmp_path, story)
+    (cause,) = on_node(tmp_path, story)
 
     assert (cause["code"], cause["queue"]) == ("dead", "jobs.dead")
     assert "nack after 1 deliveries: no such file" in cause["text"]
@@ -343,28 +342,28 @@ LARGE = b"x" * 1_000_000
 
 
 @pytest.mark.parametrize("state", ["any", "ready", "all"])
-def test_a_look_at_large_messages_shows_as_many_as_one_answer_may_hold(tmp_path: Path, state: str) -> None:
+def test_peek_at_large_messages_fills_one_answer(tmp_path: Path, state: str) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         for _ in range(6):
             await client.publish("jobs", LARGE)
         return await here.call("GET", "/messages", queue="jobs", state=state, count=1000)
 
-    status, answer = told(tmp_path, story)
+    status, answer = on_node(tmp_path, story)
 
     assert status == 200
     assert len(answer["messages"]) == 4, "four of a million bytes are within 4 MiB"
 
 
-def test_a_worker_that_peeks_at_large_messages_gets_what_one_answer_may_hold(tmp_path: Path) -> None:
+def test_worker_peek_at_large_messages_fills_one_answer(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         for _ in range(6):
             await client.publish("jobs", LARGE)
         return await client.peek("jobs", 100)
 
-    assert len(told(tmp_path, story)) == 4
+    assert len(on_node(tmp_path, story)) == 4
 
 
-def test_leases_of_large_messages_are_listed_page_by_page(tmp_path: Path) -> None:
+def test_leases_of_large_messages_are_listed_in_pages(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         for number in range(6):
             await client.publish("jobs", LARGE if number else b"small")
@@ -377,7 +376,7 @@ def test_leases_of_large_messages_are_listed_page_by_page(tmp_path: Path) -> Non
             after = answer["after"]
         return pages
 
-    pages = told(tmp_path, story)
+    pages = on_node(tmp_path, story)
 
     assert (pages[0], sum(pages)) == (5, 6)
 
@@ -385,7 +384,7 @@ def test_leases_of_large_messages_are_listed_page_by_page(tmp_path: Path) -> Non
 # Leases and connections -------------------------------------------------------------------------------------------
 
 
-def test_a_lease_is_seen_and_taken_back(tmp_path: Path) -> None:
+def test_lease_is_listed_and_released(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         uid = await client.publish("jobs", b"1")
         await client.fetch("jobs")
@@ -393,7 +392,7 @@ def test_a_lease_is_seen_and_taken_back(tmp_path: Path) -> None:
         released = [(await here.call("POST", "/leases/release", {"uids": [uid]}, **JOBS))[1] for _ in range(2)]
         return leases, released, await client.fetch("jobs")
 
-    (lease,), released, again = told(tmp_path, story)
+    (lease,), released, again = on_node(tmp_path, story)
 
     assert (lease["worker"], lease["state"]) == (1, "leased")
     assert released == [{"done": 1}, {"done": 0}]
@@ -408,13 +407,14 @@ def test_connections_are_listed_and_closed(tmp_path: Path) -> None:
             before = (await here.call("GET", "/connections"))[1]
             gone = before["connections"][1]["id"]
             closed = await here.call("DELETE", "/connection", id=gone)
-            async with asyncio.timeout(10):  # its client comes again, as another one
+            # The client connects again, as another connection.
+            async with asyncio.timeout(10):
                 while gone in [row["id"] for row in (await here.call("GET", "/connections"))[1]["connections"]]:
                     await asyncio.sleep(0)
             missing = await here.call("DELETE", "/connection", id=999)
         return before, closed, missing
 
-    before, closed, missing = told(tmp_path, story)
+    before, closed, missing = on_node(tmp_path, story)
 
     assert before["total"] == 2
     assert [connection["door"] for connection in before["connections"]] == ["worker", "worker"]
@@ -440,11 +440,11 @@ def test_connections_are_listed_and_closed(tmp_path: Path) -> None:
         ("/messages/purge", {"limit": 0}),
     ],
 )
-def test_a_selection_that_makes_no_sense_touches_nothing(tmp_path: Path, path: str, body: dict[str, Any]) -> None:
+def test_invalid_selection_changes_nothing(tmp_path: Path, path: str, body: dict[str, Any]) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         await client.publish("jobs", b"1")
         return await here.call("POST", path, body, **JOBS), await bodies(here, "jobs")
 
-    (status, answer), left = told(tmp_path, story)
+    (status, answer), left = on_node(tmp_path, story)
 
     assert (status, answer["error"]["code"][:4], left) == (400, "BAD_", ["1"])

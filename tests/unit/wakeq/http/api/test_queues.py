@@ -1,4 +1,4 @@
-"""The HTTP API: queues; and who is refused, and how."""
+"""The HTTP API: queues, refusals and probes."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from tests.helpers.node_here import NodeHere, client_of, node_here, run
 
 
 def story(tmp_path: Path, *calls: tuple[Any, ...]) -> list[tuple[int, Any]]:
-    """Make the calls one after the other on a fresh node; return what came of each."""
+    """Make the calls in order on a fresh node; return each status and answer."""
 
     async def tell() -> list[tuple[int, Any]]:
         async with node_here(tmp_path / "data") as here:
@@ -19,7 +19,7 @@ def story(tmp_path: Path, *calls: tuple[Any, ...]) -> list[tuple[int, Any]]:
     return answers
 
 
-def test_a_queue_is_made_changed_shown_listed_and_deleted(tmp_path: Path) -> None:
+def test_queue_is_created_changed_shown_listed_and_deleted(tmp_path: Path) -> None:
     here = {"queue": "a/b"}
 
     made, again, changed, shown, listed, gone, missing = story(
@@ -42,7 +42,7 @@ def test_a_queue_is_made_changed_shown_listed_and_deleted(tmp_path: Path) -> Non
     assert (missing[0], missing[1]["error"]["code"]) == (404, "Q_NOT_FOUND")
 
 
-def test_queues_come_page_by_page(tmp_path: Path) -> None:
+def test_queues_are_listed_in_pages(tmp_path: Path) -> None:
     *_, first, second = story(
         tmp_path,
         *[("POST", "/queues", {"queue": name}) for name in "cab"],
@@ -54,7 +54,7 @@ def test_queues_come_page_by_page(tmp_path: Path) -> None:
     assert [queue["qname"] for queue in second[1]["queues"]] == ["b", "c"]
 
 
-def test_a_paused_queue_hands_out_nothing_until_it_is_over_or_resumed(tmp_path: Path) -> None:
+def test_paused_queue_delivers_nothing_until_the_pause_ends(tmp_path: Path) -> None:
     async def tell() -> list[Any]:
         async with node_here(tmp_path / "data") as here, client_of(here) as client:
             await client.publish("jobs", b"1")
@@ -79,7 +79,7 @@ def test_a_paused_queue_hands_out_nothing_until_it_is_over_or_resumed(tmp_path: 
     assert (later.body, last.body) == (b"1", b"2")
 
 
-def test_a_pause_outlasts_a_restart_but_not_the_queue(tmp_path: Path) -> None:
+def test_pause_survives_a_restart_and_ends_with_its_queue(tmp_path: Path) -> None:
     async def first() -> None:
         async with node_here(tmp_path / "data") as here, client_of(here) as client:
             await client.publish("jobs", b"1")
@@ -117,7 +117,9 @@ def test_a_pause_outlasts_a_restart_but_not_the_queue(tmp_path: Path) -> None:
         (("DELETE", "/queue", None, {"queue": ""}), 400, "BAD_NAME"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, call: tuple[Any, ...], status: int, code: str) -> None:
+def test_invalid_request_gets_its_status_and_code(
+    tmp_path: Path, call: tuple[Any, ...], status: int, code: str
+) -> None:
     ((found, answer),) = story(tmp_path, (*call, None)[:3] if len(call) < 4 else call)
 
     assert (found, answer["error"]["code"]) == (status, code)
@@ -129,7 +131,7 @@ async def refusal(here: NodeHere, method: str, path: str, **more: Any) -> str:
         return str((await response.json())["error"]["code"])
 
 
-def test_a_body_that_is_no_json_is_refused(tmp_path: Path) -> None:
+def test_body_that_is_not_json_is_refused(tmp_path: Path) -> None:
     async def tell() -> list[str]:
         async with node_here(tmp_path / "data") as here:
             deep = b'{"queue": "q", "policies": {"timeout": ' + b"[" * 100_000
@@ -139,7 +141,7 @@ def test_a_body_that_is_no_json_is_refused(tmp_path: Path) -> None:
     assert run(tell()) == ["BAD_JSON"] * 3
 
 
-def test_the_probes_say_that_it_lives_and_serves(tmp_path: Path) -> None:
+def test_probes_of_a_serving_node_succeed(tmp_path: Path) -> None:
     async def tell() -> list[Any]:
         async with node_here(tmp_path / "data") as here:
             return [await here.get(path) for path in ("/livez", "/readyz", "/readyz?leader", "/")]

@@ -1,9 +1,9 @@
-"""Ports: everything at which clients arrive, and who is made for each of them.
+"""Listeners: the ports and paths at which clients connect, and the actor for each connection.
 
-    settings, a node's processes --> worker protocol, HTTP (WebSocket, API, MoniQue), TaskFlux --> addresses by door
+    settings, actors of a node --> worker protocol, HTTP (WebSocket, API, MoniQue), TaskFlux --> addresses by door
 
-They are closed in steps, so that what was read is answered before its connection ends.  A part of what `node.py`
-builds; it knows no rule of queues and no byte of a protocol.
+They close in steps, so that every command that was read is answered before its connection ends.  It knows no rule of
+queues and no byte of a protocol.
 """
 
 import asyncio
@@ -14,25 +14,22 @@ from typing import Any, NamedTuple
 from wakeq import __version__
 from wakeq.actors.monique.queue_user import QueueServices
 from wakeq.actors.sessions.door import CarefulDoor, Door
-from wakeq.actors.sessions.requests import Limits as SubscriberLimits
-from wakeq.actors.sessions.requests import Services as SubscriberServices
-from wakeq.actors.sessions.taskflux import Services as TaskFluxServices
-from wakeq.actors.sessions.taskflux import TaskFluxSubscriber
+from wakeq.actors.sessions.requests import Limits, SessionServices
+from wakeq.actors.sessions.taskflux import TaskFluxServices, TaskFluxSubscriber
 from wakeq.actors.sessions.taskflux_replies import Known
 from wakeq.actors.sessions.worker import Subscriber
 from wakeq.config.settings import Settings
-from wakeq.data.opening import Opened
+from wakeq.data.opening import DataFiles
 from wakeq.http.server import WebServer
-from wakeq.http.websocket.worker import Connect
+from wakeq.http.websocket.worker import WorkerPath
 from wakeq.net.listening import bound_socket
 from wakeq.net.taskflux_tcp import TaskFluxTcpListener
 from wakeq.net.tcp_listener import TcpListener
 from wakeq.net.worker_tcp import WorkerTcpListener
 from wakeq.node.admin import Admin
 from wakeq.node.assembly import Assembly
-from wakeq.node.monique_doors import MoniqueDoors
-from wakeq.node.monique_doors import Services as MoniqueServices
-from wakeq.node.places import Places
+from wakeq.node.monique_doors import MoniqueDoors, MoniqueServices
+from wakeq.node.node_addresses import NodeAddresses
 from wakeq.node.security import Security
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS
@@ -40,51 +37,56 @@ from wakeq.protocol.wire.taskflux.packets import Response as TaskFluxResponse
 from wakeq.protocol.wire.worker.codec import Reply
 from wakeq.storage.thread import DiskThread
 
-SEND_AWAY_S_MAX = 0.1  # for clients to ask once more before the connections of those that do not are closed
-LOOK_AGAIN_S = 0.002
+# How long clients get to send one more command before their connections are closed.
+SEND_AWAY_S_MAX = 0.1
+POLL_S = 0.002
 
 
-class Services(NamedTuple):
-    """What the ports are given by the node."""
+class ListenerServices(NamedTuple):
+    """Parts of a node that its listeners use."""
 
     assembly: Assembly
-    files: Opened
+    files: DataFiles
     security: Security
-    places: Places
+    addresses: NodeAddresses
     now_ms: Callable[[], int]
     clock_step_ms: Callable[[], int]
     publishes_refused: Callable[[], bool]
     failed: Callable[[BaseException], None]
 
 
-class Ports:
-    """See the head of this file."""
+class Listeners:
+    """All listeners of a node; `bind` reserves the ports and `open` accepts connections."""
 
-    def __init__(self, settings: Settings, services: Services) -> None:
+    def __init__(self, settings: Settings, services: ListenerServices) -> None:
         self._settings = settings
         self._services = services
-        self._workers = 0  # how many numbers of workers were given out
+        # The number of the worker that connected last.
+        self._workers = 0
+        # The address of each open door.
         self._addresses: dict[str, str] = {}
-        self._bound: dict[str, socket.socket] = {}  # by door, until it is opened
+        # The bound sockets by door, until `open` takes them.
+        self._bound: dict[str, socket.socket] = {}
         defaults = settings.queue.policies()
+        # None if new queues have the built-in policies.
         self._defaults = None if defaults == Policies() else defaults
         if services.security.gate is not None:
             services.security.gate.limit_queues(settings.queues_per_token_max, services.assembly.queues.exists)
-        self._worker, self._connect = self._make_worker_doors()
+        self._worker, self._websocket = self._make_worker_doors()
         self._taskflux = self._make_taskflux_ports()
         self.monique = self._make_monique()
         self._admin = self._make_admin()
-        self.web = self._make_web_port()
+        self._web = self._make_web_port()
 
     # --- making ----------------------------------------------------------------------------------------------------
 
-    def _make_worker_doors(self) -> tuple[WorkerTcpListener, Connect]:
-        """Make what serves the worker protocol: a port of its own, and a path of the HTTP port."""
+    def _make_worker_doors(self) -> tuple[WorkerTcpListener, WorkerPath]:
+        """Build the two listeners of the worker protocol: a port of its own and a path of the HTTP port."""
         assembly, security, settings = self._services.assembly, self._services.security, self._settings
-        services = SubscriberServices(
+        services = SessionServices(
             assembly.raft_log,
             assembly.queues,
-            SubscriberLimits(settings.message_bytes_max, __version__),
+            Limits(settings.message_bytes_max, __version__),
             exists=assembly.queues.exists,
             defaults=self._defaults,
             refusal=assembly.raft_log.refusal,
@@ -102,7 +104,7 @@ class Ports:
             tls=security.tls,
             handshake_s=security.handshake_s,
         )
-        path = Connect(
+        path = WorkerPath(
             make_subscriber,
             admission=security.admission,
             message_bytes_max=settings.message_bytes_max,
@@ -111,7 +113,7 @@ class Ports:
         return port, path
 
     def _make_taskflux_ports(self) -> dict[str, tuple[int, TaskFluxTcpListener]]:
-        """Make a port for one dialect, and another one for the other if that is wanted; by the name of the door."""
+        """Build the TaskFlux port, and the second one for the other dialect if the settings want it; by door."""
         settings = self._settings
         main = settings.taskflux_dialect
         ports = {"taskflux": (settings.taskflux_port, self._make_taskflux_port(main, "taskflux"))}
@@ -123,10 +125,10 @@ class Ports:
 
     def _make_taskflux_port(self, dialect_name: str, door_name: str) -> TaskFluxTcpListener:
         settings, dialect = self._settings, DIALECTS[dialect_name]
-        assembly, security, places = self._services.assembly, self._services.security, self._services.places
+        assembly, security, nodes = self._services.assembly, self._services.security, self._services.addresses
         known = Known(
             find=assembly.queues.catalog.find,
-            nodes=lambda: places.taskflux_nodes(assembly.raft_log, door_name, self._addresses[door_name]),
+            nodes=lambda: nodes.taskflux_nodes(assembly.raft_log, door_name, self._addresses[door_name]),
             payload_bytes_max=settings.taskflux_payload_bytes_max,
         )
         services = TaskFluxServices(
@@ -156,8 +158,8 @@ class Ports:
         web = WebServer(None, admission=security.admission, gate=security.gate, tls=security.tls)
         self._admin.serve_on(web)
         for path in ("/connect", "/connect/"):
-            web.add("GET", path, self._connect.handle, is_open=True)
-        web.before_stop(self._connect.close)
+            web.add("GET", path, self._websocket.handle, is_open=True)
+        web.before_stop(self._websocket.close)
         web.add("GET", "/monique", self.monique.path.handle)
         web.before_stop(self.monique.close)
         return web
@@ -205,82 +207,82 @@ class Ports:
         self._workers += 1
         return self._workers
 
-    # --- up --------------------------------------------------------------------------------------------------------
+    # --- start -----------------------------------------------------------------------------------------------------
 
     async def bind(self) -> None:
-        """Have every port; nobody can connect yet.  One that somebody listens at is found out before anything is done.
+        """Bind every port, so that a port in use is reported before anything else happens.  Nobody can connect yet.
 
-        Those of ZeroMQ are not among them: they are open only while this node leads.
+        The ports of ZeroMQ are not bound here: they are open only while this node leads.
         """
         settings, bound = self._settings, self._bound
         bound["worker"] = await bound_socket(settings.host, settings.worker_port)
         bound["http"] = await bound_socket(settings.host, settings.http_port)
         for door, (port, _) in self._taskflux.items():
             bound[door] = await bound_socket(settings.host, port)
-        if self.monique.own_place is not None:
-            bound["monique"] = await bound_socket(*self.monique.own_place)
+        if self.monique.own_address is not None:
+            bound["monique"] = await bound_socket(*self.monique.own_address)
 
     async def open(self) -> dict[str, str]:
-        """Accept connections at what was bound; return the addresses by door."""
+        """Accept connections on the bound ports; return the addresses by door."""
         addresses, bound = self._addresses, self._bound
         host = bracketed(self._settings.host)
-        self._watch()
+        self._start_admin()
         addresses["worker"] = f"{host}:{await self._worker.start(bound.pop('worker'))}"
-        addresses["http"] = f"{host}:{await self.web.start(bound.pop('http'))}"
+        addresses["http"] = f"{host}:{await self._web.start(bound.pop('http'))}"
         for door, (_, listener) in self._taskflux.items():
             addresses[door] = f"{host}:{await listener.start(bound.pop(door))}"
         return addresses | await self.monique.start(bound.pop("monique", None))
 
     def reload(self, settings: Settings) -> None:
-        """Take other settings; only those that can be reloaded differ."""
+        """Use other settings; only those that can be reloaded differ."""
         self._settings = settings
 
-    def _watch(self) -> None:
-        """Let operators see what arrives."""
-        doors: dict[str, Set[Any]] = {"worker": self._worker.doors, "websocket": self._connect.doors}
+    def _start_admin(self) -> None:
+        """Show the connections of all doors to the operators' API and the metrics."""
+        doors: dict[str, Set[Any]] = {"worker": self._worker.doors, "websocket": self._websocket.doors}
         doors |= {door: listener.doors for door, (_, listener) in self._taskflux.items()}
         doors["monique"] = self.monique.path.doors
-        self._admin.start(doors, self._listeners)
-        self._admin.figures.monique = self.monique.samples
+        self._admin.start(doors, self._tcp_listeners)
+        self._admin.metrics.monique = self.monique.samples
 
     @property
-    def _listeners(self) -> list[TcpListener[Any]]:
+    def _tcp_listeners(self) -> list[TcpListener[Any]]:
         return [self._worker, *(listener for _, listener in self._taskflux.values())]
 
-    # --- down ------------------------------------------------------------------------------------------------------
+    # --- shutdown --------------------------------------------------------------------------------------------------
 
-    async def give_up(self) -> None:
-        """The start has failed: close what would keep the program from ending."""
+    async def abort(self) -> None:
+        """Close what would keep the program running after a failed start."""
         for bound in self._bound.values():
             bound.close()
         await self.monique.close()
 
     async def send_away(self) -> None:
-        """Tell TaskFlux clients to go as long as that can be said: what is never answered they dare not repeat."""
+        """Ask TaskFlux clients to leave in time: they must not repeat a command that gets no answer."""
         loop, listeners = asyncio.get_running_loop(), [listener for _, listener in self._taskflux.values()]
         for listener in listeners:
             listener.send_away()
         until_s = loop.time() + SEND_AWAY_S_MAX
         while any(listener.doors for listener in listeners) and loop.time() < until_s:
-            await asyncio.sleep(LOOK_AGAIN_S)
+            await asyncio.sleep(POLL_S)
 
     def stop_reading(self) -> None:
-        """Take no more connections and no more commands; what was taken is still answered."""
-        for listener in self._listeners:
+        """Accept no more connections and commands; every command that was read is still answered."""
+        for listener in self._tcp_listeners:
             listener.stop_reading()
-        self._connect.stop_reading()
+        self._websocket.stop_reading()
         self.monique.stop_reading()
 
     async def close_tcp(self) -> None:
-        """Close the connections whose subscribers give back what they held; HTTP tells meanwhile how that goes."""
-        await asyncio.gather(*(listener.close() for listener in self._listeners))
+        """Close the TCP connections; their sessions release leases.  HTTP stays open and shows the progress."""
+        await asyncio.gather(*(listener.close() for listener in self._tcp_listeners))
 
     async def close_web(self) -> None:
-        """Close HTTP, and with it WebSocket and MoniQue."""
+        """Close HTTP, and WebSocket and MoniQue with it."""
         self._admin.stop()
-        await self.web.close()
+        await self._web.close()
 
 
 def bracketed(host: str) -> str:
-    """Return a host as it stands before a port."""
+    """Return a host as it is written before a port."""
     return f"[{host}]" if ":" in host else host

@@ -1,4 +1,4 @@
-"""Who may operate: tokens at the HTTP API, queue by queue; what is open, and what a token does not show."""
+"""Callers: tokens at the HTTP API, queue by queue: open paths, required rights, hidden queues."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,8 @@ GRANTS = {
 }
 ANYBODY, READERS, ADMINS = {PUBLISHER, SCRAPER, OWNER}, {SCRAPER, OWNER}, {OWNER}
 QUEUE = {"queue": "team.a"}
-ALLOWED = {  # who of these three may, with what is asked for; a path that is not here fails the test
+# Which of these three tokens may use each path with these parameters; a path that is missing fails the test.
+ALLOWED = {
     ("GET", "/queues"): (ANYBODY, {}, None),
     ("POST", "/queues"): (ADMINS, {}, {"queue": "made"}),
     ("GET", "/queue"): (ANYBODY, QUEUE, None),
@@ -56,17 +57,17 @@ ALLOWED = {  # who of these three may, with what is asked for; a path that is no
 
 
 class Asked:
-    """A node that wants tokens, and what it answers to whom."""
+    """A node that requires tokens, and its answers to each of them."""
 
     def __init__(self, here: NodeHere) -> None:
         self.here = here
 
     async def ask(self, secret: str | None, method: str, path: str, body: Any = None, **query: Any) -> int:
-        """Ask for something; return the status."""
+        """Send a request; return the status."""
         return (await self.answer(secret, method, "/api/v1" + path, body, **query))[0]
 
     async def answer(self, secret: str | None, method: str, path: str, body: Any = None, **query: Any) -> Any:
-        """The same with the text; a query whose names repeat is given as `params`."""
+        """Send a request; return status and text.  A query with repeated names is passed as `params`."""
         headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
         json = (body or {}) if method in ("POST", "PATCH") else None
         async with self.here.session.request(
@@ -75,7 +76,7 @@ class Asked:
             return response.status, await response.text()
 
 
-def told(tmp_path: Path, story: Callable[[Asked], Awaitable[Any]]) -> Any:
+def on_node(tmp_path: Path, story: Callable[[Asked], Awaitable[Any]]) -> Any:
     async def tell() -> Any:
         tokens = tmp_path / "tokens.json"
         for secret, (queues, rights) in GRANTS.items():
@@ -93,7 +94,7 @@ def told(tmp_path: Path, story: Callable[[Asked], Awaitable[Any]]) -> Any:
     return run(tell())
 
 
-def test_without_a_token_only_the_probes_and_the_empty_pages_are_open(tmp_path: Path) -> None:
+def test_request_without_a_token_reaches_only_probes_and_static_pages(tmp_path: Path) -> None:
     async def story(node: Asked) -> Any:
         opened = [
             (await node.answer(None, "GET", path))[0] for path in ("/livez", "/readyz", "/", "/dashboard/main.js")
@@ -104,18 +105,19 @@ def test_without_a_token_only_the_probes_and_the_empty_pages_are_open(tmp_path: 
         wrong = await node.answer("no such token", "GET", "/api/v1/queues")
         return opened, closed, wrong
 
-    opened, closed, (status, text) = told(tmp_path, story)
+    opened, closed, (status, text) = on_node(tmp_path, story)
 
     assert (opened, closed, status) == ([200] * 4, [401] * 3, 401)
     assert "no such token" not in text
 
 
-def test_every_path_asks_for_its_right(tmp_path: Path) -> None:
+def test_path_requires_its_own_right(tmp_path: Path) -> None:
     async def status(node: Asked, secret: str | None, method: str, path: str, query: Any, body: Any) -> int:
         headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
         url = node.here.http + "/api/v1" + path
         async with node.here.session.request(method, url, headers=headers, params=query, json=body) as response:
-            return response.status  # without the rest: some go on for ever
+            # The body is not read: some streams never end.
+            return response.status
 
     async def story(node: Asked) -> Any:
         document = msgspec.json.decode((await node.answer(None, "GET", "/api/v1/openapi.json"))[1])
@@ -131,14 +133,14 @@ def test_every_path_asks_for_its_right(tmp_path: Path) -> None:
         }
         return described, strangers, allowed
 
-    described, strangers, allowed = told(tmp_path, story)
+    described, strangers, allowed = on_node(tmp_path, story)
 
     assert described == set(ALLOWED)
     assert strangers == {401}
     assert allowed == {key: who for key, (who, *_) in ALLOWED.items()}
 
 
-def test_a_token_sees_and_changes_its_own_queues_only(tmp_path: Path) -> None:
+def test_token_sees_and_changes_only_its_own_queues(tmp_path: Path) -> None:
     async def story(node: Asked) -> Any:
         _, listed = await node.answer(TEAM, "GET", "/api/v1/queues")
         names = [queue["qname"] for queue in msgspec.json.decode(listed)["queues"]]
@@ -162,14 +164,14 @@ def test_a_token_sees_and_changes_its_own_queues_only(tmp_path: Path) -> None:
         ]
         return names, mine, not_mine
 
-    names, mine, not_mine = told(tmp_path, story)
+    names, mine, not_mine = on_node(tmp_path, story)
 
     assert names == ["team.a", "team.a.dead"]
     assert (mine, not_mine) == ([200] * 4, [403] * 10)
 
 
-def test_why_tells_of_a_dead_letter_only_who_may_read_it(tmp_path: Path) -> None:
-    """Its error may say what is in the message."""
+def test_why_shows_a_dead_letter_only_to_a_token_that_may_read_it(tmp_path: Path) -> None:
+    """The error of a dead letter may reveal the content of its message."""
 
     async def story(node: Asked) -> Any:
         headers = msgspec.msgpack.encode({ORIGIN: "team.a", ORIGIN_UID: "gone"})
@@ -183,18 +185,18 @@ def test_why_tells_of_a_dead_letter_only_who_may_read_it(tmp_path: Path) -> None
             codes[secret] = msgspec.json.decode(text)["causes"][0]["code"]
         return codes
 
-    assert told(tmp_path, story) == {WORKER: "no_uid", TEAM: "dead", SCRAPER: "dead"}
+    assert on_node(tmp_path, story) == {WORKER: "no_uid", TEAM: "dead", SCRAPER: "dead"}
 
 
-def test_a_dead_letter_does_not_open_the_queue_that_it_names(tmp_path: Path) -> None:
+def test_redrive_to_a_queue_without_permission_is_refused(tmp_path: Path) -> None:
     async def story(node: Asked) -> Any:
         refused = await node.ask(TEAM, "POST", "/messages/redrive", queue="team.a.dead")
         return refused, await node.ask(OWNER, "POST", "/messages/redrive", queue="team.a.dead")
 
-    assert told(tmp_path, story) == (403, 200)
+    assert on_node(tmp_path, story) == (403, 200)
 
 
-def test_a_policy_does_not_open_the_queue_that_it_sends_dead_letters_to(tmp_path: Path) -> None:
+def test_dead_letter_policy_grants_no_right_to_its_queue(tmp_path: Path) -> None:
     async def story(node: Asked) -> Any:
         asked = []
         for target in ("other", "team.letters"):
@@ -203,12 +205,12 @@ def test_a_policy_does_not_open_the_queue_that_it_sends_dead_letters_to(tmp_path
             asked.append(await node.ask(TEAM, "PATCH", "/queue", body, queue="team.a"))
         return asked, await node.ask(TEAM, "PATCH", "/queue", {"policies": {"dead_letter": None}}, queue="team.a")
 
-    assert told(tmp_path, story) == ([403, 403, 200, 200], 200)
+    assert on_node(tmp_path, story) == ([403, 403, 200, 200], 200)
 
 
 @pytest.mark.parametrize("query", [{}, {"prefix": "o"}, {"after": "a"}], ids=str)
-def test_no_page_of_a_list_tells_the_name_of_a_queue_of_others(tmp_path: Path, query: dict[str, str]) -> None:
-    """Not even where the next page begins."""
+def test_queue_list_never_names_a_foreign_queue(tmp_path: Path, query: dict[str, str]) -> None:
+    """The position of the next page must not reveal a name either."""
 
     async def story(node: Asked) -> Any:
         pages, after = [], query
@@ -221,18 +223,18 @@ def test_no_page_of_a_list_tells_the_name_of_a_queue_of_others(tmp_path: Path, q
             after = {"after": page["after"]}
 
     whole = [(["team.a"], "team.a"), (["team.a.dead"], "team.a.dead"), ([], None)]
-    assert told(tmp_path, story) == ([([], None)] if "prefix" in query else whole)
+    assert on_node(tmp_path, story) == ([([], None)] if "prefix" in query else whole)
 
 
-def test_whoever_has_any_right_everywhere_may_scrape_and_only_an_administrator_close(tmp_path: Path) -> None:
+def test_metrics_need_a_right_on_all_queues_and_disconnecting_needs_admin(tmp_path: Path) -> None:
     async def story(node: Asked) -> Any:
         scraped = [(await node.answer(secret, "GET", "/metrics"))[0] for secret in (SCRAPER, TEAM, OWNER)]
         return scraped, [await node.ask(secret, "DELETE", "/connection", id=999) for secret in (SCRAPER, OWNER)]
 
-    assert told(tmp_path, story) == ([200, 403, 200], [403, 404])
+    assert on_node(tmp_path, story) == ([200, 403, 200], [403, 404])
 
 
-def test_a_watcher_is_told_of_his_queues_and_of_the_node_if_all_are_his(tmp_path: Path) -> None:
+def test_event_stream_shows_permitted_queues_and_the_node_only_with_all_rights(tmp_path: Path) -> None:
     async def watched(node: Asked, secret: str) -> Any:
         headers = {"Authorization": f"Bearer {secret}"}
         async with node.here.session.get(node.here.http + "/api/v1/events", headers=headers) as response:
@@ -241,7 +243,7 @@ def test_a_watcher_is_told_of_his_queues_and_of_the_node_if_all_are_his(tmp_path
     async def story(node: Asked) -> Any:
         return await watched(node, TEAM), await watched(node, SCRAPER)
 
-    team, everywhere = told(tmp_path, story)
+    team, everywhere = on_node(tmp_path, story)
 
     assert {queue["name"] for queue in team["queues"]} == {"team.a", "team.a.dead"}
     assert (team["queues_total"], team["totals"]["ready"]) == (2, 2)
@@ -251,14 +253,14 @@ def test_a_watcher_is_told_of_his_queues_and_of_the_node_if_all_are_his(tmp_path
     assert everywhere["figures"]
 
 
-def test_a_queue_that_is_named_twice_is_none(tmp_path: Path) -> None:
-    """Else one could be asked about, and the other one be done something to."""
+def test_queue_parameter_given_twice_is_refused(tmp_path: Path) -> None:
+    """Otherwise the right could be checked on one queue and the operation applied to the other."""
 
     async def story(node: Asked) -> Any:
         names = [("queue", "team.a"), ("queue", "other")]
         return [await node.ask(TEAM, "POST", "/queue/pause", params=order) for order in (names, names[::-1])]
 
-    assert told(tmp_path, story) == [400, 403]
+    assert on_node(tmp_path, story) == [400, 403]
 
 
 @pytest.mark.parametrize(
@@ -277,10 +279,8 @@ def test_a_queue_that_is_named_twice_is_none(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_a_page_of_another_site_can_have_a_browser_send_does_nothing(
-    tmp_path: Path, headers: dict[str, str], status: int
-) -> None:
-    """Without tokens it is all that stands between that page and the queues."""
+def test_cross_site_browser_request_changes_nothing(tmp_path: Path, headers: dict[str, str], status: int) -> None:
+    """Without tokens this check alone protects the queues from that page."""
 
     async def story() -> int:
         async with node_here(tmp_path / "data") as here:

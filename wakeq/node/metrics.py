@@ -1,9 +1,9 @@
-"""NodeFigures: what a node knows of itself, for the metrics, the API and `wakeq top`.
+"""NodeMetrics: the metrics of a node, for Prometheus, the API and `wakeq top`.
 
-    processes, files, doors --> samples of the metrics' table
+    actors, files, doors --> samples for the table of metrics
 
-It reads what others count and counts nothing itself but how late the loop is.  What has to look at the disk is done in
-the thread that reads.
+It reads the counters of others; its own measurement is the delay of the event loop.  Reads that need the disk run in
+the reader's thread.
 """
 
 import asyncio
@@ -18,24 +18,24 @@ from wakeq import __version__
 from wakeq.actors.log.histogram import STALL_S, Histogram
 from wakeq.actors.mail import Refusal
 from wakeq.actors.sessions.door import Admission
-from wakeq.data.opening import Opened
-from wakeq.http.api.questions import Questions
+from wakeq.data.opening import DataFiles
+from wakeq.http.api.queries import Queries
 from wakeq.http.exposition import Sample
 from wakeq.node.assembly import Assembly
 from wakeq.storage.state.store import StoreStats
 
-LOOK_EVERY_S = 0.1
+MEASURE_EVERY_S = 0.1
 PAGE_BYTES = resource.getpagesize()
 
 
-class Refusing(Protocol):
-    """A port that turns connections away when there are too many."""
+class CountsRefusals(Protocol):
+    """A port that counts the connections that it refused."""
 
     refused: int
 
 
-class LoopWatch:
-    """Notes how late the loop is, ten times a second."""
+class LoopDelay:
+    """Measures how late the event loop is, ten times a second."""
 
     def __init__(self) -> None:
         self.stalls_s = Histogram(STALL_S)
@@ -43,54 +43,58 @@ class LoopWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin, unless it is watching already."""
+        """Begin to measure, unless that is already happening."""
         if self._timer is None:
             loop = asyncio.get_running_loop()
-            self._due_s = loop.time() + LOOK_EVERY_S
-            self._timer = loop.call_at(self._due_s, self._look)
+            self._due_s = loop.time() + MEASURE_EVERY_S
+            self._timer = loop.call_at(self._due_s, self._measure)
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         self.stalls_s.observe(max(0.0, asyncio.get_running_loop().time() - self._due_s))
         self._timer = None
         self.start()
 
 
-class NodeFigures:
-    """See the head of this file."""
+class NodeMetrics:
+    """All samples of one node."""
 
     def __init__(
         self,
         assembly: Assembly,
-        files: Opened,
+        files: DataFiles,
         admission: Admission,
-        questions: Questions,
+        queries: Queries,
         clock_step_ms: Callable[[], int],
         publishes_refused: Callable[[], bool],
     ) -> None:
-        self.watch = LoopWatch()
-        self.doors: Mapping[str, Sized] = {}  # the connections, by door
-        self.listeners: Sequence[Refusing] = ()
+        # Measured while the node serves.
+        self.loop_delay = LoopDelay()
+        # The connections by door.
+        self.doors: Mapping[str, Sized] = {}
+        # The ports that count refused connections.
+        self.listeners: Sequence[CountsRefusals] = ()
+        # Returns the samples of MoniQue.
         self.monique: Callable[[], list[Sample]] = list
         self._assembly = assembly
         self._files = files
         self._admission = admission
-        self._questions = questions
+        self._queries = queries
         self._clock_step_ms = clock_step_ms
         self._publishes_refused = publishes_refused
         self._began_s = time.time()
 
     async def samples(self) -> list[Sample]:
         """Return every metric of the node."""
-        state, cluster = await self._read_state(), await self._questions.cluster()
+        state, cluster = await self._read_state(), await self._queries.cluster()
         node = [*self._process(), *self._connections(), *self._log(), *self._state(state), *self._raft(cluster)]
         return node + self.monique()
 
     async def _read_state(self) -> StoreStats:
-        """Look at the state store where a slow disk holds up nobody."""
+        """Read the statistics of the state store in the reader's thread, where a slow disk delays nobody."""
         loop = asyncio.get_running_loop()
         read: asyncio.Future[Any] = loop.create_future()
 
@@ -114,7 +118,7 @@ class NodeFigures:
             Sample("process_cpu_seconds_total", usage.ru_utime + usage.ru_stime),
             Sample("process_resident_memory_bytes", _resident_bytes()),
             Sample("process_open_fds", len(os.listdir("/proc/self/fd"))),
-            Sample("wakeq_loop_stall_seconds", self.watch.stalls_s),
+            Sample("wakeq_loop_stall_seconds", self.loop_delay.stalls_s),
             Sample("wakeq_longest_turn_seconds", runtime.longest_turn_s),
             Sample("wakeq_mail_total", runtime.messages),
             Sample("wakeq_process_failures_total", runtime.failures),
@@ -171,7 +175,7 @@ class NodeFigures:
 
 
 def _resident_bytes() -> int:
-    """Return how much memory the process has in use; 0 where the system does not say."""
+    """Return the resident memory of this process; 0 where the system does not report it."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
     except (OSError, IndexError, ValueError):

@@ -1,8 +1,9 @@
-"""Tally: what MoniQue has done since the node began, for the metrics: numbers that only grow.
+"""MoniqueCounters: counts of MoniQue since the node began, for the metrics; they only grow.
 
-    processes of MoniQue --> one more --> Tally --> the metrics
+    actors of MoniQue --> one more --> MoniqueCounters --> the metrics
 
-One for all of them, for they come and go with leadership.  It also makes what says that something was dropped.
+There is one object for all actors, because they come and go with leadership.  It also builds the functions that count
+and log dropped messages.
 """
 
 import logging
@@ -31,20 +32,23 @@ DROPPED_AT: Final[tuple[DroppedAt, ...]] = (
 FATES: Final[tuple[Fate, ...]] = ("kept", "refused", "given", "returned", "answered", "killed")
 
 
-class Tally:
-    """See the head of this file."""
+class MoniqueCounters:
+    """Counters of one node."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
-        self.taken: dict[Source, int] = dict.fromkeys(SOURCES, 0)  # messages, by where they came from
-        self.pushed = 0  # to WebSocket clients, one for each of them
+        # Messages received, by source.
+        self.taken: dict[Source, int] = dict.fromkeys(SOURCES, 0)
+        # Messages sent to WebSocket clients, once for each client.
+        self.pushed = 0
         self.dropped: dict[DroppedAt, int] = dict.fromkeys(DROPPED_AT, 0)
-        self.tasks: dict[Fate, int] = dict.fromkeys(FATES, 0)  # of those with a route
+        # Tasks of specs with a route, by fate.
+        self.tasks: dict[Fate, int] = dict.fromkeys(FATES, 0)
         self._now_ms = now_ms
 
     def dropper(self, place: DroppedAt, where: str) -> Callable[[MoniqueError], None]:
-        """Return what counts and says what is dropped at a place; `where` stands in the log.
+        """Return a function that counts and logs a dropped message; `where` stands in the log line.
 
-        It has to be said there, for whoever sent it over ZeroMQ hears nothing.
+        The log is the only place to report it: a sender over ZeroMQ gets no answer.
         """
         complaints = Complaints(logger, self._now_ms)
 

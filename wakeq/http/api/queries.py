@@ -1,8 +1,8 @@
-"""Questions: what the HTTP side asks of the processes, as coroutines.
+"""Queries: requests of the HTTP side to the actors, as coroutines.
 
-    await questions.stats("jobs")  -->  Operator --> queue, Queues, RaftLog --> the answer, or Denied
+    await queries.stats("jobs")  -->  Operator --> queue, Queues, RaftLog --> the answer, or RequestRefused
 
-Every question has a deadline: a process that crashed meanwhile may never answer.  It knows no path and no JSON.
+Every request has a deadline, because an actor that has crashed never answers.  It knows no path and no JSON.
 """
 
 import asyncio
@@ -20,19 +20,16 @@ from wakeq.protocol.queue.view import Gauges
 ANSWER_S_MAX = 10.0
 
 
-class Denied(Exception):
-    """What was asked for is not done; `code` is stable."""
+class RequestRefused(Exception):
+    """The broker did not carry out a request."""
 
-    def __init__(self, code: str, detail: str, leader: str = "", leader_http: str = "") -> None:
-        super().__init__(detail)
-        self.code = code
-        self.detail = detail
-        self.leader = leader
-        self.leader_http = leader_http
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.detail)
+        self.refusal = refusal
 
 
-class Questions:
-    """See the head of this file."""
+class Queries:
+    """Sends requests through one Operator and waits for the answers."""
 
     def __init__(self, operator: Operator, queues: Process, raft_log: Process) -> None:
         self._operator = operator
@@ -40,7 +37,7 @@ class Questions:
         self._raft_log = raft_log
 
     async def ask(self, process: Process, make: Callable[[Asker], Any]) -> Any:
-        """Tell a process a question and wait for its answer; raise Denied if it is a refusal."""
+        """Send a request to an actor and wait for its answer; raise RequestRefused if it is refused."""
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def take(answer: Any) -> None:
@@ -51,27 +48,29 @@ class Questions:
         try:
             answer = await asyncio.wait_for(answered, ANSWER_S_MAX)
         except TimeoutError:
-            raise Denied(
-                "BUSY", f"no answer within {ANSWER_S_MAX:g} s; it may be done or not: look, or repeat it"
+            raise RequestRefused(
+                Refusal(
+                    "BUSY", f"no answer within {ANSWER_S_MAX:g} s; the request may still succeed: check, or repeat it"
+                )
             ) from None
         if isinstance(answer, Refusal):
-            raise Denied(answer.code, answer.detail, answer.leader, answer.leader_http)
+            raise RequestRefused(answer)
         return answer
 
     async def _ask_queue(self, name: str, make: Callable[[Asker], Any]) -> Any:
         return await self.ask(self._operator.queue(name) or self._queues, make)
 
-    # --- looking ---------------------------------------------------------------------------------------------------
+    # --- reading ---------------------------------------------------------------------------------------------------
 
     async def gauges(self) -> list[Gauges]:
-        """Return the numbers of all queues, by name."""
+        """Return the counters of all queues, by name."""
         found: list[Gauges] = await self.ask(self._queues, lambda me: Stats(me, "", all_queues=True, brief=True))
         return found
 
     async def queues(
         self, prefix: str, after: str | None, limit: int, sees: Callable[[str], bool]
     ) -> list[dict[str, Any]]:
-        """Return the figures of one page of the queues that `sees` says yes to."""
+        """Return the statistics of one page of the queues that `sees` accepts."""
 
         def make(me: Asker) -> Inquire:
             return Inquire(Stats(me, "", all_queues=True, prefix=prefix, after=after, limit=limit, sees=sees))
@@ -99,23 +98,23 @@ class Questions:
         facts: dict[str, Any] = await self.ask(self._raft_log, lambda me: Administer(me, what, node_id, address))
         return facts
 
-    # --- changing --------------------------------------------------------------------------------------------------
+    # --- writing ---------------------------------------------------------------------------------------------------
 
     async def change(self, entry: Entry) -> int:
-        """Put an entry into the log; return its result once it is applied."""
+        """Propose an entry; return its result once it is applied."""
         outcome: Outcome = await self.ask(self._raft_log, lambda me: Propose([(entry, me)]))
         return done(outcome.results[0])
 
     async def move(
         self, queue: str, uids: list[str], to: str | None, *, redrive: bool = False
     ) -> dict[str, str | None]:
-        """Take messages away; return the new uid of each, "" for one thrown away, None for one that stays."""
+        """Move messages, or delete them without `to`; return each new uid, "" if deleted, None if the message stays."""
         moved: Moved = await self._ask_queue(queue, lambda me: Move(me, queue, uids, to, redrive))
         if moved.refusal is not None:
             refusal = moved.refusal
             code = refusal.code
             err, detail = REFUSALS.get(Result[code], (code, "")) if code in Result.__members__ else (code, "")
-            raise Denied(err, detail or refusal.detail, refusal.leader, refusal.leader_http)
+            raise RequestRefused(Refusal(err, detail or refusal.detail, refusal.leader, refusal.leader_http))
         return moved.uids
 
     async def requeue(self, queue: str, uids: list[str]) -> list[int]:
@@ -123,18 +122,18 @@ class Questions:
         return list(outcome.results)
 
     async def release(self, queue: str, uid: str) -> bool:
-        """Take a message back from its worker; False if nobody has it."""
+        """Release the lease of a message; return False if there is none."""
 
         def make(me: Asker) -> Nack:
             asker = Asker(me.process, me.ticket, [0])
-            return Nack(asker, queue, [uid], [ANY_TOKEN], 0, "taken back by an operator", Reason.RETURNED)
+            return Nack(asker, queue, [uid], [ANY_TOKEN], 0, "released by an operator", Reason.RETURNED)
 
         outcome: Outcome = await self._ask_queue(queue, make)
         return bool(outcome.results[0] == Result.DONE)
 
 
 def done(result: int) -> int:
-    """Return a result that is none of the refusals."""
+    """Return a result, or raise RequestRefused if it is a refusal."""
     if result < 0:
-        raise Denied(*REFUSALS[Result(result)])
+        raise RequestRefused(Refusal(*REFUSALS[Result(result)]))
     return result
