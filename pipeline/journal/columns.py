@@ -52,6 +52,7 @@ READ_AS: dict[tuple[int, int], int] = {
 WITH_DRAFTS = (Kind.PUBLISH, Kind.STASH)  # that bring new messages, each with a number
 OF_STASHES = (Kind.UNSTASH, REVEALED)  # without items: the notes name the messages
 WITH_FOLLOW_UPS = (Kind.ACK, Kind.DEAD, Kind.MOVED)
+WITH_WORKERS = (Kind.DELIVERED, Kind.ACK, Kind.DEAD, Kind.MOVED)  # whose items may each have a connection, as fifth
 OF_QUEUES = (Kind.CREATE, Kind.UPDATE, Kind.DELETE, Kind.PURGE)  # without items: the event is of the queue
 
 

@@ -20,6 +20,7 @@ from wakeq.pipeline.journal.columns import (
     REVEALED,
     SIZE_FIELD,
     WITH_DRAFTS,
+    WITH_WORKERS,
     Bools,
     Entries,
     Ints,
@@ -147,7 +148,13 @@ class EventRows:
         return column(sequence, pa.int64(), np.isin(self._kind, _WITH_DELIVERY) & (sequence > 0))
 
     def worker(self) -> pa.Array:
-        worker = self._heads["worker"].astype(np.int64)
+        """The connection in the item, if its entry is of several connections; else that in the head."""
+        heads, fields = self._heads, self._fields
+        # As what an entry was written decides: a claim is read as a delivery, but has no connections in its items.
+        has_own = np.isin(heads["kind"], WITH_WORKERS)
+        is_plain = (heads["kind"] == Kind.PUBLISH) & (heads["flags"] & FLAG_SESSION == 0)
+        own = np.where(has_own, fields["fifth"], np.where(is_plain, fields["number"], 0)).astype(np.int64)
+        worker = np.where(own > 0, own, heads["worker"])
         return column(worker, pa.int64(), worker > 0)
 
     def door(self) -> pa.Array:

@@ -128,6 +128,7 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     must_exist: bool = False
     oversized: bool = False  # the bodies were above the node's limit and are left out; refused in the log's order
     alike: bool = False  # the drafts differ only in their bodies and have no headers
+    workers: Sequence[int] = ()  # the connection of each draft if there are several: no `session`, `worker` is 0
 
 
 class Delivered(msgspec.Struct, frozen=True, gc=False):
@@ -140,6 +141,7 @@ class Delivered(msgspec.Struct, frozen=True, gc=False):
     first_sequence: int
     worker: int = 0
     door: int = 0
+    workers: Sequence[int] = ()  # the connection of each delivery, if there are several; then `worker` is 0
 
 
 class Extended(msgspec.Struct, frozen=True, gc=False):
@@ -182,6 +184,7 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
     door: int = 0
     delivered: bool = False
     moved: bool = False
+    workers: Sequence[int] = ()  # the connection of each message, if there are several; then `worker` is 0
 
 
 class Expired(msgspec.Struct, frozen=True, gc=False):

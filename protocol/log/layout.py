@@ -17,6 +17,7 @@ HEAD = struct.Struct(">BBBBIqqIB")
 # reason, length of headers, size of body, number, moment ms, priority, extra, timeout ms or spare, length of alias
 ITEM = struct.Struct(">HHIqqqqqI")
 SIZE_OFFSET = 4  # of the body, in an item
+NUMBER_OFFSET = 8  # of the number; of a publish the number in its session or, without a session, the connection
 FLAG_ATOMIC = 1
 FLAG_ID = 2
 FLAG_SESSION = 4
@@ -49,33 +50,52 @@ def head_of(kind: Kind, name: str, count: int, at_ms: int, **more: int) -> bytes
     return HEAD.pack(ENTRY_VERSION, kind, door, flags, count, at_ms, queue_id, worker, len(raw)) + raw
 
 
-def pack_alike(sizes: Sequence[int], draft: Draft, ordinal: int) -> bytes:
-    """Return the items of messages that differ only in their bodies, without a loop over the messages."""
-    item = ITEM.pack(0, 0, 0, ordinal, draft.delay_ms, draft.priority, draft.expires_ms, draft.timeout_ms, 0)
+def pack_alike(sizes: Sequence[int], draft: Draft, numbers: int | Sequence[int]) -> bytes:
+    """Return the items of messages that differ in bodies and numbers alone, without a loop over them.
+
+    The numbers are those in a session, or connections: one that all share, or one for each.
+    """
+    shared = numbers if isinstance(numbers, int) else 0
+    item = ITEM.pack(0, 0, 0, shared, draft.delay_ms, draft.priority, draft.expires_ms, draft.timeout_ms, 0)
     items = bytearray(item * len(sizes))
-    column = array("I", sizes)
-    if byteorder == "little":
-        column.byteswap()
-    raw = column.tobytes()
-    for place in range(4):
-        items[SIZE_OFFSET + place :: ITEM.size] = raw[place::4]
+    _put_column(items, SIZE_OFFSET, array("I", sizes))
+    if not isinstance(numbers, int):
+        _put_column(items, NUMBER_OFFSET, array("q", numbers))
     return bytes(items)
 
 
-def unpack_alike(items: bytes) -> tuple["array[int]", Draft, int] | None:
-    """Return sizes, shared fields and ordinal of items, at least one; None unless only the sizes of bodies differ."""
-    _, headers_size, _, ordinal, delay_ms, priority, expires_ms, timeout_ms, alias_size = ITEM.unpack_from(items)
-    last = ITEM.unpack_from(items, len(items) - ITEM.size)
-    if headers_size or alias_size or last[3:] != (ordinal, delay_ms, priority, expires_ms, timeout_ms, alias_size):
-        return None
-    raw = bytearray(len(items) // ITEM.size * 4)
-    for place in range(4):
-        raw[place::4] = items[SIZE_OFFSET + place :: ITEM.size]
-    sizes = array("I", bytes(raw))
+def _put_column(items: bytearray, offset: int, column: "array[int]") -> None:
     if byteorder == "little":
-        sizes.byteswap()
+        column.byteswap()
+    raw, width = column.tobytes(), column.itemsize
+    for place in range(width):
+        items[offset + place :: ITEM.size] = raw[place::width]
+
+
+def _take_column(items: bytes, offset: int, kind: str) -> "array[int]":
+    column = array(kind)
+    width = column.itemsize
+    raw = bytearray(len(items) // ITEM.size * width)
+    for place in range(width):
+        raw[place::width] = items[offset + place :: ITEM.size]
+    column.frombytes(raw)
+    if byteorder == "little":
+        column.byteswap()
+    return column
+
+
+def unpack_alike(items: bytes) -> tuple["array[int]", Draft, "int | array[int]"] | None:
+    """Return sizes, what is shared and the numbers of items, at least one, if messages differ in nothing else."""
+    _, headers_size, _, number, delay_ms, priority, expires_ms, timeout_ms, alias_size = ITEM.unpack_from(items)
+    last = ITEM.unpack_from(items, len(items) - ITEM.size)
+    if headers_size or alias_size or last[4:] != (delay_ms, priority, expires_ms, timeout_ms, alias_size):
+        return None
+    sizes = _take_column(items, SIZE_OFFSET, "I")
     shape = Draft(b"", priority, delay_ms, expires_ms, timeout_ms)
-    return (sizes, shape, ordinal) if pack_alike(sizes, shape, ordinal) == items else None
+    if last[3] == number and pack_alike(sizes, shape, number) == items:
+        return sizes, shape, number
+    numbers = _take_column(items, NUMBER_OFFSET, "q")
+    return (sizes, shape, numbers) if pack_alike(sizes, shape, numbers) == items else None
 
 
 def text_of(text: str) -> bytes:

@@ -92,6 +92,11 @@ class _Parts(msgspec.Struct, frozen=True, gc=False):
         return [(item[5], item[6]) for item in self.items]
 
     @property
+    def workers(self) -> Sequence[int]:
+        """The connection of each message, if there are several; else nothing."""
+        return () if self.worker else _workers_in([item[7] for item in self.items])
+
+    @property
     def rest(self) -> bytes:
         return self.payload[self.end :]
 
@@ -125,6 +130,7 @@ def _decode_publish(parts: _Parts) -> Publish:
         session, at = take_text(payload, at)
     drafts, numbers = _take_drafts(parts, at)
     ordinals = numbers if session else ()
+    workers = () if session or parts.worker else _workers_in(numbers)
     atomic = bool(flags & FLAG_ATOMIC)
     return Publish(
         parts.name,
@@ -138,23 +144,31 @@ def _decode_publish(parts: _Parts) -> Publish:
         worker=parts.worker,
         must_exist=bool(flags & FLAG_MUST_EXIST),
         oversized=bool(flags & FLAG_OVERSIZED),
+        workers=workers,
     )
 
 
-def _take_drafts(parts: _Parts, at: int) -> tuple[Sequence[Draft], Sequence[int]]:
-    """Return the messages whose bodies begin at offset `at`, and their numbers in a session."""
+def _workers_in(numbers: list[int]) -> Sequence[int]:
+    """Return connections, or nothing if no item names one: then the entry is of the connection in its head."""
+    return numbers if any(numbers) else ()
+
+
+def _take_drafts(parts: _Parts, at: int) -> tuple[Sequence[Draft], list[int]]:
+    """Return the messages whose bodies begin at a place, and their numbers in a session, or their connections."""
     payload, raw = parts.payload, parts.payload[parts.start : parts.end]
     if len(raw) >= ALIKE_MIN * ITEM.size and (found := unpack_alike(raw)) is not None:
-        sizes, shape, ordinal = found
+        sizes, shape, numbers = found
         end = at + sum(sizes)
         if end > len(payload):
             raise BadRecord("a publish entry ends inside a body")
         shared = shape.priority, shape.delay_ms, shape.expires_ms, shape.timeout_ms
-        return Alike(payload[at:end], sizes, shape_of(*shared)), [ordinal] * len(sizes)
+        return Alike(payload[at:end], sizes, shape_of(*shared)), [numbers] * len(sizes) if isinstance(
+            numbers, int
+        ) else numbers.tolist()
     return _take_unlike(list(ITEM.iter_unpack(raw)), payload, at)
 
 
-def _take_unlike(items: list[tuple[int, ...]], payload: bytes, at: int) -> tuple[Sequence[Draft], Sequence[int]]:
+def _take_unlike(items: list[tuple[int, ...]], payload: bytes, at: int) -> tuple[Sequence[Draft], list[int]]:
     drafts = []
     for _, headers_size, size, _, delay_ms, priority, expires_ms, timeout_ms, alias_size in items:
         body = payload[at : at + size]
@@ -171,7 +185,8 @@ def _take_unlike(items: list[tuple[int, ...]], payload: bytes, at: int) -> tuple
 
 def _decode_delivered(parts: _Parts) -> Delivered:
     first = parts.items[0][6] if parts.items else 0
-    return Delivered(parts.name, parts.queue_id, parts.numbers, parts.moments_ms, first, parts.worker, parts.door)
+    about = parts.numbers, parts.moments_ms, first, parts.worker, parts.door, parts.workers
+    return Delivered(parts.name, parts.queue_id, *about)
 
 
 def _decode_released(parts: _Parts) -> Released:
@@ -205,6 +220,7 @@ def _decode_ack(parts: _Parts) -> Ack:
         door=parts.door,
         delivered=bool(parts.flags & FLAG_DELIVERED),
         moved=parts.kind is Kind.MOVED,
+        workers=parts.workers,
     )
 
 

@@ -9,7 +9,8 @@ An entry begins with HEAD and the queue's name.  Then come `count` ITEMs of fixe
 reader can gather columns without decoding.  The fields without a fixed size come last.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -64,8 +65,8 @@ _pack_item = ITEM.pack
 
 
 def encode_entry(entry: Entry, at_ms: int) -> bytes:
-    """Return the bytes of an entry that was made at a moment."""
-    return _ENCODERS[type(entry)](entry, at_ms)
+    """Return the bytes of an entry, stamped."""
+    return ENCODERS[type(entry)](entry, at_ms)
 
 
 def _encode_publish(entry: Publish, at_ms: int) -> bytes:
@@ -83,30 +84,31 @@ def _encode_publish(entry: Publish, at_ms: int) -> bytes:
         item = _pack_item(0, len(headers), len(body), 0, delay_ms, priority, expires_ms, timeout_ms, len(raw))
         return b"".join((head, name, item, body, headers, raw))
     extra = b""
-    ordinals: Sequence[int] = [0] * len(drafts)
     if entry.id or entry.session:
-        flags, extra, ordinals = _about_once(entry, flags)
+        flags, extra = _about_once(entry, flags)
+    numbers: int | Sequence[int] = entry.workers or 0
+    if entry.session:
+        numbers = entry.ordinals[0] if entry.atomic else entry.ordinals
     head = _pack_head(ENTRY_VERSION, 1, entry.door, flags, len(drafts), at_ms, 0, entry.worker, len(name)) + name
-    # In a session that is not atomic each draft has a number of its own.
-    if type(drafts) is Alike and (entry.atomic or not entry.session):
-        return b"".join((head, drafts.items(ordinals[0]), extra, drafts.bodies))
-    if entry.alike and not entry.session:
+    if type(drafts) is Alike:
+        return b"".join((head, drafts.items(numbers), extra, drafts.bodies))
+    if entry.alike:
         texts = [d.body for d in drafts]
-        return b"".join((head, pack_alike(list(map(len, texts)), drafts[0], ordinals[0]), extra, *texts))
+        return b"".join((head, pack_alike(list(map(len, texts)), drafts[0], numbers), extra, *texts))
     parts = [head]
     parts += [
         _pack_item(
             0,
             len(d.headers),
             len(d.body),
-            ordinal,
+            number,
             d.delay_ms,
             d.priority,
             d.expires_ms,
             d.timeout_ms,
             len(d.alias.encode()) if d.alias else 0,
         )
-        for d, ordinal in zip(drafts, ordinals, strict=True)
+        for d, number in zip(drafts, _each(numbers, len(drafts)), strict=True)
     ]
     parts.append(extra)
     if any([d.headers or d.alias for d in drafts]):
@@ -116,18 +118,21 @@ def _encode_publish(entry: Publish, at_ms: int) -> bytes:
     return b"".join(parts)
 
 
-def _about_once(entry: Publish, flags: int) -> tuple[int, bytes, Sequence[int]]:
-    """Return flags, fields and ordinals by which a repeated publish is recognised."""
-    drafts, fields = entry.drafts, b""
-    ordinals: Sequence[int] = [0] * len(drafts)
+def _each(numbers: int | Sequence[int], count: int) -> Iterable[int]:
+    """Return the number of each item, where one may be that of all."""
+    return repeat(numbers, count) if isinstance(numbers, int) else numbers
+
+
+def _about_once(entry: Publish, flags: int) -> tuple[int, bytes]:
+    """Return flags and fields by which a publish that comes again is known."""
+    fields = b""
     if entry.id:
         flags |= FLAG_ID
         fields += text_of(entry.id)
     if entry.session:
         flags |= FLAG_SESSION
         fields += text_of(entry.session)
-        ordinals = [*entry.ordinals] * len(drafts) if entry.atomic else entry.ordinals
-    return flags, fields, ordinals
+    return flags, fields
 
 
 def _publish_flags(entry: Publish) -> int:
@@ -138,9 +143,10 @@ def _publish_flags(entry: Publish) -> int:
 
 def _encode_delivered(entry: Delivered, at_ms: int) -> bytes:
     first = entry.first_sequence
+    rows = zip(entry.numbers, entry.untils_ms, _each(entry.workers or 0, len(entry.numbers)), strict=True)
     items = [
-        _pack_item(0, 0, 0, number, until, 0, first + i, 0, 0)
-        for i, (number, until) in enumerate(zip(entry.numbers, entry.untils_ms, strict=True))
+        _pack_item(0, 0, 0, number, until, 0, sequence, worker, 0)
+        for sequence, (number, until, worker) in enumerate(rows, first)
     ]
     head = head_of(
         Kind.DELIVERED, entry.queue, len(items), at_ms, queue_id=entry.queue_id, worker=entry.worker, door=entry.door
@@ -165,8 +171,8 @@ def _encode_released(entry: Released, at_ms: int) -> bytes:
 
 
 def _encode_ack(entry: Ack, at_ms: int) -> bytes:
-    rows = zip(entry.numbers, entry.tokens, strict=True)
-    items = [_pack_item(0, 0, 0, number, 0, term, sequence, 0, 0) for number, (term, sequence) in rows]
+    rows = zip(entry.numbers, entry.tokens, _each(entry.workers or 0, len(entry.numbers)), strict=True)
+    items = [_pack_item(0, 0, 0, number, 0, term, sequence, worker, 0) for number, (term, sequence), worker in rows]
     kind = Kind.DEAD if entry.dead else Kind.MOVED if entry.moved else Kind.ACK
     flags = FLAG_DELIVERED * entry.delivered
     about = {"queue_id": entry.queue_id, "worker": entry.worker, "door": entry.door, "flags": flags}
@@ -217,7 +223,7 @@ def _encode_requeued(entry: Requeued, at_ms: int) -> bytes:
     return head_of(Kind.MOVED, entry.queue, len(items), at_ms, **about) + b"".join(items)
 
 
-_ENCODERS: dict[type, Callable[[Any, int], bytes]] = {
+ENCODERS: dict[type, Callable[[Any, int], bytes]] = {
     Publish: _encode_publish,
     Delivered: _encode_delivered,
     Extended: _encode_extended,

@@ -2,7 +2,7 @@
 
 import contextlib
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -40,6 +40,7 @@ from wakeq.protocol.log.layout import BadRecord
 from wakeq.protocol.log.reader import decode_entry
 from wakeq.protocol.log.records import encode_entry
 from wakeq.protocol.log.rows import FreshRows, Row, Side, decode_drafts, decode_row, encode_row
+from wakeq.protocol.queue.columns.alike import ALIKE_MIN
 from wakeq.protocol.queue.columns.chunks import CHUNK, Chunk, decode_chunk, encode_chunk
 from wakeq.protocol.queue.columns.runs import Stretch
 from wakeq.protocol.raft.membership import Config, Member
@@ -64,6 +65,12 @@ drafts = st.builds(
     headers=st.binary(max_size=20),
     alias=st.one_of(st.just(""), words),
 )
+# Enough of them that they are read in one buffer.
+alike_drafts = st.builds(
+    lambda bodies, priority: [Draft(body, priority) for body in bodies],
+    st.lists(st.binary(max_size=3), min_size=ALIKE_MIN, max_size=ALIKE_MIN + 2),
+    int64,
+)
 policies = st.builds(
     Policies,
     max_size=st.none() | natural,
@@ -77,8 +84,9 @@ policies = st.builds(
 
 @st.composite
 def publishes(draw: st.DrawFn) -> Publish:
-    new = draw(st.lists(drafts, max_size=5))
+    new = draw(st.lists(drafts, max_size=5) | alike_drafts)
     atomic, has_session = draw(st.booleans()), draw(st.booleans()) and bool(new)
+    worker, workers = draw(connections(len(new)))
     return Publish(
         draw(names),
         new,
@@ -88,8 +96,16 @@ def publishes(draw: st.DrawFn) -> Publish:
         ordinals=[draw(natural) for _ in new][: 1 if atomic else None] if has_session else (),
         forced=draw(st.booleans()),
         door=draw(byte),
-        worker=draw(uint32),
+        worker=worker,
+        workers=() if has_session else workers,
     )
+
+
+@st.composite
+def connections(draw: st.DrawFn, count: int) -> tuple[int, Sequence[int]]:
+    """The one connection of an entry, or 0 and that of each of its messages."""
+    each = draw(st.lists(uint32, min_size=count, max_size=count))
+    return (0, each) if len(set(each)) > 1 and draw(st.booleans()) else (draw(uint32), ())
 
 
 def columns(*kinds: st.SearchStrategy[Any]) -> st.SearchStrategy[list[list[Any]]]:
@@ -113,11 +129,11 @@ members = st.lists(st.builds(Member, natural, natural, st.booleans(), words), ma
 @st.composite
 def entries(draw: st.DrawFn) -> Entry:
     name, queue_id = draw(names), draw(int64)
-    worker, door = draw(uint32), draw(byte)
     numbers, moments, pairs = draw(columns(int64, int64, tokens))
+    (worker, workers), door = draw(connections(len(numbers))), draw(byte)
     kinds: list[Callable[[], Entry]] = [
         lambda: draw(publishes()),
-        lambda: Delivered(name, queue_id, numbers, moments, draw(st.integers(0, 2**40)), worker, door),
+        lambda: Delivered(name, queue_id, numbers, moments, draw(st.integers(0, 2**40)), worker, door, workers),
         lambda: Extended(name, queue_id, numbers, moments),
         lambda: Released(name, queue_id, numbers, moments, pairs, draw(st.sampled_from(Reason)), draw(words)),
         lambda: Ack(
@@ -130,6 +146,7 @@ def entries(draw: st.DrawFn) -> Entry:
             draw(st.booleans()),
             worker,
             door,
+            workers=workers,
         ),
         lambda: Expired(name, queue_id, numbers),
         lambda: draw(claims(name, queue_id, numbers, pairs)),

@@ -78,9 +78,9 @@ class Alike(Sequence[Draft]):
         whole = self.bodies
         return [whole[begin:end] for begin, end in pairwise(self.places[start : stop + 1])]
 
-    def items(self, ordinal: int) -> bytes:
-        """Return the items of an entry of the log, all with one number in their session."""
-        return pack_alike(self.sizes, self.shape, ordinal)
+    def items(self, numbers: int | Sequence[int]) -> bytes:
+        """Return the items of an entry of the log; `numbers` as in `pack_alike`."""
+        return pack_alike(self.sizes, self.shape, numbers)
 
 
 def shape_of(priority: int, delay_ms: int, expires_ms: int, timeout_ms: int) -> Draft:

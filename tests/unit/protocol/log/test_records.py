@@ -185,6 +185,31 @@ SPELLED: list[tuple[Entry, str]] = [
     ),
     (Imported(), "010d0000 00000000" + HEAD_TAIL + "00" * 12 + "00"),
 ]  # fmt: skip
+HEAD_OF_TWO = "00000002" + HEAD_TAIL + "0000000000000007 00000000 01 71"
+MERGED: list[tuple[Entry, str]] = [
+    (
+        Publish("q", [Draft(b"a", timeout_ms=7), Draft(b"b")], door=2, workers=[8, 9]),
+        "01010200 00000002" + HEAD_TAIL + "0000000000000000 00000000 01 71"
+        "0000 0000 00000001 0000000000000008" + "00" * 24 + "0000000000000007 00000000"
+        "0000 0000 00000001 0000000000000009" + "00" * 36 + "61 62",
+    ),
+    (
+        Delivered("q", 7, [1, 3], [16, 17], 32, door=2, workers=[8, 9]),
+        "01020200" + HEAD_OF_TWO
+        + ITEMS + "0000000000000001 0000000000000010 0000000000000000 0000000000000020 0000000000000008 00000000"
+        + ITEMS + "0000000000000003 0000000000000011 0000000000000000 0000000000000021 0000000000000009 00000000",
+    ),
+    *(
+        (
+            Ack("q", 7, [1, 3], [(2, 3), (2, 4)], door=2, workers=[8, 9], dead=kind == "07", moved=kind == "13"),
+            "01" + kind + "0200" + HEAD_OF_TWO
+            + ITEMS + "0000000000000001 0000000000000000 0000000000000002 0000000000000003 0000000000000008 00000000"
+            + ITEMS + "0000000000000003 0000000000000000 0000000000000002 0000000000000004 0000000000000009 00000000"
+            + "00000000",
+        )
+        for kind in ("05", "07", "13")
+    ),
+]  # fmt: skip
 
 
 def test_examples_cover_every_kind_of_entry() -> None:
@@ -194,12 +219,21 @@ def test_examples_cover_every_kind_of_entry() -> None:
     assert set(map(type, entries)) == set(get_args(Entry))
 
 
-@pytest.mark.parametrize(("entry", "spelled"), SPELLED, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(("entry", "spelled"), SPELLED + MERGED, ids=lambda value: type(value).__name__)
 def test_entry_on_disk_is_as_documented(entry: Entry, spelled: str) -> None:
     payload = bytes.fromhex(spelled)
 
     assert encode_entry(entry, AT) == payload
     assert decode_entry(payload) == (entry, AT)
+
+
+@pytest.mark.parametrize("entry", [entry for entry, _ in MERGED], ids=lambda entry: type(entry).__name__)
+def test_a_merged_entry_that_was_cut_anywhere_is_damage(entry: Entry) -> None:
+    payload = encode_entry(entry, AT)
+
+    for size in range(len(payload)):
+        with pytest.raises(BadRecord):
+            decode_entry(payload[:size])
 
 
 BODIES = (b"a", b"", b"bcd")
@@ -213,6 +247,7 @@ BODIES = (b"a", b"", b"bcd")
         {},
         {"id": "i"},
         {"session": "s", "ordinals": [7]},
+        {"atomic": False, "worker": 0, "workers": [8, 9, 8]},
     ],
     ids=str,
 )
@@ -225,8 +260,9 @@ def test_publish_from_one_buffer_is_encoded_like_separate_drafts(once: dict[str,
     assert encode_entry(alike, AT) == encode_entry(entry, AT)
 
 
-def test_publish_marked_alike_is_encoded_like_any_other() -> None:
-    entry = Publish("q", [Draft(body, -1, 5, 6, 7) for body in BODIES])
+@pytest.mark.parametrize("numbers", [{}, {"session": "s", "ordinals": [7, 8, 9]}, {"workers": [8, 9, 8]}], ids=str)
+def test_publish_marked_alike_is_encoded_like_any_other(numbers: dict[str, Any]) -> None:
+    entry = Publish("q", [Draft(body, -1, 5, 6, 7) for body in BODIES], **numbers)
 
     assert encode_entry(msgspec.structs.replace(entry, alike=True), AT) == encode_entry(entry, AT)
 
@@ -265,10 +301,31 @@ def test_draft_that_differs_is_decoded_as_it_was(other: dict[str, Any], place: i
     assert type(read.drafts) is list
 
 
-def test_ordinals_of_a_session_round_trip() -> None:
-    entry = Publish("q", [Draft(b"")] * 9, session="s", ordinals=list(range(1, 10)))
+@pytest.mark.parametrize("numbers", ["session", "workers"])
+@pytest.mark.parametrize("first_and_last", [(8, 9), (8, 8), (0, 0), (2**32 - 1, 0)], ids=str)
+def test_publishes_that_differ_in_their_numbers_are_decoded_as_one_buffer(
+    first_and_last: tuple[int, int], numbers: str
+) -> None:
+    first, last = first_and_last
+    each = [first, *range(256, 256 * ALIKE_MIN, 256), last]
+    about: dict[str, Any] = {"session": "s", "ordinals": each} if numbers == "session" else {"workers": each}
+    entry = Publish("q", [Draft(b"x" * size, 3) for size in range(len(each))], **about)
 
-    assert decode_entry(encode_entry(entry, AT)) == (entry, AT)
+    read, _ = decode_entry(encode_entry(entry, AT))
+
+    assert isinstance(read, Publish)
+    assert read == entry
+    assert type(read.drafts) is Alike
+    assert encode_entry(read, AT) == encode_entry(entry, AT)
+
+
+def test_numbers_of_a_session_are_no_connections() -> None:
+    entry = Publish("q", [Draft(b"")] * 2, session="s", ordinals=[8, 9])
+
+    read, _ = decode_entry(encode_entry(entry, AT))
+
+    assert isinstance(read, Publish)
+    assert (read.ordinals, read.workers) == ([8, 9], ())
 
 
 def test_entry_that_ends_inside_a_body_is_damage() -> None:
