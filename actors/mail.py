@@ -1,20 +1,20 @@
-"""The messages that processes send each other.  Plain data; the receiver decides what to do.
+"""The messages that several actors send each other.  Plain data; the receiver decides what to do.
 
-The ring:   Propose (to RaftLog) -> Committed (to Queues, then to each queue) -> Answered (to the subscriber)
-Straight:   Fetch, Touch, Nack, Sleep, Leaving, Gone (to a queue) -> Woken, Answered (to the subscriber)
-            more are in `staging_messages.py`, `operator_messages.py` and `monique_messages.py`
-The cut:    Collect (to each queue) -> Collected -> (state store) -> Flushed;  read from there: Loaded
+To the log:    Propose --> RaftLog --> Committed --> Queues
+To a queue:    Fetch, EndWaits, Leaving, Unsent, Gone, and the orders of `protocol/queue/orders.py`
+To a session:  Answered, Woken
+The flush:     Collect (to each queue) --> Collected --> (state store) --> Flushed;  read from there: Loaded
 """
 
 from collections.abc import Callable, Sequence
-from itertools import compress
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from wakeq.actors.runtime import Process
-from wakeq.protocol.log.entries import Draft, Entry, Reason, Results, SetAside, Token
-from wakeq.protocol.queue.leases.audience import Waiter
+from wakeq.protocol.log.entries import Entry, SetAside
+from wakeq.protocol.queue.orders import Peek, Stats
+from wakeq.protocol.queue.outcomes import Leased, Refusal
 from wakeq.storage.state.cut import Part
 
 
@@ -22,51 +22,36 @@ class Asker(msgspec.Struct, frozen=True, gc=False):
     """Who waits for an answer, and what the answer belongs to there.  Never in the bytes of the log."""
 
     process: Process
-    ticket: Any  # whatever lets the process find its question again, such as a Pending of a subscriber
+    ticket: Any  # whatever lets the process find its question again, such as an Asked of TaskFlux
     place: Any  # of the command within it, or a list of places
+
+    @property
+    def session(self) -> Process:
+        """Who hears the answer."""
+        return self.process
+
+    def at(self, places: Any) -> "Asker":
+        """Return the same for an answer about some of the places."""
+        return Asker(self.process, self.ticket, places)
 
     def tell(self, answer: Any) -> None:
         """Give whoever asked the answer."""
         self.process.tell(Answered([(self.ticket, self.place, answer)]))
 
 
-class Refusal(msgspec.Struct, frozen=True, gc=False):
-    """Why something was not done: a stable code, a sentence, and the leader's addresses if another node leads."""
-
-    code: str
-    detail: str
-    leader: str = ""  # for the worker protocol over TCP
-    leader_http: str = ""  # and over WebSocket
-
-
-class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """What became of an entry in one queue."""
-
-    queue: str
-    queue_id: int
-    results: Results
-    follows: Sequence["Outcome"] = ()
-
-
 class Propose(msgspec.Struct, frozen=True, gc=False):
-    """Entries for the log.  `lazy` ones ride with the next sync instead of starting one."""
+    """Entries for the log, each with its ticket, or None if nobody asks."""
 
-    items: list[tuple[Entry, Asker | None]]
-    lazy: bool = False
+    items: list[tuple[Entry, Any]]
 
 
-Item = tuple[int, int, int, Entry, Asker | None]  # index, term, moment, entry, who asked
+Item = tuple[int, int, int, Entry, Any]  # index, term, moment, entry, ticket of whoever asked
 
 
 class Committed(msgspec.Struct, frozen=True, gc=False):
-    """Entries that are on disk on a quorum, in log order.
-
-    `replies` gathers the answers if other queues were told of the same batch; a queue that crashes must call its `done`
-    too.
-    """
+    """Entries that are on disk on a quorum, in log order."""
 
     items: list[Item]
-    replies: Any = None
 
 
 class Follow(msgspec.Struct, frozen=True, gc=False):
@@ -80,25 +65,6 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
     """Answers for one process: (ticket, place, answer); an answer is an Outcome, a Refusal, or what was asked for."""
 
     answers: list[tuple[Any, Any, Any]]
-
-
-class HeldBack(msgspec.Struct, frozen=True, gc=False):
-    """The ticket of an entry whose answer must wait until it is committed: `answer` then, `otherwise` if it is void."""
-
-    answer: Answered
-    otherwise: Answered
-    waiter: Waiter | None = None  # a FET whose time is not over: it goes on waiting instead of getting `otherwise`
-
-    def without_refused(self, codes: Sequence[int]) -> Answered | None:
-        """Return the answer without the messages that were refused; None if none is left."""
-        if min(codes) >= 0:
-            return self.answer
-        ((ticket, place, messages),) = self.answer.answers
-        done = [code >= 0 for code in codes]
-        if not any(done):
-            return None
-        left = messages.only(done) if type(messages) is HandedOver else list(compress(messages, done))
-        return Answered([(ticket, place, left)])
 
 
 # Straight ---------------------------------------------------------------------------------------------------------
@@ -129,84 +95,12 @@ class Fetch(msgspec.Struct, frozen=True, gc=False):
         self.subscriber.tell(Answered([(self.ticket, want.place, answer) for want in self.wants]))
 
 
-class Delivery(msgspec.Struct, frozen=True, gc=False):
-    """One message on its way to a worker."""
-
-    uid: str
-    error_count: int  # earlier deliveries
-    failures: int  # those of them that failed
-    body: bytes
-    token: Token
-    priority: int
-    headers: bytes
-    queue_id: int
-    number: int
-    until_ms: int
-
-
-class Leased(Protocol):
-    """What a queue knows a delivery by."""
-
-    @property
-    def queue_id(self) -> int: ...
-
-    @property
-    def number(self) -> int: ...
-
-    @property
-    def token(self) -> Token: ...
-
-
-class HandedOver(msgspec.Struct, frozen=True, gc=False):
-    """Messages that are gone once they are handed out, so that nobody needs their uids or tokens."""
-
-    numbers: list[int]
-    drafts: list[Draft]
-
-    def only(self, done: Sequence[bool]) -> "HandedOver":
-        """Return only those whose flag is set."""
-        return HandedOver(list(compress(self.numbers, done)), list(compress(self.drafts, done)))
-
-
 class EndWaits(msgspec.Struct, frozen=True, gc=False):
     """The client has sent another command: the subscriber's waiting fetches of this ticket end with nothing."""
 
     subscriber: Process
     ticket: Any
     queue: str = ""
-
-
-class Touch(msgspec.Struct, frozen=True, gc=False):
-    asker: Asker
-    queue: str
-    uids: list[str]
-    tokens: list[Token]
-    timeout_ms: int
-
-
-class Nack(msgspec.Struct, frozen=True, gc=False):
-    asker: Asker
-    queue: str
-    uids: list[str]
-    tokens: list[Token]
-    delay_ms: int | None
-    error: str = ""
-    reason: Reason = Reason.NACK  # or RETURNED, or REJECTED, or EXHAUSTED
-
-
-class Sleep(msgspec.Struct, frozen=True, gc=False):
-    """ISLP: wake me when a message comes; with `only_ready` only when there is one for me."""
-
-    asker: Asker
-    queue: str
-    subscribed: bool = False
-    only_ready: bool = False
-
-
-class Subscribe(msgspec.Struct, frozen=True, gc=False):
-    """The subscriber joined the group of a queue that may not exist yet."""
-
-    queue: str
 
 
 class Leaving(msgspec.Struct, frozen=True, gc=False):
@@ -242,52 +136,10 @@ class Woken(msgspec.Struct, frozen=True, gc=False):
     queue: str
 
 
-class Peek(msgspec.Struct, frozen=True, gc=False):
-    """Show the first messages in a state, `count` of them at most."""
-
-    asker: Asker
-    queue: str
-    state: str
-    count: int
-
-
-class Stats(msgspec.Struct, frozen=True, gc=False):
-    """The figures of one queue, or with `all_queues` of many.
-
-    Of many: those whose name begins with `prefix` and that `sees` allows, sorted by name, at most `limit` (0: all) that
-    come after the name `after`.  `brief` asks for the numbers only, as Gauges: a tenth of the work.
-    """
-
-    asker: Asker
-    queue: str
-    all_queues: bool = False
-    prefix: str = ""
-    after: str | None = None
-    limit: int = 0
-    brief: bool = False
-    sees: Callable[[str], bool] | None = None
-
-
 class Inquire(msgspec.Struct, frozen=True, gc=False):
     """To RaftLog: pass this Peek or Stats on as soon as a majority has confirmed that this node still leads."""
 
-    question: "Peek | Stats"
-
-
-# Barrier ----------------------------------------------------------------------------------------------------------
-
-
-class Judge(msgspec.Struct, frozen=True, gc=False):
-    """Would you apply this part of an entry that touches several queues?"""
-
-    place: int
-    entry: Entry
-    reply_to: Process
-
-
-class Verdict(msgspec.Struct, frozen=True, gc=False):
-    place: int
-    code: int
+    question: Peek | Stats
 
 
 # The cut to the state store ---------------------------------------------------------------------------------------
@@ -330,7 +182,6 @@ class Crashed(msgspec.Struct, frozen=True, gc=False):
     index: int  # of the entry that it could not apply; 0 if it was not applying one
     reason: str
     error: BaseException | None = None
-    unanswered: Sequence[Item] = ()  # that it was told and has not answered yet
 
 
 class Abandon(msgspec.Struct, frozen=True, gc=False):

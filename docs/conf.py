@@ -55,6 +55,7 @@ CONTENTS = {
         "guarantees",
         "compare",
         "tour",
+        "internals/rounds",
         "internals/flow",
         "internals/clock",
         "internals/staging",

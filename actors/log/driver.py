@@ -10,6 +10,7 @@ import logging
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -27,12 +28,15 @@ from wakeq.actors.log.transfer import (
     ImageOffer,
     WantImage,
 )
-from wakeq.actors.mail import Applied, Asker, Follow, Item, Propose, Refusal, Started, Throttle, Tick
+from wakeq.actors.mail import Applied, Asker, Follow, Item, Propose, Started, Throttle, Tick
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import Busy, DiskDisowned, NoQuorum, NotLeader
 from wakeq.protocol.log.entries import Members, Noop, SetAside
 from wakeq.protocol.log.reader import decode_entry
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.leases.audience import NEVER
+from wakeq.protocol.queue.orders import ReplyTo
+from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.messages import Append, Fetch, Heartbeat, OwnEntry, Ready, Transfer, Write
 from wakeq.protocol.raft.pace import BEHIND_BYTES_MAX
@@ -47,6 +51,23 @@ SYNC = Tick("sync")
 BEAT = Tick("beat")
 
 logger = logging.getLogger("wakeq.raft_log")
+
+
+class Writer(Protocol):
+    """A queue, as the log sees it."""
+
+    def put_entries(self, items: list[Proposal], behind: list[Proposal], /) -> None:
+        """Add what it has for this write, and what must stand behind the entries of all queues."""
+
+    def refuse_filed(self, refusal: Refusal, /) -> None:
+        """Refuse everything that is not in the log yet."""
+
+
+class Collect(msgspec.Struct, frozen=True, gc=False):
+    """To itself: ask the queues that have something for the log."""
+
+
+COLLECT = Collect()
 
 
 class GiveUp(msgspec.Struct, frozen=True, gc=False):
@@ -66,7 +87,7 @@ class LogDriver(LogEntries):
         self._peers = self._around.peers
         self._watch = LeaderWatch(core, self._around)
         self._images: Process | None = None
-        self._changes: dict[int, Asker] = {}  # by index of the entry: who asked for a change of members
+        self._changes: dict[int, ReplyTo] = {}  # by index of the entry: who asked for a change of members
         self._led_term = 0  # the term in which this node leads, 0 while it does not
         self._ticked_ms = 0
         self._members_index = -1  # of the configuration whose members this node knows as peers
@@ -76,6 +97,11 @@ class LogDriver(LogEntries):
         self._closings = 0  # while not 0, nothing is handed out: leadership is about to be given away
         self._parks = True  # proposals wait: for this node to lead, for the state store, or for a successor
         self._parked: deque[Propose] = deque()
+        self._writers: dict[Writer, None] = {}  # queues with something for the next write, in the order of enlisting
+        self._ahead_since_ms = NEVER  # since when a delivery has left that is in no entry yet
+        self._ahead: deque[tuple[int, int]] = deque()  # the same of what was collected: (last index, since when)
+        self._collect_queued = False
+        self._collect_parked = False  # queues have something for the log, and it may take nothing at this moment
         self._parked_ms = NEVER  # since when proposals have been parked, or were that are not committed yet
         self._parked_to = 0  # the last entry that was parked before it came into the log
 
@@ -143,11 +169,15 @@ class LogDriver(LogEntries):
     def at_rest(self) -> bool:
         """Whether everything that was proposed has its outcome and is on disk."""
         asked = any(asker is not None for *_, asker in self._uncommitted)
-        return not (self._writing or asked or self._parked or self._log.buffered_bytes)
+        return not (self._writing or asked or self._parked or self._writers or self._log.buffered_bytes)
 
     def waits_since_ms(self) -> int:
         """Return since when the oldest thing has waited that is not committed or written; NEVER if nothing waits."""
-        since_ms, uncommitted = self._writing_ms, self._uncommitted
+        since_ms, uncommitted, ahead = min(self._writing_ms, self._ahead_since_ms), self._uncommitted, self._ahead
+        while ahead and ahead[0][0] <= self.core.committed:
+            ahead.popleft()
+        if ahead and ahead[0][1] < since_ms:
+            since_ms = ahead[0][1]
         if uncommitted and uncommitted[0][2] < since_ms:
             since_ms = uncommitted[0][2]
         if self._parked_ms < since_ms and self._has_parked:
@@ -157,21 +187,86 @@ class LogDriver(LogEntries):
     @property
     def _has_parked(self) -> bool:
         """Whether anything waits that is parked, or was before it came into the log."""
-        return bool(self._parked or (self._uncommitted and self._uncommitted[0][0] <= self._parked_to))
+        waits = self._parked or self._collect_parked
+        return bool(waits or (self._uncommitted and self._uncommitted[0][0] <= self._parked_to))
 
     # --- proposals -------------------------------------------------------------------------------------------------
 
+    def enlist(self, queue: Writer, *, lazy: bool = False) -> None:
+        """A queue has something for the next write; what is lazy starts none by itself, but rides with any."""
+        self._writers[queue] = None
+        if lazy:
+            if self._ahead_since_ms == NEVER:
+                self._ahead_since_ms = self._stamp_ms()
+            self._flush_later()
+        elif not self._collect_queued and not self._writing:
+            self._collect_queued = True
+            self.tell(COLLECT)
+
+    def enter(self, items: list[Proposal]) -> None:
+        """Take what a queue that has crashed still had for the log, as it is."""
+        self.tell(Propose(items))
+
+    def _collect_soon(self) -> None:
+        """Collect behind the turns of the queues that were woken in this round, so that all share one write."""
+        if not self._collect_queued and not self._writing:
+            self._collect_queued = True
+            self.tell(COLLECT)
+
+    def on_collect(self, message: Collect) -> None:
+        """Ask every queue for its entries, put them into the log together, and write."""
+        self._collect_queued = False
+        if self._peers:
+            self._look_at_clock()
+        if not self._writers or self._writing or (self._roll is not None and self._waits_to_roll):
+            return  # what is under way collects when it is done
+        if self._parks:
+            if not self._has_parked:
+                self._parked_ms = self._stamp_ms()
+            self._collect_parked = True
+            return
+        self._collect()
+        if not self._peers and self.runtime.is_last(self) and not self._flush_queued:
+            self._flush()  # at once: no other process has mail, so nobody else can propose in this turn
+        else:
+            self._flush_soon()
+
+    def _collect(self) -> None:
+        """Put into the log what queues have for it; entries that name several queues stand behind all others."""
+        writers, self._writers = self._writers, {}
+        if not self._led_term:
+            refusal = self._not_leader()
+            for queue in writers:
+                queue.refuse_filed(refusal)
+            return
+        items: list[Proposal] = []
+        behind: list[Proposal] = []
+        for queue in writers:
+            queue.put_entries(items, behind)
+        items += behind
+        if items:
+            self._append(items)
+        if self._ahead_since_ms != NEVER:
+            self._ahead.append((self.core.log.last_index, self._ahead_since_ms))
+            self._ahead_since_ms = NEVER
+
+    def _go_on_writing(self) -> None:
+        super()._go_on_writing()
+        if self._writers:
+            self._collect_soon()
+
     def on_propose(self, message: Propose) -> None:
+        """Take entries of whoever is no queue; deliveries that queues have made stand before them."""
         if self._peers:
             self._look_at_clock()
         if (self._parks and not self._is_urgent(message)) or not self._led_term:
             self._put_off(message)
             return
-        self._append(message)
-        if message.lazy:
-            self._flush_later()
-        elif not self._peers and self.runtime.is_last(self) and not self._flush_queued and not self._writing:
-            self._flush()  # at once: no other process has mail, so nobody else can propose in this turn
+        if self._writers and not self._parks:
+            self._collect()
+        self._append(message.items)
+        if not self._peers and self.runtime.is_last(self) and not self._flush_queued and not self._writing:
+            self._flush()
         else:
             self._flush_soon()
 
@@ -223,20 +318,26 @@ class LogDriver(LogEntries):
         return uncommitted_bytes > UNCOMMITTED_BYTES_MAX or core.leader().behind_bytes() > BEHIND_BYTES_MAX
 
     def _release_parked(self) -> None:
-        if self._parked and not self._parks:
-            parked, self._parked = self._parked, deque()
-            for propose in parked:
-                if self._led_term:
-                    self._append(propose)
-                else:
-                    self._put_off(propose)
-            self._parked_to = self.core.log.last_index
-            self._flush_soon()
+        if self._parks or not (self._parked or self._collect_parked):
+            return
+        if self._collect_parked:
+            self._collect_parked = False
+            self._collect()
+        parked, self._parked = self._parked, deque()
+        for propose in parked:
+            if self._led_term:
+                self._append(propose.items)
+            else:
+                self._put_off(propose)
+        self._parked_to = self.core.log.last_index
+        self._flush_soon()
 
     def _stand_down(self, term: int) -> None:
         """This node leads no longer: the queues forget what only a leader knows."""
         assert self._queues is not None, "started first"
         self._drop_promises()
+        self._ahead_since_ms = NEVER
+        self._writers, self._collect_parked = {}, False  # they refuse what they have when they hear of this
         self._queues.tell(Follow(term, self._not_leader()))
         if self._hang_ms >= self.core.settings.election_ms:
             self.tell(GiveUp(term))  # what its own disk does not have, it cannot know as committed
@@ -258,7 +359,7 @@ class LogDriver(LogEntries):
                 self.on_look()
             case "lazy":
                 self._lazy_queued = False
-                self._send_and_flush()
+                self._collect_soon()
             case _:
                 self._flush_queued = False
                 self._send_and_flush()

@@ -1,6 +1,6 @@
 """LogEntries: what is proposed, who asked for it, and what becomes of it.
 
-    Propose --> stamp, index, bytes --> (the log) --> committed: Committed to the queues, with the askers
+    entries --> stamp, index, bytes --> (the log) --> committed: Committed to the queues, with the askers
                                                   --> never will be: NOT_LEADER
                                                   --> cannot be known in time: UNKNOWN
 
@@ -14,18 +14,20 @@ import struct
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from wakeq.actors.log.files import LogFiles, LogServices
-from wakeq.actors.mail import Answered, Asker, Committed, Crowded, HeldBack, Item, Pressure, Propose, Refusal
+from wakeq.actors.mail import Asker, Committed, Crowded, Item, Pressure
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import BadField, NotLeader, OutcomeUnknown
 from wakeq.protocol.log.entries import Ack, CreateQueue, Entry, Imported, Publish, Stash, lengthened
 from wakeq.protocol.log.format import PAYLOAD_BYTES_MAX
-from wakeq.protocol.log.records import encode_entry
+from wakeq.protocol.log.records import ENCODERS, encode_entry
 from wakeq.protocol.names import DEFAULT_QUEUE
+from wakeq.protocol.queue.lanes import Proposal
+from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft.core import Core
 
-Proposal = tuple[Entry, Asker | None]
 Encoded = tuple[Sequence[Proposal], list[bytes]]
 
 UNKNOWN = Refusal(OutcomeUnknown.code, "the leader changed meanwhile: this was done, or not; look, or repeat it")
@@ -42,16 +44,17 @@ class LogEntries(LogFiles):
         self.synced_entries = 0
         self._queues: Process | None = None
         self._uncommitted: deque[Item] = deque()
-        self._orphans: dict[tuple[int, int], Asker] = {}  # by index and term: askers of entries that were dropped
+        self._orphans: dict[tuple[int, int], Any] = {}  # by index and term: askers of entries that were dropped
         self._refusal: Refusal | None = None  # for entries that need room on disk, while there is none
         self._crowded: Crowded | None = None  # for entries that would create a queue, while there are too many
         self._admits_all = True  # neither
 
     # --- in --------------------------------------------------------------------------------------------------------
 
-    def _append(self, message: Propose) -> None:
+    def _append(self, items: Sequence[Proposal]) -> None:
         """Stamp entries, give them their indexes, and put them into the log's buffer."""
-        items = message.items if self._admits_all else self._admitted(message.items)
+        if not self._admits_all:
+            items = self._admitted(items)
         at_ms = self._stamp_ms()
         behind_ms = self._behind_ms()
         if behind_ms:
@@ -65,7 +68,7 @@ class LogEntries(LogFiles):
     def _encode(self, items: Sequence[Proposal], at_ms: int) -> Encoded:
         """Return the proposals that the log can take, and their bytes; refuse the others."""
         with suppress(struct.error, OverflowError):
-            payloads = [encode_entry(entry, at_ms) for entry, _ in items]
+            payloads = [ENCODERS[type(entry)](entry, at_ms) for entry, _ in items]
             if max(map(len, payloads), default=0) <= PAYLOAD_BYTES_MAX:
                 return items, payloads
         return self._encode_each(items, at_ms)
@@ -149,7 +152,7 @@ class LogEntries(LogFiles):
     def _drop_promises(self) -> None:
         """This node leads no longer: its no-ops must not make it lead, even if they are committed later."""
         self._uncommitted = deque(
-            (index, term, at_ms, entry, None if asker is not None and asker.process is self._queues else asker)
+            (index, term, at_ms, entry, None if type(asker) is Asker and asker.process is self._queues else asker)
             for index, term, at_ms, entry, asker in self._uncommitted
         )
 
@@ -163,13 +166,9 @@ class LogEntries(LogFiles):
             answer(self._orphans.pop(key), UNKNOWN)
 
 
-def answer(asker: Asker | None, refusal: Refusal) -> None:
+def answer(asker: Any, refusal: Refusal) -> None:
     """Refuse an entry to whoever asked for it, if anybody did."""
-    if asker is None:
-        return
-    if type(asker.ticket) is HeldBack:  # a refusal, not `otherwise`: the delivery may have been committed
-        asker.process.tell(Answered([(ticket, place, refusal) for ticket, place, _ in asker.ticket.otherwise.answers]))
-    else:
+    if asker is not None:
         asker.tell(refusal)
 
 

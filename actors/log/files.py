@@ -182,7 +182,7 @@ class LogFiles(Process):
             self.tell(FLUSH)
 
     def _flush_later(self) -> None:
-        if not self._lazy_queued and not self._flush_queued:
+        if not self._lazy_queued:
             self._lazy_queued = True
             self._call_later(LAZY_AFTER_S, lambda: self.tell(LAZY))
 
@@ -198,6 +198,7 @@ class LogFiles(Process):
             and not self._disk.busy
             and not self._others_write()
         ):
+            self.runtime.flush()  # what needs no sync does not wait for one
             started = self._sync_watch.since_s = time.perf_counter()
             try:
                 self._log.write(batch)

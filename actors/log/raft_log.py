@@ -1,6 +1,6 @@
 """RaftLog: the one actor through which every change passes.
 
-    Propose (subscriber, queue) --> stamp, log, one sync for each batch --> Committed --> queues
+    what queues have, Propose --> stamp, log, one sync for each batch --> Committed --> queues
     FromPeer --> core --> what to write, to send, to commit --> log, peers, queues
     Administer --> who belongs to the cluster, and who leads it
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from wakeq.actors.log.driver import GiveUp
+from wakeq.actors.log.driver import Collect, GiveUp
 from wakeq.actors.log.entries import answer
 from wakeq.actors.log.files import Cut, Freed, Kept, Roll, Saved, Written
 from wakeq.actors.log.neighbourhood import Introduced
@@ -31,7 +31,6 @@ from wakeq.actors.mail import (
     Inquire,
     Pressure,
     Propose,
-    Refusal,
     Spoilt,
     Started,
     StepAside,
@@ -40,6 +39,7 @@ from wakeq.actors.mail import (
 )
 from wakeq.actors.sessions.operator_mail import Administer
 from wakeq.protocol.errors import BadField, NotLeader, Refused
+from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft.membership import Config, Member
 from wakeq.protocol.wire.peer.frames import split_address
 
@@ -158,6 +158,7 @@ class RaftLog(LogStanding):
 
 _HANDLERS: dict[type, Callable[[RaftLog, Any], None]] = {
     Propose: RaftLog.on_propose,
+    Collect: RaftLog.on_collect,
     Tick: RaftLog.on_tick,
     Written: RaftLog.on_written,
     Started: RaftLog.on_started,

@@ -19,8 +19,10 @@ from wakeq.actors.log.entries import answer
 from wakeq.actors.log.files import LogServices
 from wakeq.actors.log.neighbourhood import Neighbours
 from wakeq.actors.log.peer import FromPeer
-from wakeq.actors.mail import Asker, Halted, HandOver, Inquire, Peek, Propose, Refusal, Spoilt, Stats, StepAside
+from wakeq.actors.mail import Halted, HandOver, Inquire, Propose, Spoilt, StepAside
 from wakeq.protocol.errors import BadField, NoQuorum, Refused
+from wakeq.protocol.queue.orders import Peek, ReplyTo, Stats
+from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.membership import Config
 from wakeq.protocol.raft.messages import HeartbeatAnswer, Ready, SnapshotOffer, Transfer
@@ -45,7 +47,7 @@ class CaughtUp(msgspec.Struct, frozen=True, gc=False):
 class Wish(NamedTuple):
     """An operator asked this node for another leader, and it has passed that on."""
 
-    asker: Asker
+    asker: ReplyTo
     leader: int  # that it was passed on to
     until_ms: int
 
@@ -75,7 +77,7 @@ class LogStanding(LogDriver):
         leader.transfer(node_id)
         return node_id
 
-    def _pass_on_wish(self, asker: Asker, heir: int | None) -> bool:
+    def _pass_on_wish(self, asker: ReplyTo, heir: int | None) -> bool:
         """Ask the leader to hand over, for an operator who has asked here; return False if it cannot be asked.
 
         The operator is answered when this node follows another leader.
@@ -133,6 +135,8 @@ class LogStanding(LogDriver):
             go_on()
 
     def on_caught_up(self, message: CaughtUp) -> None:
+        if self._writers and not self._parks:
+            self._collect()  # all deliveries must be in the log before another node leads
         self._closings -= 1
         message.go_on()
 
@@ -165,7 +169,7 @@ class LogStanding(LogDriver):
             self._transfer(heir)
         self._attend()
 
-    def _change(self, asker: Asker | None, config: Config) -> None:
+    def _change(self, asker: ReplyTo | None, config: Config) -> None:
         """Put a change of members into the log; whoever asked is told when it is committed."""
         index = self.core.leader().change_members(config)
         if asker is not None:

@@ -17,11 +17,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from wakeq.actors.log.peer import Outgoing, PeerChunks, PeerLost
-from wakeq.actors.mail import Asker, Refusal, Tick
+from wakeq.actors.mail import Tick
 from wakeq.actors.runtime import Process
 from wakeq.actors.snapshots import ImageWritten, WriteImage
 from wakeq.protocol.errors import Busy, DamagedFile, StorageError
 from wakeq.protocol.log.format import Identity
+from wakeq.protocol.queue.orders import ReplyTo
+from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.wire.peer.frames import Chunk, ChunkTaken
 from wakeq.storage.state.images import ImageReader, ImageWriter
 from wakeq.storage.thread import Disk
@@ -43,7 +45,7 @@ class WantImage(msgspec.Struct, frozen=True, gc=False):
 class TakeImage(msgspec.Struct, frozen=True, gc=False):
     """An operator wants an image to be written now."""
 
-    asker: Asker
+    asker: ReplyTo
 
 
 class FetchImage(msgspec.Struct, frozen=True, gc=False):
@@ -135,7 +137,7 @@ class Images(Process):
         self._thread: Disk | None = None
         self._looks = False
         self._wanted: dict[int, int] = {}  # by peer: the least index that is of use, until there is an image
-        self._askers: list[Asker] = []
+        self._askers: list[ReplyTo] = []
         self._sending: dict[int, Sending] = {}
         self._tried: set[int] = set()  # peers that took of an image on the connection that they have now
         self._receiving: Receiving | None = None

@@ -9,12 +9,13 @@ An answer that a crash lets go out twice has the same id both times.  What is no
 from hashlib import sha512
 from typing import Any
 
-from wakeq.actors.mail import Answered, Asker, Delivery, Refusal
+from wakeq.actors.mail import Answered, Asker
 from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.monique.mail import Relayed
-from wakeq.actors.monique.queue_user import LOOK_AGAIN_MS, Acknowledged, QueueServices, QueueUser
+from wakeq.actors.monique.queue_user import LOOK_AGAIN_MS, QueueServices, QueueUser
 from wakeq.actors.runtime import Alarm, Down, Process
 from wakeq.protocol.log.entries import Reason
+from wakeq.protocol.queue.outcomes import Delivery, Refusal
 from wakeq.protocol.uid import ALPHABET
 from wakeq.protocol.wire.monique.errors import MoniqueError
 from wakeq.protocol.wire.monique.messages import ID_CHARS
@@ -64,9 +65,7 @@ class Answers(QueueUser):
 
     def _answered(self, message: Answered) -> None:
         for ticket, _, answer in message.answers:
-            if isinstance(ticket, Acknowledged):
-                self._acknowledged(ticket, answer)
-            elif ticket is PASSED_ON:
+            if ticket is PASSED_ON:
                 self._acknowledge_all(self._name, self._under_way)
                 self._under_way = []
                 self._ask()

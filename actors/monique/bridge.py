@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from wakeq.actors.mail import Answered, Delivery, Refusal
+from wakeq.actors.mail import Answered
 from wakeq.actors.monique.controller import Giver
 from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.monique.crew import Crew, Out
@@ -22,7 +22,6 @@ from wakeq.actors.monique.mail import Changed, Do, Done, Parcel, Pushed, Rest
 from wakeq.actors.monique.queue_user import (
     ANSWER_MS_MAX,
     LOOK_AGAIN_MS,
-    Acknowledged,
     Looked,
     Place,
     Placed,
@@ -34,6 +33,7 @@ from wakeq.actors.runtime import Alarm, Down, Process
 from wakeq.actors.sessions.operator_mail import Page
 from wakeq.protocol.errors import QueueNotFound
 from wakeq.protocol.log.entries import Reason
+from wakeq.protocol.queue.outcomes import Delivery, Refusal
 from wakeq.protocol.wire.monique.commands import Subscribe, Subscribed
 from wakeq.protocol.wire.monique.conversation import Intent
 from wakeq.protocol.wire.monique.errors import BadTag, MoniqueError
@@ -152,9 +152,7 @@ class Bridge(QueueUser):
 
     def on_answered(self, message: Answered) -> None:
         for ticket, _, answer in message.answers:
-            if isinstance(ticket, Acknowledged):
-                self._acknowledged(ticket, answer)
-            elif isinstance(ticket, Looked):
+            if isinstance(ticket, Looked):
                 self._looked(ticket, answer)
             elif ticket is not None and ticket is self._question:
                 self._question = None

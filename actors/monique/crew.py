@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from wakeq.actors.mail import Delivery
+from wakeq.protocol.queue.outcomes import Delivery
 
 
 class Out(NamedTuple):

@@ -8,13 +8,16 @@ It is the lower part of Tasks, Bridge and Answers.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from wakeq.actors.mail import Asker, Delivery, EndWaits, Fetch, Leaving, Nack, Propose, Refusal, Unsent, Want
+from wakeq.actors.mail import Asker, EndWaits, Fetch, Unsent, Want
 from wakeq.actors.monique.counters import MoniqueCounters
+from wakeq.actors.queues.lobby import Lobby
 from wakeq.actors.runtime import Process, Timers
 from wakeq.actors.sessions.door import DOOR_MONIQUE
 from wakeq.actors.sessions.operator_mail import Scan
-from wakeq.protocol.catalog import Policies
-from wakeq.protocol.log.entries import ANY_TOKEN, Ack, CreateQueue, Entry, Reason
+from wakeq.protocol.log.entries import ANY_TOKEN, Reason
+from wakeq.protocol.queue.lanes import Filed
+from wakeq.protocol.queue.orders import Acknowledge, Nack
+from wakeq.protocol.queue.outcomes import Delivery, Refusal
 from wakeq.protocol.uid import parse
 from wakeq.protocol.wire.monique.errors import BadTag
 from wakeq.protocol.wire.monique.tags import read_tag
@@ -28,13 +31,10 @@ PAGE = 256  # messages that are looked at together
 class QueueServices(NamedTuple):
     """What every such process works with."""
 
-    raft_log: Process
-    queues: Process
+    lobby: Lobby
     timers: Timers
     now_ms: Callable[[], int]
     new_worker: Callable[[], int]
-    exists: Callable[[str], bool]  # whether a queue is in the catalog by now
-    defaults: Policies | None  # of a queue that is made here; None: those that are built in
     body_bytes_max: int
     withdrawal: Callable[[int], Refusal | None] = lambda term: None  # why a delivery of a term may not leave any more
 
@@ -63,14 +63,6 @@ class Looked(NamedTuple):
     after: int
 
 
-class Acknowledged(NamedTuple):
-    """The ticket of an acknowledgement."""
-
-    queue: str
-    queue_id: int
-    numbers: list[int]
-
-
 class QueueUser(Process):
     """See the head of this file."""
 
@@ -80,43 +72,36 @@ class QueueUser(Process):
         self._counters = counters
         self._worker = services.new_worker()
 
-    def _queue(self, name: str) -> Process:
-        """Return whom to tell about a queue: its process, or the supervisor if it has none."""
-        return self.runtime.whereis(("queue", name)) or self._services.queues
-
-    def _propose(self, items: Sequence[tuple[Entry, Asker | None]], queues: Iterable[str] = ()) -> None:
-        """Propose; queues that would be made get the policies that the settings give them."""
-        services = self._services
-        made: list[tuple[Entry, Asker | None]] = []
-        if services.defaults is not None:
-            made = [(CreateQueue(name, services.defaults), None) for name in queues if not services.exists(name)]
-        services.raft_log.tell(Propose([*made, *items]))
+    def _filed(self, name: str) -> Filed:
+        """Return where commands for a queue are filed."""
+        return self._services.lobby.lanes_of(name).open()
 
     def _fetch(self, queue: str, ticket: Any, count: int, wait_ms: int) -> None:
         """Ask for up to so many; a queue that does not exist yet is empty."""
         want = Want(None, count, wait_ms)
-        self._queue(queue).tell(Fetch(queue, self, ticket, [want], self._worker, DOOR_MONIQUE, subscribed=True))
+        fetch = Fetch(queue, self, ticket, [want], self._worker, DOOR_MONIQUE, subscribed=True)
+        self._filed(queue).orders.append(fetch)
 
     def _may_pass_on(self, queue: str, deliveries: Sequence[Delivery]) -> bool:
         """Whether deliveries are still good; those that a deposed leader has in its mail end without being seen."""
         if self._services.withdrawal(deliveries[0].token[0]) is None:
             return True
-        self._queue(queue).tell(Unsent(queue, deliveries))
+        self._filed(queue).orders.append(Unsent(queue, deliveries))
         return False
 
     def _look_at(self, queue: str, after: int, *, leased_only: bool = False) -> None:
         """Ask for the messages behind that number; the answer to Looked is a Page."""
         asker = Asker(self, Looked(queue, after), None)
-        self._queue(queue).tell(Scan(asker, queue, after, PAGE, leased_only))
+        self._filed(queue).orders.append(Scan(asker, queue, after, PAGE, leased_only))
 
     def _end_wait(self, queue: str, ticket: Any) -> None:
-        self._queue(queue).tell(EndWaits(self, ticket, queue))
+        self._filed(queue).orders.append(EndWaits(self, ticket, queue))
 
     def _acknowledge(self, queue: str, queue_id: int, numbers: list[int]) -> None:
         """These are done with, whoever holds them."""
-        self._queue(queue).tell(Leaving(queue, queue_id, numbers))
-        entry = Ack(queue, queue_id, numbers, [ANY_TOKEN] * len(numbers), worker=self._worker, door=DOOR_MONIQUE)
-        self._propose([(entry, Asker(self, Acknowledged(queue, queue_id, numbers), None))])
+        tokens = [ANY_TOKEN] * len(numbers)
+        order = Acknowledge(None, queue, queue_id, numbers, tokens, self._worker, DOOR_MONIQUE)
+        self._filed(queue).orders.append(order)
 
     def _acknowledge_all(self, queue: str, placed: Iterable[Placed]) -> int:
         """The same of messages of one queue, perhaps of several incarnations of it; return how many they are."""
@@ -127,17 +112,12 @@ class QueueUser(Process):
             self._acknowledge(queue, queue_id, list(mine))
         return sum(map(len, numbers.values()))
 
-    def _acknowledged(self, ticket: Acknowledged, answer: Any) -> None:
-        """If the log did not take it, nothing is leaving: the messages come again."""
-        if isinstance(answer, Refusal):
-            self._queue(ticket.queue).tell(Leaving(*ticket, undone=True))
-
     def _give_back(self, queue: str, deliveries: Sequence[Delivery], reason: Reason, error: str = "") -> None:
         """Say that deliveries have ended without success; the queue knows when they are due again."""
         if deliveries:
             asker = Asker(self, None, [None] * len(deliveries))
             uids, tokens = [one.uid for one in deliveries], [one.token for one in deliveries]
-            self._queue(queue).tell(Nack(asker, queue, uids, tokens, None, error, reason))
+            self._filed(queue).orders.append(Nack(asker, queue, uids, tokens, None, error, reason))
 
 
 def task_in(row: Mapping[str, Any]) -> tuple[str, Place] | None:

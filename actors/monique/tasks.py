@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from wakeq.actors.mail import Answered, Asker, Outcome, Refusal
+from wakeq.actors.mail import Answered, Asker
 from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.monique.mail import Cancel, Done, Keep, Kept, Parcel, Task, say_done
 from wakeq.actors.monique.queue_user import (
     ANSWER_MS_MAX,
     LOOK_AGAIN_MS,
-    Acknowledged,
     Looked,
     Place,
     QueueServices,
@@ -28,13 +27,14 @@ from wakeq.actors.monique.queue_user import (
 from wakeq.actors.runtime import Alarm, Process
 from wakeq.actors.sessions.door import DOOR_MONIQUE
 from wakeq.actors.sessions.operator_mail import Page
-from wakeq.actors.sessions.worker_replies import REFUSALS
 from wakeq.protocol.errors import Busy, QueueNotFound, Refused, TooLarge, WakeqError
 from wakeq.protocol.log.entries import Draft, Publish, Result
+from wakeq.protocol.queue.outcomes import Outcome, Refusal
 from wakeq.protocol.wire.monique.conversation import Intent
 from wakeq.protocol.wire.monique.errors import BadTransfer
 from wakeq.protocol.wire.monique.messages import ID_CHARS
 from wakeq.protocol.wire.monique.tasks import draft_of
+from wakeq.protocol.wire.worker.answers import REFUSALS
 
 KNOWN_MAX = 100_000  # tasks of which we know where they are, 0.3 KB each; the oldest are forgotten
 UNDER_WAY_MAX = 16_384  # tasks on their way to the disk; more are refused
@@ -106,14 +106,9 @@ class Tasks(QueueUser):
                 self._under_way.setdefault(_id_of(task), UnderWay()).count += 1
                 self._under_way_count += 1
                 self._under_way_bytes += _size_of(task)
-        if batches:
-            self._propose(
-                [
-                    (Publish(queue, drafts, door=DOOR_MONIQUE, worker=self._worker), Asker(self, Keeping(tasks), None))
-                    for queue, (tasks, drafts) in batches.items()
-                ],
-                batches,
-            )
+        for queue, (tasks, drafts) in batches.items():
+            entry = Publish(queue, drafts, door=DOOR_MONIQUE, worker=self._worker)
+            self._filed(queue).publish_whole(Asker(self, Keeping(tasks), None), entry)
         self._end(ended)
         if message.asker is not None:
             self._waiting.append(message.asker)
@@ -147,8 +142,6 @@ class Tasks(QueueUser):
                     self._kept(tasks, answer)
             elif isinstance(ticket, Looked):
                 self._looked(ticket, answer)
-            elif isinstance(ticket, Acknowledged):
-                self._acknowledged(ticket, answer)
 
     def _kept(self, tasks: list[Task], answer: Outcome | Refusal) -> None:
         killed = [self._arrived(task) for task in tasks]

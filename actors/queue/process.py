@@ -1,61 +1,47 @@
 """QueueProcess: one queue.
 
-    Committed (from Queues) --> ledger, leases --> Answered to whoever asked, Woken to sleepers
-    Fetch, Touch, Nack, Sleep (from subscribers) --> leases --> Answered; Delivered, Released ... go to the log
+    lanes --> the turn: mark what is acknowledged, serve reads, do orders --> Outgoing --> the log collects entries
+    committed entries --> apply: ledger, leases --> outcomes into slots, sleepers woken
 
 A queue has two halves.  Its ledger says which messages there are: only committed entries change it, so every node has
 the same one.  Its leases say who holds which message, who waits and who sleeps: only the leader has them.
 
-The class is built in layers, one file each, from the bottom:
-
-    QueueReads       what a queue is made of, and reading bodies that are not in memory
-    QueueDeliveries  FET and ISLP: what is handed out, who waits, who is woken
-    QueueEndings     NACK, TOUCH, timeouts, expiry, dead letters
-    QueueStaging     claims and stashes, for programs that work in batches
-    QueueOperations  what an operator does: pause, move, delete, release early
-    QueueSight       what can be seen of it: STATS, PEEK, why
-    QueueProcess     here: it applies what is committed, and says what it needs to be rebuilt when it crashes
-
-It never touches a file: bodies that are no longer in memory arrive as mail from the reader thread.
+The state is here, in one place; what is done with it stands in modules of functions, named for what they do: reading.py
+(bodies that are not in memory), fetching.py (deliveries, who waits, who sleeps), ending.py (NACK, TOUCH, timeouts, dead
+letters), staging.py (claims and stashes), operating.py (what an operator does), looking.py (what can be seen).  The
+process never touches a file: bodies that are no longer in memory arrive as mail from the reader thread.
 """
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import compress
 from types import TracebackType
 from typing import Any
 
 from wakeq.actors.mail import (
     Abandon,
     Answered,
+    Asker,
     Collect,
     Collected,
-    Committed,
     Crashed,
     EndWaits,
     Fetch,
     Flushed,
     Follow,
     Gone,
-    HeldBack,
-    Judge,
+    Item,
     Leaving,
     Loaded,
-    Nack,
-    Outcome,
-    Peek,
-    Refusal,
-    Sleep,
-    Stats,
-    Subscribe,
-    Touch,
     Unsent,
-    Verdict,
     Woken,
 )
-from wakeq.actors.queue.deliveries import Lead, answer_fetch
-from wakeq.actors.queue.sight import QueueSight
-from wakeq.actors.queue.staging_mail import Leaf, ReadSlice, Renew, Settle, Stage
+from wakeq.actors.queue import ending, fetching, looking, operating, reading, staging
+from wakeq.actors.queue.fetching import Lead, Turn
+from wakeq.actors.queue.reading import BODIES_AHEAD, BodyLookup, QueueProcessServices
 from wakeq.actors.queue.state import QueueMeta, part_of, restore_ledger
-from wakeq.actors.queues.replies import Answer, Replies
+from wakeq.actors.queues.lobby import TAKE_TURN, TakeTurn
 from wakeq.actors.runtime import Alarm, Process
 from wakeq.actors.sessions.operator_mail import Move, Requeue, Scan, Why
 from wakeq.protocol.catalog import Policies, changed
@@ -82,29 +68,416 @@ from wakeq.protocol.log.entries import (
     UpdateQueue,
 )
 from wakeq.protocol.log.outcomes import Note
-from wakeq.protocol.queue.empty import EMPTY_DICT
-from wakeq.protocol.queue.results import Repeated, new_drafts, new_numbers, unchanged
+from wakeq.protocol.queue import orders
+from wakeq.protocol.queue.bodies import Bodies
+from wakeq.protocol.queue.empty import EMPTY_DICT, EMPTY_SET
+from wakeq.protocol.queue.lanes import (
+    Acking,
+    Acks,
+    AckSeveral,
+    AckTicket,
+    AckTickets,
+    AnswerOnCommit,
+    Delivering,
+    Filed,
+    Outgoing,
+    Proposal,
+    Rank,
+    Run,
+    SharesOnCommit,
+    Tickets,
+)
+from wakeq.protocol.queue.leases.audience import Waiter
+from wakeq.protocol.queue.leases.leases import Leases
+from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.outcomes import HandedOver, Outcome, Refusal
+from wakeq.protocol.queue.publishers import Limits
+from wakeq.protocol.queue.results import Repeated, maker_of, new_drafts, new_numbers, published_uids, unchanged
+from wakeq.protocol.uid import numbers as numbers_of
+from wakeq.protocol.uid import parse
 from wakeq.storage.state.cut import StoredQueue
 
-# Messages with an `asker`, who gets exactly one answer.
-ASKED = (Touch, Nack, Peek, Leaf, Stats, Stage, ReadSlice, Renew, Settle, Scan, Why, Move, Requeue)
-REFUSED_ID = -1  # instead of a queue's id: an Ack that was refused as a whole, so that its messages stay
+# Mail with an `asker`, who gets exactly one answer.
+ASKED = (
+    orders.Touch, orders.Nack, orders.Peek, orders.PeekBlock, orders.Stats, orders.Stage, orders.ReadSlice,
+    orders.Renew, orders.Settle, Scan, Why, Move, Requeue,
+)  # fmt: skip
+REFUSED_ID = -1  # instead of a queue's id: an Ack that was refused as a whole, so that its messages stay leased
+ENTRY_MESSAGES_MAX = 4_096  # in one entry that is made of many commands ...
+ENTRY_BYTES_MAX = 1 << 20  # ... and of their bodies
+SETTLED = frozenset({Delivered, Ack})  # entries after which nothing is ready or due that was not before
 
 
 class Abandoned(Exception):
     """The process gives itself up, to be rebuilt."""
 
 
-class QueueProcess(QueueSight):
+class QueueProcess(Process):
     """One queue by name, through all its incarnations.
 
     It exists before the queue does if somebody waits for it: then it has only sleepers and waiters.
     """
 
+    __slots__ = (
+        "ahead", "alarm_ms", "applying", "bodies", "counted_from", "created_ms", "delivering", "handling",
+        "in_hand", "is_creating", "is_reading_ahead", "lanes", "leases", "ledger", "looks", "marked_ahead",
+        "name", "now_ms", "oldest", "outgoing", "promised", "services", "since_read", "stored_gone",
+        "supervisor", "term", "turns", "unchanged", "wakes",
+    )  # fmt: skip
+
+    def __init__(self, name: str, services: QueueProcessServices, limits: Limits, supervisor: Process) -> None:
+        super().__init__()
+        self.name = name
+        self.services = services
+        self.supervisor = supervisor  # hears when the process crashes or is not needed any more
+        self.now_ms = services.now_ms
+        # What the log knows, alike on every node.
+        self.ledger = Ledger(name, 0, Policies(), limits)
+        self.created_ms = 0
+        self.bodies = Bodies()
+        # What only the leader knows.
+        self.leases: Leases | None = None
+        self.term = 0  # in which this node leads, 0 while it does not
+        self.turns: deque[Turn] = EMPTY_DICT  # fetches whose bodies are being read, in their order
+        self.promised: dict[Waiter, None] = EMPTY_DICT  # fetches with wait whose strict delivery is being committed
+        self.is_creating = False  # a CreateQueue with this node's defaults is on its way through the log
+        self.alarm_ms = 0  # when the next alarm is set for
+        self.wakes = 0  # sleepers that were woken
+        self.counted_from = (0, 0)  # wakes, and sequence of leases, when this node began to lead
+        # What is wanted, and what is on its way.
+        self.lanes = services.lobby.lanes_of(name)
+        self.in_hand: Filed | None = None  # what was taken out of the lanes in this turn and is not done yet
+        self.marked_ahead: AbstractSet[int] = EMPTY_SET  # by acknowledgements of this turn whose place has not come
+        self.outgoing: list[Outgoing] | None = None  # what waits for the next write of the log ...
+        self.delivering: list[Delivering] | None = None  # ... and before all of it, deliveries that have left
+        self.handling: Any = None  # the mail that is being handled
+        self.applying = 0  # index of the entry that is being applied, 0 for none
+        # Since the last flush to the state store.
+        self.stored_gone: list[int] | tuple[()] = ()  # numbers that the state store has to remove
+        self.unchanged: list[Note] | tuple[()] = ()  # what changed nothing, for readers of the log
+        # Bodies that are read.
+        self.looks: dict[int, BodyLookup] = EMPTY_DICT  # that wait for a read, by their identity
+        self.is_reading_ahead = False
+        self.ahead = BODIES_AHEAD  # how many bodies are read ahead
+        self.since_read = 0  # messages delivered since bodies were last read ahead
+        self.oldest = (0, 0, 0)  # incarnation, number, since when: of the oldest ready message, as seen last
+
+    @property
+    def exists(self) -> bool:
+        return self.ledger.id > 0
+
+    @property
+    def is_deserted(self) -> bool:
+        """Whether the queue does not exist and nobody waits for it to do so."""
+        if self.exists or self.lanes.filed is not None or self.outgoing or self.delivering:
+            return False
+        if self.runtime.groups.count(("subscribers", self.name)):
+            return False
+        leases = self.leases
+        return leases is None or not (leases.sleepers or leases.woken or leases.all_waits())
+
     def on_receive(self, message: Any) -> None:
-        self._handling = message
+        self.handling = message
         _HANDLERS[type(message)](self, message)
-        self._handling = None  # otherwise an idle queue would keep its whole last batch in memory
+        self.handling = None
+
+    # --- what was filed ----------------------------------------------------------------------------------------------
+
+    def on_turn(self, message: TakeTurn) -> None:
+        """Do what the commands of one round want of this queue."""
+        if self._mail:  # mail first: it may say that a connection has ended, to which nothing must be delivered
+            if self._mail[-1] is not TAKE_TURN:
+                self.tell(TAKE_TURN)
+            return
+        filed = self.lanes.take()
+        if filed is None:
+            return
+        self.in_hand = filed
+        if filed.acks or filed.orders:
+            self._mark_acknowledged(filed)
+        only_writes = not (filed.reads or filed.orders)
+        if filed.reads:
+            fetching.serve(self, filed)
+        while filed.orders:
+            order = filed.orders[0]
+            _HANDLERS[type(order)](self, order)
+            del filed.orders[0]
+        if filed.publishes:
+            self._take_publishes(filed)
+        self.in_hand = None
+        if not only_writes and self.leases is not None and not self.leases.is_at_rest:
+            fetching.settle(self, self.now_ms())  # writes change nothing before they are committed
+        if not self.ledger.id and self.is_deserted:
+            fetching.end_if_deserted(self)
+
+    def _mark_acknowledged(self, filed: Filed) -> None:
+        """Keep what is being acknowledged from being delivered or released, before any read is served."""
+        for order in filed.orders:
+            if type(order) is AckSeveral and self.leases is not None:
+                numbers = [number for number in self._numbers_of(order.uids) if number > 0]
+                # A NACK or TOUCH that stands before it must not find these leaving.
+                self.marked_ahead = self.marked_ahead | {n for n in numbers if n not in self.leases.leaving}
+                self.leases.leave(numbers)
+        while filed.acks:
+            acks = filed.acks[0]
+            if not self.ledger.id:
+                self._answer_unknown(acks)
+            elif isinstance(acks, Acks):
+                self._propose_acks(acks)
+            else:
+                self.on_ack_several(acks)
+            del filed.acks[0]
+
+    def _answer_unknown(self, acks: Acks | AckSeveral) -> None:
+        """The queue does not exist, and no message of it."""
+        refusal = fetching.refusal(self)
+        if isinstance(acks, Acks):
+            for slot in acks.slots:
+                slot.tell(refusal or int(Result.UNKNOWN))
+        else:
+            acks.slot.tell(refusal or Outcome(self.name, 0, [int(Result.UNKNOWN)] * len(acks.uids)))
+
+    def _propose_acks(self, acks: Acks) -> None:
+        """Have plain acknowledgements in the log, in one entry with those that wait for it already."""
+        numbers = self._numbers_of(acks.uids)
+        foreign = {i: acks.uids[i] for i, number in enumerate(numbers) if number < 0} if min(numbers) < 0 else {}
+        keep_leased = self._mark(numbers)
+        acking = Acking(acks.door, self.ledger.id, numbers, acks.tokens, foreign, acks.slots, [keep_leased])
+        last = self._last_of(Rank.ACK) if self.outgoing else None
+        if (
+            isinstance(last, Acking)
+            and (last.door, last.queue_id) == (acking.door, acking.queue_id)
+            and len(last.numbers) + len(numbers) <= ENTRY_MESSAGES_MAX
+        ):
+            last.join(acking)
+        else:
+            self._put(Rank.ACK, acking)
+
+    def on_ack_several(self, order: AckSeveral) -> None:
+        """An acknowledgement of several messages, or one that publishes, is an entry of its own."""
+        session = order.slot.session
+        numbers = self._numbers_of(order.uids)
+        if self.marked_ahead:
+            self.marked_ahead = self.marked_ahead - set(numbers)
+        foreign = {i: order.uids[i] for i, number in enumerate(numbers) if number < 0} if min(numbers) < 0 else {}
+        keep_leased = self._mark(numbers)
+        entry = Ack(
+            self.name,
+            self.ledger.id,
+            numbers,
+            order.tokens,
+            order.publishes,
+            foreign,
+            worker=session.number,
+            door=session.door_kind,
+        )
+        ticket = AckTicket(order.slot, keep_leased)
+        if order.publishes:
+            defaults, exists = self.services.defaults, self.services.exists
+            missing = [name for name in dict.fromkeys(one.queue for one in order.publishes) if not exists(name)]
+            if defaults is not None or len(missing) > 1:  # one index can be the id of only one new queue
+                policies = defaults or Policies()
+                for name in missing:
+                    self._put(Rank.BEHIND, CreateQueue(name, policies))
+            self._put(Rank.BEHIND, entry, ticket)
+        else:
+            self._put(Rank.ACK, entry, ticket)
+
+    def on_acknowledge(self, order: orders.Acknowledge) -> None:
+        """The same for somebody who knows messages by their numbers."""
+        if not self.exists:
+            if order.asker is not None:
+                unknown = Outcome(self.name, 0, [int(Result.UNKNOWN)] * len(order.numbers))
+                order.asker.tell(fetching.refusal(self) or unknown)
+            return
+        is_ours = order.queue_id == self.ledger.id
+        keep_leased = self._mark(order.numbers if is_ours else [])
+        about = {"worker": order.worker, "door": order.door}
+        entry = Ack(self.name, order.queue_id, order.numbers, order.tokens, **about)  # type: ignore[arg-type]
+        self._put(Rank.ACK, entry, AckTicket(order.asker, keep_leased))
+
+    def _numbers_of(self, uids: Sequence[str]) -> list[int]:
+        """Return the numbers of uids of this incarnation, -1 for any other."""
+        return numbers_of(uids, maker_of(self.ledger.id).prefix)
+
+    def _mark(self, numbers: list[int]) -> Callable[[], None]:
+        """Mark messages that are being acknowledged; return what undoes it if the log refuses."""
+        if self.leases is not None:
+            self.leases.leave([number for number in numbers if number > 0])
+        leaving = Leaving(self.name, self.ledger.id, numbers, undone=True)
+        return lambda: self.tell(leaving)
+
+    def _take_publishes(self, filed: Filed) -> None:
+        """Make entries of publishes: one of each run, one of each that is a whole."""
+        defaults = self.services.defaults
+        creates = not self.ledger.id and any(
+            [isinstance(one, Run) or not one.entry.must_exist for one in filed.publishes]
+        )
+        if creates and not self.is_creating and defaults is not None:
+            self.is_creating = True
+            self._put(Rank.PUBLISH, CreateQueue(self.name, defaults))
+        for one in filed.publishes:
+            if not isinstance(one, Run):
+                self._put(Rank.PUBLISH, one.entry, one.slot)
+                continue
+            last = self._last_of(Rank.PUBLISH) if self.outgoing else None
+            if isinstance(last, Run) and (last.door, last.session_id) == (one.door, one.session_id):
+                last.join(one)
+            else:
+                self._put(Rank.PUBLISH, one)
+        filed.publishes = []
+
+    def _last_of(self, rank: Rank) -> Any:
+        """Return the last of this rank that waits for the log, None if there is none."""
+        for wanted in reversed(self.outgoing or ()):
+            if wanted.rank is rank:
+                return wanted.entry
+        return None
+
+    def _entries_of(self, wanted: Outgoing) -> Iterator[Proposal]:
+        """Yield what waits for the log as entries, none of them larger than its bounds."""
+        entry = wanted.entry
+        if isinstance(entry, Run):
+            is_small = (
+                len(entry.drafts) <= ENTRY_MESSAGES_MAX and sum([len(d.body) for d in entry.drafts]) <= ENTRY_BYTES_MAX
+            )
+            for run in (entry,) if is_small else _parts_of(entry):
+                yield self._entry_of(run), Tickets(run.slots)
+        elif isinstance(entry, Acking):
+            for start in range(0, len(entry.numbers), ENTRY_MESSAGES_MAX):
+                yield self._ack_of(entry, start, start + ENTRY_MESSAGES_MAX)
+        else:
+            yield entry, wanted.ticket
+
+    def _ack_of(self, acking: Acking, start: int, end: int) -> Proposal:
+        slots = acking.slots[start:end]
+        worker, workers = (slots[0].session.number, ()) if len(slots) == 1 else _workers_of(slots)
+        entry = Ack(
+            self.name,
+            acking.queue_id,
+            acking.numbers[start:end],
+            acking.tokens[start:end],
+            [],
+            {at - start: uid for at, uid in acking.foreign.items() if start <= at < end} if acking.foreign else {},
+            worker=worker,
+            door=acking.door,
+            workers=workers,
+        )
+        return entry, AckTickets(slots, acking.keep_leased)
+
+    def _entry_of(self, run: Run) -> Publish:
+        assert len(run.drafts) == len(run.slots), "each publish has one slot"
+        slots = run.slots
+        if run.session_id or len(slots) == 1:  # a client that has connected again within a round is one client
+            worker = slots[-1].session.number
+            workers: Sequence[int] = ()
+        else:
+            worker, workers = _workers_of(slots)
+        return Publish(
+            self.name,
+            run.drafts,
+            session=run.session_id,
+            ordinals=run.ordinals,
+            door=run.door,
+            worker=worker,
+            workers=workers,
+            alike=run.is_alike,
+        )
+
+    # --- what the log is to have -------------------------------------------------------------------------------------
+
+    def _put(self, rank: Rank, entry: Entry | Run | Acking, ticket: Any = None) -> None:
+        if self.outgoing is None:
+            self.outgoing = []
+        self.outgoing.append(Outgoing(rank, entry, ticket))
+        self.services.raft_log.enlist(self)
+
+    def propose(self, entry: Entry, ticket: Any = None, *, behind_acks: bool = False) -> None:
+        """Have an entry in the next write of the log, before the acknowledgements of this queue or behind them."""
+        changes_all = isinstance(entry, CreateQueue | UpdateQueue | DeleteQueue | PurgeQueue | PauseQueue)
+        if changes_all or isinstance(entry, Stash | Unstash) or (type(entry) is Ack and entry.publishes):
+            self._put(Rank.BEHIND, entry, ticket)
+        else:
+            self._put(Rank.ACK if behind_acks else Rank.BEFORE, entry, ticket)
+
+    def note_delivered(
+        self, numbers: list[int], untils_ms: list[int], first: int, workers: Sequence[int], door: int
+    ) -> None:
+        """Have deliveries in the log that nobody waits for: they ride with what is written next."""
+        queue_id = self.ledger.id
+        if self.delivering is None:
+            self.delivering = []
+        last = self.delivering[-1] if self.delivering else None
+        if (
+            last is not None
+            and last.queue_id == queue_id
+            and last.door == door
+            and last.first_sequence + len(last.numbers) == first
+            and len(last.numbers) + len(numbers) <= ENTRY_MESSAGES_MAX
+        ):
+            last.numbers += numbers
+            last.untils_ms += untils_ms
+            last.workers += workers
+        else:
+            self.delivering.append(Delivering(queue_id, door, first, numbers, untils_ms, list(workers)))
+        self.services.raft_log.enlist(self, lazy=True)
+
+    def propose_delivered(
+        self, numbers: list[int], untils_ms: list[int], first: int, workers: list[int], door: int, ticket: Any
+    ) -> None:
+        """Have deliveries in the log that leave only when that is committed."""
+        worker, each = _one_or_each(workers)
+        entry = Delivered(self.name, self.ledger.id, numbers, untils_ms, first, worker, door, each)
+        self._put(Rank.BEFORE, entry, ticket)
+
+    def put_entries(self, items: list[Proposal], behind: list[Proposal]) -> None:
+        """Add what this queue wants of this write of the log, and what must stand behind all queues' entries."""
+        delivering, self.delivering = self.delivering, None
+        for sent in delivering or ():
+            worker, workers = (sent.workers[0], ()) if len(sent.workers) == 1 else _one_or_each(sent.workers)
+            entry = Delivered(
+                self.name, sent.queue_id, sent.numbers, sent.untils_ms, sent.first_sequence, worker, sent.door, workers
+            )
+            items.append((entry, None))
+        outgoing, self.outgoing = self.outgoing, None
+        if outgoing is None:
+            return
+        if len(outgoing) > 1:
+            outgoing.sort(key=_rank_of)
+        for wanted in outgoing:
+            one = wanted.entry
+            if type(one) is Run and len(one.drafts) == 1:
+                items.append((self._entry_of(one), Tickets(one.slots)))
+            elif type(one) is Acking and len(one.numbers) == 1:
+                items.append(self._ack_of(one, 0, 1))
+            else:
+                (behind if wanted.rank is Rank.BEHIND else items).extend(self._entries_of(wanted))
+
+    def _take_entries(self) -> list[Proposal]:
+        items: list[Proposal] = []
+        behind: list[Proposal] = []
+        self.put_entries(items, behind)
+        return items + behind
+
+    def refuse_filed(self, refusal: Refusal) -> None:
+        """Nothing that was filed or waits for the log was ever in it: refuse all of it."""
+        filed = self.lanes.take()
+        if filed is not None:
+            for slot in filed.slots():
+                slot.tell(refusal)
+            for order in filed.orders:
+                refuse_order(order, refusal)
+        for entry, ticket in self._take_entries():
+            if ticket is not None:
+                ticket.tell(refusal)
+            if type(entry) is CreateQueue:
+                self.is_creating = False
+
+    def on_propose(self, order: orders.Propose) -> None:
+        """A change that the conversation has made an entry of."""
+        self.propose(order.entry, order.asker)
+
+    # --- crashes -----------------------------------------------------------------------------------------------------
 
     def on_abandon(self, message: Abandon) -> None:
         """An entry that this queue has applied in part was set aside: start again without it."""
@@ -114,88 +487,141 @@ class QueueProcess(QueueSight):
         self, exception_type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         reason = f"{type(value).__name__}: {value}"
-        told = [message.items for message in (self._handling, *self.unread) if type(message) is Committed]
-        unanswered = [item for items in told for item in items]
         try:
             self._last_words()
         finally:  # whatever state it is in: nobody else would tell the supervisor
-            self._supervisor.tell(Crashed(self.name, self, self._applying, reason, value, unanswered))
+            self.supervisor.tell(Crashed(self.name, self, self.applying, reason, value))
 
     def _last_words(self) -> None:
-        """Leave nobody waiting: wake the sleepers, answer the waiting FETs with nothing and the mail not yet handled.
+        """Leave nobody waiting: wake sleepers, answer waiting fetches with nothing, and the mail that is not handled.
 
-        What was committed needs no answer from here: the rebuilt queue is told it again, and answers.
+        What was committed needs no answer from here: the rebuilt queue is told it again, and answers.  What waits for
+        the log goes there as it is: it may hold deliveries whose answers have left.
         """
-        self._give_up_reads(f"queue {self.name} is being rebuilt")
+        if self.outgoing is not None or self.delivering is not None:
+            self.services.raft_log.enter(self._take_entries())
+        busy = Refusal("BUSY", f"queue {self.name} is being rebuilt; try again")
+        reading.give_up_reads(self, f"queue {self.name} is being rebuilt")
         if self.leases is not None:
             woken = Woken(self.name)
-            for subscriber in (*self.leases.sleepers, *self.leases.woken):
-                subscriber.tell(woken)
+            for session in (*self.leases.sleepers, *self.leases.woken):
+                session.tell(woken)
             for waiter in self.leases.all_waits():
-                answer_fetch(waiter, waiter, None)
-        for message in (self._handling, *self.unread):
+                waiter.asker.tell(None)
+        in_hand = self.in_hand
+        if in_hand is not None:
+            for slot in in_hand.reads:
+                slot.tell(None)
+            in_hand.reads = []
+            for asker in in_hand.slots():
+                asker.tell(busy)
+            for order in in_hand.orders:
+                refuse_order(order, busy)
+        for message in (self.handling, *self.unread):
             match message:
-                case Committed(replies=Replies() as replies):  # other queues' answers wait for this
-                    replies.done(self.name)
                 case Fetch():
                     message.tell_all(None)
-                case Sleep(asker=asker):
-                    asker.tell(None)
-                    asker.process.tell(Woken(self.name))
                 case _ if isinstance(message, ASKED):
-                    asker = message.asker
-                    refusal = Refusal("BUSY", f"queue {self.name} is being rebuilt; try again")
-                    asker.tell(refusal)
+                    message.asker.tell(busy)
 
-    # --- the ring: what is committed -------------------------------------------------------------------------------
+    # --- what is committed -------------------------------------------------------------------------------------------
 
-    def on_committed(self, message: Committed) -> None:
-        answers: list[tuple[Process, Answer]] = []
-        for index, term, at_ms, entry, asker in message.items:
-            self._applying = index
-            results = _APPLY[type(entry)](self, entry, index, term, at_ms)
+    def apply(self, items: Sequence[Item]) -> None:
+        """Apply committed entries in the order of the log, and put their outcomes where they are waited for."""
+        outcomes: list[tuple[Any, Entry, int, Results]] = []
+        is_changed = False  # somebody may have to be served or woken, or something becomes due
+        leases, ledger = self.leases, self.ledger
+        for index, term, at_ms, entry, ticket in items:
+            self.applying = index
+            kind = type(entry)
+            results = _APPLY[kind](self, entry, index, term, at_ms)
             queue_id = self.ledger.id
             if type(results) is not range:
                 self._note_unchanged(entry, index, results)
                 if type(results) is Repeated:
                     queue_id = results.queue_id
-            if asker is None:
-                continue
-            ticket = asker.ticket
-            if type(ticket) is HeldBack:
-                self._tell_held_back(asker.process, ticket, entry, results)
+            if kind is Publish:
+                is_changed |= leases is not None and (leases.has_audience or not ledger.only_sizes)
             else:
-                answers.append((asker.process, (ticket, asker.place, Outcome(self.name, queue_id, results))))
-        self._applying = 0
-        leases = self.leases
-        if leases is not None and not leases.is_at_rest:
-            self._settle(self._now_ms())
-        (message.replies or Replies((self.name,))).done(self.name, answers)
+                is_changed |= kind not in SETTLED or (kind is Ack and any(results))
+            if ticket is not None:
+                outcomes.append((ticket, entry, queue_id, results))
+        self.applying = 0
+        leases = self.leases  # a purge makes new ones
+        if is_changed and leases is not None and not leases.is_at_rest:
+            fetching.settle(self, self.now_ms())  # before the outcomes: who waits for a message hears first
+        if outcomes:
+            self._tell_outcomes(outcomes)
+
+    def _tell_outcomes(self, outcomes: list[tuple[Any, Entry, int, Results]]) -> None:
+        """Put what became of entries where it is waited for."""
+        mail: dict[Process, list[tuple[Any, Any, Any]]] = {}
+        for ticket, entry, queue_id, results in outcomes:
+            kind = type(ticket)
+            if kind is Tickets:
+                if type(results) is range:
+                    for slot, uid in zip(ticket.slots, published_uids(queue_id, results), strict=True):
+                        slot.tell(uid)
+                else:
+                    rows = zip(ticket.slots, published_uids(queue_id, results), results, strict=True)
+                    for slot, uid, code in rows:
+                        slot.tell(uid or code)
+            elif kind is AckTickets:
+                for slot, code in zip(ticket.slots, results, strict=True):
+                    slot.tell(int(code))
+            elif kind is AnswerOnCommit:
+                self._answer_on_commit(ticket, entry, results)
+            elif kind is SharesOnCommit:
+                self._share_on_commit(ticket, entry, results)
+            elif kind is Asker:
+                answer = (ticket.ticket, ticket.place, Outcome(self.name, queue_id, results))
+                mail.setdefault(ticket.process, []).append(answer)
+            else:
+                ticket.tell(Outcome(self.name, queue_id, results))
+        for process, answers in mail.items():
+            process.tell(Answered(answers))
 
     def _note_unchanged(self, entry: Entry, index: int, results: Results) -> None:
         """Note which parts of an entry changed nothing, for readers of the log (the pipeline's history)."""
         if type(results) is list:
             if results and min(results) < 0:
-                self._note(_refusals_in(entry, index, results))
+                self.note(_refusals_in(entry, index, results))
         else:
             assert isinstance(entry, Publish), "only what is published can be repeated"
-            self._note([(index, place, code) for place, code in unchanged(results, len(entry.drafts))])
+            self.note([(index, place, code) for place, code in unchanged(results, len(entry.drafts))])
 
-    def _tell_held_back(self, subscriber: Process, ticket: HeldBack, entry: Entry, results: Results) -> None:
-        """Give a subscriber an answer that had to wait for its entry to be committed."""
-        assert isinstance(entry, Delivered | Extended | Ack), "nothing else is held back"
-        if ticket.waiter in self._promised:
-            del self._promised[ticket.waiter]
+    def note(self, notes: list[Note]) -> None:
+        """Note what did not do what its entry asks for, for readers of the log."""
+        if self.unchanged:
+            self.unchanged += notes
+        else:
+            self.unchanged = notes
+
+    def _answer_on_commit(self, ticket: AnswerOnCommit, entry: Entry, results: Results) -> None:
+        """Give an answer that had to wait for its entry to be committed."""
+        assert isinstance(entry, Delivered | Extended | Ack), "no other answer waits"
+        waiter = ticket.waiter
+        if waiter is not None:
+            self.promised.pop(waiter, None)
         answer = None
         if entry.queue_id == self.ledger.id:
-            # Some of these messages may have been removed meanwhile: the subscriber gets the others.
-            answer = ticket.answer if type(entry) is Extended else ticket.without_refused(results)
+            # Some of these messages may have been removed meanwhile: the session gets the others.
+            answer = ticket.answer if type(entry) is Extended else _without_refused(ticket.answer, results)
         if answer is not None:
-            subscriber.tell(answer)
-        elif ticket.waiter is not None:  # none is left, perhaps because the queue was emptied
-            self._wait_on(ticket.waiter, self._now_ms())
+            ticket.asker.tell(answer)
+        elif waiter is not None:  # none is left, perhaps because the queue was emptied
+            fetching.wait_on(self, waiter, self.now_ms())
         else:
-            subscriber.tell(ticket.otherwise)
+            ticket.asker.tell(ticket.if_void)
+
+    def _share_on_commit(self, ticket: SharesOnCommit, entry: Entry, results: Results) -> None:
+        """Give each of several fetches its share of a delivery that had to wait for its entry to be committed."""
+        assert isinstance(entry, Delivered), "no other answers are shared"
+        at, is_ours = 0, entry.queue_id == self.ledger.id
+        for slot, count in zip(ticket.slots, ticket.counts, strict=True):
+            share, codes = ticket.deliveries[at : at + count], results[at : at + count]
+            slot.tell((_without_refused(share, codes) if share and is_ours else None) or None)
+            at += count
 
     def _apply_publish(self, entry: Publish, index: int, term: int, at_ms: int) -> Results:
         results = numbers = self.ledger.publish(entry, at_ms)
@@ -205,7 +631,7 @@ class QueueProcess(QueueSight):
         if numbers:
             self.bodies.publish(numbers, drafts, at_ms)
             if self.leases is not None:
-                self.leases.published(numbers, at_ms, self._now_ms)
+                self.leases.published(numbers, at_ms, self.now_ms)
         return results
 
     def _apply_delivered(self, entry: Delivered, index: int, term: int, at_ms: int) -> Results:
@@ -219,30 +645,43 @@ class QueueProcess(QueueSight):
         if self.leases is not None:
             for number, code in zip(entry.numbers, results, strict=True):
                 if code == Result.DONE:
-                    self.leases.came_back(number, self._now_ms())
+                    self.leases.came_back(number, self.now_ms())
                 else:
-                    self.leases.stays([number], self._now_ms())
+                    self.leases.stays([number], self.now_ms())
         return results
 
     def _apply_ack(self, entry: Ack, index: int, term: int, at_ms: int) -> Results:
         results = self.ledger.acknowledge(entry)
         numbers = self.ledger.resolved(entry)
         if self.ledger.cancelled:
-            self._note([(index, place, int(Result.CANCELLED)) for place in self.ledger.cancelled])
+            self.note([(index, place, int(Result.CANCELLED)) for place in self.ledger.cancelled])
         if entry.foreign:  # the entry has only their uids, so readers of the log need the numbers
-            self._note([(index, place, numbers[place]) for place in entry.foreign if numbers[place] > 0])
+            self.note([(index, place, numbers[place]) for place in entry.foreign if numbers[place] > 0])
         gone = numbers if not any(results) else [n for n, code in zip(numbers, results, strict=True) if not code]
-        self._forget(gone)
+        self.remove(gone)
         if self.leases is not None and len(gone) < len(numbers) and entry.queue_id in (self.ledger.id, REFUSED_ID):
-            self.leases.stays([n for n, code in zip(numbers, results, strict=True) if code], self._now_ms())
+            self.leases.stays([n for n, code in zip(numbers, results, strict=True) if code], self.now_ms())
         return results
 
     def _apply_expired(self, entry: Expired, index: int, term: int, at_ms: int) -> Results:
         results = self.ledger.expire(entry, at_ms)
-        self._forget([n for n, code in zip(entry.numbers, results, strict=True) if not code])
+        self.remove([n for n, code in zip(entry.numbers, results, strict=True) if not code])
         if self.leases is not None and any(results):
-            self.leases.stays([n for n, code in zip(entry.numbers, results, strict=True) if code], self._now_ms())
+            self.leases.stays([n for n, code in zip(entry.numbers, results, strict=True) if code], self.now_ms())
         return results
+
+    def remove(self, numbers: list[int]) -> None:
+        """Drop what a queue process knows of messages that left the ledger."""
+        stored = self.bodies.remove(numbers)
+        if stored:
+            aliased = self.ledger.aliased  # imported messages: the ledger hands over their uids itself
+            gone = [number for number in stored if number not in aliased] if aliased else stored
+            if self.stored_gone:
+                self.stored_gone += gone
+            else:
+                self.stored_gone = gone
+        if self.leases is not None:
+            self.leases.removed(numbers)
 
     def _apply_create(self, entry: Entry, index: int, term: int, at_ms: int) -> Results:
         self.created_ms = at_ms
@@ -265,12 +704,12 @@ class QueueProcess(QueueSight):
         self.ledger.forget_publishers()
         self.ledger.paused_until_ms = 0
         self._begin(0, Policies())
-        self._promised = EMPTY_DICT  # a delivery that is committed after this one comes to nothing
+        self.promised = EMPTY_DICT  # a delivery that is committed after this one comes to nothing
         if self.leases is not None:
-            is_awaited = self.runtime.groups.count(("subscribers", self.name)) > 0  # then FETs see it as empty
+            is_awaited = self.runtime.groups.count(("subscribers", self.name)) > 0  # then fetches see it as empty
             answer = None if is_awaited else Refusal("Q_NOT_FOUND", f"queue {self.name} was deleted")
             for waiter in self.leases.all_waits():
-                self._end_wait(waiter, answer)
+                fetching.end_wait(self, waiter, answer)
         return [count]
 
     def _apply_purge(self, entry: PurgeQueue, index: int, term: int, at_ms: int) -> Results:
@@ -280,51 +719,111 @@ class QueueProcess(QueueSight):
 
     def _begin(self, queue_id: int, policies: Policies) -> None:
         """Start an empty incarnation; sleepers and waiters stay."""
-        self._give_up_reads("the queue was emptied or deleted meanwhile")
-        self._stored_gone = ()  # the state store removes the whole incarnation (its Grave); the ledger knows the rest
+        reading.give_up_reads(self, "the queue was emptied or deleted meanwhile")
+        self.stored_gone = ()  # the state store removes the whole incarnation (its Grave); the ledger knows the rest
         self.ledger.begin(queue_id, policies)
         self.bodies.clear()
-        self._uids = None
+        self.is_creating = False
         if self.leases is not None:
-            self.leases = self.leases.for_new_incarnation(self._now_ms())
+            self.leases = self.leases.for_new_incarnation(self.now_ms())
 
-    def on_judge(self, message: Judge) -> None:
-        entry = message.entry
-        if isinstance(entry, Publish):
-            code = self.ledger.judge(entry)
-        else:
-            assert isinstance(entry, Ack), "nothing else has follow-ups"
-            code = self.ledger.judge_ack(entry)
-        message.reply_to.tell(Verdict(message.place, code))
+    def judge(self, part: Ack | Publish) -> int:
+        """Return 0 if this part of an entry that names several queues would be applied, else why not."""
+        return self.ledger.judge(part) if isinstance(part, Publish) else self.ledger.judge_ack(part)
 
-    # --- coming back -----------------------------------------------------------------------------------------------
+    # --- names -------------------------------------------------------------------------------------------------------
+
+    def uids_of(self, numbers: Sequence[int]) -> list[str]:
+        maker, aliased = maker_of(self.ledger.id), self.ledger.aliased
+        if not aliased:
+            return maker.uids(numbers)
+        return [aliased.get(number) or maker.uid(number) for number in numbers]
+
+    def number_of(self, uid: str) -> int:
+        """Return the number of a uid of this incarnation, -1 for any other."""
+        parsed = parse(uid)
+        if parsed is not None and parsed[0] == self.ledger.id:
+            return parsed[1]
+        return self.ledger.aliases.get(uid, -1)
+
+    # --- the state store ---------------------------------------------------------------------------------------------
 
     def restore(self, stored: StoredQueue) -> None:
         """Take back the stored state; only before any mail."""
         meta = restore_ledger(self.ledger, stored)
         self.created_ms = meta.created_ms
 
-    # --- the cut to the state store ----------------------------------------------------------------------------------
-
     def on_collect(self, message: Collect) -> None:
         """Hand over what changed since the last cut."""
-        gone: Sequence[int] = self._stored_gone
-        unchanged: Sequence[Note] = self._unchanged
-        self._stored_gone = self._unchanged = ()
+        gone: Sequence[int] = self.stored_gone
+        notes: Sequence[Note] = self.unchanged
+        self.stored_gone = self.unchanged = ()
         meta = QueueMeta.of(self.ledger, self.created_ms)
-        part = part_of(self.ledger, *self.bodies.collect(), gone, self._uids_of, meta)
-        message.reply_to.tell(Collected(message.cut, part, unchanged))
+        part = part_of(self.ledger, *self.bodies.collect(), gone, self.uids_of, meta)
+        message.reply_to.tell(Collected(message.cut, part, notes))
 
     def on_flushed(self, message: Flushed) -> None:
         line = self.leases.next_numbers if self.leases is not None else lambda count: []
         self.bodies.flushed(line, message.bodies_bytes_max)
 
 
+def _rank_of(wanted: Outgoing) -> Rank:
+    return wanted.rank
+
+
+def _workers_of(slots: Sequence[Any]) -> tuple[int, Sequence[int]]:
+    """Return the connection of all slots, or 0 and that of each."""
+    return _one_or_each([slot.session.number for slot in slots])
+
+
+def _one_or_each(workers: list[int]) -> tuple[int, Sequence[int]]:
+    first = workers[0]
+    return (first, ()) if workers.count(first) == len(workers) else (0, workers)
+
+
+def _parts_of(run: Run) -> list[Run]:
+    """Cut a run that is too large for one entry."""
+    parts: list[Run] = []
+    start = size = 0
+    for place, draft in enumerate(run.drafts):
+        if place > start and (place - start >= ENTRY_MESSAGES_MAX or size + len(draft.body) > ENTRY_BYTES_MAX):
+            parts.append(_part_of(run, start, place))
+            start, size = place, 0
+        size += len(draft.body)
+    return [*parts, _part_of(run, start, len(run.drafts))]
+
+
+def _part_of(run: Run, start: int, end: int) -> Run:
+    ordinals = run.ordinals[start:end]
+    about = run.position, run.door, run.session_id, run.is_alike
+    return Run(*about, run.drafts[start:end], ordinals, run.slots[start:end])
+
+
+def refuse_order(order: Any, refusal: Refusal) -> None:
+    """Refuse an order, if it wants an answer."""
+    if isinstance(order, AckSeveral):
+        order.slot.tell(refusal)
+    elif isinstance(order, Fetch):
+        order.tell_all(refusal)
+    elif (asker := getattr(order, "asker", None)) is not None:
+        asker.tell(refusal)
+
+
+def _without_refused(answer: Any, codes: Sequence[int]) -> Any:
+    """Return an answer without the messages that were refused; None if none is left."""
+    if min(codes) >= 0:
+        return answer
+    done = [code >= 0 for code in codes]
+    if not any(done):
+        return None
+    return answer.only(done) if type(answer) is HandedOver else list(compress(answer, done))
+
+
 def _refusals_in(entry: Entry, index: int, results: list[int]) -> list[Note]:
     """Return a note for each item of an entry that was refused, by its place in the entry.
 
     The results of a claim are not always one for each item: a renewal has no items, and what a staging claim passed
-    over is noted elsewhere (`_note_passed_over`).
+    over is noted elsewhere (`staging.note_passed_over`).
     """
     if type(entry) is Claim:
         results = [] if entry.action is ClaimAction.STAGED else results[: len(entry.numbers)]
@@ -332,36 +831,37 @@ def _refusals_in(entry: Entry, index: int, results: list[int]) -> list[Note]:
 
 
 _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {
-    Committed: QueueProcess.on_committed,
-    Fetch: QueueProcess.on_fetch,
-    Leaving: QueueProcess.on_leaving,
-    Sleep: QueueProcess.on_sleep,
-    Subscribe: QueueProcess.on_subscribe,
-    Touch: QueueProcess.on_touch,
-    Nack: QueueProcess.on_nack,
-    Unsent: QueueProcess.on_unsent,
-    Gone: QueueProcess.on_gone,
-    EndWaits: QueueProcess.on_end_waits,
-    Alarm: QueueProcess.on_alarm,
-    Loaded: QueueProcess.on_loaded,
+    TakeTurn: QueueProcess.on_turn,
+    AckSeveral: QueueProcess.on_ack_several,
+    orders.Acknowledge: QueueProcess.on_acknowledge,
+    orders.Propose: QueueProcess.on_propose,
+    Fetch: fetching.on_fetch,
+    Leaving: fetching.on_leaving,
+    orders.EndWait: fetching.on_end_wait,
+    EndWaits: fetching.on_end_waits,
+    orders.Touch: ending.on_touch,
+    orders.Nack: ending.on_nack,
+    Unsent: ending.on_unsent,
+    Gone: ending.on_gone,
+    Alarm: ending.on_alarm,
+    Loaded: reading.on_loaded,
     Collect: QueueProcess.on_collect,
     Flushed: QueueProcess.on_flushed,
-    Judge: QueueProcess.on_judge,
     Abandon: QueueProcess.on_abandon,
-    Peek: QueueProcess.on_peek,
-    Stats: QueueProcess.on_stats,
-    Scan: QueueProcess.on_scan,
-    Why: QueueProcess.on_why,
-    Move: QueueProcess.on_move,
-    Requeue: QueueProcess.on_requeue,
-    Answered: QueueProcess.on_answered,
-    Lead: QueueProcess.on_lead,
-    Stage: QueueProcess.on_stage,
-    ReadSlice: QueueProcess.on_read_slice,
-    Renew: QueueProcess.on_renew,
-    Settle: QueueProcess.on_settle,
-    Leaf: QueueProcess.on_leaf,
-    Follow: QueueProcess.on_follow,
+    orders.Peek: looking.on_peek,
+    orders.Stats: looking.on_stats,
+    Scan: looking.on_scan,
+    Why: looking.on_why,
+    Move: operating.on_move,
+    Requeue: operating.on_requeue,
+    Answered: operating.on_answered,
+    Lead: fetching.on_lead,
+    Follow: fetching.on_follow,
+    orders.Stage: staging.on_stage,
+    orders.ReadSlice: staging.on_read_slice,
+    orders.Renew: staging.on_renew,
+    orders.Settle: staging.on_settle,
+    orders.PeekBlock: staging.on_peek_block,
 }
 
 _APPLY: dict[type, Callable[[QueueProcess, Any, int, int, int], Results]] = {
@@ -375,9 +875,9 @@ _APPLY: dict[type, Callable[[QueueProcess, Any, int, int, int], Results]] = {
     UpdateQueue: QueueProcess._apply_update,
     DeleteQueue: QueueProcess._apply_delete,
     PurgeQueue: QueueProcess._apply_purge,
-    PauseQueue: QueueProcess._apply_paused,
-    Requeued: QueueProcess._apply_requeued,
-    Claim: QueueProcess._apply_claim,
-    Stash: QueueProcess._apply_stash,
-    Unstash: QueueProcess._apply_unstash,
+    PauseQueue: operating.apply_paused,
+    Requeued: operating.apply_requeued,
+    Claim: staging.apply_claim,
+    Stash: staging.apply_stash,
+    Unstash: staging.apply_unstash,
 }

@@ -1,60 +1,60 @@
-"""Barrier: an entry that touches several queues: which have to agree, what each has to do, and the answer.  Pure."""
+"""Barrier: an entry that names several queues: what each has to do, and the answer of all of them together.  Pure."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from wakeq.actors.mail import Asker, Item, Outcome
+from wakeq.actors.mail import Item
 from wakeq.protocol.log.entries import Ack, Publish
-
-
-class Barrier:
-    """An entry that waits for the verdicts of the queues that it names; `owing` are the parts not judged yet.
-
-    If several queues refuse, the refusal of the first part counts, in whichever order they answer: every node must
-    come to the same result.
-    """
-
-    __slots__ = ("_refusals", "item", "owing")
-
-    def __init__(self, item: Item, owing: dict[int, Ack | Publish]) -> None:
-        self.item = item
-        self.owing = owing
-        self._refusals: dict[int, int] = {}
-
-    def judged(self, place: int, code: int) -> None:
-        """Take the verdict about a part; 0 is yes."""
-        if code:
-            self._refusals[place] = code
-
-    @property
-    def code(self) -> int:
-        return self._refusals[min(self._refusals)] if self._refusals else 0
+from wakeq.protocol.queue.outcomes import Outcome
 
 
 class Gathering:
-    """Answers from several queues that make one answer, if anybody asked."""
+    """The outcomes of several queues that make one answer; a queue that crashes gives its own when it is rebuilt."""
 
-    __slots__ = ("_answers", "_asker", "_missing")
+    __slots__ = ("_done", "_missing", "_outcomes", "_ticket")
 
-    def __init__(self, asker: Asker | None, count: int) -> None:
-        self._asker = asker
-        self._answers: list[Any] = [None] * count
+    def __init__(self, ticket: Any, count: int, done: Callable[[], None]) -> None:
+        self._ticket = ticket  # of whoever asked, None if nobody did
+        self._done = done
+        self._outcomes: list[Any] = [None] * count
         self._missing = count
 
-    def add(self, place: int, answer: Any) -> bool:
-        """Take the answer of a queue that has done its part; return whether it was the last one."""
-        if self._answers[place] is not None:
-            return False  # a second time: its queue was rebuilt meanwhile
-        self._answers[place] = answer
+    def part(self, place: int) -> "PartTicket":
+        """Return the ticket of one part of the entry."""
+        return PartTicket(self, place)
+
+    def add(self, place: int, outcome: Any) -> None:
+        """Take the outcome of a queue that has done its part; the last one gives the answer."""
+        if self._outcomes[place] is not None:
+            return  # a second time: its queue was rebuilt meanwhile
+        self._outcomes[place] = outcome
         self._missing -= 1
         if self._missing:
-            return False
-        asker, answers = self._asker, self._answers
-        if asker is not None:
-            result = Outcome(answers[0].queue, answers[0].queue_id, answers[0].results, answers[1:])
-            asker.tell(result)
-        return True
+            return
+        first, *others = self._outcomes
+        if self._ticket is not None:
+            self._ticket.tell(Outcome(first.queue, first.queue_id, first.results, others))
+        self._done()
+
+
+class PartTicket:
+    """The ticket of one part of an entry that names several queues; without a gathering nobody waits any more."""
+
+    __slots__ = ("_gathering", "_place")
+
+    def __init__(self, gathering: Gathering | None = None, place: int = 0) -> None:
+        self._gathering = gathering
+        self._place = place
+
+    def tell(self, outcome: Any) -> None:
+        """Take the outcome of this part."""
+        if self._gathering is not None:
+            self._gathering.add(self._place, outcome)
+
+
+ANSWERED_PART = PartTicket()
 
 
 def to_judge(entry: Ack) -> list[Ack | Publish]:
@@ -74,5 +74,5 @@ def with_follow_ups(item: Item) -> Ack:
 
 
 def parts_of(entry: Ack) -> list[Ack | Publish]:
-    """Return the parts of an entry that touches several queues, the acknowledgement first."""
+    """Return the parts of an entry that names several queues, the acknowledgement first."""
     return [msgspec.structs.replace(entry, publishes=[]), *entry.publishes]

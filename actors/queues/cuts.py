@@ -15,17 +15,8 @@ from functools import partial
 import msgspec
 
 from wakeq.actors.log.files import Roll
-from wakeq.actors.mail import (
-    Collect,
-    Collected,
-    Deserted,
-    Flushed,
-    Item,
-    Throttle,
-    Tick,
-)
-from wakeq.actors.queue.reads import QueueProcessServices
-from wakeq.actors.queues.barrier import Barrier
+from wakeq.actors.mail import Collect, Collected, Deserted, Flushed, Item, Throttle, Tick
+from wakeq.actors.queue.reading import QueueProcessServices
 from wakeq.actors.queues.listing import SLICE_QUEUES
 from wakeq.actors.queues.rebuilds import QueueRebuilds
 from wakeq.actors.queues.registry import Settings
@@ -90,7 +81,6 @@ class QueueCuts(QueueRebuilds):
         self._listed_in = 0  # first index of the segment in which all queues were last listed for readers of the log
         self._told_through = applied[0]  # up to where readers of the log have been told what became of its entries
         self._waiting: deque[list[Item]] = deque()  # committed, not handed out yet
-        self._barrier: Barrier | None = None
         self._is_under_way = False  # an entry for several queues has not been applied by all of them yet
         self._cut = 0
         self._parts: list[Part] | None = None  # being collected
@@ -116,7 +106,7 @@ class QueueCuts(QueueRebuilds):
 
     @property
     def _held(self) -> bool:
-        is_stepping = self._barrier is not None or self._is_under_way or self._parts is not None
+        is_stepping = self._is_under_way or self._parts is not None
         return is_stepping or bool(self._rebuilding)
 
     @property
@@ -373,4 +363,5 @@ class QueueCuts(QueueRebuilds):
         known = name in self.catalog.queues or name in self._told or name in (self._flushing or ())
         if process is not None and not known and process.idle and process.is_deserted:
             del self._processes[name]
+            self._services.lobby.forget(name)
             self.runtime.end(process, None)  # at once: until a stop arrived by mail, messages to its name would be lost

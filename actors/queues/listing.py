@@ -9,7 +9,8 @@ turn comes is left out.  Pure: Queues does the asking.
 from collections.abc import Sequence
 from typing import Any
 
-from wakeq.actors.mail import Asker, Refusal
+from wakeq.protocol.queue.orders import ReplyTo
+from wakeq.protocol.queue.outcomes import Refusal
 
 SLICE_QUEUES = 128  # queues that are asked or told at once, in cuts too: a few milliseconds of work
 
@@ -19,7 +20,7 @@ class Listing:
 
     __slots__ = ("_missing", "_names", "_rows", "asker", "brief")
 
-    def __init__(self, asker: Asker, names: Sequence[str], *, brief: bool = False) -> None:
+    def __init__(self, asker: ReplyTo, names: Sequence[str], *, brief: bool = False) -> None:
         self.asker = asker
         self.brief = brief
         self._names = names

@@ -1,7 +1,7 @@
 """QueueRebuilds: what happens to a queue that crashes, and to the entry that it cannot apply.
 
     Crashed --> a new process, read from the state store and told again all since the last cut --> it leads again
-    publishes are not kept in memory for that: they are read from the log
+    entries are not kept in memory for that: they are read from the log
     the third crash on one entry --> Halted --> SetAside (through the log) --> rebuilt without that entry
 
 The second layer of Queues.  No answer is lost: those that the crashed process owed come when it is told again.  An
@@ -14,32 +14,23 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from wakeq.actors.mail import (
-    Abandon,
-    Asker,
-    Committed,
-    Crashed,
-    Halted,
-    Item,
-    Outcome,
-    Propose,
-    Spoilt,
-)
-from wakeq.actors.queue.deliveries import Lead
+from wakeq.actors.mail import Abandon, Asker, Crashed, Halted, Item, Propose, Spoilt
+from wakeq.actors.queue.fetching import Lead
 from wakeq.actors.queue.process import Abandoned, QueueProcess
-from wakeq.actors.queue.reads import QueueProcessServices
-from wakeq.actors.queues.barrier import Gathering
+from wakeq.actors.queue.reading import QueueProcessServices
+from wakeq.actors.queues.barrier import PartTicket
 from wakeq.actors.queues.registry import QueueRegistry, Settings
 from wakeq.protocol.errors import StorageError
 from wakeq.protocol.log.entries import (
     CreateQueue,
     Noop,
-    Publish,
     Result,
     SetAside,
 )
 from wakeq.protocol.log.outcomes import WHOLE
 from wakeq.protocol.log.reader import decode_entry
+from wakeq.protocol.queue.lanes import apart
+from wakeq.protocol.queue.outcomes import Outcome
 from wakeq.storage.log.segmented_log import SegmentedLog
 from wakeq.storage.state.cut import StoredQueue, load_queue
 from wakeq.storage.state.store import Store
@@ -51,15 +42,15 @@ SEQUENCES_A_MS = 1_000  # more than a queue can deliver, so that a rebuilt one g
 
 logger = logging.getLogger("wakeq.queues")
 
-Told = Item | int  # a bare index stands for a publish, which can be read from this node's log
+Told = Item | int  # a bare index stands for an entry that can be read from this node's log as it is
 
 
 class Reread(msgspec.Struct, frozen=True, gc=False):
-    """A crashed queue as the state store has it, and the publishes since then, read from the log."""
+    """A crashed queue as the state store has it, and what it was told since then, read from the log."""
 
     name: str
     stored: StoredQueue | None
-    published: dict[int, Item]
+    entries: dict[int, Item]
     error: BaseException | None
 
 
@@ -89,11 +80,15 @@ class QueueRebuilds(QueueRegistry):
 
     @abstractmethod
     def _catch_up(self, name: str, process: QueueProcess) -> None:
-        """Ask a rebuilt queue for what its predecessor still owed: a verdict, or its part of a cut."""
+        """Ask a rebuilt queue for what its predecessor still owed: its part of a cut."""
 
     @abstractmethod
     def _go_on(self) -> None:
-        """Hand out committed entries until something holds them up."""
+        """Apply committed entries until something holds them up."""
+
+    @abstractmethod
+    def _apply_in(self, name: str, items: list[Item]) -> bool:
+        """Have a queue apply entries; return False if it has crashed over them."""
 
     @property
     def set_aside_count(self) -> int:
@@ -131,7 +126,6 @@ class QueueRebuilds(QueueRegistry):
         if isinstance(message.error, StorageError):
             raise message.error
         del self._processes[name]
-        self._keep(name, message.unanswered)
         key = name, message.index
         now_ms = self._services.now_ms()
         recent = [at_ms for at_ms in self._crashes.get(key, ()) if key[1] or now_ms - at_ms < CRASHES_WITHIN_MS]
@@ -144,13 +138,6 @@ class QueueRebuilds(QueueRegistry):
         else:
             raise RuntimeError(f"queue {name!r} crashes again and again outside of any entry: {message.reason}")
 
-    def _keep(self, name: str, unanswered: Sequence[Item]) -> None:
-        """Put publishes that are not answered back with their askers, which a bare index does not have."""
-        published = {item[0]: item for item in unanswered if type(item[3]) is Publish}
-        told = self._told.get(name)
-        if told and published:
-            self._told[name] = [published.get(one, one) if isinstance(one, int) else one for one in told]
-
     def _rebuild(self, name: str) -> None:
         """Read the queue from the state store, once a cut that is being written is there."""
         self._rebuilding.add(name)
@@ -162,9 +149,9 @@ class QueueRebuilds(QueueRegistry):
         wanted = [one for one in self._told.get(name, ()) if isinstance(one, int)]
 
         def work() -> Reread:
-            published = read_published(log, wanted)
+            entries = read_entries(log, wanted)
             with store.read() as view:
-                return Reread(name, load_queue(view, name), published, None)
+                return Reread(name, load_queue(view, name), entries, None)
 
         def done(result: Reread | BaseException) -> None:
             self.tell(Reread(name, None, {}, result) if isinstance(result, BaseException) else result)
@@ -181,13 +168,14 @@ class QueueRebuilds(QueueRegistry):
         )
         if message.stored is not None:
             process.restore(message.stored)
-        told = self._told.get(name)
+        told = self._told.pop(name, None)
         if told:
-            items = [message.published[one] if isinstance(one, int) else one for one in told]
+            items = [message.entries[one] if isinstance(one, int) else one for one in told]
             for item in items:
                 if not self._is_left(item):
                     self._answer_aside(item)
-            process.tell(Committed([item for item in items if self._is_left(item)]))
+            if not self._apply_in(name, [item for item in items if self._is_left(item)]):
+                return  # it has crashed again; its supervisor hears of that by mail
         if self.term:  # it may lead once everything that its predecessor proposed is applied: behind this no-op
             self._unled.add(name)
             self._services.raft_log.tell(Propose([(Noop(name), Asker(self, process, None))]))
@@ -207,7 +195,7 @@ class QueueRebuilds(QueueRegistry):
     def _say_halted(self) -> None:
         """Ask RaftLog, again and again, to set aside the entries that queues cannot apply."""
         for name, aside in self._halted.items():
-            # The entry that it could not apply was not answered, so it is kept whole and not as a bare index.
+            # What a queue has crashed over is kept whole, and not as a bare index.
             told = (one for one in self._told.get(name, ()) if not isinstance(one, int))
             term = next((item[1] for item in told if item[0] == aside.index), 0)
             self._services.raft_log.tell(Halted(aside, term))
@@ -253,8 +241,15 @@ class QueueRebuilds(QueueRegistry):
         return item[0] not in self._aside or type(item[3]) is CreateQueue
 
     def _answer_aside(self, item: Item) -> None:
-        """Tell whoever asked for this entry that it is set aside, for each item in it."""
+        """Tell whoever asked for this entry that it is set aside, for each item in it.
+
+        What many connections share is proposed again first, one entry for each: only one of them has said what crashes.
+        """
         entry, asker = item[3], item[4]
+        parts = apart(entry, asker)
+        if parts and self.term:
+            self._services.raft_log.tell(Propose(parts))
+            return
         count = len(getattr(entry, "drafts", ()) or getattr(entry, "numbers", ())) or 1
         self._answer(asker, Outcome(entry.queue, 0, [Result.SET_ASIDE] * count))
 
@@ -266,10 +261,10 @@ def index_of(told: Told) -> int:
 
 def is_part(told: Told) -> bool:
     """Whether it is one part of an entry that touches several queues."""
-    return not isinstance(told, int) and told[4] is not None and type(told[4].ticket) is Gathering
+    return not isinstance(told, int) and type(told[4]) is PartTicket
 
 
-def read_published(log: SegmentedLog, wanted: Sequence[int]) -> dict[int, Item]:
+def read_entries(log: SegmentedLog, wanted: Sequence[int]) -> dict[int, Item]:
     """Read these entries from the log; only in a thread that may wait for the disk."""
     found: dict[int, Item] = {}
     if not wanted:

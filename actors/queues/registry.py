@@ -1,7 +1,7 @@
 """QueueRegistry: which queues exist, with which policies, and the process of each.
 
     entries that create, change and delete queues --> catalog, processes, graves
-    straight commands for queues without a process --> a new process, if somebody is going to wait; else an answer
+    what is filed for a queue without a process --> a new process;  mail for it --> an answer, if nobody will wait
 
 The lowest layer of Queues.  Only committed entries change the catalog.
 """
@@ -12,32 +12,13 @@ from typing import Any
 
 import msgspec
 
-from wakeq.actors.mail import (
-    Asker,
-    Crowded,
-    EndWaits,
-    Fetch,
-    Follow,
-    Gone,
-    HeldBack,
-    Item,
-    Leaving,
-    Nack,
-    Outcome,
-    Propose,
-    Refusal,
-    Sleep,
-    Stats,
-    Subscribe,
-    Touch,
-    Unsent,
-    Woken,
-)
-from wakeq.actors.queue.deliveries import Lead
-from wakeq.actors.queue.process import ASKED, QueueProcess
-from wakeq.actors.queue.reads import QueueProcessServices
+from wakeq.actors.mail import Asker, Crowded, EndWaits, Fetch, Follow, Gone, Item, Leaving, Propose, Unsent
+from wakeq.actors.queue.fetching import Lead
+from wakeq.actors.queue.process import ASKED, QueueProcess, refuse_order
+from wakeq.actors.queue.reading import QueueProcessServices
 from wakeq.actors.queue.state import QueueMeta
 from wakeq.actors.queues.listing import Listing
+from wakeq.actors.queues.lobby import TAKE_TURN
 from wakeq.actors.runtime import Process
 from wakeq.protocol.catalog import Catalog, Policies, QueueRecord, changed, check
 from wakeq.protocol.errors import BadField
@@ -53,6 +34,10 @@ from wakeq.protocol.log.entries import (
     UpdateQueue,
 )
 from wakeq.protocol.log.outcomes import WHOLE, Note
+from wakeq.protocol.queue.lanes import AckTickets, AnswerOnCommit, SharesOnCommit, Tickets
+from wakeq.protocol.queue.lanes import Filed as FiledCommands
+from wakeq.protocol.queue.orders import Nack, Stats, Touch
+from wakeq.protocol.queue.outcomes import Outcome, Refusal
 from wakeq.protocol.queue.publishers import Limits
 from wakeq.protocol.raft.membership import Config
 from wakeq.storage.state.cut import Grave, StoredQueue
@@ -70,6 +55,13 @@ class Settings(msgspec.Struct, frozen=True):
     flush_after_ms: int = FLUSH_AFTER_MS
     flush_bytes: int = FLUSH_BYTES
     defaults: Policies = Policies()  # of the default queue
+    created: Policies | None = None  # of a queue that a publish creates; None: the built-in ones
+
+
+class CrowdedOut(msgspec.Struct, frozen=True, gc=False):
+    """To itself: something is being filed for a queue that may not be made."""
+
+    queue: str
 
 
 class QueueRegistry(Process):
@@ -93,6 +85,7 @@ class QueueRegistry(Process):
         self._members_changed = False  # since the last cut
         self._crowd: Refusal | None = None  # for whoever waits for a queue that is not there, while there are too many
         self._halted: dict[str, SetAside] = {}  # queues that wait for an entry to be set aside
+        services.lobby.open(self, self.open_queue)
 
     @property
     def held_bytes(self) -> int:
@@ -132,6 +125,9 @@ class QueueRegistry(Process):
     def on_follow(self, message: Follow) -> None:
         """This node leads no longer: no queue hands out any more."""
         self.term, self._followed_term = 0, message.term
+        for lanes in self._services.lobby.all_filed():
+            if self._serving(lanes.name) is None:  # else its process refuses what was filed
+                _refuse_filed(lanes.take(), message.refusal)
         for process in self._processes.values():
             process.tell(message)
         for name in self._unled:  # they waited for entries that their predecessors proposed as leader
@@ -166,13 +162,18 @@ class QueueRegistry(Process):
         process = self._processes.get(name)
         return process if process is not None and process.alive else None
 
-    def _answer(self, asker: Asker | None, outcome: Any) -> None:
+    def _answer(self, asker: Any, outcome: Any) -> None:
+        """Answer for a queue that does not exist, or that an entry was not given to."""
         if asker is None:
             return
-        if type(asker.ticket) is HeldBack:
-            asker.process.tell(asker.ticket.otherwise)
+        if isinstance(asker, Tickets | AckTickets) and type(outcome) is Outcome:
+            for slot, code in zip(asker.slots, outcome.results, strict=True):
+                slot.tell(int(code))
+            return
+        if type(asker) is AnswerOnCommit:
+            asker.tell(asker.if_void)
         else:
-            asker.tell(outcome)
+            asker.tell(None if type(asker) is SharesOnCommit else outcome)
 
     def _answer_unknown(self, entry: Any, asker: Asker | None) -> None:
         count = len(getattr(entry, "numbers", ())) or 1
@@ -246,7 +247,32 @@ class QueueRegistry(Process):
     def _route_imported(self, entry: Imported, item: Item) -> bool:
         return False
 
-    # --- straight commands of queues that have no process yet ------------------------------------------------------
+    # --- what is asked of queues that have no process yet ------------------------------------------------------------
+
+    def open_queue(self, name: str) -> None:
+        """Something was filed for a queue without a process that serves: one that is being rebuilt finds it later."""
+        if name in self._processes or name in self._rebuilding or name in self._halted or name in self._unled:
+            if self._is_serving(name):
+                self._processes[name].tell(TAKE_TURN)
+            return
+        if self._crowd is not None and name not in self.catalog.queues:
+            self.tell(CrowdedOut(name))  # later in this round: nothing is filed yet
+            return
+        self._process(name).tell(TAKE_TURN)
+
+    def _is_serving(self, name: str) -> bool:
+        """Whether what is told to a queue is heard, and acted on."""
+        is_away = name in self._rebuilding or name in self._halted or name in self._unled
+        return not is_away and self._serving(name) is not None
+
+    def on_crowded_out(self, message: CrowdedOut) -> None:
+        """There are too many queues: nobody may make this one, or wait for it."""
+        name, lobby, crowd = message.queue, self._services.lobby, self._crowd
+        if crowd is None or name in self._processes:
+            self.open_queue(name)  # there is room by now
+            return
+        _refuse_filed(lobby.lanes_of(name).take(), self._services.refusal() or crowd)
+        lobby.forget(name)
 
     def _forward(self, message: Any) -> None:
         name = message.queue
@@ -268,9 +294,6 @@ class QueueRegistry(Process):
         match message:
             case Fetch():
                 message.tell_all(refusal)
-            case Sleep(asker=asker):
-                asker.tell(None)
-                asker.process.tell(Woken(message.queue))
             case _ if isinstance(message, ASKED):
                 busy = Refusal("BUSY", f"queue {message.queue} is being rebuilt; try again")
                 self._answer(message.asker, refusal or busy)
@@ -283,8 +306,6 @@ class QueueRegistry(Process):
         refusal = elsewhere or (self._crowd if is_crowd else None) or missing
         if isinstance(message, Fetch):
             message.tell_all(refusal)
-        elif isinstance(message, Subscribe):
-            pass  # it asks for no answer; the FET or ISLP that follows gets one
         elif isinstance(message, Touch | Nack) and elsewhere is None:
             outcome = Outcome(message.queue, 0, [Result.UNKNOWN] * len(message.uids))
             message.asker.tell(outcome)
@@ -326,9 +347,16 @@ class QueueRegistry(Process):
 
 def _creates_interest(message: Any) -> bool:
     """Whether somebody is going to wait for a queue that does not exist: to them it is empty instead of unknown."""
-    match message:
-        case Subscribe() | Sleep(subscribed=True) | Fetch(subscribed=True):
-            return True
-        case Fetch():
-            return not message.must_exist and any(want.wait_ms for want in message.wants)
-    return False
+    if not isinstance(message, Fetch):
+        return False
+    return message.subscribed or (not message.must_exist and any(want.wait_ms for want in message.wants))
+
+
+def _refuse_filed(filed: FiledCommands | None, refusal: Refusal) -> None:
+    """Refuse everything that was filed in a queue's lanes."""
+    if filed is None:
+        return
+    for slot in filed.slots():
+        slot.tell(refusal)
+    for order in filed.orders:
+        refuse_order(order, refusal)

@@ -1,14 +1,16 @@
 """Queues: the supervisor of all queue processes.  It hands each of them the committed entries that concern it.
 
-    Committed (from RaftLog) --> to each queue its entries, in order --> now and then, one cut to the state store
+    Committed (from RaftLog) --> each queue applies its entries, in order --> now and then, one cut to the state store
 
-An entry that touches several queues is a barrier: each named queue is asked for its verdict, then all apply it or
-none.  While a verdict, a cut or a rebuild is under way, committed entries wait here.
+Queues apply by direct call, in the name of their own process: what one raises ends that process only.  An entry that
+names several queues is a barrier: each is asked whether it would apply its part, then all apply it or none.  While a
+cut or a rebuild is under way, committed entries wait here.
 
 Built in layers: QueueRegistry (which queues exist, and their processes), QueueRebuilds (those that crash), QueueCuts
 (writing to the state store), and here what is committed.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +19,6 @@ import msgspec
 from wakeq.actors.mail import (
     Answered,
     Applied,
-    Asker,
     Collect,
     Collected,
     Committed,
@@ -28,38 +29,47 @@ from wakeq.actors.mail import (
     Follow,
     Gone,
     Item,
-    Judge,
     Leaving,
-    Outcome,
-    Stats,
     Tick,
     Unsent,
-    Verdict,
 )
 from wakeq.actors.queue.process import REFUSED_ID, QueueProcess
-from wakeq.actors.queues.barrier import Barrier, Gathering, parts_of, to_judge, with_follow_ups
+from wakeq.actors.queues.barrier import ANSWERED_PART, Gathering, PartTicket, parts_of, to_judge, with_follow_ups
 from wakeq.actors.queues.cuts import FlushDone, QueueCuts, StillToTell, Swept
 from wakeq.actors.queues.listing import Listing
 from wakeq.actors.queues.rebuilds import Reread
-from wakeq.actors.queues.replies import Replies
+from wakeq.actors.queues.registry import CrowdedOut
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import (
     Ack,
     CreateQueue,
     DeleteQueue,
+    Delivered,
     Imported,
     Members,
     Noop,
     PauseQueue,
     Publish,
     PurgeQueue,
+    Released,
     Result,
     SetAside,
     Stash,
     UpdateQueue,
 )
+from wakeq.protocol.queue.orders import Stats
+from wakeq.protocol.queue.outcomes import Outcome
 
 DEFAULTS = Policies()  # of a queue that a publish makes; shared by all of them
+READ_AGAIN = frozenset({Publish, Delivered, Released, Ack})  # entries that a rebuild can read from the log as they are
+TURN_S_MAX = 0.005  # for applying, before others have their turn
+
+
+class GoOn(msgspec.Struct, frozen=True, gc=False):
+    """To itself: apply the next committed entries; others have had their turn."""
+
+
+GO_ON = GoOn()
 
 
 class Queues(QueueCuts):
@@ -69,7 +79,7 @@ class Queues(QueueCuts):
         handler = _HANDLERS.get(type(message))
         if handler is not None:
             handler(self, message)
-        else:  # a straight command for a queue that has no process
+        else:  # mail for a queue that has no process
             self._forward(message)
 
     # --- what is committed -----------------------------------------------------------------------------------------
@@ -81,6 +91,9 @@ class Queues(QueueCuts):
         if len(self._waiting) == 1:
             self._go_on()
 
+    def on_go_on(self, message: GoOn) -> None:
+        self._go_on()
+
     def on_crashed(self, message: Crashed) -> None:
         super().on_crashed(message)
         if self._halted:  # the entry that frees the queue may already be waiting here, behind what waits for the queue
@@ -88,74 +101,85 @@ class Queues(QueueCuts):
                 self._free_halted(items)
 
     def _go_on(self) -> None:
-        """Hand out committed entries until something holds them up."""
-        self._cut_if_overdue()
+        """Apply committed entries until something holds them up, or others have to have their turn."""
+        if self._is_overdue:
+            self._cut_if_overdue()
+        until_s = time.perf_counter() + TURN_S_MAX
         while self._waiting and not self._held:
             items = self._waiting.popleft()
-            done, barrier = self._hand_out(items)
+            done = self._apply(items)
             if done < len(items):
                 self._waiting.appendleft(items[done:])
-            if barrier is not None:
-                self._begin_barrier(barrier)
+                if not done:
+                    break  # the first entry waits for a queue that has crashed
+            if self._waiting and time.perf_counter() > until_s:
+                self.tell(GO_ON)
+                break
         self._flush_in_time()  # even while entries are held up: its ticks also look after halted queues
-        self._finish_ready()
+        if self._ready is not None:
+            self._finish_ready()
 
-    def _hand_out(self, items: list[Item]) -> tuple[int, Item | None]:
-        """Tell each queue its entries, up to a barrier; return how many items were dealt with, and the barrier."""
+    def _apply(self, items: list[Item]) -> int:
+        """Have the queues apply entries, up to one that cannot be applied yet; return how many are done."""
         batches: dict[str, list[Item]] = {}
-        barrier = None
         exists, aside = self.catalog.queues, self._aside
         for place, item in enumerate(items):
             entry = item[3]
             if item[0] in aside:
                 self._pass_over(item, batches)
             elif type(entry) is Ack and entry.publishes:
-                barrier = item
-                items = items[: place + 1]
-                break
-            elif type(entry) is SetAside and batches:  # first tell the queues what stands before it
-                items = items[:place]
-                break
+                self._apply_batches(batches)
+                batches = {}
+                if place:
+                    self._note_applied(items[place - 1])
+                if self._is_lacking(entry) or not self._apply_barrier(item):
+                    return place
+                self._note_applied(item)
+                if self._held:
+                    return place + 1
+            elif type(entry) is SetAside and batches:  # first have the queues apply what stands before it
+                self._apply_batches(batches)
+                self._note_applied(items[place - 1])
+                return place
             elif (type(entry) is Publish and entry.queue in exists) or self._route(item, batches):
                 mine = batches.get(entry.queue)
                 if mine is None:
                     batches[entry.queue] = [item]
                 else:
                     mine.append(item)
+        for name, mine in batches.items():
+            self._apply_in(name, mine)
         last = items[-1]
         self.applied = last[0], last[1], last[2]
-        if batches:
-            self._tell_each(batches)
         if self._noops:
             self._open_terms()
-        return len(items), barrier
+        return len(items)
 
-    def _tell(self, name: str, items: list[Item]) -> None:
-        """Hand a queue its entries; one that has crashed gets them when it is rebuilt."""
-        self._told.setdefault(name, []).extend(items)
-        if name not in self._halted and name not in self._rebuilding:
-            self._processes[name].tell(Committed(items))
+    def _note_applied(self, item: Item) -> None:
+        self.applied = item[0], item[1], item[2]
 
-    def _tell_each(self, batches: dict[str, list[Item]]) -> None:
-        """The same for whole entries, to one queue or many, whose answers then leave together."""
-        told, processes = self._told, self._processes
-        lacking = {*self._halted, *self._rebuilding}
-        replies, mail, dead = Replies(batches) if len(batches) > 1 else None, [], []
+    def _apply_batches(self, batches: dict[str, list[Item]]) -> None:
         for name, items in batches.items():
-            kept = told.get(name)
-            if kept is None:
-                kept = told[name] = []
-            if name in lacking or not (process := processes[name]).alive:
-                kept += items
-                dead.append(name)
-                continue
-            # Of publishes, which are most of it, keep only the index: what is committed can be read from the log again.
-            kept += [item[0] if type(item[3]) is Publish else item for item in items]
-            mail.append((process, Committed(items, replies)))
-        self.runtime.tell_each(mail)
-        if replies is not None:
-            for name in dead:  # it answers when it is rebuilt
-                replies.done(name)
+            self._apply_in(name, items)
+
+    def _apply_in(self, name: str, items: list[Item]) -> bool:
+        """Have a queue apply entries now; one that has crashed gets them when it is rebuilt."""
+        told = self._told.get(name)
+        if told is None:
+            told = self._told[name] = []
+        process = self._processes.get(name)
+        is_away = process is None or name in self._halted or name in self._rebuilding
+        if is_away or process is None or not self.runtime.run_in(process, process.apply, items):
+            told += items  # whole, with their tickets: the rebuilt queue answers
+            return False
+        # Most entries can be read from the log again, so only their index is kept; and no ticket that was answered.
+        for item in items:
+            if type(item[3]) in READ_AGAIN and type(item[4]) is not PartTicket:
+                told.append(item[0])
+            else:
+                index, term, at_ms, entry, ticket = item
+                told.append((index, term, at_ms, entry, ANSWERED_PART if type(ticket) is PartTicket else None))
+        return True
 
     def _route(self, item: Item, batches: dict[str, list[Item]]) -> bool:
         """Update the catalog; return whether there is a queue that has to apply the entry."""
@@ -207,85 +231,80 @@ class Queues(QueueCuts):
             else:
                 self._lead_rebuilt(asker.ticket)
 
-    # --- entries that touch several queues -------------------------------------------------------------------------
+    # --- entries that name several queues --------------------------------------------------------------------------
 
-    def _begin_barrier(self, item: Item) -> None:
+    def _is_lacking(self, entry: Ack) -> bool:
+        """Whether a queue that an entry names cannot be asked now, because it has crashed."""
+        names = [entry.queue, *(publish.queue for publish in entry.publishes)]
+        away = {*self._halted, *self._rebuilding}
+        return any(name in self.catalog.queues and (name in away or self._serving(name) is None) for name in names)
+
+    def _apply_barrier(self, item: Item) -> bool:
+        """All queues that an entry names apply it, or none does; False if one of them crashed when it was asked.
+
+        If several queues refuse, the refusal of the first part counts: every node must come to the same result.
+        """
+        index, term, at_ms, _, ticket = item
         entry = with_follow_ups(item)
         exists = self.catalog.queues
         parts = to_judge(entry)
-        owing = {place: part for place, part in enumerate(parts) if part.queue in exists}
-        self._barrier = Barrier(item, owing)
-        if 0 not in owing:  # the queue of the acknowledged message is gone, and the message with it
-            self._barrier.judged(0, Result.UNKNOWN)
-        elif len(parts) - len(owing) > 1:  # one index is an id for one new queue only; askers create the rest
-            self._barrier.judged(0, Result.REJECTED)
-        for place, part in owing.items():
-            if part.queue in self._processes:  # else it is asked when it is rebuilt (_catch_up)
-                self._processes[part.queue].tell(Judge(place, part, self))
-        if not owing:
-            self._conclude()
+        missing = [part for part in parts if part.queue not in exists]
+        codes: dict[int, int] = {}
+        if entry.queue not in exists:  # the queue of the acknowledged message is gone, and the message with it
+            codes[0] = int(Result.UNKNOWN)
+        elif len(missing) > 1:  # one index is an id for one new queue only; whoever asks creates the rest
+            codes[0] = int(Result.REJECTED)
+        for place, part in enumerate(parts):
+            if part.queue in exists and not self._judge(part, place, codes):
+                return False
+        code = codes[min(codes)] if codes else 0
+        if code:
+            self._answer(ticket, Outcome(entry.queue, 0, [code]))
+            self._note_refused(item, code)
+            self._keep_leased(item)
+            return True
+        gathering = Gathering(ticket, len(entry.publishes) + 1, self._end_barrier)
+        self._is_under_way = True
+        for place, part in enumerate(parts_of(entry)):
+            items: list[Item] = []
+            if part.queue not in exists:
+                self._create(part.queue, DEFAULTS, item)
+                items.append(_creation(item, part.queue, DEFAULTS))
+            self._apply_in(part.queue, [*items, (index, term, at_ms, part, gathering.part(place))])
+        return True
 
-    def on_verdict(self, message: Verdict) -> None:
-        barrier = self._barrier
-        if barrier is None or barrier.owing.pop(message.place, None) is None:
-            return
-        barrier.judged(message.place, message.code)
-        if not barrier.owing:
-            self._conclude()
-            self._go_on()
+    def _judge(self, part: Ack | Publish, place: int, codes: dict[int, int]) -> bool:
+        """Ask a queue whether it would apply its part; False if it crashes over that."""
+        process = self._processes[part.queue]
 
-    def _conclude(self) -> None:
-        """All verdicts are in: all queues apply the entry, or none does."""
-        barrier, self._barrier = self._barrier, None
-        assert barrier is not None, "a verdict without a question"
-        index, term, at_ms, _, asker = barrier.item
-        entry = with_follow_ups(barrier.item)
-        if index in self._aside:  # set aside while the verdicts were coming in: other nodes have tried it already
-            batches: dict[str, list[Item]] = {}
-            self._pass_over(barrier.item, batches)
-            for name, made in batches.items():
-                self._tell(name, made)
-            self._let_stay(barrier.item)
-        elif barrier.code:
-            self._answer(asker, Outcome(entry.queue, 0, [barrier.code]))
-            self._note_refused(barrier.item, barrier.code)
-            self._let_stay(barrier.item)
-        else:
-            gather = Gathering(asker, len(entry.publishes) + 1)
-            self._is_under_way = True
-            for place, part in enumerate(parts_of(entry)):
-                items: list[Item] = []
-                if part.queue not in self.catalog.queues:
-                    self._create(part.queue, DEFAULTS, barrier.item)
-                    items.append(_creation(barrier.item, part.queue, DEFAULTS))
-                self._tell(part.queue, [*items, (index, term, at_ms, part, Asker(self, gather, place))])
+        def ask() -> None:
+            code = process.judge(part)
+            if code:
+                codes[place] = int(code)
 
-    def _let_stay(self, item: Item) -> None:
-        """An entry was not applied: tell its queue a refused Ack, so that the messages that were leaving stay."""
+        return self.runtime.run_in(process, ask)
+
+    def _end_barrier(self) -> None:
+        """All queues that an entry names have applied it."""
+        self._is_under_way = False
+
+    def _keep_leased(self, item: Item) -> None:
+        """An entry was not applied: have its queue apply a refused Ack, so that the messages stay leased."""
         index, term, at_ms, _, _ = item
         entry = with_follow_ups(item)
         if entry.queue in self.catalog.queues:
             refused = msgspec.structs.replace(entry, publishes=[], queue_id=REFUSED_ID, foreign={})
-            self._tell(entry.queue, [(index, term, at_ms, refused, None)])
+            self._apply_in(entry.queue, [(index, term, at_ms, refused, ANSWERED_PART)])
 
     def on_answered(self, message: Answered) -> None:
-        """A queue has answered: for a part of an entry, or with its figures for a listing."""
-        for gather, place, outcome in message.answers:
-            if type(gather) is not Listing and type(gather) is not Gathering:
+        """A queue has answered with its figures for a listing."""
+        for listing, place, figures in message.answers:
+            if type(listing) is not Listing:
                 continue  # RaftLog refused our no-op: this node leads no longer, and Follow says so too
-            if not gather.add(place, outcome):
-                continue
-            if type(gather) is Listing:
-                self._ask_figures(gather)
-            else:
-                self._is_under_way = False
-                self._go_on()
+            if listing.add(place, figures):
+                self._ask_figures(listing)
 
     def _catch_up(self, name: str, process: QueueProcess) -> None:
-        if self._barrier is not None:
-            for place, part in self._barrier.owing.items():
-                if part.queue == name:
-                    process.tell(Judge(place, part, self))
         if name in self._owing:
             process.tell(Collect(self._cut, self))
 
@@ -312,8 +331,9 @@ _HANDLERS: dict[type, Callable[[Queues, Any], None]] = {
     FlushDone: Queues.on_flush_done,
     Swept: Queues.on_swept,
     StillToTell: Queues.on_still_to_tell,
-    Verdict: Queues.on_verdict,
     Answered: Queues.on_answered,
+    GoOn: Queues.on_go_on,
+    CrowdedOut: Queues.on_crowded_out,
     Tick: Queues.on_tick,
     Stats: Queues.on_stats,
     Crowded: Queues.on_crowded,

@@ -48,6 +48,13 @@ class Loop(Protocol):
         """The same, from any thread."""
 
 
+class Flushing(Protocol):
+    """A process that gathers what it has to send."""
+
+    def flush(self) -> None:
+        """Send it, in one write."""
+
+
 CallSoon = Callable[[Callable[[], None]], object]
 
 
@@ -90,12 +97,13 @@ class Runtime:
         self._scheduled = call_soon is None  # without a loop nobody needs to ask for a turn
         self._running = False
         self._closed = False
+        self._dirty: list[Flushing] = []  # processes that have something to send at the end of the round
         self._arrivals = 0
         self._gather_rounds = 0  # rounds left in which even a single arrival waits for the turn
         self.rounds = Rounds(self._ask_for_turn, clock)
         self._foreign: deque[tuple[Process, object]] = deque()  # told by other threads, not yet in mailboxes
         self._foreign_called = False
-        self._named: dict[Hashable, Process] = {}
+        self.named: dict[Hashable, Process] = {}  # living processes by name
         self._names_of: dict[Process, tuple[Hashable, ...]] = {}
 
     def attach(self, loop: Loop) -> None:
@@ -105,7 +113,7 @@ class Runtime:
         self._call_soon_threadsafe = cast(CallSoon, loop.call_soon_threadsafe)
         self._scheduled = self._foreign_called = False
         self._arrivals = self._gather_rounds = 0
-        if self._ready or self.rounds.waiting:
+        if self._ready or self._dirty or self.rounds.waiting:
             self._schedule()
         if self._foreign:
             self._call_for_foreign()
@@ -144,7 +152,7 @@ class Runtime:
                 if type(message) is Envelope:
                     message.refuse(process)
             for name in self._names_of.pop(process, ()):
-                del self._named[name]
+                del self.named[name]
             self.groups.forget(process)
             self.links.end(process, reason)
             stopped = process.__dict__.get("actor_stopped")
@@ -171,26 +179,27 @@ class Runtime:
         self._closed = True
         self._scheduled = True  # so that nobody asks for a turn
         self._ready.clear()
+        self._dirty.clear()
 
     @property
     def idle(self) -> bool:
         """True while no process has mail."""
-        return not self._ready and not self._foreign
+        return not (self._ready or self._dirty or self._foreign)
 
     # Names and monitors -------------------------------------------------------------------------------------
 
     def register(self, name: Hashable, process: Process) -> None:
         """Give process a name, until it ends; nothing happens if it has ended."""
-        if not process.alive or self._named.get(name) is process:
+        if not process.alive or self.named.get(name) is process:
             return
-        if name in self._named:
-            raise NameTaken(f"{name!r} is the name of {self._named[name]!r}")
-        self._named[name] = process
+        if name in self.named:
+            raise NameTaken(f"{name!r} is the name of {self.named[name]!r}")
+        self.named[name] = process
         self._names_of[process] = (*self._names_of.get(process, ()), name)
 
     def whereis(self, name: Hashable) -> Process | None:
         """Return the living process of that name."""
-        return self._named.get(name)
+        return self.named.get(name)
 
     def monitor(self, watcher: Process, target: Process, tag: Any = None) -> None:
         """Tell watcher Down(target, reason, tag) once, when target ends or at once if it has ended."""
@@ -241,6 +250,53 @@ class Runtime:
         finally:
             if not self._scheduled:  # else the turn that comes ends the round
                 self._call_soon(self._end_round)
+
+    def receive(self, process: Process, message: object) -> None:
+        """The same for a process that files what came: it runs at once, and those that it wakes have their turns later.
+
+        So everything that all sockets bring in one round of the loop is filed before any queue takes its turn.
+        """
+        self._arrivals += 1
+        if self._arrivals > 1 or self._scheduled or self._gather_rounds:
+            self.run_in(process, process.on_receive, message)
+            if not self._scheduled:
+                self._schedule()  # it woke nobody, and this round must end all the same
+            return
+        assert self._call_soon is not None, "without a loop a turn is always coming"
+        self._scheduled = True
+        try:
+            self.run_in(process, process.on_receive, message)
+            self._serve_turn()
+        finally:
+            if not self._scheduled:  # else the turn that comes ends the round
+                self._call_soon(self._end_round)
+
+    def run_in(self, process: Process, step: Callable[..., object], *args: Any) -> bool:
+        """Run a step of a process now, in its name: what it raises ends that process, not the caller.
+
+        Return False if that happened, or if the process has ended before.
+        """
+        if process._mail is DEAD:
+            return False
+        try:
+            step(*args)
+        except Exception as error:
+            self.end(process, error)
+            return False
+        return True
+
+    def flush_later(self, process: "Flushing") -> None:
+        """Have a process send what it has at the end of the round."""
+        self._dirty.append(process)
+        if not self._scheduled:
+            self._schedule()
+
+    def flush(self) -> None:
+        """Have everybody who has something to send send it now."""
+        while self._dirty:
+            dirty, self._dirty = self._dirty, []
+            for process in dirty:
+                self.run_in(process, process.flush)  # type: ignore[arg-type]
 
     def _end_round(self) -> None:
         """Learn whether what arrives comes alone or together with other things."""
@@ -312,7 +368,7 @@ class Runtime:
             self._serve_until(self._clock() + self._turn_s)
         finally:  # also after a KeyboardInterrupt: the others' mail must not wait for ever
             self._scheduled = False
-            if self._ready or self.rounds.waiting:
+            if self._ready or self._dirty or self.rounds.waiting:
                 self._schedule()
 
     def is_last(self, process: Process) -> bool:
@@ -325,7 +381,7 @@ class Runtime:
         assert not self._running, "a turn cannot begin within a turn"
         end = self.messages + messages_max
         self._take_foreign()
-        while self._ready:
+        while self._ready or self._dirty:
             self._serve_until(self._clock() + self._turn_s)
             self._take_foreign()
             if self._ready and self.messages >= end:
@@ -338,9 +394,13 @@ class Runtime:
         ready, serve, clock = self._ready, self._serve, self._clock
         started_s = now_s = clock()
         try:
-            while ready and now_s < deadline_s:
-                serve(ready.popleft())
-                now_s = clock()
+            while now_s < deadline_s:
+                while ready and now_s < deadline_s:
+                    serve(ready.popleft())
+                    now_s = clock()
+                if not self._dirty:
+                    break
+                self.flush()  # a flush may file what stood behind an outcome, and so wake queues again
         finally:
             self._running = False
             self.turn_id += 1

@@ -8,7 +8,9 @@ from typing import Any
 
 import msgspec
 
-from wakeq.actors.mail import Asker, Refusal
+from wakeq.actors.mail import Asker
+from wakeq.protocol.queue.orders import ReplyTo
+from wakeq.protocol.queue.outcomes import Refusal
 
 
 class Scan(msgspec.Struct, frozen=True, gc=False):
@@ -40,7 +42,7 @@ class Why(msgspec.Struct, frozen=True, gc=False):
 class Administer(msgspec.Struct, frozen=True, gc=False):
     """To RaftLog, from an operator: status, transfer, add, remove or snapshot."""
 
-    asker: Asker
+    asker: ReplyTo
     what: str
     node_id: int | None = None
     address: str = ""

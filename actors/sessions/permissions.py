@@ -1,12 +1,12 @@
 """Which right a command of the worker protocol needs, and for which queues.
 
-    a run of like commands, Access --> refusals, or None if all of them may be done
+    a command, Access --> a refusal, or None if it may be done
 
 Deny by default: what is not listed needs every right that an operator has.  Headers that begin with `wakeq-` are the
 broker's own: a redrive goes where they say, so only who may empty both queues may write them.  Pure.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -21,7 +21,6 @@ from wakeq.protocol.wire.worker.blocks import Buffers
 Refusal = Refused | None
 Headers = Mapping[str, str]
 
-FREE = frozenset({wire.Hello, wire.Bad})  # what a stranger may say
 OF_A_QUEUE: dict[type, Right] = {
     wire.Pub: Right.PUBLISH,
     wire.Fet: Right.FETCH,
@@ -47,35 +46,12 @@ OF_A_QUEUE: dict[type, Right] = {
     wire.Drop: Right.ADMIN,
     wire.Purge: Right.ADMIN,
 }
-_SETTLING = frozenset({wire.Ack, wire.Del})
-_POLICIES = frozenset({wire.Create, wire.Update})
-_BLOCKS = frozenset({wire.PubBlock, wire.Stash})
 _OWN_BYTES = OWN_PREFIX.encode()
 _HEADERS = msgspec.msgpack.Decoder(dict[str, str])
 
 
-def refusals(run: Sequence[Any], access: Access) -> Sequence[Refusal] | None:
-    """Return why each of the commands may not be done, or None if all may."""
-    kind = type(run[0])
-    if kind in FREE:
-        return None
-    right = OF_A_QUEUE.get(kind)
-    if right is not None and _is_plain(kind, run) and access.covers(right, {command.qname for command in run}):
-        return None
-    found = [_refusal(command, access) for command in run]
-    return found if any(found) else None
-
-
-def _is_plain(kind: type, run: Sequence[Any]) -> bool:
-    """Whether the right for its queue is all that each of the commands needs."""
-    if kind is wire.Pub:
-        return all([command.headers is None and command.messages is None for command in run])
-    if kind in _SETTLING:
-        return all([command.publish is None for command in run])
-    return kind not in _POLICIES and kind not in _BLOCKS
-
-
-def _refusal(command: Any, access: Access) -> Refusal:
+def refusal_of(command: Any, access: Access) -> Refusal:
+    """Return why a command may not be done, or None if it may."""
     check = _OTHERWISE.get(type(command))
     if check is not None:
         return check(command, access)

@@ -1,31 +1,18 @@
 """TaskFluxSubscriber: one connection of the TaskFlux protocol.
 
-    Received (listener) --> Conversation --> intents --> the log or the queue --> outcomes --> Conversation --> Door
+    Received (listener) --> Conversation --> intents --> lanes of queues --> Answered --> Conversation --> Door
 
-The conversation knows the order of things and this process how each is done: what must last goes round the ring, like
-intents in a row as one entry; what the leader's memory answers goes straight to the queue.  A record that the client
-holds is a lease, renewed as long as the connection lives.  It knows no queue rule.
+The conversation knows the order of things and this process how each is done: acknowledgements in a row are one order,
+everything else is filed by itself.  Outcomes come by mail.  A record that the client holds is a lease, renewed as
+long as the connection lives.  It knows no queue rule.
 """
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from wakeq.actors.mail import (
-    Answered,
-    Asker,
-    EndWaits,
-    Fetch,
-    Gone,
-    Leaving,
-    Nack,
-    Propose,
-    Refusal,
-    Stats,
-    Touch,
-    Unsent,
-    Want,
-)
+from wakeq.actors.mail import Answered, Asker, EndWaits, Fetch, Gone, Unsent, Want
+from wakeq.actors.queues.lobby import Lobby
 from wakeq.actors.runtime import Alarm, Process, Timers
 from wakeq.actors.sessions.access import STRANGER, Access, Gate
 from wakeq.actors.sessions.connection_facts import describe
@@ -49,6 +36,9 @@ from wakeq.actors.sessions.taskflux_replies import (
 from wakeq.protocol.errors import Unauthorized
 from wakeq.protocol.log import entries as log
 from wakeq.protocol.log.entries import Draft
+from wakeq.protocol.queue.lanes import Filed
+from wakeq.protocol.queue.orders import Acknowledge, Nack, Propose, Stats, Touch
+from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.wire.taskflux.conversation import Conversation
 from wakeq.protocol.wire.taskflux.dialects import Dialect
 from wakeq.protocol.wire.taskflux.intents import Intent, Outcome, Remove, Return, StopWaiting, Store, Take
@@ -70,15 +60,14 @@ RENEWALS_PER_LEASE = 3
 LEASE_MS_MIN = TIMEOUT_S_MIN * 1000  # of one that was long on its way less can be left, or nothing
 LAST = (Remove, Return, StopWaiting, ClusterMetadataRequest)  # what ends something that was begun, or helps to go
 
-Proposed = tuple[log.Entry, Asker | None]
 Read = Callable[[Sequence[Intent], Any, Known], Sequence[Outcome]]
 
 
 class TaskFluxServices(NamedTuple):
     """What every subscriber of this protocol works with."""
 
-    raft_log: Process
-    queues: Process
+    lobby: Lobby
+    queues: Process  # is asked for the figures of all queues
     timers: Timers
     now_ms: Callable[[], int]
     known: Known
@@ -168,7 +157,7 @@ class TaskFluxSubscriber(Process):
     def on_failure(self, *_: Any) -> None:
         self._door.close("internal error")
         if self._waiting is not None:
-            self._queue(self._waiting.queue).tell(Gone(self, self._waiting.queue))
+            self._services.lobby.queue(self._waiting.queue).tell(Gone(self, self._waiting.queue))
 
     def _go_on(self, intents: Sequence[Intent]) -> None:
         """Do what is to be done, and say what is known."""
@@ -204,7 +193,7 @@ class TaskFluxSubscriber(Process):
         answer = self._services.withdrawal(unseen.handle.token[0])
         if answer is not None:
             self._conversation.withdraw(refusal(answer, self._services.known))
-            self._queue(unseen.queue).tell(Unsent(unseen.queue, [unseen.handle]))
+            self._filed(unseen.queue).orders.append(Unsent(unseen.queue, [unseen.handle]))
 
     def _finish(self) -> None:
         """Everything is said."""
@@ -225,13 +214,12 @@ class TaskFluxSubscriber(Process):
 
     # --- beginning ---------------------------------------------------------------------------------------------------
 
-    def _queue(self, name: str) -> Process:
-        """Return whom to tell about a queue: its process, or the supervisor if it has none."""
-        return self.runtime.whereis(("queue", name)) or self._services.queues
+    def _filed(self, name: str) -> Filed:
+        """Return where commands for a queue are filed."""
+        return self._services.lobby.lanes_of(name).open()
 
     def _begin(self, intents: Sequence[Intent]) -> list[tuple[Intent, Outcome]]:
         """Begin intents, in their order; return what is known of them at once."""
-        items: list[Proposed] = []
         known: list[tuple[Intent, Outcome]] = []
         if self._is_sent_away:
             away = self._services.known.not_leader()  # of a node that is alone: to itself, once it is there again
@@ -241,9 +229,7 @@ class TaskFluxSubscriber(Process):
             intents = self._permitted(intents, self._access, known)
         for _, alike in groupby(intents, self._kin):
             run = list(alike)
-            _BEGIN[type(run[0].work)](self, run, items, known)
-        if items:
-            self._services.raft_log.tell(Propose(items))
+            _BEGIN[type(run[0].work)](self, run, known)
         return known
 
     def _permitted(
@@ -264,7 +250,7 @@ class TaskFluxSubscriber(Process):
         kind = type(work)
         return (kind, work.queue, work.handle.queue_id) if kind is Remove else id(intent)
 
-    def _store(self, run: Sequence[Intent], items: list[Proposed], _: Any) -> None:
+    def _store(self, run: Sequence[Intent], _: Any) -> None:
         work: Any = run[0].work
         drafts = work.drafts
         oversized = len(drafts[0].body) > self._services.known.payload_bytes_max  # then it is alone
@@ -279,40 +265,38 @@ class TaskFluxSubscriber(Process):
             oversized=oversized,
             alike=len({draft.priority for draft in drafts}) == 1,  # a record has nothing else
         )
-        items.append((entry, self._asker(run, stored)))
+        self._filed(work.queue).publish_whole(self._asker(run, stored), entry)
 
-    def _remove(self, run: Sequence[Intent], items: list[Proposed], _: Any) -> None:
+    def _remove(self, run: Sequence[Intent], _: Any) -> None:
         first: Any = run[0].work
         holdings = [intent.work.handle for intent in run]  # type: ignore[union-attr]
         numbers = [holding.number for holding in holdings]
-        queue_id = first.handle.queue_id
-        self._queue(first.queue).tell(Leaving(first.queue, queue_id, numbers))
-        tokens = [holding.token for holding in holdings]
-        entry = log.Ack(first.queue, queue_id, numbers, tokens, worker=self._worker, door=self._door.kind)
-        items.append((entry, self._asker(run, removed)))
+        about = first.handle.queue_id, numbers, [holding.token for holding in holdings], self._worker, self._door.kind
+        self._filed(first.queue).orders.append(Acknowledge(self._asker(run, removed), first.queue, *about))
 
     def _return(self, run: Sequence[Intent], *_: Any) -> None:
         work: Any = run[0].work
         asker = Asker(self, Asked(run, returned), [0])
         nack = Nack(asker, work.queue, [work.handle.uid], [work.handle.token], 0, reason=work.reason)
-        self._queue(work.queue).tell(nack)
+        self._filed(work.queue).orders.append(nack)
 
-    def _create(self, run: Sequence[Intent], items: list[Proposed], _: Any) -> None:
+    def _create(self, run: Sequence[Intent], _: Any) -> None:
         work: Any = run[0].work
-        items.append((log.CreateQueue(work.queue, policies_of(work)), self._asker(run, changed)))
+        entry = log.CreateQueue(work.queue, policies_of(work))
+        self._filed(work.queue).orders.append(Propose(entry, self._asker(run, changed)))
 
-    def _delete(self, run: Sequence[Intent], items: list[Proposed], _: Any) -> None:
+    def _delete(self, run: Sequence[Intent], _: Any) -> None:
         work: Any = run[0].work
-        items.append((log.DeleteQueue(work.queue), self._asker(run, changed)))
+        self._filed(work.queue).orders.append(Propose(log.DeleteQueue(work.queue), self._asker(run, changed)))
 
     def _count(self, run: Sequence[Intent], *_: Any) -> None:
         work: Any = run[0].work
-        self._queue(work.queue).tell(Stats(self._asker(run, counted), work.queue))
+        self._filed(work.queue).orders.append(Stats(self._asker(run, counted), work.queue))
 
     def _list(self, run: Sequence[Intent], *_: Any) -> None:
         self._services.queues.tell(Stats(self._asker(run, listed), "", all_queues=True))
 
-    def _describe_cluster(self, run: Sequence[Intent], _: Any, known: list[tuple[Intent, Outcome]]) -> None:
+    def _describe_cluster(self, run: Sequence[Intent], known: list[tuple[Intent, Outcome]]) -> None:
         known.append((run[0], self._services.known.nodes()))
 
     def _asker(self, run: Sequence[Intent], read: Read) -> Asker:
@@ -331,12 +315,12 @@ class TaskFluxSubscriber(Process):
     def _fetch(self, name: str, run: Sequence[Intent], want: Want, read: Read, *, removes: bool = False) -> Fetch:
         ticket, door, worker = Asked(run, read), self._door.kind, self._worker
         fetch = Fetch(name, self, ticket, [want], worker, door, must_exist=True, removes=removes)
-        self._queue(name).tell(fetch)
+        self._filed(name).orders.append(fetch)
         return fetch
 
     def _stop_waiting(self, *_: Any) -> None:
         assert self._waiting is not None, "a Dequeue is under way"
-        self._queue(self._waiting.queue).tell(EndWaits(self, self._waiting.ticket, self._waiting.queue))
+        self._filed(self._waiting.queue).orders.append(EndWaits(self, self._waiting.ticket, self._waiting.queue))
 
     def _hold(self, holding: Holding) -> None:
         """See that what the client holds now is renewed in time, if it does so for long."""
@@ -356,7 +340,7 @@ class TaskFluxSubscriber(Process):
         held = self._conversation.held
         if held is not None:
             uid, token = held.handle.uid, held.handle.token
-            self._queue(held.queue).tell(Touch(Asker(self, None, [0]), held.queue, [uid], [token], 0))
+            self._filed(held.queue).orders.append(Touch(Asker(self, None, [0]), held.queue, [uid], [token], 0))
             self._renew_in_time()
 
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from wakeq.actors.mail import Delivery, HandedOver, Outcome, Refusal
 from wakeq.protocol.catalog import Policies, QueueRecord
 from wakeq.protocol.errors import OutcomeUnknown
 from wakeq.protocol.log.entries import Result, Token
+from wakeq.protocol.queue.outcomes import Delivery, HandedOver, Outcome, Refusal
 from wakeq.protocol.wire.taskflux.intents import Delivery as Delivered
 from wakeq.protocol.wire.taskflux.intents import Intent
 from wakeq.protocol.wire.taskflux.intents import Outcome as Replied

@@ -1,151 +1,127 @@
-"""Subscriber: one connection of the worker protocol.
+"""WorkerSession: one connection of the worker protocol.
 
-    Received (listener) --> runs of like commands --> the log or the queue --> answers, in the order of the requests
+    door --> conversation.receive --> lanes of queues          slots with outcomes --> flush --> one write --> door
 
-It checks what belongs to the connection (rights, sizes, HELLO) and knows no rule of a queue.
-
-Built in layers: Requests keeps the order; RingCommands, StraightCommands and StagedCommands have the commands; and
-here is what begins and ends a connection, and the table of which method begins which command.
+It holds a door and a conversation, and is what the conversation needs of the node: lanes, permissions, the log.  What a
+command does is decided elsewhere; no byte and no rule of a queue is known here.
 """
 
-from collections.abc import Callable, Sequence
-from itertools import groupby
-from typing import Any
+import logging
+from typing import Any, NamedTuple
 
-import msgspec
-
-from wakeq.actors.mail import Answered, Asker, Gone, Refusal, Woken
+from wakeq.actors.mail import Gone, Inquire, Unsent, Woken
+from wakeq.actors.queues.lobby import Lobby
+from wakeq.actors.runtime import Process
+from wakeq.actors.sessions.access import STRANGER, Gate
 from wakeq.actors.sessions.connection_facts import describe
-from wakeq.actors.sessions.door import Closed, Ended, Received
-from wakeq.actors.sessions.in_flight import KEPT_BYTES_MIN
-from wakeq.actors.sessions.operator_mail import Describe
-from wakeq.actors.sessions.permissions import refusals
-from wakeq.actors.sessions.staged_commands import StagedCommands
-from wakeq.actors.sessions.worker_replies import refused
-from wakeq.protocol.errors import BadCommand, BadJson, NotSpoken, Refused, Unauthorized
+from wakeq.actors.sessions.door import DOOR_WORKER_WS, Closed, Door, Ended, Received
+from wakeq.actors.sessions.in_flight import (
+    IN_FLIGHT_BYTES_MAX,
+    IN_FLIGHT_LOW,
+    IN_FLIGHT_MAX,
+    KEPT_BYTES_MIN,
+    Batches,
+)
+from wakeq.actors.sessions.operator_mail import Administer, Describe
+from wakeq.actors.sessions.permissions import refusal_of
+from wakeq.protocol.errors import Refused
+from wakeq.protocol.queue import orders
+from wakeq.protocol.queue.outcomes import Delivery
+from wakeq.protocol.wire.slots import Slot
 from wakeq.protocol.wire.worker import codec as wire
+from wakeq.protocol.wire.worker.conversation import Conversation, Limits
 
-BAD_LINES_MAX = 1_000  # lines that are no command, of a client that is known; then its connection ends
-GOOD_FOR_BAD = 10  # commands for which one such line is forgiven
+logger = logging.getLogger("wakeq.admin")  # the same as for operations over HTTP
 
 
-class Subscriber(StagedCommands):
+class WorkerServices(NamedTuple):
+    """What every session of the worker protocol works with."""
+
+    raft_log: Any  # RaftLog: says whether this node serves, and is asked what only a leader knows
+    lobby: Lobby
+    limits: Limits
+    gate: Gate | None = None  # None: whoever can connect may do everything
+
+
+class WorkerSession(Process):
     """See the head of this file."""
 
-    _is_known = False  # whether the peer has sent a command of the protocol, obeyed or refused
-    _debt = 0  # GOOD_FOR_BAD for each bad line, less 1 for each command behind it
+    def __init__(self, door: Door[wire.Reply], number: int, services: WorkerServices) -> None:
+        super().__init__()
+        self.number = number  # of the connection, in the log and in the history
+        self.door_kind = door.kind
+        self.sends_frames = door.kind != DOOR_WORKER_WS
+        self.is_dirty = False  # there is something to send at the end of the round
+        self.needs_permission = services.gate is not None
+        self.lanes_of = services.lobby.lanes_of
+        self.refusal = services.raft_log.refusal
+        self.withdrawal = services.raft_log.withdrawal
+        self._door = door
+        self._services = services
+        self._access = None if services.gate is None else door.access or STRANGER
+        self._conversation = Conversation(self, services.limits)
+        self._batches: Batches | None = None  # what is under way, while it is much
+        self._in_flight_bytes = 0  # read since the connection last owed no answer
+        self._is_paused = False  # nothing more is read from the connection
+
+    # --- what the door brings ----------------------------------------------------------------------------------------
+
+    def arrive(self, message: Any) -> None:
+        """File what a socket brought at once; nobody waits, and nothing is told."""
+        self.runtime.receive(self, message)
 
     def on_receive(self, message: Any) -> None:
         kind = type(message)
         if kind is Received:
+            commands, conversation = message.commands, self._conversation
             self._in_flight_bytes += message.size_bytes
-            if self._in_flight_bytes > KEPT_BYTES_MIN:
-                self._count_bytes(len(message.commands), message.size_bytes)
-            self._receive(message.commands)
-        elif kind is Answered:
-            self._answered(message.answers)
+            if self._in_flight_bytes > KEPT_BYTES_MIN or len(conversation.slots) + len(commands) > IN_FLIGHT_MAX:
+                self._count(len(commands), message.size_bytes)
+            conversation.receive(commands)
         elif kind is Woken:
-            self._wake(message.queue)
+            replies = self._conversation.awk(message.queue)
+            if replies:
+                self._door.send(replies)
         elif kind is Ended:
-            self._ended = True
-            self._end_waits(())
+            self._conversation.has_ended = True
+            self._conversation.end_waits()
             self._finish_if_answered()
         elif kind is Closed:
             self.stop()
         elif kind is Describe:
-            self._describe(message.asker)
+            facts = describe(self, self.number, self._door, in_flight=self._conversation.in_flight)
+            message.asker.tell(facts)
 
-    def _wake(self, name: str) -> None:
-        """Send awk at once, or after the okslp to which it belongs if that has not been sent yet."""
-        awk = wire.Awk(qname=name)
-        for pending in reversed(self._pendings or ()):
-            if type(pending.commands[0]) is wire.Islp and pending.commands[0].qname == name:
-                pending.replies.append(awk)
-                return
-        self._door.send([awk])
+    def _count(self, commands: int, size_bytes: int) -> None:
+        """Count what came into all that is held; read no more while that is too much."""
+        many = len(self._conversation.slots) + commands > IN_FLIGHT_MAX
+        if self._batches is None:
+            self._batches = Batches()
+        self._batches.add(commands, size_bytes)
+        has_room = self._door.keep(self._batches.size_bytes)
+        much = many or self._in_flight_bytes > IN_FLIGHT_BYTES_MAX
+        if (much or not has_room) and not self._is_paused:
+            self._is_paused = True
+            self._door.pause()
 
-    def _describe(self, asker: Asker) -> None:
-        """Describe this connection to an operator."""
-        facts = describe(self, self._worker, self._door, in_flight=self._in_flight)
-        asker.tell(facts)
+    # --- what the conversation needs ---------------------------------------------------------------------------------
 
-    def on_stop(self) -> None:
-        self._say_gone()
+    def note_dirty(self) -> None:
+        """There is something to send: flush at the end of the round."""
+        self.is_dirty = True
+        self.runtime.flush_later(self)
 
-    def on_failure(self, *_: Any) -> None:
-        self._door.close("internal error")
-        self._say_gone()
-
-    def _say_gone(self) -> None:
-        gone = Gone(self)
-        for name in self._known or ():
-            self._queue(name).tell(msgspec.structs.replace(gone, queue=name))
-
-    def _begin_run(self, run: Sequence[Any]) -> None:
-        if self._closing:
-            return  # the connection is about to be closed: later commands are ignored
-        if self._waits:
-            self._end_waits(run)
-        if self._access is not None and (found := refusals(run, self._access)) is not None:
-            self._begin_permitted(run, found)
-            return
-        self._begin_alike(run)
-
-    def _begin_permitted(self, run: Sequence[Any], found: Sequence[Refused | None]) -> None:
-        """Begin the commands that are allowed, each in its place, and refuse the others."""
-        gate, access = self._services.gate, self._access
-        if gate is not None and access is not None and not access.is_known:
+    def permit(self, command: Any) -> Refused | None:
+        """Return why this client may not do this."""
+        access, gate = self._access, self._services.gate
+        if access is None or type(command) is wire.Hello:
+            return None
+        refusal = refusal_of(command, access)
+        if refusal is not None and gate is not None and not access.is_known:
             gate.miss_token(self._door.peer)
-        for is_refused, places in groupby(range(len(run)), lambda place: found[place] is not None):
-            if is_refused:
-                self._bad([wire.Bad(found[place], run[place].cmd_id) for place in places])  # type: ignore[arg-type]
-            else:
-                self._begin_alike([run[place] for place in places])
+        return refusal
 
-    def _begin_alike(self, run: Sequence[Any]) -> None:
-        kind = type(run[0])
-        if kind is wire.Bad:
-            self._bad(run)
-            return
-        self._is_known = True
-        if self._debt:
-            self._debt = max(0, self._debt - len(run))
-        if kind not in _ANYWHERE:
-            refusal = self._services.refusal()
-            if refusal is not None:
-                self._refuse(run, refusal)
-                return
-        _BEGIN[kind](self, run)
-
-    def _refuse(self, run: Sequence[Any], refusal: Refusal) -> None:
-        """Refuse a run because this node does not serve; the refusal says who does."""
-        pending = self._begin(run)
-        for place, command in enumerate(run):
-            self._reply(pending, place, refused(refusal, command.cmd_id))
-
-    def _ping(self, run: Sequence[Any]) -> None:
-        (command,) = run
-        self._reply(self._begin(run), 0, wire.Pong(cmd_id=command.cmd_id))
-
-    def _hello(self, run: Sequence[Any]) -> None:
-        (command,) = run
-        try:
-            self._log_in(command.token)
-        except Unauthorized as error:
-            self._bad([wire.Bad(error, command.cmd_id)])
-            return
-        if command.session is not None:
-            self._session = command.session
-        limits = self._services.limits
-        reply = wire.HelloReply(
-            version=limits.version,
-            limits={"message_bytes_max": limits.message_bytes_max},
-            session=self._session or None,
-            cmd_id=command.cmd_id,
-        )
-        self._reply(self._begin(run), 0, reply)
-
-    def _log_in(self, token: str | None) -> None:
+    def log_in(self, token: str | None) -> None:
         """Check the token, if this node requires one; a client that has given one need not repeat it."""
         gate, access = self._services.gate, self._access
         if gate is None or access is None or (token is None and access.is_known):
@@ -153,61 +129,88 @@ class Subscriber(StagedCommands):
         self._access = gate.login(token, self._door)
         self._door.welcome()
 
-    def _bad(self, run: Sequence[Any]) -> None:
-        """Refuse commands, as far as none of the refusals ends the connection."""
-        refusals: list[wire.Reply] = []
-        for bad in run:
-            error = self._judge(bad.error)
-            refusals.append(wire.nok(error, bad.cmd_id))
-            if error.closes:
-                self._closing = error.code  # once all earlier commands are answered
-                break
-        pending = self._begin(run[: len(refusals)])
-        for place, refusal in enumerate(refusals):
-            self._reply(pending, place, refusal)
+    def subscribe(self, name: str) -> None:
+        """Join the subscribers of a queue."""
+        self.runtime.groups.join(("subscribers", name), self)
 
-    def _judge(self, error: Refused) -> Refused:
-        """Return what is wrong, and whether it ends the connection: a stranger's mistake, or one too many."""
-        if not isinstance(error, BadJson | BadCommand):
-            self._is_known = True
-        elif not self._is_known and isinstance(error, BadJson):
-            return NotSpoken(f"{error}; a connection begins with a command, so this one ends")
-        else:
-            self._debt += GOOD_FOR_BAD
-            if self._debt > GOOD_FOR_BAD * BAD_LINES_MAX:
-                return NotSpoken(f"{error}; after {BAD_LINES_MAX} lines that are no command the connection ends")
-        return error
+    def unsubscribe(self, name: str) -> None:
+        """Leave them."""
+        self.runtime.groups.leave(("subscribers", name), self)
 
+    def ask_leader(self, question: orders.Peek | orders.Stats) -> None:
+        """Have a question answered once a majority has confirmed that this node leads."""
+        self._services.raft_log.tell(Inquire(question))
 
-_ANYWHERE = frozenset({wire.Ping, wire.Hello, wire.Uns, wire.Cluster})  # answered even by a follower
+    def administer(self, slot: Slot, command: wire.Cluster) -> None:
+        """Do what an operator asks of the cluster; the log of the node says who asked."""
+        if command.do != "status":
+            node = "" if command.node is None else f" {command.node}"
+            logger.info("%s CLUSTER %s%s%s", self._who, command.do, node, command.address and f" {command.address}")
+        self._services.raft_log.tell(Administer(slot, command.do, command.node, command.address))
 
-_BEGIN: dict[type, Callable[[Subscriber, Sequence[Any]], None]] = {
-    wire.Pub: Subscriber._publish,
-    wire.Ack: Subscriber._ack,
-    wire.Del: Subscriber._ack,
-    wire.Fet: Subscriber._fetch,
-    wire.Nack: Subscriber._nack,
-    wire.Touch: Subscriber._touch,
-    wire.Sub: Subscriber._subscribe,
-    wire.Uns: Subscriber._unsubscribe,
-    wire.Islp: Subscriber._sleep,
-    wire.Ping: Subscriber._ping,
-    wire.Hello: Subscriber._hello,
-    wire.Create: Subscriber._change_queue,
-    wire.Update: Subscriber._change_queue,
-    wire.Drop: Subscriber._change_queue,
-    wire.Purge: Subscriber._change_queue,
-    wire.List: Subscriber._look,
-    wire.Stats: Subscriber._look,
-    wire.Peek: Subscriber._look,
-    wire.PubBlock: Subscriber._publish_block,
-    wire.Stash: Subscriber._publish_block,
-    wire.Unstash: Subscriber._unstash,
-    wire.Stage: Subscriber._claim,
-    wire.Renew: Subscriber._claim,
-    wire.SettleEpochs: Subscriber._claim,
-    wire.Slice: Subscriber._look_in_blocks,
-    wire.PeekBlock: Subscriber._look_in_blocks,
-    wire.FetBlock: Subscriber._fetch_block,
-    wire.Cluster: Subscriber._look,
-}
+    def note_change(self, command: Any) -> None:
+        """Log who changes a queue."""
+        logger.info("%s %s %s", self._who, type(command).__name__.upper(), command.qname or "the default queue")
+
+    def return_unsent(self, name: str, deliveries: list[Delivery]) -> None:
+        """These deliveries never left; if this node still leads, their messages are ready again."""
+        self._services.lobby.queue(name).tell(Unsent(name, deliveries))
+
+    @property
+    def _who(self) -> str:
+        """Who is connected, for the log."""
+        access = self._access
+        return self._door.peer if access is None else f"{access.name} at {self._door.peer}"
+
+    # --- out ---------------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Send what may leave, in one write."""
+        self.is_dirty = False
+        replies = self._conversation.take_replies()
+        if replies:
+            self._door.send(replies)
+        conversation = self._conversation
+        if not conversation.slots:
+            self._in_flight_bytes = 0
+        if self._batches is not None or self._is_paused or conversation.closing or conversation.has_ended:
+            self._go_on(conversation.in_flight)
+
+    def _go_on(self, in_flight: int) -> None:
+        """Read again if there is room, or end the connection if nothing is left to say."""
+        has_room = True
+        if self._batches is not None:
+            left_bytes = self._batches.leave(in_flight)
+            has_room = self._door.keep(left_bytes) or not left_bytes
+            if not left_bytes:
+                self._batches = None
+        if self._is_paused and has_room and in_flight <= IN_FLIGHT_LOW and self._in_flight_bytes <= IN_FLIGHT_BYTES_MAX:
+            self._is_paused = False
+            self._door.resume()
+        self._finish_if_answered()
+
+    def _finish_if_answered(self) -> None:
+        conversation = self._conversation
+        if conversation.slots:
+            return
+        if conversation.closing:  # it stays: more may have been read before the connection was closed
+            self._door.close(conversation.closing)
+        elif conversation.has_ended:
+            self._door.hang_up()
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def on_stop(self) -> None:
+        self._end()
+
+    def on_failure(self, *_: Any) -> None:
+        self._door.close("internal error")
+        self._end()
+
+    def _end(self) -> None:
+        """Tell the queues that know this connection, and leave no circle behind: thousands may end at once."""
+        conversation = self._conversation
+        for name in conversation.known_queues or ():
+            self._services.lobby.queue(name).tell(Gone(self, name))
+        conversation.slots.clear()
+        del self._conversation

@@ -1,8 +1,12 @@
 """What became of a publish whose messages may have been stored before, and which of them are new.  Pure."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from wakeq.protocol.log.entries import Draft, Result, Results
+from wakeq.protocol.uid import UidMaker
+
+MAKERS_REMEMBERED_MAX = 1_024
 
 
 class Repeated(Sequence[int]):
@@ -64,3 +68,21 @@ def unchanged(results: Results, drafts: int) -> list[tuple[int, int]]:
     repeated = results.repeated if isinstance(results, Mixed) else {}
     codes = ((place, int(Result.REPEATED) if place in repeated else code) for place, code in enumerate(results))
     return [(place, code) for place, code in codes if code < 0]
+
+
+def published_uids(queue_id: int, results: Results) -> list[str]:
+    """Return the uid of each message that was published; "" for one that was not."""
+    maker = maker_of(queue_id)
+    if isinstance(results, range):
+        return maker.uids(results)
+    uids = [maker.uid(number) if number > 0 else "" for number in results]
+    if isinstance(results, Mixed):  # some were published before, perhaps into an earlier incarnation
+        for place, repeated_id in results.repeated.items():
+            uids[place] = maker_of(repeated_id).uid(results[place])
+    return uids
+
+
+@lru_cache(maxsize=MAKERS_REMEMBERED_MAX)
+def maker_of(queue_id: int) -> UidMaker:
+    """Return the maker of a queue's uids; only some are remembered, because an idle queue is to be small."""
+    return UidMaker(queue_id)

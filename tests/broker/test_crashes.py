@@ -43,17 +43,28 @@ class Storm:
         self._make_fragile(monkeypatch)
 
     def _make_fragile(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        receive, publish = QueueProcess.on_receive, Ledger.publish
+        receive, apply, publish = QueueProcess.on_receive, QueueProcess.apply, Ledger.publish
 
         def receive_or_crash(process: QueueProcess, message: Any) -> None:
             crashes = self.crashes_left > 0 and self.chance.random() < 0.05
             self.crashes_left -= crashes
             if crashes and self.chance.random() < 0.5:
-                process._handling = message
+                process.handling = message
                 raise ZeroDivisionError("before anything was done")
             receive(process, message)
             if crashes:
                 raise ZeroDivisionError("after everything was done")
+
+        def apply_or_crash(process: QueueProcess, items: Any) -> None:
+            crashes = self.crashes_left > 0 and self.chance.random() < 0.05
+            self.crashes_left -= crashes
+            if crashes:
+                process.applying = items[0][0]
+                if self.chance.random() < 0.5:
+                    raise ZeroDivisionError("before anything was applied")
+            apply(process, items)
+            if crashes:
+                raise ZeroDivisionError("after everything was applied")
 
         def publish_or_crash(ledger: Ledger, entry: Publish, at_ms: int) -> Any:
             if any(draft.body == POISON.encode() for draft in entry.drafts):
@@ -61,6 +72,7 @@ class Storm:
             return publish(ledger, entry, at_ms)
 
         monkeypatch.setattr(QueueProcess, "on_receive", receive_or_crash)
+        monkeypatch.setattr(QueueProcess, "apply", apply_or_crash)
         monkeypatch.setattr(Ledger, "publish", publish_or_crash)
 
     def step(self) -> None:

@@ -7,7 +7,7 @@ from tests.helpers.hand_cluster import HandCluster, HandNode
 from tests.helpers.taskflux_by_hand import HandTaskFlux
 from wakeq.actors.log.files import Cut
 from wakeq.actors.mail import Throttle
-from wakeq.actors.queue.deliveries import AHEAD_MS
+from wakeq.actors.queue.fetching import AHEAD_MS
 from wakeq.protocol.wire.taskflux.packets import Dequeue, Record
 
 Q = "q"

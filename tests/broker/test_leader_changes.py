@@ -9,12 +9,13 @@ from tests.helpers.by_hand import HandDisk
 from tests.helpers.hand_cluster import HandCluster, HandNode, Operator, leads_again, size_of, successor
 from wakeq.actors.log.driver import BEAT
 from wakeq.actors.log.peer import Outgoing, Peer
-from wakeq.actors.mail import Asker, Committed, HandOver, Refusal, Spoilt, StepAside
-from wakeq.actors.queue.process import _HANDLERS, QueueProcess
+from wakeq.actors.mail import Asker, HandOver, Item, Propose, Spoilt, StepAside
+from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.sessions.operator_mail import Administer
 from wakeq.node.assembly import RestartWithNewState
-from wakeq.protocol.log.entries import Entry, Publish
+from wakeq.protocol.log.entries import Draft, Entry, Publish
 from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft.messages import Append
 from wakeq.protocol.wire.peer.frames import Entries, Frame
 
@@ -101,15 +102,15 @@ class PoisonOfOne:
     """An entry that crashes the queue of one node only, as something would that only a leader has."""
 
     def __init__(self, node: HandNode, monkeypatch: pytest.MonkeyPatch) -> None:
-        receive = QueueProcess.on_committed
+        apply = QueueProcess.apply
 
-        def receive_or_crash(process: QueueProcess, message: Committed) -> None:
-            if process.runtime is node.runtime and any(is_poison(item[3]) for item in message.items):
-                process._applying = next(item[0] for item in message.items if is_poison(item[3]))
+        def apply_or_crash(process: QueueProcess, items: list[Item]) -> None:
+            if process.runtime is node.runtime and any(is_poison(item[3]) for item in items):
+                process.applying = next(item[0] for item in items if is_poison(item[3]))
                 raise ZeroDivisionError("poisoned")
-            receive(process, message)
+            apply(process, items)
 
-        monkeypatch.setitem(_HANDLERS, Committed, receive_or_crash)
+        monkeypatch.setattr(QueueProcess, "apply", apply_or_crash)
 
 
 def is_poison(entry: Entry) -> bool:
@@ -315,7 +316,7 @@ def test_what_was_handed_out_in_the_turn_before_a_hand_over_is_known_to_the_heir
         return refusal
 
     queue = leader.queues._processes[Q]
-    monkeypatch.setattr(queue, "_services", queue._services._replace(refusal=asked))
+    monkeypatch.setattr(queue, "services", queue.services._replace(refusal=asked))
 
     delivered = client.fetch(Q)
     new = successor(cluster, leader)
@@ -391,13 +392,14 @@ def test_what_was_set_aside_while_a_slow_node_waited_for_its_verdicts_is_not_don
 def test_a_node_whose_state_is_made_anew_still_writes_what_a_truncation_waits_behind(
     cluster: HandCluster, leader: HandNode
 ) -> None:
-    clients = [leader.client() for _ in range(2)]
-    clients[0].publish(Q)
+    client = leader.client()
+    client.publish(Q)
     cluster.cuts = {(leader.number, other.number) for other in cluster.others(leader)}  # it still hears them
     leader.log_disk.held = True
-    for client in clients:  # what the first says is being written, the second's is still in memory
-        client.send({"cmd": "PUB", "qname": Q, "message": "lost"})
-        cluster.settle()
+    client.send({"cmd": "PUB", "qname": Q, "message": "lost"})  # this is being written ...
+    cluster.settle()
+    leader.raft_log.tell(Propose([(Publish(Q, [Draft(b"lost")]), None)]))  # ... and this is still in memory
+    cluster.settle()
     successor(cluster, leader)
     assert leader.raft_log._behind, "to be taken back"
     assert leader.raft_log._log.buffered_bytes, "what was not written yet"

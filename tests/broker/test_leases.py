@@ -8,8 +8,7 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from wakeq.actors.log import entries as log_entries
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Draft, Entry, Publish, Requeued
-from wakeq.protocol.log.records import encode_entry
+from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Draft, Publish, Requeued
 from wakeq.protocol.queue.leases.audience import NEVER, Waiter
 from wakeq.protocol.queue.leases.due_moments import EXCESS_MAX
 from wakeq.protocol.queue.leases.leases import LEAVING_GRACE_MS, Leases
@@ -223,7 +222,7 @@ def test_a_lease_whose_end_was_refused_ends_again() -> None:
     ledger = Ledger(Q, 1, Policies(), Limits())
     leases = Leases(ledger, 1, 0)
     leases.published(ledger.publish(Publish(Q, [Draft(b"", timeout_ms=5_000)]), 1), 1, lambda: 1)
-    (until_ms,), _ = leases.hand_out(leases.take(1, 1), None, 0, 1)
+    (until_ms,), _ = leases.hand_out(leases.take(1, 1), [None], [0], 1)
 
     assert leases.ran_out(until_ms) == [1]
     leases.leave([1])  # its release was proposed
@@ -266,7 +265,7 @@ def _is_paused(leases: Leases) -> None:
 
 def _has_something_out(leases: Leases) -> None:
     _publish(leases, Draft(b""))
-    leases.hand_out(leases.take(1, 1), None, 0, 1)
+    leases.hand_out(leases.take(1, 1), [None], [0], 1)
 
 
 def _has_a_stash(leases: Leases) -> None:
@@ -310,12 +309,10 @@ def test_what_the_log_cannot_take_stays_where_it_was(
 ) -> None:
     uids = [client.publish(Q) for _ in range(2)]
 
-    def encode(entry: Entry, at_ms: int) -> bytes:
-        if isinstance(entry, Ack):
-            raise OverflowError("beyond a limit")
-        return encode_entry(entry, at_ms)
+    def encode(entry: Ack, at_ms: int) -> bytes:
+        raise OverflowError("beyond a limit")
 
-    monkeypatch.setattr(log_entries, "encode_entry", encode)
+    monkeypatch.setitem(log_entries.ENCODERS, Ack, encode)
     replies = client.ask(*({"cmd": "ACK", "qname": Q, "uid": uid} for uid in uids))
     broker.settle()
 

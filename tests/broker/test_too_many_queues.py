@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.helpers.broker import Broker
-from wakeq.actors.mail import Crowded, Refusal
+from wakeq.actors.mail import Crowded
 from wakeq.actors.sessions.access import Gate
 from wakeq.protocol.access import Book, Grant, Right, digest_of
 from wakeq.protocol.errors import TooManyQueues
+from wakeq.protocol.queue.outcomes import Refusal
 
 FULL = Refusal(TooManyQueues.code, "there are 3 queues")
 

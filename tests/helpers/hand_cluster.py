@@ -24,8 +24,7 @@ from wakeq.actors.queues.supervisor import Queues
 from wakeq.actors.runtime import Process, Runtime, Timers
 from wakeq.actors.sessions.door import Door
 from wakeq.actors.sessions.operator_mail import Administer
-from wakeq.actors.sessions.requests import Limits, SessionServices
-from wakeq.actors.sessions.worker import Subscriber
+from wakeq.actors.sessions.worker import WorkerServices, WorkerSession
 from wakeq.data.opening import KEEP_NOTHING, open_all
 from wakeq.node.assembly import Assembly, ClusterSetup, Environment
 from wakeq.node.clock import NodeClock
@@ -44,6 +43,7 @@ from wakeq.protocol.wire.peer.frames import (
     framed,
 )
 from wakeq.protocol.wire.taskflux.packets import ClusterMetadataResponse
+from wakeq.protocol.wire.worker.conversation import Limits
 from wakeq.storage.log.journal import Keep
 from wakeq.testing.manual_time import ManualHandle
 
@@ -159,15 +159,7 @@ class HandNode:
         for _ in self.assembly.recover():
             self.runtime.run_until_idle()
         self.clock.begin(self.assembly)
-        raft_log, queues = self.assembly.raft_log, self.assembly.queues
-        self.services = SessionServices(
-            raft_log,
-            queues,
-            Limits(),
-            queues.exists,
-            refusal=raft_log.refusal,
-            withdrawal=raft_log.withdrawal,
-        )
+        self.services = WorkerServices(self.assembly.raft_log, self.assembly.lobby, Limits())
         self.assembly.begin()
         self._beat()
 
@@ -226,9 +218,9 @@ class HandNode:
         me = CLUSTER_ID, self.number, metadata.state.disk_id, metadata.state.incarnation
         return Hello(MARK, LEVEL, LEVEL, *me, self.addresses.own)
 
-    def connect(self, door: Door) -> Subscriber:
+    def connect(self, door: Door) -> WorkerSession:
         self.workers += 1
-        return self.runtime.spawn(Subscriber, door, self.workers, self.services)
+        return self.runtime.spawn(WorkerSession, door, self.workers, self.services)
 
     def settle(self) -> None:
         self.network.settle()

@@ -12,7 +12,6 @@ import msgpack
 
 from tests.helpers.broker import Broker
 from tests.helpers.monique_by_hand import HandMonique, transfer
-from wakeq.actors.mail import Refusal
 from wakeq.actors.monique.answers import FIRST_AFTER_MS, Answers
 from wakeq.actors.monique.bridge import Bridge
 from wakeq.actors.monique.counters import MoniqueCounters
@@ -20,7 +19,7 @@ from wakeq.actors.monique.exchange import MoniqueExchange, Rules
 from wakeq.actors.monique.mail import Changed, Relayed, Technical
 from wakeq.actors.monique.queue_user import QueueServices
 from wakeq.actors.monique.tasks import Tasks
-from wakeq.protocol.catalog import Policies
+from wakeq.protocol.queue.outcomes import Refusal
 
 TIMEOUT_S = 60.0
 BODY_BYTES_MAX = 10_000
@@ -55,18 +54,15 @@ class Push:
 class Place:
     """A broker by hand with an exchange that has a route."""
 
-    def __init__(self, broker: Broker, *, defaults: Policies | None = None) -> None:
+    def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.withdrawal: Refusal | None = None  # why no delivery may be passed on
         workers = iter(range(100, 1_000))
         self.services = QueueServices(
-            broker.raft_log,
-            broker.queues,
+            broker.assembly.lobby,
             broker.timers,
             broker.now_ms,
             lambda: next(workers),
-            broker.queues.exists,
-            defaults,
             BODY_BYTES_MAX,
             lambda term: self.withdrawal,
         )

@@ -14,14 +14,15 @@ import aiohttp
 
 from tests.helpers.by_hand import HandDisk
 from tests.helpers.monique_raw import RawMonique
-from wakeq.actors.mail import Refusal
 from wakeq.actors.monique.queue_user import QueueServices
+from wakeq.actors.queues.lobby import Lobby
 from wakeq.actors.runtime import Process, Runtime, Timers
 from wakeq.config.settings import Monique, Settings
 from wakeq.http.server import WebServer
 from wakeq.net.listening import bound_socket
 from wakeq.node.monique_doors import MoniqueDoors, MoniqueServices
 from wakeq.node.security import Security
+from wakeq.protocol.queue.outcomes import Refusal
 
 FOLLOWS = Refusal("NOT_LEADER", "node 2 leads; connect to it")
 
@@ -42,8 +43,10 @@ class Place:
         self.runtime = Runtime()
         self.runtime.attach(loop)
         silent = self.runtime.spawn(Silent)
+        lobby = Lobby(self.runtime)
+        lobby.open(silent, lambda name: None)
         timers = self.runtime.spawn(Timers, lambda: 1, loop.call_later)
-        queues = QueueServices(silent, silent, timers, lambda: 1, lambda: 7, lambda name: True, None, 1000)
+        queues = QueueServices(lobby, timers, lambda: 1, lambda: 7, 1000)
         services = MoniqueServices(
             self.runtime,
             queues,

@@ -96,7 +96,9 @@ class HandTaskFlux:
             PAYLOAD_BYTES_MAX,
         )
         log = broker.raft_log
-        services = TaskFluxServices(log, broker.queues, broker.timers, broker.now_ms, known, withdrawal=log.withdrawal)
+        services = TaskFluxServices(
+            broker.assembly.lobby, broker.queues, broker.timers, broker.now_ms, known, withdrawal=log.withdrawal
+        )
         self.process = broker.runtime.spawn(TaskFluxSubscriber, self.door, listens_to, 77, services)
         version = BootstrapRequest(0, 1, 0) if dialect is LEGACY else BootstrapRequest(1, 0, 0)
         self.say(*(greeting or (AuthorizationRequest(), version)))

@@ -15,8 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.helpers.examples import examples
 from tests.helpers.memory_folder import memory_folder
-from wakeq.actors.mail import Collect, Collected, Committed, Flushed
+from wakeq.actors.mail import Collect, Collected, Flushed
 from wakeq.actors.queue.process import QueueProcess
+from wakeq.actors.queues.lobby import Lobby
+from wakeq.actors.runtime import Runtime
 from wakeq.actors.runtime.groups import Groups
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import (
@@ -112,7 +114,7 @@ class Node:
         elif isinstance(entry, Publish | Stash) and not process.exists:
             items.insert(0, (index, term, at_ms, CreateQueue(entry.queue, Policies()), None))
         self.told.add(entry.queue)
-        process.on_receive(Committed(items))
+        process.apply(items)
 
     def collect(self) -> tuple[Any, list[Part], list[Grave]]:
         parts = []
@@ -139,6 +141,7 @@ class NoServices:
     """Nothing is read, timed or proposed: these queues follow the log and lead nothing."""
 
     raft_log = None
+    lobby = Lobby(Runtime())
 
     def now_ms(self) -> int:
         raise AssertionError("a follower has no clock of its own")

@@ -11,7 +11,6 @@ from contextlib import suppress
 
 from aiohttp import web
 
-from wakeq.actors.mail import Refusal
 from wakeq.http.api.api import error_response, json_response
 from wakeq.http.api.queries import Queries, RequestRefused
 from wakeq.http.api.streaming import write_in_time
@@ -20,6 +19,7 @@ from wakeq.http.exposition import CONTENT_TYPE, Sample, Totals, node_text, queue
 from wakeq.http.families import ALL_QUEUES
 from wakeq.http.server import WebServer
 from wakeq.protocol.errors import Refused
+from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.queue.view import Gauges
 
 # With this code and a leader's address, clients are sent to the leader.

@@ -17,7 +17,8 @@ from wakeq.actors.log.peer import Peer
 from wakeq.actors.log.raft_log import RaftLog
 from wakeq.actors.log.transfer import Images
 from wakeq.actors.mail import Committed, Item, Loaded, Started
-from wakeq.actors.queue.reads import QueueProcessServices
+from wakeq.actors.queue.reading import QueueProcessServices
+from wakeq.actors.queues.lobby import Lobby
 from wakeq.actors.queues.registry import Settings
 from wakeq.actors.queues.supervisor import Queues
 from wakeq.actors.runtime import Down, Process, Runtime, Timers
@@ -151,6 +152,7 @@ class Assembly:
             environment.call_later,
         )
         self.images.begin(self.raft_log)
+        self.lobby = Lobby(runtime)
         self.queues = self._spawn_queues(settings)
         self._monitor()
 
@@ -257,6 +259,9 @@ class Assembly:
             refusal=self.raft_log.refusal,
             waits_since_ms=self.raft_log.waits_since_ms,
             free_bytes=environment.free_bytes,
+            lobby=self.lobby,
+            exists=lambda name: self.queues.exists(name),
+            defaults=settings.created,
         )
         applied = files.store.applied()
         return self.runtime.spawn(

@@ -9,11 +9,12 @@ is never removed.
 import logging
 
 from wakeq.actors.log.files import Cut
-from wakeq.actors.mail import Crowded, Pressure, Refusal, StepAside
+from wakeq.actors.mail import Crowded, Pressure, StepAside
 from wakeq.actors.queues.cuts import STATE_BYTES_A_LOG_BYTE
 from wakeq.data.opening import DataFiles
 from wakeq.node.assembly import Assembly
 from wakeq.protocol.errors import DiskFull, QueueFull, TooManyQueues
+from wakeq.protocol.queue.outcomes import Refusal
 
 logger = logging.getLogger("wakeq.node")
 

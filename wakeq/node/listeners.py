@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 from wakeq import __version__
 from wakeq.actors.monique.queue_user import QueueServices
 from wakeq.actors.sessions.door import CarefulDoor, Door
-from wakeq.actors.sessions.requests import Limits, SessionServices
 from wakeq.actors.sessions.taskflux import TaskFluxServices, TaskFluxSubscriber
 from wakeq.actors.sessions.taskflux_replies import Known
-from wakeq.actors.sessions.worker import Subscriber
+from wakeq.actors.sessions.worker import WorkerServices, WorkerSession
 from wakeq.config.settings import Settings
 from wakeq.data.opening import DataFiles
 from wakeq.http.server import WebServer
@@ -31,10 +30,10 @@ from wakeq.node.assembly import Assembly
 from wakeq.node.monique_doors import MoniqueDoors, MoniqueServices
 from wakeq.node.node_addresses import NodeAddresses
 from wakeq.node.security import Security
-from wakeq.protocol.catalog import Policies
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS
 from wakeq.protocol.wire.taskflux.packets import Response as TaskFluxResponse
 from wakeq.protocol.wire.worker.codec import Reply
+from wakeq.protocol.wire.worker.conversation import Limits
 from wakeq.storage.thread import DiskThread
 
 # How long clients get to send one more command before their connections are closed.
@@ -67,9 +66,6 @@ class Listeners:
         self._addresses: dict[str, str] = {}
         # The bound sockets by door, until `open` takes them.
         self._bound: dict[str, socket.socket] = {}
-        defaults = settings.queue.policies()
-        # None if new queues have the built-in policies.
-        self._defaults = None if defaults == Policies() else defaults
         if services.security.gate is not None:
             services.security.gate.limit_queues(settings.queues_per_token_max, services.assembly.queues.exists)
         self._worker, self._websocket = self._make_worker_doors()
@@ -83,19 +79,11 @@ class Listeners:
     def _make_worker_doors(self) -> tuple[WorkerTcpListener, WorkerPath]:
         """Build the two listeners of the worker protocol: a port of its own and a path of the HTTP port."""
         assembly, security, settings = self._services.assembly, self._services.security, self._settings
-        services = SessionServices(
-            assembly.raft_log,
-            assembly.queues,
-            Limits(settings.message_bytes_max, __version__),
-            exists=assembly.queues.exists,
-            defaults=self._defaults,
-            refusal=assembly.raft_log.refusal,
-            withdrawal=assembly.raft_log.withdrawal,
-            gate=security.gate,
-        )
+        limits = Limits(settings.message_bytes_max, __version__)
+        services = WorkerServices(assembly.raft_log, assembly.lobby, limits, security.gate)
 
-        def make_subscriber(door: Door[Reply]) -> Subscriber:
-            return assembly.runtime.spawn(Subscriber, door, self._new_worker(), services)
+        def make_subscriber(door: Door[Reply]) -> WorkerSession:
+            return assembly.runtime.spawn(WorkerSession, door, self._new_worker(), services)
 
         port = WorkerTcpListener(
             make_subscriber,
@@ -132,7 +120,7 @@ class Listeners:
             payload_bytes_max=settings.taskflux_payload_bytes_max,
         )
         services = TaskFluxServices(
-            assembly.raft_log,
+            assembly.lobby,
             assembly.queues,
             assembly.timers,
             self._services.now_ms,
@@ -182,13 +170,10 @@ class Listeners:
     def _make_monique(self) -> MoniqueDoors:
         assembly, settings = self._services.assembly, self._settings
         queues = QueueServices(
-            assembly.raft_log,
-            assembly.queues,
+            assembly.lobby,
             assembly.timers,
             now_ms=self._services.now_ms,
             new_worker=self._new_worker,
-            exists=assembly.queues.exists,
-            defaults=self._defaults,
             body_bytes_max=settings.message_bytes_max,
             withdrawal=assembly.raft_log.withdrawal,
         )

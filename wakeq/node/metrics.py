@@ -16,12 +16,12 @@ from typing import Any, Protocol
 
 from wakeq import __version__
 from wakeq.actors.log.histogram import STALL_S, Histogram
-from wakeq.actors.mail import Refusal
 from wakeq.actors.sessions.door import Admission
 from wakeq.data.opening import DataFiles
 from wakeq.http.api.queries import Queries
 from wakeq.http.exposition import Sample
 from wakeq.node.assembly import Assembly
+from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.storage.state.store import StoreStats
 
 MEASURE_EVERY_S = 0.1

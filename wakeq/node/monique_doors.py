@@ -12,7 +12,6 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from wakeq.actors.mail import Refusal
 from wakeq.actors.monique.answers import Answers
 from wakeq.actors.monique.bridge import Bridge
 from wakeq.actors.monique.components import Components
@@ -32,6 +31,7 @@ from wakeq.http.websocket.monique import MoniquePath
 from wakeq.node.assembly import FailureMonitor
 from wakeq.node.security import Security
 from wakeq.protocol.errors import BadSettings, Busy, NotLeader
+from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.storage.thread import Disk
 
 if TYPE_CHECKING:

@@ -31,6 +31,7 @@ from wakeq.node.headroom import Headroom
 from wakeq.node.listeners import Listeners, ListenerServices, bracketed
 from wakeq.node.node_addresses import NodeAddresses
 from wakeq.node.security import Security
+from wakeq.protocol.catalog import Policies
 from wakeq.protocol.clock import HEARTBEAT_MS
 from wakeq.protocol.errors import StorageError
 from wakeq.protocol.queue.publishers import Limits
@@ -182,6 +183,7 @@ class Node:
                 self._sizes.flush_after_ms,
                 self._sizes.flush_bytes,
                 settings.queue.policies(),
+                None if settings.queue.policies() == Policies() else settings.queue.policies(),
             ),
             snapshot_bytes_min=self._sizes.snapshot_bytes_min,
             cluster=self._make_peers(files),

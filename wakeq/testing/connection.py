@@ -1,6 +1,6 @@
 """MemoryConnection and MemoryDoor: the client's and the broker's end of a connection without a socket.
 
-    Client --> MemoryConnection --> codec --> Subscriber --> MemoryDoor --> codec --> MemoryConnection --> Client
+    Client --> MemoryConnection --> codec --> WorkerSession --> MemoryDoor --> codec --> MemoryConnection --> Client
 
 The bytes are those of the worker protocol, encoded and decoded as over TCP. A client that waits for an answer runs the
 broker: first everything that can happen now, then the driven time, one timer after the other, until the answer is

@@ -1,6 +1,6 @@
 """Machine: the processes of a broker in this process, without sockets, threads or time of their own.
 
-    connect(door) --> Subscriber, RaftLog, Queues, QueueProcess, as in a node        crash, start --> the files again
+    connect(door) --> WorkerSession, RaftLog, Queues, QueueProcess, as in a node        crash, start --> the files again
 
 Time moves by `advance` only, and whatever is told is served by `settle`, to the end, before anything else happens; so
 a test sees the same thing each time.  It must never hold a rule of queues: what it runs is what a node runs.
@@ -13,16 +13,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from wakeq import __version__
-from wakeq.actors.mail import Pressure, Refusal
+from wakeq.actors.mail import Pressure
 from wakeq.actors.queues.registry import Settings
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.sessions.door import Door
-from wakeq.actors.sessions.requests import Limits, SessionServices
-from wakeq.actors.sessions.worker import Subscriber
+from wakeq.actors.sessions.worker import WorkerServices, WorkerSession
 from wakeq.data.opening import DurableFiles
 from wakeq.node.assembly import Assembly, Environment
 from wakeq.protocol.errors import BrokerUnreachable
+from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.wire.worker import codec as wire
+from wakeq.protocol.wire.worker.conversation import Limits
 from wakeq.storage.memory_directory import MemoryDirectory
 from wakeq.storage.thread import Disk, InlineDisk
 from wakeq.testing.manual_time import ManualTime
@@ -110,15 +111,8 @@ class Machine(ABC):
             self._drive(self.assembly.recover())
             self.begin_clock()
             self._drive(self.assembly.lead())
-            raft_log, queues = self.assembly.raft_log, self.assembly.queues
-            self._services = SessionServices(
-                raft_log,
-                queues,
-                Limits(version=__version__),
-                queues.exists,
-                refusal=raft_log.refusal,
-                withdrawal=raft_log.withdrawal,
-            )
+            assembly = self.assembly
+            self._services = WorkerServices(assembly.raft_log, assembly.lobby, Limits(version=__version__))
             self._workers = 0
             if self._disk_is_full:
                 self._tell_room()
@@ -193,14 +187,14 @@ class Machine(ABC):
 
     # Who talks to it --------------------------------------------------------------------------------------------
 
-    def connect(self, door: Door[wire.Reply]) -> Subscriber:
+    def connect(self, door: Door[wire.Reply]) -> WorkerSession:
         """Make the process that serves one connection."""
         if not self.is_up:
             raise BrokerUnreachable(DOWN)
         if os.getpid() != self._pid:  # the copy would write into the log of the original
             raise BrokerUnreachable(FORKED)
         self._workers += 1
-        return self.runtime.spawn(Subscriber, door, self._workers, self._services)
+        return self.runtime.spawn(WorkerSession, door, self._workers, self._services)
 
     def disk_full(self, full: bool) -> None:
         """Have publishes refused as on a full disk, or taken again; it outlasts a restart."""

@@ -19,9 +19,8 @@ NEVER = 1 << 62  # milliseconds: later than any moment
 class Waiter(msgspec.Struct, gc=False, eq=False):
     """A FET that waits for a message."""
 
-    subscriber: Any
-    ticket: Any
-    place: Any
+    asker: Any  # where its answer goes
+    session: Any  # the actor that fetches
     count: int
     until_ms: int
     worker: int
@@ -58,7 +57,7 @@ class Audience:
         if self.waiters is None:
             self.waiters, self._waiting = deque(), {}
         self.waiters.append(waiter)
-        self._waiting.setdefault(waiter.subscriber, []).append(waiter)
+        self._waiting.setdefault(waiter.session, []).append(waiter)
         self._first_wait_ms = min(self._first_wait_ms, waiter.until_ms)
 
     def next_waiter(self) -> Waiter | None:
@@ -72,18 +71,18 @@ class Audience:
         """A waiting FET gets its answer."""
         waiter.ended = True
         self._ended += 1
-        others = self._waiting[waiter.subscriber]
+        others = self._waiting[waiter.session]
         others.remove(waiter)
         if not others:
-            del self._waiting[waiter.subscriber]
+            del self._waiting[waiter.session]
         assert self.waiters is not None, "it waited"
         if self._ended > len(self.waiters) // 2 + 64:
             self.waiters = deque(other for other in self.waiters if not other.ended)
             self._ended = 0
 
-    def waits_of(self, subscriber: Any, ticket: Any = None) -> list[Waiter]:
-        """Return a subscriber's waiting FETs, those of one ticket if given."""
-        return [w for w in self._waiting.get(subscriber, ()) if ticket is None or w.ticket is ticket]
+    def waits_of(self, session: Any) -> list[Waiter]:
+        """Return the fetches of a session that wait."""
+        return list(self._waiting.get(session, ()))
 
     def all_waits(self) -> list[Waiter]:
         return [waiter for waiter in self.waiters or () if not waiter.ended]

@@ -160,9 +160,17 @@ class Leases(DueMoments):
         return len(line)
 
     def hand_out(
-        self, numbers: list[int], holder: Any, worker: int, now_ms: int, timeout_ms: int = 0
+        self,
+        numbers: list[int],
+        holders: Sequence[Any],
+        workers: Sequence[int],
+        now_ms: int,
+        timeout_ms: int = 0,
     ) -> tuple[list[int], int]:
-        """Lease messages, for `timeout_ms` or (0) each for its own; return each one's end, and the first sequence."""
+        """Lease messages, each to its holder, for `timeout_ms` or (0) each for its own time.
+
+        Return each one's end, and the first sequence.
+        """
         first = self.sequence + 1
         self.sequence += len(numbers)
         ledger, term, held = self.ledger, self.term, self.held
@@ -172,8 +180,10 @@ class Leases(DueMoments):
         else:
             untils = [now_ms + (timeout_ms or ledger.policies.timeout * 1000)] * len(numbers)
         if ledger.policies.on_disconnect == "release":
-            self.holders.note(holder, numbers)
-        for sequence, (number, until) in enumerate(zip(numbers, untils, strict=True), first):
+            for number, holder in zip(numbers, holders, strict=True):
+                self.holders.note(holder, [number])
+        rows = zip(numbers, untils, holders, workers, strict=True)
+        for sequence, (number, until, holder, worker) in enumerate(rows, first):
             held[number] = Held(until, (term, sequence), holder, worker)
         if each_its_own:
             for number, until in zip(numbers, untils, strict=True):
@@ -303,6 +313,11 @@ class Leases(DueMoments):
         return new
 
     # --- time ------------------------------------------------------------------------------------------------------
+
+    @property
+    def has_audience(self) -> bool:
+        """Whether anybody waits, sleeps, or was woken and has not fetched yet."""
+        return bool(self.waiters or self.sleepers or self.woken)
 
     @property
     def is_at_rest(self) -> bool:

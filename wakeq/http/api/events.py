@@ -16,7 +16,6 @@ from aiohttp import web
 from msgspec import Meta
 
 from wakeq.actors.log.histogram import Histogram
-from wakeq.actors.mail import Refusal
 from wakeq.http.api.api import Route
 from wakeq.http.api.queries import Queries, RequestRefused
 from wakeq.http.api.queues import Name
@@ -25,6 +24,7 @@ from wakeq.http.callers import LOOK, Caller
 from wakeq.http.exposition import Sample
 from wakeq.protocol.catalog import DEAD_SUFFIX
 from wakeq.protocol.errors import Busy
+from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.queue.view import Gauges
 
 READ_EVERY_S = 0.5

@@ -9,7 +9,6 @@ import msgspec
 from msgspec import Meta
 
 from wakeq.actors.log.histogram import Histogram
-from wakeq.actors.mail import Refusal
 from wakeq.actors.runtime import Process
 from wakeq.actors.sessions.operator_mail import Describe
 from wakeq.http.api.api import Route
@@ -17,6 +16,7 @@ from wakeq.http.api.queries import Queries, RequestRefused
 from wakeq.http.callers import ADMIN, LOOK
 from wakeq.http.exposition import Sample
 from wakeq.http.families import FAMILIES
+from wakeq.protocol.queue.outcomes import Refusal
 
 ASKED_TOGETHER = 500
 SHOWN_MAX = 1_000

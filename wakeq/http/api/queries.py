@@ -9,13 +9,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from wakeq.actors.mail import Asker, Inquire, Nack, Outcome, Peek, Propose, Refusal, Stats
+from wakeq.actors.mail import Asker, Inquire, Propose
 from wakeq.actors.runtime import Process
 from wakeq.actors.sessions.operator import Operator
 from wakeq.actors.sessions.operator_mail import Administer, Move, Moved, Page, Requeue, Scan, Why
-from wakeq.actors.sessions.worker_replies import REFUSALS
 from wakeq.protocol.log.entries import ANY_TOKEN, Entry, Reason, Result
+from wakeq.protocol.queue.orders import Nack, Peek, Stats
+from wakeq.protocol.queue.outcomes import Outcome, Refusal
 from wakeq.protocol.queue.view import Gauges
+from wakeq.protocol.wire.worker.answers import REFUSALS
 
 ANSWER_S_MAX = 10.0
 

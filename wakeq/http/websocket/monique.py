@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 from aiohttp import WSCloseCode, WSMessage, web
 
-from wakeq.actors.mail import Refusal
 from wakeq.actors.sessions.access import Access, Gate
 from wakeq.actors.sessions.door import DOOR_MONIQUE, UNREAD_BYTES_MAX, Admission, Received, Told
 from wakeq.http.authorization import as_response
@@ -23,6 +22,7 @@ from wakeq.http.websocket.door import WebSocketDoor
 from wakeq.http.websocket.path import WebSocketPath
 from wakeq.protocol.access import Right
 from wakeq.protocol.errors import NotLeader
+from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.wire.monique.commands import Bad, Command, PushedToMq, Reply
 from wakeq.protocol.wire.monique.frames import FRAME_BYTES_MAX, decode, encode
 from wakeq.protocol.wire.websocket import BINARY, frame

@@ -17,9 +17,10 @@ from wakeq.actors.log.sync_place import (
     SYNCS_LOOKED_AT,
     SyncPlace,
 )
-from wakeq.actors.mail import Pressure, Propose, Refusal, Throttle
+from wakeq.actors.mail import Pressure, Propose, Throttle
 from wakeq.protocol.errors import SyncFailed
 from wakeq.protocol.log.entries import Draft, Publish, SetAside
+from wakeq.protocol.queue.outcomes import Refusal
 
 Q = "q"
 
@@ -49,6 +50,7 @@ def test_what_is_proposed_while_a_sync_is_under_way_goes_out_in_the_next_one(bro
 def test_what_is_proposed_in_one_turn_is_one_write(broker: Broker) -> None:
     clients = [broker.client() for _ in range(20)]
     clients[0].publish(Q)
+    clients[0].publish("other")
     syncs = broker.raft_log.syncs
 
     for client in clients:

@@ -7,11 +7,11 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from tests.helpers.monique_by_hand import push, subscribe
 from tests.helpers.monique_place import TASK, TIMEOUT_S, Place
-from wakeq.actors.mail import Refusal
 from wakeq.actors.monique.answers import FIRST_AFTER_MS
 from wakeq.actors.monique.exchange import _HANDLERS as HANDLERS
 from wakeq.actors.monique.exchange import FamilyEnded
 from wakeq.actors.monique.mail import Relayed
+from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.wire.monique.messages import ID_CHARS
 
 

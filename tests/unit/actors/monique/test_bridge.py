@@ -5,11 +5,13 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from tests.helpers.monique_by_hand import push, transfer
 from tests.helpers.monique_place import TASK, TIMEOUT_S, Place, failures_of
-from wakeq.actors.mail import Answered, Refusal
+from wakeq.actors.mail import Answered
 from wakeq.actors.monique import bridge as monique_bridge
 from wakeq.actors.monique.mail import Parcel, Pushed, Relayed
 from wakeq.actors.monique.queue_user import ANSWER_MS_MAX, PAGE, Looked, QueueUser
+from wakeq.actors.queue import fetching
 from wakeq.actors.sessions.operator_mail import Page
+from wakeq.protocol.queue.outcomes import Refusal
 
 
 def test_a_task_goes_to_a_component_and_is_gone_when_it_is_answered(place: Place, worker: Client) -> None:
@@ -234,7 +236,7 @@ def test_what_was_given_out_before_is_found_although_the_queue_has_trouble(
     place, asked = Place(broker), QueueUser._look_at
     if trouble == "refused":
         refusal: Refusal | None = Refusal("NO_QUORUM", "too few of the other nodes answer")
-        monkeypatch.setattr(type(broker.queue("sums")), "_refusal", lambda _: refusal)
+        monkeypatch.setattr(fetching, "refusal", lambda _: refusal)
     elif trouble == "lost":
         monkeypatch.setattr(QueueUser, "_look_at", lambda *_, **__: None)
 

@@ -5,8 +5,9 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from tests.helpers.monique_by_hand import push, transfer
 from tests.helpers.monique_place import TASK, TIMEOUT_S, Place, failures_of
-from wakeq.actors.mail import Refusal
 from wakeq.actors.monique.mail import Changed, Relayed, Rest
+from wakeq.actors.queue import fetching
+from wakeq.protocol.queue.outcomes import Refusal
 
 
 def test_nothing_is_fetched_while_there_is_no_component(place: Place, worker: Client) -> None:
@@ -114,7 +115,7 @@ def test_a_queue_that_cannot_be_asked_is_asked_again(
     client.ask(push(TASK, id="t1"))
     assert place.port.ids() == ["t1"]
     refusal: Refusal | None = Refusal("NO_QUORUM", "too few of the other nodes answer")
-    monkeypatch.setattr(type(broker.queue("sums")), "_refusal", lambda _: refusal)
+    monkeypatch.setattr(fetching, "refusal", lambda _: refusal)
     place.relay("result sum_it", pid="t1", id="r")
     bridge.stop()
     broker.settle()

@@ -2,8 +2,8 @@
 
 import time
 
-from wakeq.actors.mail import Delivery
 from wakeq.actors.monique.crew import Crew, Out
+from wakeq.protocol.queue.outcomes import Delivery
 
 
 def out(task_id: str, until_ms: int = 1_000) -> Out:

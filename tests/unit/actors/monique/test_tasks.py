@@ -10,14 +10,15 @@ from tests.helpers.broker import Broker, Client
 from tests.helpers.monique_by_hand import push, subscribe, transfer
 from tests.helpers.monique_place import BODY_BYTES_MAX, TASK, Place, kinds
 from tests.helpers.recorder import Recorder
-from wakeq.actors.mail import Answered, Asker, Committed, Pressure, Propose, Refusal
+from wakeq.actors.mail import Answered, Asker, Pressure, Propose
 from wakeq.actors.monique import tasks as monique_tasks
 from wakeq.actors.monique.mail import Cancel, Relayed
 from wakeq.actors.monique.queue_user import ANSWER_MS_MAX, PAGE, Looked, QueueUser
+from wakeq.actors.queue import fetching
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.sessions.operator_mail import Page
-from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Draft, Publish
+from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.wire.monique.commands import Error, PushedFromMq, PushedToMq
 from wakeq.protocol.wire.monique.tasks import TAG
 
@@ -129,14 +130,6 @@ def test_what_a_task_calls_itself_makes_no_line_in_the_log(
     assert "\x1b" not in caplog.text
 
 
-def test_a_queue_that_is_made_by_a_task_has_the_policies_of_the_settings(broker: Broker, worker: Client) -> None:
-    place = Place(broker, defaults=Policies(max_deliveries=3))
-
-    place.client().ask(push(TASK))
-
-    assert worker.figures("sums")["policies"]["max_deliveries"] == 3
-
-
 # --- kills ---
 
 
@@ -244,7 +237,7 @@ def test_a_kill_finds_a_task_although_its_queue_cannot_be_asked_at_first(
 ) -> None:
     place = with_a_task_of_before(broker)
     refusal: Refusal | None = Refusal("NO_QUORUM", "too few of the other nodes answer")
-    monkeypatch.setattr(type(broker.queue("sums")), "_refusal", lambda _: refusal)
+    monkeypatch.setattr(fetching, "refusal", lambda _: refusal)
 
     place.kill("t1")
     refusal = None
@@ -404,16 +397,15 @@ def test_components_are_not_read_on_while_too_much_is_on_its_way_to_the_disk(
 def test_a_queue_that_crashes_and_says_again_what_it_has_kept_says_nothing_new(
     broker: Broker, place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    receive, crashes = QueueProcess.on_receive, [True]
+    apply, crashes = QueueProcess.apply, [True]
 
-    def receive_and_crash(process: QueueProcess, message: Any) -> None:
-        receive(process, message)
-        is_task = type(message) is Committed and any(type(item[3]) is Publish for item in message.items)
-        if is_task and crashes:
+    def apply_and_crash(process: QueueProcess, items: Any) -> None:
+        apply(process, items)
+        if any(type(item[3]) is Publish for item in items) and crashes:
             crashes.pop()
             raise ZeroDivisionError("after everything was done")
 
-    monkeypatch.setattr(QueueProcess, "on_receive", receive_and_crash)
+    monkeypatch.setattr(QueueProcess, "apply", apply_and_crash)
     client = place.client()
 
     replies = client.ask(push(TASK, id="t1"))

@@ -5,8 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from tests.helpers.broker import Broker, Client
-from wakeq.actors.mail import Follow, Propose, Refusal
+from wakeq.actors.mail import Follow, Propose
 from wakeq.protocol.log.entries import PAUSE_MS_MAX, PauseQueue
+from wakeq.protocol.queue.outcomes import Refusal
+from wakeq.protocol.uid import parse
 
 Q = "q"
 
@@ -483,6 +485,23 @@ def test_fault_2_a_woken_worker_finds_the_message(broker: Broker, client: Client
 
     assert worker.awks >= 1
     worker.fetch(Q)
+
+
+@pytest.mark.parametrize("ends", ["PURGE", "DROP"])
+@pytest.mark.parametrize("numbered", [False, True])
+def test_publish_committed_together_with_the_end_of_its_incarnation_gets_the_uid_of_that(
+    broker: Broker, client: Client, worker: Client, ends: str, numbered: bool
+) -> None:
+    worker.call("HELLO", session="s")
+    queue_id = parse(client.publish(Q))[0]  # type: ignore[index]
+
+    worker.send({"cmd": "PUB", "qname": Q, "message": "m", **({"n": 1} if numbered else {})})
+    client.send({"cmd": ends, "qname": Q})
+    broker.settle()
+
+    (published,) = worker.take()
+    assert client.words() == ["purged" if ends == "PURGE" else "okdrop"]
+    assert parse(published["uid"]) == (queue_id, 2)
 
 
 def test_one_answer_holds_only_so_many_bytes_and_the_rest_keeps_its_place(broker: Broker, client: Client) -> None:

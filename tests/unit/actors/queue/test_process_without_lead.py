@@ -5,8 +5,13 @@ from collections.abc import Callable
 import pytest
 
 from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, Operator
-from wakeq.actors.mail import Answered, Asker, Nack, Refusal, Sleep, Touch
-from wakeq.protocol.log.entries import ANY_TOKEN
+from tests.helpers.lanes_by_hand import HandSession
+from wakeq.actors.mail import Answered, Asker
+from wakeq.protocol.log.entries import ANY_TOKEN, Draft
+from wakeq.protocol.queue.orders import Nack, Touch
+from wakeq.protocol.queue.outcomes import Refusal
+from wakeq.protocol.wire.slots import Slot
+from wakeq.protocol.wire.worker import codec as wire
 
 Q = "q"
 
@@ -53,18 +58,41 @@ def test_who_hangs_up_is_nothing_to_a_queue(cluster: HandCluster, leader: HandNo
     assert leader.queues._processes[Q] is process
 
 
-def test_who_goes_to_sleep_at_a_node_that_leads_no_longer_is_answered(cluster: HandCluster, leader: HandNode) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [wire.Fet(qname=Q), wire.Fet(qname=Q, wait=9), wire.Islp(qname=Q), wire.FetBlock(qname=Q)],
+    ids=["FET", "FET that waits", "ISLP", "FETB"],
+)
+def test_read_filed_at_a_node_that_leads_no_longer_is_refused(
+    cluster: HandCluster, leader: HandNode, command: wire.Command
+) -> None:
     leader.client().publish(Q)
-    operator = leader.runtime.spawn(Operator)
     process = leader.queues._processes[Q]
     cluster.isolate(leader)
     cluster.advance(2 * ELECTION_S)
+    slot = Slot(HandSession(), command)
 
-    process.tell(Sleep(Asker(operator, None, 0), Q, False))
+    leader.assembly.lobby.lanes_of(Q).open().reads.append(slot)
     cluster.settle()
 
     assert process.alive
-    assert [type(message) for message in operator.heard] == [Answered]
+    assert slot.outcome.code == "NOT_LEADER"
+
+
+def test_write_filed_at_a_node_that_leads_no_longer_is_refused(cluster: HandCluster, leader: HandNode) -> None:
+    uid = leader.client().publish(Q)
+    cluster.isolate(leader)
+    cluster.advance(2 * ELECTION_S)
+    session = HandSession()
+    published, acknowledged = Slot(session, wire.Pub(qname=Q)), Slot(session, wire.Ack(qname=Q, uid=uid))
+
+    filed = leader.assembly.lobby.lanes_of(Q).open()
+    filed.publish(published, Draft(b"m"), "", 0, is_alike=True)
+    filed.acknowledge(acknowledged, uid, ANY_TOKEN)
+    cluster.settle()
+
+    assert [slot.outcome.code for slot in (published, acknowledged)] == ["NOT_LEADER"] * 2
+    assert leader.queues._processes[Q].outgoing is None
 
 
 def test_another_order_of_the_line_is_taken_over_by_those_who_follow(cluster: HandCluster, leader: HandNode) -> None:

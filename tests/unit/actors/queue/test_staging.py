@@ -4,6 +4,7 @@ import pytest
 
 from tests.helpers.broker import Broker, Client
 from tests.helpers.staging_commands import fetched, publish, read, stage
+from wakeq.actors.queue import staging as queue_staging
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Claim, ClaimAction, Draft, Publish, Result, Results
 from wakeq.protocol.queue import staging
@@ -21,6 +22,17 @@ def test_a_claim_is_cut_into_slices_in_the_order_of_the_line(client: Client) -> 
     assert reply["sizes"] == [3, 2]
     assert [read(client, 1, 0), read(client, 1, 1)] == [["a", "b", "c"], ["d", "e"]]
     assert client.finds_nothing("q")
+
+
+def test_claim_behind_a_publish_of_its_own_connection_finds_the_message(client: Client) -> None:
+    client.call("CREATE", "q")
+
+    _, staged = client.ask(
+        {"cmd": "PUB", "qname": "q", "message": "a"}, {"cmd": "STAGE", "qname": "q", "source": "s", "epoch": 1}
+    )
+
+    assert staged["cmd"] == "okstage"
+    assert read(client, 1) == ["a"]
 
 
 def test_an_epoch_that_is_staged_again_is_the_same_whatever_came_meanwhile(client: Client) -> None:
@@ -163,7 +175,7 @@ def test_what_is_about_to_end_stays_so_whatever_else_happens_to_its_source(clien
     stage(client, 1, count=1, timeout=10)
     broker.log_disk.held = True
     broker.advance(11)
-    broker.queue("q")._watch(("c", "s"))  # as after any entry about the source
+    queue_staging._watch(broker.queue("q"), ("c", "s"))  # as after any entry about the source
 
     ends = broker.queue("q").leases.ends  # type: ignore[union-attr]
     assert ends is not None
@@ -218,7 +230,7 @@ def test_a_renewal_that_comes_too_late_in_the_log_leaves_no_note_about_an_item_t
     broker.log_disk.complete()
 
     assert worker.take()[0]["err"] == "EPOCH_EXPIRED"
-    assert broker.queue("q")._unchanged == []
+    assert list(broker.queue("q").unchanged) == []
 
 
 def test_what_lapses_for_the_last_time_becomes_a_dead_letter(client: Client) -> None:

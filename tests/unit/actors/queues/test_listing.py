@@ -5,9 +5,10 @@ from typing import Any, cast
 import pytest
 
 from tests.helpers.broker import Broker, Client
-from wakeq.actors.mail import Asker, Refusal
+from wakeq.actors.mail import Asker
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues.listing import SLICE_QUEUES, Listing
+from wakeq.protocol.queue.outcomes import Refusal
 
 NOBODY = cast(Asker, None)
 

@@ -1,21 +1,37 @@
 """QueueRegistry: each queue has one process, whatever becomes of it while others crash."""
 
+from typing import Any
+
 from tests.helpers.broker import Broker, Client
+from wakeq.actors.mail import Asker, Propose
+from wakeq.actors.runtime import Process
+from wakeq.protocol.log.entries import DeleteQueue, Draft, Entry, Publish
 
 Q = "q"
+
+
+class Operator(Process):
+    """Proposes an entry as the HTTP door does, and keeps the answer."""
+
+    def __init__(self, log: Process, entry: Entry) -> None:
+        super().__init__()
+        self.results: list[int] = []
+        log.tell(Propose([(entry, Asker(self, None, None))]))
+
+    def on_receive(self, message: Any) -> None:
+        self.results += [result for _, _, outcome in message.answers for result in outcome.results]
 
 
 def test_a_queue_that_is_made_again_while_what_crashed_it_is_not_set_aside_yet_is_one(
     broker: Broker, client: Client, poison: list[int]
 ) -> None:
-    deletes, publishes = broker.client(), broker.client()
     poison[0] = -1
     broker.state_disk.held = True
     client.send({"cmd": "PUB", "qname": Q, "message": "poison"})
     broker.settle()
     broker.log_disk.held = True
-    deletes.send({"cmd": "DROP", "qname": Q})
-    publishes.send({"cmd": "PUB", "qname": Q, "message": "m"})
+    deletes = broker.runtime.spawn(Operator, broker.raft_log, DeleteQueue(Q))
+    publishes = broker.runtime.spawn(Operator, broker.raft_log, Publish(Q, [Draft(b"m")]))
     broker.settle()
     broker.state_disk.held = False
     broker.state_disk.complete()
@@ -24,8 +40,9 @@ def test_a_queue_that_is_made_again_while_what_crashed_it_is_not_set_aside_yet_i
     broker.log_disk.held = False
     broker.log_disk.complete()
 
-    assert [other.take()[0].get("err", "ok") for other in (client, deletes, publishes)] == ["SET_ASIDE", "ok", "ok"]
-    assert publishes.fetch(Q)["msg"] == "m"
+    assert [reply.get("err") for reply in client.take()] == ["SET_ASIDE"]
+    assert (deletes.results, publishes.results) == ([0], [1])
+    assert client.fetch(Q)["msg"] == "m"
     assert broker.runtime.failures == 3, "nothing was made that had to go again"
 
 

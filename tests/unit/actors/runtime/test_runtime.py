@@ -292,3 +292,288 @@ def test_after_an_interrupt_the_loop_is_asked_for_another_turn() -> None:
     steps.run_one()
 
     assert process.got == ["next"]
+
+
+# Steps, and what is sent at the end of a round ------------------------------------------------------------------------
+
+
+class Session(Recorder):
+    """Files what arrives at once: tells `queue`, and notes that it has something to send."""
+
+    def __init__(self, got: list[Any], queue: Process | None = None) -> None:
+        super().__init__(got)
+        self.queue = queue
+        self.is_dirty = False
+
+    def arrive(self, message: object) -> None:
+        self.runtime.receive(self, message)
+
+    def on_receive(self, message: Any) -> None:
+        super().on_receive(message)
+        if self.queue is not None:
+            self.queue.tell(("filed", message))
+
+    def note_dirty(self) -> None:
+        if not self.is_dirty:
+            self.is_dirty = True
+            self.runtime.flush_later(self)
+
+    def flush(self) -> None:
+        self.is_dirty = False
+        self.got.append("flush")
+
+
+class Answering(Recorder):
+    """A queue whose turn gives each session its answer."""
+
+    def __init__(self, got: list[Any], *sessions: Session) -> None:
+        super().__init__(got)
+        self.sessions = list(sessions)
+
+    def on_receive(self, message: Any) -> None:
+        super().on_receive(message)
+        for session in self.sessions:
+            session.note_dirty()
+
+
+def all_steps(steps: Steps) -> None:
+    while steps.waiting:
+        steps.run_one()
+
+
+def test_command_received_alone_is_filed_served_and_flushed_before_it_returns() -> None:
+    steps, order = Steps(), list[Any]()
+    runtime = Runtime(steps)
+    queue = runtime.spawn(Answering, order)
+    session = runtime.spawn(Session, order, queue)
+    queue.sessions.append(session)
+
+    session.arrive("FET")
+
+    assert order == ["FET", ("filed", "FET"), "flush"]
+    assert len(steps.waiting) == 1, "the end of the round"
+    assert runtime.idle
+
+
+def test_everything_received_in_one_round_is_filed_before_any_queue_takes_its_turn() -> None:
+    steps, order = Steps(), list[Any]()
+    runtime = Runtime(steps)
+    queue = runtime.spawn(Answering, order)
+    sessions = [runtime.spawn(Session, order, queue) for _ in range(4)]
+    queue.sessions += sessions
+    sessions[0].arrive("alone")
+    order.clear()
+
+    for number, session in enumerate(sessions[1:]):
+        session.arrive(number)
+    before = list(order)
+    all_steps(steps)
+
+    assert before == [0, 1, 2]
+    assert order[3:] == [*(("filed", number) for number in range(3)), *["flush"] * 4]
+
+
+def test_received_commands_are_gathered_like_any_arrivals() -> None:
+    steps, order = Steps(), list[Any]()
+    runtime = Runtime(steps)
+    queue = runtime.spawn(Recorder, order)
+    session = runtime.spawn(Session, order, queue)
+
+    session.arrive("alone")
+    session.arrive("meets it")
+    all_steps(steps)
+    order.clear()
+    for number in range(GATHER_ROUNDS + 1):
+        session.arrive(number)
+        at_once = list(order)
+        all_steps(steps)
+        order.clear()
+        assert at_once == ([number] if number < GATHER_ROUNDS else [number, ("filed", number)])
+
+
+def test_command_received_that_wakes_nobody_does_not_count_into_the_next_round() -> None:
+    steps, order = Steps(), list[Any]()
+    runtime = Runtime(steps)
+    queue = runtime.spawn(Recorder, order)
+    files, stands = runtime.spawn(Session, order, queue), runtime.spawn(Session, order)
+    files.arrive("alone")
+    files.arrive("meets it")
+    all_steps(steps)
+
+    for _ in range(GATHER_ROUNDS):  # each in a round of its own: nothing is gathered behind them
+        stands.arrive("a fetch that stands behind a publish")
+        all_steps(steps)
+    order.clear()
+    files.arrive("alone again")
+
+    assert order == ["alone again", ("filed", "alone again")]
+
+
+def test_session_that_fails_over_what_it_received_fails_alone() -> None:
+    steps, order = Steps(), list[Any]()
+    runtime = Runtime(steps)
+    fails, other = runtime.spawn(Session, order), runtime.spawn(Session, order)
+
+    fails.arrive(ZeroDivisionError("a bug"))
+    fails.arrive("dropped")
+    other.arrive("behind it")
+    all_steps(steps)
+
+    assert not fails.alive
+    assert other.alive
+    assert order == ["behind it"]
+    assert runtime.failures == 1
+
+
+def test_interrupt_over_what_was_received_leaves_nobodys_mail_behind() -> None:
+    steps, order = Steps(), list[Any]()
+    runtime = Runtime(steps)
+    queue = runtime.spawn(Recorder, order)
+    interrupted, other = runtime.spawn(Session, order), runtime.spawn(Session, order, queue)
+    queue.tell("mail")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted.arrive(KeyboardInterrupt())
+    other.arrive("later")
+    all_steps(steps)
+
+    assert interrupted.alive
+    assert sorted(map(str, order)) == sorted(["mail", "later", str(("filed", "later"))])
+
+
+def test_step_is_run_in_the_name_of_its_process() -> None:
+    runtime = Runtime()
+    queue, other = runtime.spawn(Recorder), runtime.spawn(Recorder)
+    watcher = runtime.spawn(Recorder)
+    runtime.monitor(watcher, queue)
+
+    good = runtime.run_in(queue, queue.got.append, "applied")
+    bad = runtime.run_in(queue, lambda: 1 // 0)
+    runtime.run_until_idle()
+
+    assert (good, bad) == (True, False)
+    assert (queue.got, queue.alive, other.alive) == (["applied"], False, True)
+    assert [type(down.reason) for down in watcher.got] == [ZeroDivisionError]
+
+
+def test_step_of_a_process_that_has_ended_is_not_run() -> None:
+    runtime, done = Runtime(), list[str]()
+    process = runtime.spawn(Recorder)
+    process.stop()
+    runtime.run_until_idle()
+
+    assert not runtime.run_in(process, done.append, "done")
+    assert done == []
+
+
+def test_interrupt_in_a_step_goes_through_and_ends_nobody() -> None:
+    runtime = Runtime()
+    process = runtime.spawn(Recorder)
+
+    with pytest.raises(KeyboardInterrupt):
+        runtime.run_in(process, process.on_receive, KeyboardInterrupt())
+
+    assert process.alive
+
+
+def test_each_is_flushed_once_behind_all_mail_of_the_turn() -> None:
+    order: list[Any] = []
+    runtime = Runtime()
+    session = runtime.spawn(Session, order)
+    queues = [runtime.spawn(Answering, order, session) for _ in range(3)]
+
+    for number, queue in enumerate(queues):
+        queue.tell(number)
+    runtime.run_until_idle()
+
+    assert order == [0, 1, 2, "flush"]
+
+
+def test_mail_that_comes_of_a_flush_is_served_and_flushed_in_the_same_turn() -> None:
+    """A flush may file a fetch that stood behind a publish."""
+
+    class Standing(Session):
+        def flush(self) -> None:
+            super().flush()
+            if queue.got.count("fetch") < 2:
+                queue.tell("fetch")
+
+    order: list[Any] = []
+    steps = Steps()
+    runtime = Runtime(steps)
+    session = runtime.spawn(Standing, order)
+    queue = runtime.spawn(Answering, order, session)
+
+    queue.tell("publish")
+    steps.run_one()
+
+    assert order == ["publish", "flush", "fetch", "flush", "fetch", "flush"]
+    assert steps.waiting == []
+
+
+def test_flush_that_fails_ends_its_process_only() -> None:
+    class Failing(Session):
+        def flush(self) -> None:
+            raise ZeroDivisionError("a bug")
+
+    order: list[Any] = []
+    runtime = Runtime()
+    fails, ended, other = runtime.spawn(Failing, order), runtime.spawn(Session, order), runtime.spawn(Session, order)
+
+    for session in (fails, ended, other):
+        session.note_dirty()
+    ended.stop()
+    runtime.run_until_idle()
+
+    assert (fails.alive, other.alive) == (False, True)
+    assert order == ["flush"], "who has ended sends nothing"
+
+
+def test_loop_is_asked_for_a_turn_by_whoever_has_something_to_send() -> None:
+    steps, order = Steps(), list[Any]()
+    runtime = Runtime(steps)
+    session = runtime.spawn(Session, order)
+
+    session.note_dirty()
+    idle_before = runtime.idle
+    steps.run_one()
+
+    assert not idle_before
+    assert order == ["flush"]
+    assert runtime.idle
+
+
+def test_turn_whose_time_is_up_flushes_before_it_ends() -> None:
+    """An answer must not wait for the work of others."""
+    steps, now_s, order = Steps(), iter(range(1_000_000)), list[Any]()
+    runtime = Runtime(steps, turn_s=2, clock=lambda: next(now_s))
+    session = runtime.spawn(Session, order)
+    queues = [runtime.spawn(Answering, order, session) for _ in range(9)]
+
+    for number, queue in enumerate(queues):
+        queue.tell(number)
+    steps.run_one()
+
+    assert order[-1] == "flush"
+    assert len(order) < len(queues)
+    assert len(steps.waiting) == 1
+
+
+def test_flush_asked_for_within_a_turn_is_done_at_once_and_not_again() -> None:
+    """Before the log waits for its disk, whoever needs no sync is answered."""
+
+    class Log(Recorder):
+        def on_receive(self, message: Any) -> None:
+            self.runtime.flush()
+            super().on_receive("sync")
+
+    order: list[Any] = []
+    runtime = Runtime()
+    session = runtime.spawn(Session, order)
+    queue, log = runtime.spawn(Answering, order, session), runtime.spawn(Log, order)
+
+    queue.tell("fetch")
+    log.tell("write")
+    runtime.run_until_idle()
+
+    assert order == ["fetch", "flush", "sync"]

@@ -4,6 +4,7 @@ import pytest
 
 from tests.helpers.broker import Broker, Client
 from tests.helpers.taskflux_by_hand import HandTaskFlux, error, held, stored
+from wakeq.actors.queue.fetching import settle
 from wakeq.actors.sessions.in_flight import IN_FLIGHT_MAX
 from wakeq.protocol.wire.taskflux.dialects import CSHARP
 from wakeq.protocol.wire.taskflux.packets import (
@@ -170,7 +171,9 @@ def test_an_ack_of_what_was_handed_out_again_is_refused(
     flux = HandTaskFlux(broker, addresses=addresses)
     stored(flux, b"a")
     held(flux)
-    broker.queue("").leases.extend(1, broker.now_ms() - 1)  # type: ignore[union-attr]  # as if the broker had stood still
+    queue = broker.queue("")
+    queue.leases.extend(1, broker.now_ms() - 1)  # type: ignore[union-attr]  # as if the broker had stood still
+    settle(queue, broker.now_ms())
     broker.advance(1)
     assert client.fetch("")["msg"] == "a"
 

@@ -4,7 +4,9 @@ import pytest
 
 from tests.helpers.broker import Broker, Client
 from tests.helpers.taskflux_by_hand import HandTaskFlux, stored
-from wakeq.protocol.log.entries import Ack
+from wakeq.actors.mail import Propose
+from wakeq.protocol.log.entries import ANY_TOKEN, Ack
+from wakeq.protocol.uid import parse
 from wakeq.protocol.wire.taskflux.dialects import LEGACY, SPEC, Dialect
 from wakeq.protocol.wire.taskflux.packets import (
     ACK,
@@ -71,11 +73,15 @@ def test_of_what_is_taken_together_only_that_is_missing_which_somebody_else_remo
     taker = HandTaskFlux(broker, dialect)
     pair = [Dequeue("")] if dialect is LEGACY else [Dequeue(""), ACK]
 
+    broker.log_disk.held = True
+    second = Ack("", broker.queue("").ledger.id, [parse(uids[1])[1]], [ANY_TOKEN])
+    broker.raft_log.tell(Propose([(second, None)]))  # is in the log first, and its queue hears of it too late
     taker.say(*pair * 3)
-    client.send({"cmd": "ACK", "qname": "", "uid": uids[1]})  # is in the log first, and known to the queue too late
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
     records = [answer for answer in taker.take() if isinstance(answer, Record)]
 
-    assert client.words() == ["okack"]
     assert records == [Record(0, b"a"), Record(0, b"c")]
     assert flux.ask(Count("")) == [CountResponse(0)]
     broker.check("")
@@ -86,8 +92,13 @@ def test_what_cannot_be_taken_any_more_is_told_to_each_that_would_wait(broker: B
     stored(flux, b"a", b"b", queue="q")
     deleter = HandTaskFlux(broker)
 
+    broker.log_disk.held = True
     deleter.say(DeleteQueue("q"))  # is in the log first
+    broker.settle()
     flux.say(*[Dequeue("q", 5000), ACK] * 2)
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
 
     assert [type(answer) for answer in flux.take()] == [BusinessError] * 2
     assert deleter.take() == [OK]
@@ -107,7 +118,6 @@ def test_legacy_removes_with_the_delivery_in_one_entry(broker: Broker, flux: Han
     assert broker.raft_log.core.log.last_index == last + 1
     figures = client.figures("")
     assert (figures["delivered"], figures["acked"], figures["leased"], figures["size"]) == (1, 1, 0, 0)
-    assert Ack.__struct_fields__[-2] == "delivered"
 
 
 def test_legacy_takes_nothing_that_is_not_durable(broker: Broker, flux: HandTaskFlux) -> None:

@@ -1,4 +1,4 @@
-"""Subscriber: one connection: what waits, what ends a wait, and what its end does."""
+"""WorkerSession: one connection: what waits, what ends a wait, and what its end does."""
 
 import json
 
@@ -6,12 +6,12 @@ import pytest
 
 from tests.helpers.broker import Broker, Client
 from tests.helpers.by_hand import Json
-from wakeq.actors.sessions import requests
+from wakeq.actors.queue import process as queue_process
 from wakeq.actors.sessions.door import Received
 from wakeq.actors.sessions.in_flight import IN_FLIGHT_MAX, KEPT_BYTES_MIN
-from wakeq.actors.sessions.worker import BAD_LINES_MAX, GOOD_FOR_BAD
 from wakeq.protocol.wire.lines import LineTooLong
 from wakeq.protocol.wire.worker import codec as wire
+from wakeq.protocol.wire.worker.conversation import BAD_LINES_MAX, GOOD_FOR_BAD
 
 Q = "q"
 PING: Json = {"cmd": "PING"}
@@ -393,10 +393,11 @@ def test_publishes_of_one_read_to_several_queues_are_an_entry_for_each_and_are_a
     ]
 
 
-def test_what_joins_a_run_that_waits_is_bounded(
-    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("limit", "size"), [("ENTRY_MESSAGES_MAX", 3), ("ENTRY_BYTES_MAX", 3)])
+def test_publishes_that_wait_for_one_write_become_entries_of_bounded_size(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, limit: str, size: int
 ) -> None:
-    monkeypatch.setattr(requests, "JOINED_MAX", 3)
+    monkeypatch.setattr(queue_process, limit, size)
     client.publish(Q, "before")
     log = broker.assembly.files.log
     broker.log_disk.held = True

@@ -87,6 +87,80 @@ def test_an_acknowledgement_that_is_the_delivery_too_is_two_events(tmp_path: Pat
     ]
 
 
+def test_merged_entries_name_the_connection_of_each_message(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    two, leases, each = [1, 2], [(1, 4), (1, 5)], [8, 9]
+    drafts = [Draft(b"a", timeout_ms=700), Draft(b"b")]
+    letter = Publish("dead", [Draft(b"a")], forced=True)
+    files.write(
+        JOBS,
+        Publish("jobs", drafts, workers=each),
+        Delivered("jobs", 1, two, [123_000, 124_000], 4, workers=each),
+        Ack("jobs", 1, two, leases, workers=each),
+        Ack("jobs", 1, two, leases, workers=each, delivered=True),
+        Ack("jobs", 1, two, leases, [letter], workers=each, dead=True),
+        Ack("jobs", 1, two, leases, workers=each, moved=True),
+    )
+    files.outcomes(0)
+
+    told = [(row["event"], row["worker"]) for row in rows_of(files.path)]
+
+    events = ("published", "delivered", "acked", "delivered", "acked", "dead")
+    assert told == [
+        ("created", None), *((event, worker) for event in events for worker in each),
+        ("published", None), ("moved", 8), ("moved", 9),
+    ]  # fmt: skip
+
+
+def test_entries_of_one_connection_are_of_that_in_their_head(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    drafts = [Draft(b"a", timeout_ms=700), Draft(b"b", timeout_ms=800)]
+    files.write(
+        JOBS,
+        Publish("jobs", drafts, session="s", ordinals=[4, 5], worker=3),
+        Publish("jobs", drafts, session="s", ordinals=[6], atomic=True),
+        Stash("jobs", drafts, "stash", 0, 1000, worker=3),
+        Delivered("jobs", 1, [1, 2], [123_000] * 2, 4, worker=3),
+        Claim("jobs", 1, ClaimAction.STAGED, "s", 1, [3, 4], first_sequence=6, until_ms=123_000, worker=3),
+    )
+    files.outcomes(0)
+
+    told = [(row["event"], row["worker"]) for row in rows_of(files.path)]
+
+    assert told == [
+        ("created", None), *[("published", 3)] * 2, *[("published", None)] * 2, *[("stashed", 3)] * 2,
+        *[("delivered", 3)] * 4,
+    ]  # fmt: skip
+
+
+def test_commands_that_a_broker_merged_are_told_by_connection(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "data", keep=Keep(1 << 40, 1 << 40))
+    clients = [broker.client() for _ in range(3)]
+    for client in clients:
+        client.send({"cmd": "PUB", "qname": "q", "message": "x"})
+    published = [client.take()[0]["uid"] for client in clients]
+    for client in clients:
+        client.send({"cmd": "FET", "qname": "q"})
+    fetched = [client.take()[0] for client in clients]
+    for client, message in zip(clients, fetched, strict=True):
+        client.send({"cmd": "ACK", "qname": "q", "uid": message["uid"], "lease": message["lease"]})
+    assert [client.words() for client in clients] == [["okack"]] * 3
+    broker.advance(0.1)
+    broker.flush()
+    broker.close()
+
+    rows = rows_of(tmp_path / "data")
+
+    numbers = [client.process.number for client in clients]
+    of_fetched = list(zip([message["uid"] for message in fetched], numbers, strict=True))
+    for event, told in (
+        ("published", list(zip(published, numbers, strict=True))), ("delivered", of_fetched), ("acked", of_fetched)
+    ):  # fmt: skip
+        mine = [row for row in rows if row["event"] == event]
+        assert [(row["uid"], row["worker"]) for row in mine] == told
+        assert len({row["index"] for row in mine}) == 1, f"the three {event} are one entry"
+
+
 def test_what_was_refused_has_no_number_and_is_told_apart(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path / "data")
     files.write(JOBS, publish("a", "full", "b"), publish("again"), publish("c"))

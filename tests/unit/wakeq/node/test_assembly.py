@@ -9,13 +9,14 @@ import pytest
 from tests.helpers.broker import Broker
 from tests.helpers.hand_cluster import HandCluster
 from wakeq.actors.log.files import LogServices
-from wakeq.actors.mail import Committed, Refusal, Tick
+from wakeq.actors.mail import Committed, Tick
 from wakeq.actors.queues.supervisor import _HANDLERS, Queues
 from wakeq.actors.runtime.clock import elapsed_ms
 from wakeq.node.assembly import Environment
 from wakeq.protocol.errors import WrongVersion
 from wakeq.protocol.log.entries import Publish, SetAside
 from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft import membership
 from wakeq.protocol.raft.membership import LEVEL
 from wakeq.storage.state.cut import load_skipped

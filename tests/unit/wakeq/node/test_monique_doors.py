@@ -14,12 +14,12 @@ from tests.helpers.both_loops import Run
 from tests.helpers.monique_component import config_json, packed
 from tests.helpers.open_doors import FOLLOWS, Place, doors, until
 from tests.helpers.ports import free_port
-from wakeq.actors.mail import Refusal
 from wakeq.config import monique as monique_config
 from wakeq.http.families import MONIQUE
 from wakeq.net.zmq_ports import TAKEN_MAX
 from wakeq.node import monique_doors as module
 from wakeq.protocol.errors import BadSettings
+from wakeq.protocol.queue.outcomes import Refusal
 
 
 def test_doors_close_when_leadership_ends_and_reopen_when_it_returns(run: Run, tmp_path: Path) -> None:

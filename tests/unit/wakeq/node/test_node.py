@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.node_here import NodeHere, client_of, node_here, run
-from wakeq.actors.mail import Refusal
 from wakeq.node import node
 from wakeq.node.node import Sizes
+from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.storage.log import segmented_log as raft_log
 from wakeq.storage.state.lmdb_store import StateStore
 

@@ -6,8 +6,8 @@ WAITERS = 1_000
 KEPT_MAX = 140  # of waits that are over
 
 
-def waiter(until_ms: int, subscriber: str = "somebody") -> Waiter:
-    return Waiter(subscriber, None, 0, 1, until_ms, 0, 0)
+def waiter(until_ms: int, session: str = "somebody") -> Waiter:
+    return Waiter(None, session, 1, until_ms, 0, 0)
 
 
 def test_each_wait_is_over_at_its_own_moment() -> None:
@@ -31,13 +31,13 @@ def test_each_wait_is_over_at_its_own_moment() -> None:
 
 def test_who_came_first_is_next_even_if_many_before_him_have_left() -> None:
     audience = Audience()
-    waits = [waiter(1_000, f"subscriber {number}") for number in range(WAITERS)]
+    waits = [waiter(1_000, f"session {number}") for number in range(WAITERS)]
     for each in waits:
         audience.wait(each)
 
     for number, each in enumerate(waits[:-1]):
         if number % 3:
-            audience.gone(each.subscriber)
+            audience.gone(each.session)
 
     stayed = [each for number, each in enumerate(waits) if number % 3 == 0]
     for each in stayed:

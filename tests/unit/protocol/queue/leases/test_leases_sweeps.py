@@ -76,7 +76,7 @@ class Life:
             self.leases.put_back(numbers[1:], self.now_ms)
             del numbers[1:]
         if numbers:
-            untils_ms, first = self.leases.hand_out(numbers, None, 0, self.now_ms)
+            untils_ms, first = self.leases.hand_out(numbers, [None] * len(numbers), [0] * len(numbers), self.now_ms)
             self.ledger.deliver(Delivered(Q, QUEUE_ID, numbers, untils_ms, first), TERM)
 
     def acknowledge(self, numbers: list[int]) -> None:

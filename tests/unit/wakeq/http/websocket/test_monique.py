@@ -9,7 +9,6 @@ import pytest
 
 from tests.helpers.both_loops import Run
 from tests.helpers.noting import Clock, Noting
-from wakeq.actors.mail import Refusal
 from wakeq.actors.sessions.door import FRAME_S_MAX, MIB, UNREAD_BYTES_MAX, Received
 from wakeq.client.core import backoff
 from wakeq.http.server import WebServer
@@ -17,6 +16,7 @@ from wakeq.http.websocket.monique import JOINED_BYTES_MAX, MoniqueDoor, MoniqueP
 from wakeq.monique import AsyncMoniqueClient, MoniqueClient
 from wakeq.net.listening import bound_socket
 from wakeq.protocol.errors import BrokerUnreachable
+from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.wire.monique.commands import Bad, Ping, Pong
 from wakeq.protocol.wire.monique.frames import encode
 from wakeq.protocol.wire.websocket import BINARY, frame

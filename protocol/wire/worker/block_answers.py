@@ -1,4 +1,4 @@
-"""Messages as blocks and blocks as messages, and the replies of staged commands.  Pure: no process, no door.
+"""Messages as blocks and blocks as messages, and the replies of staged commands.
 
 commands with a block --> drafts          deliveries, what was seen --> wire.Block
 """
@@ -8,15 +8,14 @@ from typing import Any
 
 import msgspec
 
-from wakeq.actors.mail import Delivery, Outcome
-from wakeq.actors.queue.staging_mail import Seen
-from wakeq.actors.sessions.worker_replies import draft_of, refusal_of
 from wakeq.protocol.errors import BadField, Busy, TooLarge
 from wakeq.protocol.log.entries import Draft, Result
 from wakeq.protocol.queue.columns.alike import Alike, alike_in_places, shape_of
+from wakeq.protocol.queue.outcomes import Delivery, Outcome, Seen
 from wakeq.protocol.queue.staging import JOB_KEPT_MS, JOBS_MAX, OPEN_EPOCHS_MAX, SOURCES_MAX, STASHES_MAX, WRITERS_MAX
 from wakeq.protocol.uid import uid_of
 from wakeq.protocol.wire.worker import codec as wire
+from wakeq.protocol.wire.worker.answers import draft_of, refusal_of
 from wakeq.protocol.wire.worker.blocks import Buffers, pack
 from wakeq.protocol.wire.worker.commands import HEADERS_BYTES_MAX, HEADERS_MAX, SECONDS_MAX
 

@@ -227,9 +227,22 @@ def test_what_was_returned_comes_back_at_once_and_has_not_failed(broker: Broker,
     assert client.fetch("q.dead")["headers"]["wakeq-deliveries"] == "7"
 
 
+def test_touch_before_the_acknowledgement_of_its_message_in_one_read_is_done(client: Client) -> None:
+    """A worker that extends its lease just before it is done must not hear that it has lost it."""
+    client.publish(Q)
+    message = client.fetch(Q)
+    lease = {"qname": Q, "uid": message["uid"], "lease": message["lease"]}
+
+    touched, acknowledged = client.ask({"cmd": "TOUCH", **lease}, {"cmd": "ACK", **lease})
+
+    assert (touched["cmd"], touched.get("known")) == ("oktouch", None)
+    assert (acknowledged["cmd"], acknowledged.get("known")) == ("okack", None)
+
+
 def test_many_are_returned_in_one_entry_after_their_delay(broker: Broker, client: Client) -> None:
     uids = client.call("PUB", Q, messages=["1", "2", "3"])["uids"]
     client.call("FET", Q, count=3)
+    broker.advance(0.1)  # the log has the deliveries
     before = broker.raft_log.core.log.last_index
 
     client.call("NACK", Q, uids=uids, failed=False, delay=3)

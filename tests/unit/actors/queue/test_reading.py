@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 
 from tests.helpers.broker import Broker, Client
-from wakeq.actors.mail import Follow, Loaded, Propose, Refusal
-from wakeq.actors.queue.deliveries import Lead
+from wakeq.actors.mail import Follow, Loaded, Propose
+from wakeq.actors.queue import fetching
+from wakeq.actors.queue.fetching import Lead
 from wakeq.actors.queue.process import QueueProcess
-from wakeq.actors.queue.reads import BODIES_AHEAD, BODIES_AHEAD_MAX
+from wakeq.actors.queue.reading import BODIES_AHEAD, BODIES_AHEAD_MAX
 from wakeq.protocol.errors import REBUILD
 from wakeq.protocol.log.entries import PAUSE_MS_MAX, PauseQueue
+from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.storage.state.store import MESSAGES, Checkpoint
 
 Q = "q"
@@ -313,15 +315,15 @@ def test_whoever_waits_for_a_read_is_answered_when_the_queue_crashes(
 
 
 def crash_once(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Give this method of queue processes a bug that shows once."""
-    sound, bugs = getattr(QueueProcess, name), [RuntimeError("a bug")]
+    """Give this step of a delivery a bug that shows once."""
+    sound, bugs = getattr(fetching, name), [RuntimeError("a bug")]
 
-    def crashing(process: QueueProcess, *arguments: Any) -> Any:
+    def crashing(queue: QueueProcess, *arguments: Any) -> Any:
         if bugs:
             raise bugs.pop()
-        return sound(process, *arguments)
+        return sound(queue, *arguments)
 
-    monkeypatch.setattr(QueueProcess, name, crashing)
+    monkeypatch.setattr(fetching, name, crashing)
 
 
 @pytest.mark.parametrize("step", ["_deliveries", "_take"])

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from tests.helpers.broker import Broker, Client
-from wakeq.actors.mail import Asker, Peek, Propose
+from wakeq.actors.mail import Asker, Propose
 from wakeq.actors.sessions.operator import Operator
 from wakeq.actors.sessions.operator_mail import Move, Requeue, Scan
 from wakeq.protocol.log.entries import PAUSE_MS_MAX, PauseQueue
 from wakeq.protocol.queue.leases import leases
+from wakeq.protocol.queue.orders import Peek
 
 Q = "q"
 OTHER = "other"

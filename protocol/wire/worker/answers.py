@@ -1,27 +1,24 @@
-"""What a subscriber says in the worker protocol: commands become drafts and entries, outcomes become replies.
+"""Answers: commands of the worker protocol become drafts and entries, outcomes become replies.
 
-Pure: no process, no door.  In: commands of the codec, outcomes of queues.  Out: what goes to the log, or to the wire.
+In: commands of the codec, outcomes of queues and of the log.  Out: what goes to the log, or to the wire.
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
 
-from wakeq.actors.mail import Delivery, Outcome, Refusal, Want
 from wakeq.protocol.catalog import Policies, changed, check
 from wakeq.protocol.errors import BadField, TooLarge
 from wakeq.protocol.log import entries as log
 from wakeq.protocol.log.entries import ANY_TOKEN, Draft, Reason, Result, Token
 from wakeq.protocol.queue.columns.alike import alike_texts, shape_of
-from wakeq.protocol.queue.results import Mixed
-from wakeq.protocol.uid import UidMaker, parse, prefix, uid_of
-from wakeq.protocol.uid import numbers as numbers_of
+from wakeq.protocol.queue.outcomes import Delivery, Outcome, Refusal
+from wakeq.protocol.queue.results import published_uids
+from wakeq.protocol.uid import uid_of
 from wakeq.protocol.wire.worker import codec as wire
 
 BATCH_BYTES_MAX = 32 << 20  # of one batch with its headers, which a line may name once for all of it
-MAKERS_REMEMBERED_MAX = 1_024
 DIGITS_MAX = 18  # of either part of a lease: what fits the log's 64 bits
 
 REFUSALS = {
@@ -56,33 +53,6 @@ REFUSALS = {
 }
 
 
-def runs_of(commands: Sequence[Any]) -> list[Sequence[Any]]:
-    """Cut what one read brought into runs of like commands; only PUB, ACK, FET and bad ones are taken together."""
-    if len(commands) == 1:
-        return [commands]
-    kinds = [_TOGETHER.get(type(command)) for command in commands]
-    first = kinds[0]
-    if first is not None and kinds.count(first) == len(kinds):
-        return [commands]
-    runs: list[Sequence[Any]] = []
-    start = 0
-    for place in range(1, len(commands) + 1):
-        if place == len(commands) or kinds[place] is None or kinds[place] != kinds[start]:
-            runs.append(commands[start:place])
-            start = place
-    return runs
-
-
-def concerns(command: Any, busy: dict[str, int]) -> bool:
-    """Whether a command has to wait for changes of these queues."""
-    name = getattr(command, "qname", None)
-    if name is None:
-        return type(command) in (wire.List, wire.Stats)
-    if name in busy:
-        return True
-    return isinstance(command, wire.Ack) and any(part.qname in busy for part in command.publish or ())
-
-
 def draft_of(content: wire.Content, limit: int) -> Draft:
     _check_size(len(content.body), limit)
     headers = msgspec.msgpack.encode(content.headers) if content.headers else b""
@@ -110,31 +80,6 @@ def drafts_of(pub: wire.Pub, limit: int) -> Sequence[Draft]:
     alike = alike_texts(cast("list[str]", pub.messages), shape)
     _check_size(max(alike.sizes), limit)
     return alike
-
-
-def plain_drafts_of(pubs: Sequence[wire.Pub], limit: int) -> tuple[list[Draft], bool] | None:
-    """The hot path of `plain_draft_of`: return all of them, and whether only their bodies tell them apart.
-
-    None if one is more than a text.
-    """
-    for pub in pubs:
-        if pub.messages is not None or pub.id is not None or pub.n is not None:
-            return None
-        if pub.enc is not None or pub.headers is not None:
-            return None
-    bodies = [
-        (pub.msg if pub.message is None else pub.message).encode()  # type: ignore[union-attr]
-        for pub in pubs
-    ]
-    if max(map(len, bodies)) > limit:
-        return None
-    if not any([pub.priority or pub.delay or pub.expires or pub.timeout for pub in pubs]):
-        return list(map(Draft, bodies)), True
-    drafts = [
-        Draft(body, pub.priority, pub.delay * 1000, pub.expires * 1000, (pub.timeout or 0) * 1000)
-        for body, pub in zip(bodies, pubs, strict=True)
-    ]
-    return drafts, False
 
 
 def plain_draft_of(pub: wire.Pub, limit: int) -> Draft:
@@ -167,16 +112,6 @@ def token_of(lease: str) -> Token:
     return int(term), int(sequence)
 
 
-def named_by(uids: list[str]) -> tuple[int, list[int]]:
-    """Return the queue's id in the first uid that has one, and the number in each; -1 if it is not of that queue."""
-    if len(uids) == 1:
-        queue_id, number = parse(uids[0]) or (0, -1)
-        return queue_id, [number]
-    first = next((found for found in map(parse, uids) if found is not None), None)
-    queue_id = 0 if first is None else first[0]
-    return queue_id, numbers_of(uids, prefix(queue_id))
-
-
 def settled_by(command: wire.Settle) -> tuple[list[str], list[Token]]:
     """Return the uids of a command and the token of each."""
     uids = [command.uid] if command.uid is not None else list(command.uids or ())
@@ -189,10 +124,6 @@ def reason_of(command: wire.Nack) -> Reason:
     if command.dead:
         return Reason.EXHAUSTED if command.exhausted else Reason.REJECTED
     return Reason.NACK if command.failed else Reason.RETURNED
-
-
-def want_of(place: int, command: wire.Fet) -> Want:
-    return Want(place, command.count or 0, int(command.wait * 1000), (command.timeout or 0) * 1000)
 
 
 def refused(refusal: Refusal, cmd_id: Any) -> wire.Nok:
@@ -208,32 +139,8 @@ def refusal_of(code: int, cmd_id: Any) -> wire.Nok:
     return wire.Nok(err=err, detail=detail, cmd_id=cmd_id)
 
 
-def published(name: str, outcome: Outcome, results: Sequence[int], cmd_ids: list[Any]) -> list[Any]:
-    uids = _uids(outcome)
-    return [
-        wire.Ok(qname=name, uid=uid, cmd_id=cmd_id) if number > 0 else refusal_of(number, cmd_id)
-        for uid, number, cmd_id in zip(uids, results, cmd_ids, strict=True)
-    ]
-
-
-@lru_cache(maxsize=MAKERS_REMEMBERED_MAX)
-def _maker_of(queue_id: int) -> UidMaker:
-    return UidMaker(queue_id)
-
-
-def _uids(outcome: Outcome) -> list[str]:
-    """Return the uid of each message that was published; "" for one that was not."""
-    maker, results = _maker_of(outcome.queue_id), outcome.results
-    if isinstance(results, range):
-        return maker.uids(results)
-    uids = [maker.uid(number) if number > 0 else "" for number in results]
-    if isinstance(results, Mixed):  # some were published before, perhaps into an earlier incarnation
-        for place, queue_id in results.repeated.items():
-            uids[place] = _maker_of(queue_id).uid(results[place])
-    return uids
-
-
 def acked(command: wire.Ack, code: int) -> wire.Reply:
+    """Return the reply to a plain acknowledgement of one message."""
     if code == Result.DONE:
         return wire.Okack(uid=command.uid, qname=command.qname, cmd_id=command.cmd_id)
     if code == Result.UNKNOWN:
@@ -262,20 +169,34 @@ def settled_reply(command: wire.Settle, uids: Sequence[str], results: Sequence[i
     return several
 
 
-def reply_publish(command: wire.Pub, outcome: Outcome) -> wire.Reply:
-    """Return the reply to a publish that was an entry of its own."""
+def _reply_publish(command: wire.Pub, outcome: Outcome | str | int) -> wire.Reply:
+    """Return the reply to a publish: one of many in an entry (its uid or a code), or an entry of its own."""
+    if type(outcome) is str:
+        return wire.Ok(qname=command.qname, uid=outcome, cmd_id=command.cmd_id)
+    if type(outcome) is int:
+        return refusal_of(outcome, command.cmd_id)
+    assert type(outcome) is Outcome, "one of the three"
     results = outcome.results
     number = results[0]
     if number < 0:
         return refusal_of(number, command.cmd_id)
     if command.messages is not None:
-        return wire.Ok(qname=command.qname, uids=_uids(outcome), cmd_id=command.cmd_id)
-    uid = uid_of(outcome.queue_id, number) if type(results) is range else _uids(outcome)[0]
+        return wire.Ok(
+            qname=command.qname, uids=published_uids(outcome.queue_id, outcome.results), cmd_id=command.cmd_id
+        )
+    uid = (
+        uid_of(outcome.queue_id, number)
+        if type(results) is range
+        else published_uids(outcome.queue_id, outcome.results)[0]
+    )
     return wire.Ok(qname=command.qname, uid=uid, cmd_id=command.cmd_id)
 
 
-def _reply_ack(command: wire.Ack, outcome: Outcome) -> wire.Reply:
-    """Return the reply to an ACK of several, or with follow-ups."""
+def _reply_ack(command: wire.Ack, outcome: Outcome | int) -> wire.Reply:
+    """Return the reply to an ACK: of one message (a code), of several, or with follow-ups."""
+    if type(outcome) is int:
+        return acked(command, outcome)
+    assert type(outcome) is Outcome, "one or the other"
     uids = command.uids or [command.uid or ""]
     if command.publish is None:
         return settled_reply(command, uids, outcome.results)
@@ -284,7 +205,7 @@ def _reply_ack(command: wire.Ack, outcome: Outcome) -> wire.Reply:
     worst = next((follow.results[0] for follow in outcome.follows if follow.results[0] < 0), 0)
     if worst:
         return refusal_of(worst, command.cmd_id)
-    follow_uids = [_uids(follow)[0] for follow in outcome.follows]
+    follow_uids = [published_uids(follow.queue_id, follow.results)[0] for follow in outcome.follows]
     reply = settled_reply(command, uids, outcome.results)
     return msgspec.structs.replace(reply, published=follow_uids)
 
@@ -374,13 +295,13 @@ def _reply_peek(command: wire.Peek, rows: list[dict[str, Any]]) -> wire.Reply:
     return wire.Peeked(qname=command.qname, messages=messages, cmd_id=command.cmd_id)
 
 
-_TOGETHER: dict[type, int] = {wire.Pub: 1, wire.Ack: 2, wire.Del: 2, wire.Fet: 3, wire.Bad: 4}
-
 REPLIES: dict[type, Callable[[Any, Any], wire.Reply]] = {
-    wire.Pub: reply_publish,
+    wire.Pub: _reply_publish,
     wire.Ack: _reply_ack,
     wire.Del: _reply_ack,
     wire.Fet: _reply_fetch,
+    wire.Nack: lambda command, outcome: settled_reply(command, settled_by(command)[0], outcome.results),
+    wire.Touch: lambda command, outcome: settled_reply(command, settled_by(command)[0], outcome.results),
     wire.Islp: lambda command, _: wire.Okslp(qname=command.qname, cmd_id=command.cmd_id),
     wire.Create: _reply_queue,
     wire.Update: _reply_queue,

@@ -1,0 +1,170 @@
+"""Looking: what can be seen of one queue without changing it.
+
+    Peek, Stats, Scan, Why --> ledger, leases, bodies --> rows, figures, a page, causes
+
+Bodies that are not in memory are read for it.  Functions over the state of a queue process; they never deliver, and
+never let a look cost more than its bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from wakeq.actors.queue import fetching, reading
+from wakeq.actors.sessions.operator_mail import Page, Scan, Why
+from wakeq.protocol.queue.bodies import Found
+from wakeq.protocol.queue.orders import Peek, ReplyTo, Stats
+from wakeq.protocol.queue.outcomes import Refusal
+from wakeq.protocol.queue.view import Gauges, figures_of, gauges_of, numbers_in, oldest_ready, row_of
+from wakeq.protocol.queue.why import absence_of, causes_of
+
+if TYPE_CHECKING:
+    from wakeq.actors.queue.process import QueueProcess
+
+SCAN_COUNT_MAX = 1_000
+
+
+def _may_be_seen(queue: QueueProcess, asker: ReplyTo) -> bool:
+    """Answer, and return False, if there is nothing to see here now."""
+    refusal = fetching.refusal(queue)
+    if refusal is None and not queue.exists:
+        refusal = Refusal("Q_NOT_FOUND", f"queue {queue.name} does not exist")
+    if refusal is not None:
+        asker.tell(refusal)
+    return refusal is None
+
+
+# --- messages --------------------------------------------------------------------------------------------------
+
+
+def on_peek(queue: QueueProcess, message: Peek) -> None:
+    if not _may_be_seen(queue, message.asker):
+        return
+    numbers = _within_bound(queue, numbers_in(queue.ledger, queue.leases, message.state, message.count, queue.now_ms()))
+    reading.with_found(queue, numbers, message.asker, partial(_show_peek, queue, message.asker, numbers))
+
+
+def _show_peek(queue: QueueProcess, asker: ReplyTo, numbers: list[int], found: Found) -> None:
+    asker.tell([row for _, row in _rows_of(queue, numbers, found)])
+
+
+def _rows_of(queue: QueueProcess, numbers: list[int], found: Found) -> list[tuple[int, dict[str, Any]]]:
+    now_ms = queue.now_ms()
+    rows = []
+    for number, uid in zip(numbers, queue.uids_of(numbers), strict=True):
+        if queue.ledger.lives(number):
+            row = row_of(queue.ledger, queue.leases, found[number], number, now_ms)
+            rows.append((number, {"uid": uid} | row))
+    return rows
+
+
+def on_scan(queue: QueueProcess, message: Scan) -> None:
+    if not _may_be_seen(queue, message.asker):
+        return
+    count = min(message.count, SCAN_COUNT_MAX)
+    numbers = _within_bound(
+        queue, list(islice(_numbers_behind(queue, message.after, leased_only=message.leased_only), count))
+    )
+    reading.with_found(queue, numbers, message.asker, partial(_show_page, queue, message.asker, numbers))
+
+
+def _within_bound(queue: QueueProcess, numbers: list[int]) -> list[int]:
+    """Return as many of the first ones as one answer may hold; one message is always in it."""
+    return numbers[: max(1, queue.ledger.count_within(numbers, fetching.ANSWER_BYTES_MAX))]
+
+
+def _numbers_behind(queue: QueueProcess, after: int, *, leased_only: bool) -> Iterable[int]:
+    if not leased_only:
+        return queue.ledger.living_numbers(after)
+    assert queue.leases is not None, "asked before"
+    return sorted(number for number in queue.leases.held if number > after)
+
+
+def _show_page(queue: QueueProcess, asker: ReplyTo, numbers: list[int], found: Found) -> None:
+    rows = [row | {"number": number} for number, row in _rows_of(queue, numbers, found)]
+    asker.tell(Page(rows, numbers[-1] if numbers else 0, queue.ledger.next_number - 1))
+
+
+def on_why(queue: QueueProcess, message: Why) -> None:
+    if not _may_be_seen(queue, message.asker):
+        return
+    assert queue.leases is not None, "asked before"
+    number = queue.number_of(message.uid)
+    subscribers = queue.runtime.groups.count(("subscribers", queue.name))
+    absence = absence_of(queue.ledger, message.uid, number)
+    if absence is None:
+        causes = causes_of(queue.ledger, queue.leases, number, queue.now_ms(), subscribers)
+    else:
+        causes = [absence]
+    message.asker.tell({"queue": queue.name, "uid": message.uid, "causes": causes})
+
+
+# --- figures ---------------------------------------------------------------------------------------------------
+
+
+def on_stats(queue: QueueProcess, message: Stats) -> None:
+    asker = message.asker
+    refusal = None if asker.session is queue.supervisor else queue.services.refusal()  # a listing was asked before
+    if refusal is None and not queue.exists:
+        refusal = Refusal("Q_NOT_FOUND", f"queue {queue.name} does not exist")
+    if refusal is not None:
+        asker.tell(refusal)
+    else:
+        asker.tell(_gauges(queue) if message.brief else _figures(queue))
+
+
+def _figures(queue: QueueProcess) -> dict[str, Any]:
+    figures = figures_of(queue.ledger, queue.leases, queue.now_ms())
+    more = {"wakes_per_delivery": _wakes_per_delivery(queue), "created_ms": queue.created_ms}
+    return figures | _about(queue) | more
+
+
+def _wakes_per_delivery(queue: QueueProcess) -> float:
+    """Compare like with like: both are counted since this node leads, where `delivered` outlives a restart."""
+    wakes, sequence = queue.counted_from
+    handed_out = 0 if queue.leases is None else queue.leases.sequence - sequence
+    return round((queue.wakes - wakes) / handed_out, 3) if handed_out else 0.0
+
+
+def _gauges(queue: QueueProcess) -> Gauges:
+    return gauges_of(queue.ledger, queue.leases, queue.now_ms(), **_about(queue))
+
+
+def _about(queue: QueueProcess) -> dict[str, int]:
+    """Return the figures that only the process knows."""
+    return {
+        "subscribers": queue.runtime.groups.count(("subscribers", queue.name)),
+        "wakes": queue.wakes,
+        "paused_until_ms": _paused_until_ms(queue),
+        "oldest_ready_ms": _oldest_ready_ms(queue),
+    }
+
+
+def _paused_until_ms(queue: QueueProcess) -> int:
+    """Return until when nothing is handed out, 0 if that is over."""
+    until_ms = queue.ledger.paused_until_ms
+    return until_ms if until_ms > queue.now_ms() else 0
+
+
+def _oldest_ready_ms(queue: QueueProcess) -> int:
+    """Return since when the oldest ready message could be handed out; 0 if there is none, or it is being read.
+
+    Its moment of publication stands beside its body; what was read once is remembered.
+    """
+    leases = queue.leases
+    number = oldest_ready(queue.ledger, leases, queue.now_ms()) if leases is not None else 0
+    if not number:
+        return 0
+    if queue.oldest[:2] == (queue.ledger.id, number):
+        return queue.oldest[2]
+    reading.with_found(queue, [number], None, partial(_note_oldest, queue, number))
+    return queue.oldest[2] if queue.oldest[:2] == (queue.ledger.id, number) else 0
+
+
+def _note_oldest(queue: QueueProcess, number: int, found: Found) -> None:
+    if queue.ledger.lives(number):
+        _, published_ms = found[number]
+        queue.oldest = queue.ledger.id, number, max(published_ms, queue.ledger.due_of(number))

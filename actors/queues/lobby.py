@@ -1,0 +1,70 @@
+"""Lobby: where the lanes of every queue are found, whether the queue has a process or not.
+
+    a session --> lanes_of(name) --> files --> the queue's process, or Queues if it has none, takes a turn
+
+Lanes belong to the name of a queue: they are there while its process is being rebuilt, and before there is one.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from wakeq.actors.runtime import Process, Runtime
+from wakeq.protocol.queue.lanes import Lanes
+
+
+class TakeTurn(msgspec.Struct, frozen=True, gc=False):
+    """To a queue: something was filed in your lanes."""
+
+
+TAKE_TURN = TakeTurn()
+
+
+def _nobody(name: str) -> None:
+    raise AssertionError("opened first")
+
+
+class Lobby:
+    """The lanes of all queues by name."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._lanes: dict[str, Lanes] = {}
+        self._queues: Process | None = None  # the supervisor of all queues ...
+        self._open_queue: Callable[[str], None] = _nobody  # ... and its step for one that has no process that serves
+        self._wake_queue = self._wake  # one object for all lanes
+
+    def open(self, queues: Process, open_queue: Callable[[str], None]) -> None:
+        """From now on this is who hears of queues without a process."""
+        self._queues, self._open_queue = queues, open_queue
+
+    def lanes_of(self, name: str) -> Lanes:
+        """Return the lanes of a queue, which need not exist."""
+        lanes = self._lanes.get(name)
+        if lanes is None:
+            lanes = self._lanes[name] = Lanes(name, self._wake_queue)
+        return lanes
+
+    def queue(self, name: str) -> Process:
+        """Return whom to tell about a queue: its process, or the supervisor if it has none."""
+        found = self._runtime.whereis(("queue", name)) or self._queues
+        assert found is not None, "opened first"
+        return found
+
+    def forget(self, name: str) -> None:
+        """The queue has no process any more; its lanes are made anew when somebody files."""
+        lanes = self._lanes.get(name)
+        if lanes is not None and lanes.filed is None:
+            del self._lanes[name]
+
+    def all_filed(self) -> list[Lanes]:
+        """Return the lanes in which something is filed."""
+        return [lanes for lanes in self._lanes.values() if lanes.filed is not None]
+
+    def _wake(self, name: str) -> None:
+        process = self._runtime.named.get(("queue", name))
+        if process is not None:
+            process.tell(TAKE_TURN)
+        else:
+            assert self._queues is not None, "opened first"
+            self._runtime.run_in(self._queues, self._open_queue, name)  # at once, so that it has a turn in this round

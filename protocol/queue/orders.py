@@ -1,0 +1,158 @@
+"""What is asked of a queue beside publishing, acknowledging and fetching.  Plain data; the queue decides.
+
+A session of the worker protocol files orders into the lane of the queue; everybody else sends them as mail.  `asker`
+gets exactly one answer: an Outcome, a Refusal, or what was asked for.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from wakeq.protocol.log.entries import Entry, Reason, Token
+
+
+class ReplyTo(Protocol):
+    """Where an answer goes: a slot of a connection, or an actor that has asked by mail."""
+
+    @property
+    def session(self) -> Any:
+        """The actor that hears the answer."""
+
+    def tell(self, answer: Any, /) -> None:
+        """Give the answer; all but the first are dropped."""
+
+
+class ReplyAt(ReplyTo, Protocol):
+    """Where the answers about several messages go."""
+
+    @property
+    def place(self) -> Any:
+        """A place for each message that the next answer is about."""
+
+    def at(self, places: Any, /) -> "ReplyAt":
+        """Return the same for some of the messages."""
+
+
+class Propose(msgspec.Struct, frozen=True, gc=False):
+    """Put this entry into the log, behind what was filed before it; `asker` gets its outcome."""
+
+    entry: Entry
+    asker: ReplyTo
+
+
+class Acknowledge(msgspec.Struct, frozen=True, gc=False):
+    """These messages of one incarnation are done, for somebody who knows them by their numbers."""
+
+    asker: ReplyTo | None  # None: nobody wants to know
+    queue: str
+    queue_id: int
+    numbers: list[int]
+    tokens: list[Token]
+    worker: int = 0
+    door: int = 0
+
+
+class Touch(msgspec.Struct, frozen=True, gc=False):
+    asker: ReplyTo
+    queue: str
+    uids: list[str]
+    tokens: list[Token]
+    timeout_ms: int
+
+
+class Nack(msgspec.Struct, frozen=True, gc=False):
+    asker: ReplyAt
+    queue: str
+    uids: list[str]
+    tokens: list[Token]
+    delay_ms: int | None
+    error: str = ""
+    reason: Reason = Reason.NACK  # or RETURNED, or REJECTED, or EXHAUSTED
+
+
+class EndWait(msgspec.Struct, frozen=True, gc=False):
+    """The client has sent another command: its fetch that waits in this slot ends with nothing."""
+
+    asker: ReplyTo
+    queue: str
+
+
+class Peek(msgspec.Struct, frozen=True, gc=False):
+    """Show the first messages in a state, `count` of them at most."""
+
+    asker: ReplyTo
+    queue: str
+    state: str
+    count: int
+
+
+class Stats(msgspec.Struct, frozen=True, gc=False):
+    """The figures of one queue, or with `all_queues` of many.
+
+    Of many: those whose name begins with `prefix` and that `sees` allows, sorted by name, at most `limit` (0: all) that
+    come after the name `after`.  `brief` asks for the numbers only, as Gauges: a tenth of the work.
+    """
+
+    asker: ReplyTo
+    queue: str
+    all_queues: bool = False
+    prefix: str = ""
+    after: str | None = None
+    limit: int = 0
+    brief: bool = False
+    sees: Callable[[str], bool] | None = None
+
+
+class PeekBlock(msgspec.Struct, frozen=True, gc=False):
+    """Look at many messages in the order of publication: up to `count` behind number `after`, and none above `last`."""
+
+    asker: ReplyTo
+    queue: str
+    after: int
+    last: int
+    count: int
+
+
+class Stage(msgspec.Struct, frozen=True, gc=False):
+    """Claim up to `count` messages for an epoch, in slices, for so long."""
+
+    asker: ReplyTo
+    queue: str
+    source: str
+    epoch: int
+    count: int
+    slices: int
+    keep_ms: int
+    worker: int = 0
+    door: int = 0
+
+
+class ReadSlice(msgspec.Struct, frozen=True, gc=False):
+    """Look at the messages of a slice from `offset` on; nothing changes."""
+
+    asker: ReplyTo
+    queue: str
+    source: str
+    epoch: int
+    slice: int
+    offset: int
+    count: int
+
+
+class Renew(msgspec.Struct, frozen=True, gc=False):
+    """Keep the open epochs of a source for so long from now."""
+
+    asker: ReplyTo
+    queue: str
+    source: str
+    keep_ms: int
+
+
+class Settle(msgspec.Struct, frozen=True, gc=False):
+    """Acknowledge the open epochs of a source up to one."""
+
+    asker: ReplyTo
+    queue: str
+    source: str
+    epoch: int

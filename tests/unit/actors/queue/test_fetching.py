@@ -1,0 +1,155 @@
+"""Fetching: whom one round of commands is delivered to, and what a crash in the middle of that leaves behind."""
+
+from typing import Any
+
+import pytest
+
+from tests.helpers.broker import Broker, Client
+from tests.helpers.by_hand import Json
+from wakeq.actors.queue import fetching
+
+Q = "q"
+FET: Json = {"cmd": "FET", "qname": Q}
+
+
+def crash_at(monkeypatch: pytest.MonkeyPatch, step: str, call: int) -> None:
+    """Let one step of fetching raise the so many'th time that it is taken."""
+    sound, calls = getattr(fetching, step), [0]
+
+    def crashing(*arguments: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == call:
+            raise ZeroDivisionError("a bug")
+        return sound(*arguments)
+
+    monkeypatch.setattr(fetching, step, crashing)
+
+
+# --- one round ---------------------------------------------------------------------------------------------------
+
+
+def test_message_acknowledged_in_the_round_of_a_fetch_is_not_delivered(broker: Broker, client: Client) -> None:
+    """Rules 6 and 7: acknowledgements are marked first, whoever came first."""
+    uid = client.publish(Q, "1")
+    client.publish(Q, "2")
+    fetches = broker.client()
+    broker.log_disk.held = True
+
+    fetches.send(FET)
+    client.send({"cmd": "ACK", "qname": Q, "uid": uid})
+    broker.settle()
+
+    assert [reply["msg"] for reply in fetches.take()] == ["2"]
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    assert client.words() == ["okack"]
+    broker.check(Q)
+
+
+def test_fetches_of_many_connections_are_served_in_the_order_of_filing(broker: Broker, client: Client) -> None:
+    """Rule 8: who comes when the line is empty gets nothing."""
+    client.call("PUB", Q, messages=[str(number) for number in range(7)])
+    workers = [broker.client() for _ in range(4)]
+
+    for worker in workers:
+        worker.send({**FET, "count": 2}, FET)
+    broker.settle()
+
+    got = [[m["msg"] for r in worker.take() for m in r.get("messages", [r]) if "msg" in m] for worker in workers]
+    assert got == [["0", "1", "2"], ["3", "4", "5"], ["6"], []]
+    broker.check(Q)
+
+
+@pytest.mark.parametrize("policy", ["fast", "strict"])
+def test_fetches_of_one_round_are_one_entry(broker: Broker, client: Client, policy: str) -> None:
+    client.call("CREATE", Q, lease=policy)
+    client.call("PUB", Q, messages=["a", "b", "c"])
+    broker.advance(0.1)
+    before = broker.raft_log.core.log.last_index
+    workers = [broker.client() for _ in range(3)]
+
+    for worker in workers:
+        worker.send(FET)
+    broker.settle()
+    broker.advance(0.1)
+
+    assert [reply["msg"] for worker in workers for reply in worker.take()] == ["a", "b", "c"]
+    assert broker.raft_log.core.log.last_index - before == 1
+
+
+def test_sleeper_that_leaves_and_joins_again_in_one_read_is_woken(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    client.publish(Q, delay=100)
+    worker.fall_asleep(Q)
+
+    words = [reply["cmd"] for reply in worker.ask(*({"cmd": cmd, "qname": Q} for cmd in ("UNS", "SUB", "ISLP")))]
+    client.publish(Q)
+
+    assert words == ["okuns", "oksub", "okslp"]
+    assert worker.words() == ["awk"]
+    broker.check(Q)
+
+
+def test_fetch_of_a_connection_that_ended_in_its_round_takes_nothing(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    """Rule 20."""
+    client.publish(Q)
+    worker.send(FET, {"cmd": "PUB", "qname": Q, "message": "accepted"})
+    worker.alive = False
+    worker.process.stop()
+    broker.settle()
+
+    assert [reply["msg"] for reply in client.ask(FET, FET)] == ["hi", "accepted"]
+
+
+# --- a crash in the middle of a turn (rule 16) -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["fast", "strict"])
+@pytest.mark.parametrize("step", ["_deliveries", "_serve_one", "_take", "refusal"])
+@pytest.mark.parametrize("call", [1, 2])
+@pytest.mark.parametrize("fields", [{}, {"timeout": 3000}], ids=["together", "singly"])
+def test_fetches_in_hand_of_a_queue_that_crashes_get_their_message_or_leave_it_to_the_next(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, policy: str, step: str, call: int, fields: Json
+) -> None:
+    client.call("CREATE", Q, lease=policy)
+    client.call("PUB", Q, messages=["1", "2", "3"])
+    workers = [broker.client() for _ in range(3)]
+    crash_at(monkeypatch, step, call)
+
+    for worker in workers:
+        worker.send({**FET, **fields})
+    broker.settle()
+
+    replies = [reply for worker in workers for reply in worker.take()]
+    got = [reply["msg"] for reply in replies if reply["cmd"] == "msg"]
+    while (reply := client.call("FET", Q))["cmd"] == "msg":
+        got.append(reply["msg"])
+    assert len(replies) == 3, "each is answered once"
+    assert sorted(got) == ["1", "2", "3"], "what was answered with nothing is delivered to nobody"
+    broker.check(Q)
+
+
+def test_commands_filed_while_a_queue_is_rebuilt_are_done_by_the_rebuilt_one(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    """The lanes belong to the name."""
+    uid = client.publish(Q, "before")
+    client.fetch(Q)
+    broker.state_disk.held = True
+    broker.queue(Q).tell("nothing that a queue knows")
+    broker.settle()
+
+    client.send({"cmd": "ACK", "qname": Q, "uid": uid}, {"cmd": "PUB", "qname": Q, "message": "meanwhile"}, FET)
+    worker.send({"cmd": "NACK", "qname": Q, "uid": "no such message"})
+    broker.settle()
+    early = client.take() + worker.take()
+    broker.state_disk.held = False
+    broker.state_disk.complete()
+
+    assert early == []
+    assert [reply.get("msg", reply["cmd"]) for reply in client.take()] == ["okack", "ok", "meanwhile"]
+    assert worker.words() == ["oknack"]
+    broker.check(Q)
