@@ -2,7 +2,7 @@
 below."""
 
 from bench.peers.beanstalkd import BeanstalkdEach, BeanstalkdLazy, ToyGroup
-from bench.peers.job_libraries import Celery, Dramatiq, Huey, Rq
+from bench.peers.job_libraries.libraries import Celery, Dramatiq, Huey, Rq
 from bench.peers.peer import Peer
 from bench.peers.rabbitmq import RabbitClassic, RabbitQuorum
 from bench.peers.redis import RedisList
