@@ -12,13 +12,14 @@ from statistics import median
 
 Rounds = Sequence[Mapping[str, float]]
 OURS = "wakeq"
+OURS_NUMBERED = "wakeq-numbered"
 YARDSTICK = "toy-group"
 JOB_LIBRARIES = ("huey", "dramatiq", "celery", "rq")
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """`figure` of wakeq, divided by that of `against` where there is one, must be at least or at most
+    """`figure` of `ours`, divided by that of `against` where there is one, must be at least or at most
     `value`."""
 
     workload: str
@@ -28,6 +29,7 @@ class Bar:
     at_most: bool = False
     against: str | None = None
     aim: bool = False
+    ours: str = OURS
 
 
 class Verdict(Enum):
@@ -51,6 +53,14 @@ def _times_each_library(workload: str, value: float) -> list[Bar]:
 
 def _most(workload: str, figure: str, words: str, value: float, *, aim: bool = False) -> Bar:
     return Bar(workload, figure, words, value, at_most=True, aim=aim)
+
+
+def _fleet(value: float, *, aim: bool = False) -> list[Bar]:
+    """As the raw protocol publishes, and as our own clients do."""
+    return [
+        Bar("W12D", "cpu_us", words, value, at_most=True, against=YARDSTICK, aim=aim, ours=ours)
+        for ours, words in ((OURS, "CPU of a life"), (OURS_NUMBERED, "CPU of a life, numbered publishes"))
+    ]
 
 
 BARS: tuple[Bar, ...] = (
@@ -92,6 +102,10 @@ BARS: tuple[Bar, ...] = (
     Bar("W11", "beside_cpu_ratio", "frames for a server-CPU-s beside a stopped reader", 0.8),
     _most("W11", "beside_mb", "MB grown beside it", 20),
     _most("W11", "beside_ms_ratio", "ms to all beside it, to without", 1.2),
+    Bar("W12A", "cpu_us", "CPU of a life", 1.3, at_most=True, against=YARDSTICK),
+    *_fleet(2.4),
+    *_fleet(1.6, aim=True),
+    Bar("W12D", "rate", "lives a second", 0.5, against="redis-list-always"),
 )
 
 
@@ -113,7 +127,7 @@ def ratio(ours: Rounds, theirs: Rounds, figure: str) -> float | None:
 def judge(bar: Bar, cells: Mapping[str, Rounds]) -> tuple[float | None, Verdict]:
     """What was reached, and whether it is enough.  `cells` are the rounds of each peer in the bar's
     workload."""
-    ours = cells.get(OURS, ())
+    ours = cells.get(bar.ours, ())
     reached = middle(ours, bar.figure) if bar.against is None else ratio(ours, cells.get(bar.against, ()), bar.figure)
     if reached is None:
         return None, Verdict.UNKNOWN

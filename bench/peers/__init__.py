@@ -6,12 +6,13 @@ from bench.peers.job_libraries.libraries import Celery, Dramatiq, Huey, Rq
 from bench.peers.peer import Peer
 from bench.peers.rabbitmq import RabbitClassic, RabbitQuorum
 from bench.peers.redis import RedisList
-from bench.peers.wakeq import Wakeq, WakeqThree
+from bench.peers.wakeq import Wakeq, WakeqNumbered, WakeqThree
 
 PEERS: dict[str, type[Peer]] = {
     peer.name: peer
     for peer in (
         Wakeq,
+        WakeqNumbered,
         WakeqThree,
         ToyGroup,
         BeanstalkdEach,
