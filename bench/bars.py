@@ -106,6 +106,8 @@ BARS: tuple[Bar, ...] = (
     *_fleet(2.4),
     *_fleet(1.6, aim=True),
     Bar("W12D", "rate", "lives a second", 0.5, against="redis-list-always"),
+    *(_most(f"W13{mixture}", "ratio", "CPU of a step, in turns to sorted", 1.6) for mixture in "ABDEF"),
+    _most("W13C", "more_us", "CPU us of ACK with publish beyond PUB and ACK", 30),
 )
 
 

@@ -83,12 +83,23 @@ class Door(asyncio.Protocol):
             case "ACK":
                 known = queue.bodies.pop(command["uid"], None) is not None
                 assert command["lease"] == f"1-{command['uid']}"
+                for one in command.get("publish", ()):
+                    self.queues[one["qname"]].publish(one["message"])
                 return {"cmd": "okack", "uid": command["uid"], "qname": "bench", "known": known}
             case "ISLP":
                 queue.sleepers.append(self)
                 return {"cmd": "okslp", "qname": "bench"}
+            case "NACK" | "TOUCH" as name:
+                assert command["uid"] in queue.bodies
+                assert command["lease"] == f"1-{command['uid']}"
+                if name == "NACK":
+                    queue.ready.append(command["uid"])
+                return {"cmd": f"ok{name.lower()}", "uid": command["uid"], "qname": "bench"}
             case "HELLO":
                 return {"cmd": "hello", "version": "a fake", "limits": {}, "session": command["session"]}
+            case "DROP":
+                del self.queues[command["qname"]]
+                return {"cmd": "okdrop", "qname": "bench"}
             case "SUB" | "CREATE" | "UPDATE" as name:
                 return {"cmd": f"ok{name.lower()}", "qname": "bench"}
             case "PING":
