@@ -27,7 +27,7 @@ from bench.workloads.workload import Plan, Workload
 SECONDS = 4.0
 OR = "profile WORKLOAD, calls WORKLOAD, calls lone, rounds"
 QUICK = Plan(seconds=0.5, scale=0.01)
-ALL = "W1,W2,W3,W4,W5,W6,W7,W8,W9,W10"
+ALL = ",".join(WORKLOADS)
 
 
 def chosen_workloads(text: str) -> list[Workload]:

@@ -1,7 +1,7 @@
-"""Raw clients: the three roles of a connection, each an asyncio.Protocol that a peer's module fills in.
+"""Raw clients: the four roles of a connection, each an asyncio.Protocol that a peer's module fills in.
 
     Caller    one request at a time, for latencies       Producer   as many as the window allows
-    Consumer  fetches and acknowledges
+    Consumer  fetches and acknowledges             Member     one of a fleet: both, one command at a time
 
 Requests are bytes made beforehand and answers are counted rather than parsed where that is enough, because
 the generator shares the machine with what it measures.  Nothing here knows a protocol.
@@ -10,6 +10,7 @@ the generator shares the machine with what it measures.  Nothing here knows a pr
 import asyncio
 from abc import abstractmethod
 from collections import deque
+from enum import Enum, auto
 from typing import Any, TypeVar, cast
 
 from bench.flow import Flow, Load
@@ -42,6 +43,11 @@ class Connection(asyncio.Protocol):
 
     async def hello(self) -> None:
         """Whatever the protocol wants before the first command."""
+
+    def expect(self, reply: bytes, word: bytes) -> bytes:
+        if word not in reply:
+            raise PeerFailed(f"expected {word.decode()}, got {reply[:200].decode(errors='replace')}")
+        return reply
 
     @abstractmethod
     def failed(self, error: Exception) -> None: ...
@@ -90,11 +96,6 @@ class Caller(Connection):
     async def call(self, request: bytes) -> Any:
         self.send(request)
         return await self.reply()
-
-    def expect(self, reply: bytes, word: bytes) -> bytes:
-        if word not in reply:
-            raise PeerFailed(f"expected {word.decode()}, got {reply[:200].decode(errors='replace')}")
-        return reply
 
     async def declare(self) -> None:
         """Make the queue so that one message wakes one worker, where a protocol has such a thing."""
@@ -236,3 +237,86 @@ class PollingConsumer(Consumer):
     @abstractmethod
     def blocking_fetch(self) -> bytes:
         """One fetch that waits a second at most."""
+
+
+class Step(Enum):
+    """The command that waits for its answer."""
+
+    GREET = auto()  # before the first life
+    PUBLISH = auto()
+    FETCH = auto()
+    ACKNOWLEDGE = auto()
+
+
+class Member(Connection):
+    """One of a fleet: life after life it publishes, fetches and acknowledges, one command at a time.
+
+    Everybody publishes before fetching, so there is always a message to fetch, perhaps one of another member.  A fetch
+    therefore never waits, and one that brings nothing ends the cell.
+    """
+
+    stored: bytes  # what the answer to a publish says
+    removed: bytes  # what the answer to an acknowledgement says
+
+    def __init__(self, flow: Flow, body: bytes, queue: str) -> None:
+        super().__init__()
+        self.flow, self.body, self.queue = flow, body, queue
+        self._step = Step.GREET
+        self._greeted: asyncio.Future[bytes] | None = None
+
+    def failed(self, error: Exception) -> None:
+        self.flow.fail(error)
+
+    async def greet(self, request: bytes, word: bytes) -> None:
+        """Send what the protocol wants before the first life, and wait for an answer with this word."""
+        self._greeted = asyncio.get_running_loop().create_future()
+        self.send(request)
+        self.expect(await self._greeted, word)
+
+    def begin(self) -> None:
+        """Begin the next life, as long as the flow grants one."""
+        if self.flow.grant(1):
+            self._step = Step.PUBLISH
+            self.send(self.publish())
+
+    def data_received(self, data: bytes) -> None:
+        answer = self.rest + data
+        if not self.is_whole(answer):
+            self.rest = answer
+            return
+        self.rest = b""
+        try:
+            self._go_on(answer)
+        except PeerFailed as error:
+            self.flow.fail(error)
+
+    def _go_on(self, answer: bytes) -> None:
+        match self._step:
+            case Step.GREET:
+                assert self._greeted is not None
+                self._greeted.set_result(answer)
+            case Step.PUBLISH:
+                self.expect(answer, self.stored)
+                self._step = Step.FETCH
+                self.send(self.fetch())
+            case Step.FETCH:
+                self._step = Step.ACKNOWLEDGE
+                self.send(self.acknowledge(answer))
+            case Step.ACKNOWLEDGE:
+                self.expect(answer, self.removed)
+                self.flow.finish(1)
+                self.begin()
+
+    def is_whole(self, answer: bytes) -> bool:
+        """Whether nothing of this answer is still under way."""
+        return answer.endswith(b"\n")
+
+    @abstractmethod
+    def publish(self) -> bytes: ...
+
+    @abstractmethod
+    def fetch(self) -> bytes: ...
+
+    @abstractmethod
+    def acknowledge(self, answer: bytes) -> bytes:
+        """The acknowledgement of the message that this answer to a fetch brings; PeerFailed if it brings none."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+QUEUE = "bench"
 RESUME_ROOM = 500  # messages: paused producers go on together, so that they still send in batches
 
 
@@ -19,7 +20,7 @@ class Load:
     body_bytes: int = 100
     window: int = 64  # requests in flight on each connection
     batch: int = 1  # messages in one request
-    queues: tuple[str, ...] = ("bench",)
+    queues: tuple[str, ...] = (QUEUE,)
     delays_s: tuple[int, ...] = (0,)
 
     @property
@@ -89,6 +90,11 @@ class Flow:
             paused, self._paused = self._paused, []
             for go_on in paused:
                 go_on()
+        self._notice()
+
+    def close(self) -> None:
+        """Grant nothing more; what was sent still finishes."""
+        self.closed = True
         self._notice()
 
     def fail(self, error: Exception) -> None:

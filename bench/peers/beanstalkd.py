@@ -4,8 +4,8 @@ length."""
 import re
 import sys
 
-from bench.clients import Caller, PeerFailed, PollingConsumer, Producer
-from bench.flow import Load
+from bench.clients import Caller, Member, PeerFailed, PollingConsumer, Producer
+from bench.flow import QUEUE, Flow, Load
 from bench.peers.peer import Peer, find_program, output_of
 
 RESERVED = re.compile(rb"RESERVED (\d+) (\d+)\r\n")
@@ -100,11 +100,44 @@ class BeanstalkConsumer(PollingConsumer):
         return b"reserve-with-timeout 1\r\n"
 
 
+class BeanstalkMember(Member):
+    """The queue of most workloads is the default tube, for the yardstick knows no other."""
+
+    stored, removed = b"INSERTED", b"DELETED"
+
+    def __init__(self, flow: Flow, body: bytes, queue: str) -> None:
+        super().__init__(flow, body, queue)
+        self._put = put(body)
+        self._end = body + b"\r\n"
+
+    async def hello(self) -> None:
+        if self.queue != QUEUE:
+            tube = self.queue.encode()
+            await self.greet(b"use %b\r\n" % tube, b"USING")
+            await self.greet(b"watch %b\r\n" % tube, b"WATCHING")
+            await self.greet(b"ignore default\r\n", b"WATCHING")
+
+    def is_whole(self, answer: bytes) -> bool:
+        return answer.endswith(self._end if answer.startswith(b"RESERVED") else b"\r\n")
+
+    def publish(self) -> bytes:
+        return self._put
+
+    def fetch(self) -> bytes:
+        return POLL
+
+    def acknowledge(self, answer: bytes) -> bytes:
+        found = RESERVED.match(self.expect(answer, b"RESERVED"))
+        assert found is not None
+        return b"delete %b\r\n" % found[1]
+
+
 class Beanstalkd(Peer):
     program = "beanstalkd"
     caller_class = BeanstalkCaller
     producer_class = BeanstalkProducer
     consumer_class = BeanstalkConsumer
+    member_class = BeanstalkMember
     sync_every_ms: int
 
     @classmethod
@@ -145,6 +178,7 @@ class ToyGroup(Peer):
     caller_class = BeanstalkCaller
     producer_class = BeanstalkProducer
     consumer_class = BeanstalkConsumer
+    member_class = BeanstalkMember
     recovers = False
 
     def command(self) -> list[str]:

@@ -5,6 +5,7 @@ id; no process that was not started here is ever touched.
 """
 
 import asyncio
+import itertools
 import os
 import shutil
 import signal
@@ -12,10 +13,11 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench import machine
-from bench.clients import Caller, Connection, ConnectionT, Consumer, PeerFailed, Producer, connect
+from bench.clients import Caller, Connection, Consumer, Member, PeerFailed, Producer, connect
 from bench.flow import Flow, Load
 
 START_S_MAX = 90.0
@@ -60,6 +62,7 @@ class Peer(ABC):
     caller_class: type[Caller]
     producer_class: type[Producer]
     consumer_class: type[Consumer]
+    member_class: type[Member]  # where W12 makes sense
     recovers = True  # False: a restart is not worth measuring
     batch_max = 1  # messages in one publish request
 
@@ -176,9 +179,13 @@ class Peer(ABC):
     async def consumers(self, count: int, flow: Flow, window: int) -> list[Consumer]:
         return [await connect(self.consumer_class(flow, window), self.port) for _ in range(count)]
 
+    async def members(self, count: int, flow: Flow, load: Load) -> list[Member]:
+        """Each works on one of the load's queues."""
+        queues = itertools.islice(itertools.cycle(load.queues), count)
+        return [await connect(self.member_class(flow, load.body, queue), self.port) for queue in queues]
 
-def close_all(*groups: list[ConnectionT] | list[Producer] | list[Consumer]) -> None:
+
+def close_all(*groups: Sequence[Connection]) -> None:
     for group in groups:
         for client in group:
-            assert isinstance(client, Connection)
             client.close()

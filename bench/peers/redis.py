@@ -7,8 +7,8 @@ somebody who looks.  It is here as the aim for speed, not as a like.
 import itertools
 import re
 
-from bench.clients import Caller, PeerFailed, PollingConsumer, Producer
-from bench.flow import Load
+from bench.clients import Caller, Member, PeerFailed, PollingConsumer, Producer
+from bench.flow import Flow, Load
 from bench.peers.peer import Peer, find_program, output_of
 
 MARK_BYTES = 12  # LREM finds a message by its value, so each body begins with a number of its own
@@ -121,6 +121,34 @@ class RedisConsumer(PollingConsumer):
         return command(b"BLMOVE", b"bench", self.own_list, b"RIGHT", b"LEFT", b"1")
 
 
+class RedisMember(Member):
+    """Its own list holds one message at most, so that bodies need no numbers to be told apart."""
+
+    stored, removed = b":", b":1"
+
+    def __init__(self, flow: Flow, body: bytes, queue: str) -> None:
+        super().__init__(flow, body, queue)
+        name, own_list = queue.encode(), b"worker-%d" % next(_numbers)
+        self._push = command(b"LPUSH", name, body)
+        self._move = command(b"LMOVE", name, own_list, b"RIGHT", b"LEFT")
+        self._remove = command(b"LREM", own_list, b"-1", body)
+        self._delivered = b"$%d\r\n%b\r\n" % (len(body), body)
+
+    def is_whole(self, answer: bytes) -> bool:
+        is_message = answer.startswith(b"$") and not answer.startswith(b"$-1")
+        return answer.endswith(b"\r\n") and (not is_message or len(answer) >= len(self._delivered))
+
+    def publish(self) -> bytes:
+        return self._push
+
+    def fetch(self) -> bytes:
+        return self._move
+
+    def acknowledge(self, answer: bytes) -> bytes:
+        self.expect(answer, self._delivered)
+        return self._remove
+
+
 class RedisList(Peer):
     name = "redis-list-always"
     durability = "append-only file, fsync before the answers of each turn of its loop"
@@ -128,6 +156,7 @@ class RedisList(Peer):
     caller_class = RedisCaller
     producer_class = RedisProducer
     consumer_class = RedisConsumer
+    member_class = RedisMember
 
     @classmethod
     def version(cls) -> str:

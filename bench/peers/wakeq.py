@@ -4,11 +4,13 @@ import itertools
 import json
 import os
 import re
+import secrets
 import shlex
 import sys
+from typing import TypeAlias
 
-from bench.clients import Caller, Consumer, PeerFailed, Producer
-from bench.flow import Load
+from bench.clients import Caller, Consumer, Member, PeerFailed, Producer
+from bench.flow import QUEUE, Flow, Load
 from bench.peers.peer import Peer, output_of
 
 READY = re.compile(r"^wakeq ready .*?worker=\S*:(\d+)", re.MULTILINE)
@@ -16,19 +18,33 @@ WORKER_PORT = re.compile(r"wakeq ready .*?worker=\S*:(\d+)")
 UID = re.compile(rb'"uid":\s*"([^"]+)"')
 LEASE = re.compile(rb'"lease":\s*("[^"]*"|\d+)')
 MESSAGES = b'"cmd":"msg'  # one of them, or several
-QUEUE = "bench"
 WAIT_S = 1
 NODES = 3  # of `wakeq cluster try`
+
+Handle: TypeAlias = tuple[bytes, bytes]  # a uid, and a lease as it stands in JSON
 
 
 def line(cmd: str, **fields: object) -> bytes:
     return json.dumps({"cmd": cmd, **fields}, separators=(",", ":")).encode() + b"\n"
 
 
+def begun(cmd: str, **fields: object) -> bytes:
+    """A line without its end, so that more fields can follow."""
+    return line(cmd, **fields)[: -len(b"}\n")]
+
+
 def whole_lines(rest: bytes, data: bytes) -> tuple[bytes, bytes]:
     """All complete lines so far, and what is left of the last one."""
     head, newline, tail = data.rpartition(b"\n")
     return (rest + head + newline, tail) if newline else (b"", rest + data)
+
+
+def handles_in(reply: bytes) -> list[Handle]:
+    """Of each message that this reply delivers, what an acknowledgement gives back."""
+    uids, leases = UID.findall(reply), LEASE.findall(reply)
+    if len(leases) != len(uids):
+        raise PeerFailed("messages came without leases")
+    return list(zip(uids, leases, strict=True))
 
 
 def first_refusal(data: bytes) -> PeerFailed:
@@ -147,12 +163,53 @@ class WakeqConsumer(Consumer):
     @staticmethod
     def acknowledgements(reply: bytes) -> list[bytes]:
         """One ACK for each message: jobs finish one by one."""
-        uids, leases = UID.findall(reply), LEASE.findall(reply)
-        if len(leases) != len(uids):
-            raise PeerFailed("messages came without leases")
-        return [
-            b'{"cmd":"ACK","qname":"bench","uid":"%b","lease":%b}\n' % pair for pair in zip(uids, leases, strict=True)
-        ]
+        return [b'{"cmd":"ACK","qname":"bench","uid":"%b","lease":%b}\n' % handle for handle in handles_in(reply)]
+
+
+class WakeqMember(Member):
+    stored, removed = b'"ok"', b'"okack"'
+
+    def __init__(self, flow: Flow, body: bytes, queue: str) -> None:
+        super().__init__(flow, body, queue)
+        self._pub = line("PUB", qname=queue, msg=body.decode())
+        self._fet = line("FET", qname=queue)
+        self._ack = begun("ACK", qname=queue)
+
+    def publish(self) -> bytes:
+        return self._pub
+
+    def fetch(self) -> bytes:
+        return self._fet
+
+    def acknowledge(self, answer: bytes) -> bytes:
+        return b"%b}\n" % self._acknowledgement(answer)
+
+    def _acknowledgement(self, answer: bytes) -> bytes:
+        """It ends where a command may have more fields."""
+        ((uid, lease),) = handles_in(self.expect(answer, b'"msg"'))
+        return b'%b,"uid":"%b","lease":%b' % (self._ack, uid, lease)
+
+
+class NumberedMember(WakeqMember):
+    """Sends what wakeq's own client sends: a session, numbered publishes, and a cmd_id with each command."""
+
+    def __init__(self, flow: Flow, body: bytes, queue: str) -> None:
+        super().__init__(flow, body, queue)
+        self._pub = begun("PUB", qname=queue, message=body.decode())
+        self._fet = begun("FET", qname=queue)
+        self._numbers, self._cmd_ids = itertools.count(1), itertools.count(1)
+
+    async def hello(self) -> None:
+        await self.greet(line("HELLO", session=secrets.token_hex(16)), b'"hello"')
+
+    def publish(self) -> bytes:
+        return b'%b,"n":%d,"cmd_id":%d}\n' % (self._pub, next(self._numbers), next(self._cmd_ids))
+
+    def fetch(self) -> bytes:
+        return b'%b,"cmd_id":%d}\n' % (self._fet, next(self._cmd_ids))
+
+    def acknowledge(self, answer: bytes) -> bytes:
+        return b'%b,"cmd_id":%d}\n' % (self._acknowledgement(answer), next(self._cmd_ids))
 
 
 def program() -> list[str]:
@@ -167,6 +224,7 @@ class Wakeq(Peer):
     caller_class: type[Caller] = WakeqCaller
     producer_class = WakeqProducer
     consumer_class = WakeqConsumer
+    member_class: type[Member] = WakeqMember
     batch_max = 100
 
     @classmethod
@@ -191,6 +249,14 @@ class Wakeq(Peer):
         found = READY.search(self.log.read_text(errors="replace"))
         self.port = int(found[1]) if found else 0
         return found is not None
+
+
+class WakeqNumbered(Wakeq):
+    """The same broker; what differs is what a fleet (W12) sends."""
+
+    name = "wakeq-numbered"
+    durability = "the same; a fleet's publishes carry a session and a number, as those of the Python client do"
+    member_class = NumberedMember
 
 
 class WakeqThree(Wakeq):

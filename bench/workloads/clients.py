@@ -12,9 +12,9 @@ from statistics import median
 from typing import TypeAlias
 
 from bench.clients import PeerFailed
-from bench.flow import Load
+from bench.flow import QUEUE, Load
 from bench.peers.peer import Peer
-from bench.peers.wakeq import QUEUE, line
+from bench.peers.wakeq import line
 from bench.workloads.workload import NOISE, Column, Figures, Plan, Workload, start_fresh
 from wakeq import AsyncClient, Client
 

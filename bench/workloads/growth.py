@@ -14,6 +14,7 @@ from bench.workloads.workload import (
     Plan,
     Workload,
     bulk_load,
+    cpu_us,
     live_all,
     publish_all,
     start_fresh,
@@ -70,7 +71,7 @@ async def long_queue(peer: Peer, plan: Plan) -> Figures:
         flow = Flow(count=plan.count(LIVES), backlog_max=BACKLOG_ABOVE, balanced=True)
         done = await live_all(peer, flow, Load())
         figures[f"rate_{power}"] = done["rate"]
-        figures[f"cpu_us_{power}"] = done["server"] / 100 / done["rate"] * 1e6
+        figures[f"cpu_us_{power}"] = cpu_us(done)
     costs = [value for name, value in figures.items() if name.startswith("cpu_us_")]
     return figures | {"growth": max(costs[1:]) / (costs[0] or float("nan")), "resident_mb": resident_mb(peer)}
 

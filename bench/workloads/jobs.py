@@ -10,9 +10,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from bench import machine
 from bench.clients import PeerFailed
-from bench.peers.job_libraries import LIBRARIES
-from bench.peers.job_libraries_marks import Marks
-from bench.peers.job_libraries_process import Process
+from bench.peers.job_libraries.libraries import LIBRARIES
+from bench.peers.job_libraries.marks import Marks
+from bench.peers.job_libraries.process import Process
 from bench.peers.peer import Peer
 from bench.workloads.workload import NOISE, Column, Figures, Plan, Workload, start_fresh
 

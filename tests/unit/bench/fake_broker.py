@@ -7,7 +7,7 @@ promises nothing, and must never be mistaken for the broker: no timeouts, no del
 import asyncio
 import json
 import sys
-from collections import deque
+from collections import defaultdict, deque
 from typing import Any, cast
 
 Command = dict[str, Any]
@@ -46,8 +46,8 @@ class Queue:
 
 
 class Door(asyncio.Protocol):
-    def __init__(self, queue: Queue) -> None:
-        self.queue = queue
+    def __init__(self, queues: defaultdict[str, Queue]) -> None:
+        self.queues = queues
         self.rest = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -62,15 +62,16 @@ class Door(asyncio.Protocol):
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
             command = json.loads(line)
-            if reply := self.reply_to(command):
+            queue = self.queues[command.get("qname", "")]
+            if reply := self.reply_to(command, queue):
                 self.answer(command, reply)
-        self.queue.wake()
+            queue.wake()
 
-    def reply_to(self, command: Command) -> Command | None:
-        queue = self.queue
+    def reply_to(self, command: Command, queue: Queue) -> Command | None:
         match command["cmd"]:
             case "PUB":
-                uids = [queue.publish(body) for body in command.get("messages") or [command["msg"]]]
+                bodies = command.get("messages") or [command.get("message") or command["msg"]]
+                uids = [queue.publish(body) for body in bodies]
                 return {"cmd": "ok", "qname": "bench", "uid": uids[0]}
             case "FET" if queue.ready:
                 return queue.fetched(command)
@@ -82,10 +83,23 @@ class Door(asyncio.Protocol):
             case "ACK":
                 known = queue.bodies.pop(command["uid"], None) is not None
                 assert command["lease"] == f"1-{command['uid']}"
+                for one in command.get("publish", ()):
+                    self.queues[one["qname"]].publish(one["message"])
                 return {"cmd": "okack", "uid": command["uid"], "qname": "bench", "known": known}
             case "ISLP":
                 queue.sleepers.append(self)
                 return {"cmd": "okslp", "qname": "bench"}
+            case "NACK" | "TOUCH" as name:
+                assert command["uid"] in queue.bodies
+                assert command["lease"] == f"1-{command['uid']}"
+                if name == "NACK":
+                    queue.ready.append(command["uid"])
+                return {"cmd": f"ok{name.lower()}", "uid": command["uid"], "qname": "bench"}
+            case "HELLO":
+                return {"cmd": "hello", "version": "a fake", "limits": {}, "session": command["session"]}
+            case "DROP":
+                del self.queues[command["qname"]]
+                return {"cmd": "okdrop", "qname": "bench"}
             case "SUB" | "CREATE" | "UPDATE" as name:
                 return {"cmd": f"ok{name.lower()}", "qname": "bench"}
             case "PING":
@@ -95,8 +109,8 @@ class Door(asyncio.Protocol):
 
 
 async def main() -> None:
-    queue = Queue()
-    server = await asyncio.get_running_loop().create_server(lambda: Door(queue), "127.0.0.1", 0, backlog=1024)
+    queues: defaultdict[str, Queue] = defaultdict(Queue)
+    server = await asyncio.get_running_loop().create_server(lambda: Door(queues), "127.0.0.1", 0, backlog=1024)
     port = server.sockets[0].getsockname()[1]
     print(f"wakeq ready worker=127.0.0.1:{port} http=127.0.0.1:{port}", flush=True)
     await server.serve_forever()

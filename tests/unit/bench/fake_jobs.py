@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from bench.peers.job_libraries_job import leave_mark
+from bench.peers.job_libraries.job import leave_mark
 
 SPOOL = Path(os.environ["BENCH_JOBS_MARKS"]).with_name("spool")
 LOOK_EVERY_S = 0.005

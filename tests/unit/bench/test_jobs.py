@@ -8,9 +8,9 @@ import pytest
 
 from bench.clients import PeerFailed
 from bench.peers.beanstalkd import ToyGroup
-from bench.peers.job_libraries import LIBRARIES, Celery, Dramatiq, Huey, JobsOnRedis, Library, Rq
-from bench.peers.job_libraries_environment import pinned
-from bench.peers.job_libraries_marks import Marks
+from bench.peers.job_libraries.environment import pinned
+from bench.peers.job_libraries.libraries import LIBRARIES, Celery, Dramatiq, Huey, JobsOnRedis, Library, Rq
+from bench.peers.job_libraries.marks import Marks
 from bench.peers.peer import REPOSITORY
 from bench.runner import run_cell
 from bench.workloads import jobs

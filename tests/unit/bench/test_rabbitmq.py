@@ -17,19 +17,10 @@ from bench.peers.rabbitmq import RabbitCaller, RabbitClassic, RabbitConsumer, Ra
 from bench.runner import run_cell
 from bench.workloads import WORKLOADS
 from bench.workloads.workload import Plan
+from tests.unit.bench.fakes import Wire
 
 END = b"\xce"
 WORKER = b"\x01w"
-
-
-class Wire:
-    """A transport that keeps what was sent."""
-
-    def __init__(self) -> None:
-        self.sent = b""
-
-    def write(self, data: bytes) -> None:
-        self.sent += data
 
 
 def frame(kind: int, payload: bytes) -> bytes:

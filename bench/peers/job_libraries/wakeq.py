@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bench.peers.job_libraries_job import BALLAST, PORT, THREADS, leave_mark
+from bench.peers.job_libraries.job import BALLAST, PORT, THREADS, leave_mark
 from wakeq import Client, Worker
 
 BROKER = f"127.0.0.1:{PORT}"

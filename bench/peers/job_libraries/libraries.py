@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.peers.job_libraries_environment import pinned, programs_folder
+from bench.peers.job_libraries.environment import pinned, programs_folder
 from bench.peers.redis import RedisList
 
 HERE = "bench.peers.job_libraries"
@@ -30,19 +30,19 @@ class Library:
         return [str(programs / program), *options]
 
     def publisher_command(self, programs: Path) -> list[str]:
-        return [str(programs / "python"), "-m", f"{HERE}_publisher", self.module]
+        return [str(programs / "python"), "-m", f"{HERE}.publisher", self.module]
 
 
 LIBRARIES = {
-    "wakeq": Library(f"{HERE}_wakeq", f"python -m {HERE}_wakeq", jobs=60_000, is_ours=True),
-    "huey": Library(f"{HERE}_huey", f"huey_consumer {HERE}_huey.huey -k thread -w 8 -q", jobs=12_000),
-    "dramatiq": Library(f"{HERE}_dramatiq", f"dramatiq {HERE}_dramatiq -p 1 -t 8", jobs=8_000),
+    "wakeq": Library(f"{HERE}.wakeq", f"python -m {HERE}.wakeq", jobs=60_000, is_ours=True),
+    "huey": Library(f"{HERE}.huey", f"huey_consumer {HERE}.huey.huey -k thread -w 8 -q", jobs=12_000),
+    "dramatiq": Library(f"{HERE}.dramatiq", f"dramatiq {HERE}.dramatiq -p 1 -t 8", jobs=8_000),
     "celery": Library(
-        f"{HERE}_celery", f"celery -A {HERE}_celery worker -P threads -c 8 --loglevel WARNING", jobs=6_000
+        f"{HERE}.celery", f"celery -A {HERE}.celery worker -P threads -c 8 --loglevel WARNING", jobs=6_000
     ),
     # RQ has no threads; SimpleWorker at least spares it a new process for each job.
     "rq": Library(
-        f"{HERE}_rq", "rq worker -q -w rq.SimpleWorker -u redis://127.0.0.1:{port}/0 bench", jobs=2_000
+        f"{HERE}.rq", "rq worker -q -w rq.SimpleWorker -u redis://127.0.0.1:{port}/0 bench", jobs=2_000
     ),
 }  # fmt: skip
 

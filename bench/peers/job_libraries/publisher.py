@@ -1,6 +1,6 @@
 """The publisher of a job library: a process that puts jobs on the queue when it is told to.
 
-    python -m bench.peers.job_libraries_publisher MODULE
+    python -m bench.peers.job_libraries.publisher MODULE
 
 Each line on standard input, `FIRST LAST`, has it publish the jobs with these numbers, LAST not included, by
 `publish(numbers)` of the module; a line on standard output says that it has.

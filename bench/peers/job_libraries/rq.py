@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from redis import Redis
 from rq import Queue
 
-from bench.peers.job_libraries_job import BALLAST, PORT, leave_mark
+from bench.peers.job_libraries.job import BALLAST, PORT, leave_mark
 
 BATCH = 100
 

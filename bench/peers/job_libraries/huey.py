@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from huey import RedisHuey
 
-from bench.peers.job_libraries_job import BALLAST, PORT, leave_mark
+from bench.peers.job_libraries.job import BALLAST, PORT, leave_mark
 
 huey = RedisHuey("bench", host="127.0.0.1", port=PORT)
 

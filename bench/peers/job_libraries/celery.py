@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from celery import Celery
 
-from bench.peers.job_libraries_job import BALLAST, PORT, leave_mark
+from bench.peers.job_libraries.job import BALLAST, PORT, leave_mark
 
 app = Celery("bench", broker=f"redis://127.0.0.1:{PORT}/0")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
-from bench.peers.job_libraries_job import BALLAST, PORT, leave_mark
+from bench.peers.job_libraries.job import BALLAST, PORT, leave_mark
 
 dramatiq.set_broker(RedisBroker(host="127.0.0.1", port=PORT))
 

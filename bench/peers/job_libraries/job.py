@@ -6,7 +6,7 @@ Imported by the processes of a library only, which are told by their environment
 import os
 from pathlib import Path
 
-from bench.peers.job_libraries_marks import Marks
+from bench.peers.job_libraries.marks import Marks
 
 PORT = int(os.environ["BENCH_JOBS_PORT"])
 BALLAST = "x" * 100
