@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from wakeq.client.session import Session
+from wakeq.protocol.wire.worker.codec import Ack, Fet, Pub
 
 from bench.bars import OURS, OURS_NUMBERED, YARDSTICK, Bar, judge
 from bench.clients import Member, PeerFailed
@@ -19,7 +19,7 @@ from bench.runner import run_cell
 from bench.workloads import WORKLOADS, fleet
 from bench.workloads.workload import Plan
 from tests.unit.bench.fakes import FakeWakeq
-from wakeq.protocol.wire.worker import Ack, Fet, Pub
+from wakeq.client.core.session import Session
 
 TINY = Plan(seconds=0.2, scale=0.02)
 BODY = b"xxx"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from wakeq.protocol.wire.worker.codec import Ack, Fet, Islp, Nack, Pub, Sub, Touch, decode
 
 from bench.clients import PeerFailed
 from bench.peers.wakeq import Wakeq
@@ -27,7 +28,6 @@ from bench.workloads.mixtures import (
 )
 from bench.workloads.workload import Plan, Workload
 from tests.unit.bench.fakes import FakeWakeq, Wire
-from wakeq.protocol.wire.worker import Ack, Fet, Islp, Nack, Pub, Sub, Touch, decode
 
 TINY = Plan(seconds=0.2, scale=0.001)
 MIXTURES = {
