@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
+from tests.helpers.brokers.broker import Broker, Client
 from wakeq.protocol.queue.staging import Staging
 from wakeq.protocol.wire.worker.blocks import pack
 

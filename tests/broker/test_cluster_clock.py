@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
-from tests.helpers.hand_cluster import HandCluster, HandNode, Operator, successor
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.clusters.by_hand import HandCluster, HandNode, Operator, successor
 from wakeq.actors.log.peer import FromPeer
 from wakeq.actors.log.sync_place import SyncPlace
 from wakeq.actors.mail import Asker

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
-from tests.helpers.by_hand import Json
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.brokers.by_hand import Json
 from wakeq.actors.log.sync_place import SyncPlace
 from wakeq.actors.mail import Tick
 from wakeq.actors.queue.process import QueueProcess

@@ -5,7 +5,7 @@ from base64 import b64encode
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
+from tests.helpers.brokers.broker import Broker, Client
 from wakeq.actors.mail import Propose
 from wakeq.actors.queue import process as queue
 from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Draft, Publish

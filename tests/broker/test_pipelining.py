@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
-from tests.helpers.by_hand import Json
-from tests.helpers.memory_folder import memory_folder
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.brokers.by_hand import Json
+from tests.helpers.disks.memory_folder import memory_folder
 from wakeq.protocol.uid import UidMaker
 
 NAMES = ["a", "b"]

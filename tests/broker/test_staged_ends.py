@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.helpers.broker import Client
+from tests.helpers.brokers.broker import Client
 from wakeq.protocol.queue.leases.audience import NEVER
 from wakeq.protocol.queue.leases.staged_ends import StagedEnds
 from wakeq.protocol.queue.staging import Name, Staging

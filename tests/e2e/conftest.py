@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.broker_process import THIS_RELEASE, BrokerProcess
-from tests.helpers.honest import Honest
-from tests.helpers.line_client import LineClient
+from tests.helpers.brokers.process import THIS_RELEASE, BrokerProcess
+from tests.helpers.clients.honest import Honest
+from tests.helpers.clients.lines import LineClient
 
 StartBroker = Callable[..., BrokerProcess]
 Connect = Callable[[BrokerProcess], LineClient]

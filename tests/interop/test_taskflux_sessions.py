@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.taskflux_apart import taken_as
+from tests.helpers.taskflux.apart import taken_as
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Draft, Result
 from wakeq.protocol.wire.taskflux.conversation import Conversation

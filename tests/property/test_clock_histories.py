@@ -11,11 +11,11 @@ from typing import ClassVar
 
 import pytest
 
-from tests.helpers.by_hand import Json
-from tests.helpers.checker import check
-from tests.helpers.hand_cluster import HandCluster, HandNode
-from tests.helpers.memory_folder import memory_folder
-from tests.helpers.told_life import ToldLife
+from tests.helpers.brokers.by_hand import Json
+from tests.helpers.clusters.by_hand import HandCluster, HandNode
+from tests.helpers.clusters.told_life import ToldLife
+from tests.helpers.disks.memory_folder import memory_folder
+from tests.helpers.histories.checker import check
 
 STEPS = 120
 SEEDS = range(24)

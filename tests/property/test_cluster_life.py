@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.broker import Client
-from tests.helpers.by_hand import HandDisk, Json
-from tests.helpers.hand_cluster import HandCluster, HandNode
-from tests.helpers.memory_folder import memory_folder
+from tests.helpers.brokers.broker import Client
+from tests.helpers.brokers.by_hand import HandDisk, Json
+from tests.helpers.clusters.by_hand import HandCluster, HandNode
+from tests.helpers.disks.memory_folder import memory_folder
 from wakeq.protocol.log.entries import Publish
 from wakeq.protocol.queue.ledger import Ledger
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.by_hand import Json
-from tests.helpers.checker import check
-from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode
-from tests.helpers.history import Event
-from tests.helpers.memory_folder import memory_folder
-from tests.helpers.told_life import Asked, ToldLife
+from tests.helpers.brokers.by_hand import Json
+from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode
+from tests.helpers.clusters.told_life import Asked, ToldLife
+from tests.helpers.disks.memory_folder import memory_folder
+from tests.helpers.histories.checker import check
+from tests.helpers.histories.history import Event
 from wakeq.actors.log.driver import UNKNOWN_AFTER_S
 from wakeq.actors.log.standing import HAND_OVER_AGAIN_MS, HANG_ELECTIONS
 

@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow.parquet import ParquetFile
 
+from tests.helpers.clusters.led import LedBroker
+from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.examples import examples
-from tests.helpers.journal_files import EVERYTHING, rows_of
-from tests.helpers.led_broker import LedBroker
-from tests.helpers.memory_folder import memory_folder
-from tests.helpers.random_life import KEEP, SEGMENT_BYTES, Life, broker_of_one
+from tests.helpers.journal.files import EVERYTHING, rows_of
+from tests.helpers.journal.random_life import KEEP, SEGMENT_BYTES, Life, broker_of_one
 from wakeq.pipeline.journal import plan as journal_plan
 from wakeq.pipeline.journal.schema import Wanted
 from wakeq.pipeline.lake import archive as archive_module

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.helpers.broker import Broker
-from tests.helpers.by_hand import Json
+from tests.helpers.brokers.broker import Broker
+from tests.helpers.brokers.by_hand import Json
+from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.examples import examples
-from tests.helpers.memory_folder import memory_folder
 from wakeq.actors.mail import Propose
 from wakeq.actors.sessions.operator_mail import Move, Requeue
 from wakeq.protocol.log.entries import PAUSE_MS_MAX, PauseQueue, Result

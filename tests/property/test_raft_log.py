@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.examples import examples
-from tests.helpers.memory_folder import memory_folder
 from wakeq.protocol.errors import DamagedFile
 from wakeq.protocol.log.format import HEADER_BYTES, RECORD_BYTES, Identity
 from wakeq.storage.log.segmented_log import SegmentedLog

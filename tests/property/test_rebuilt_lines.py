@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.helpers.broker import Broker
-from tests.helpers.led_broker import LedBroker
-from tests.helpers.memory_folder import memory_folder
+from tests.helpers.brokers.broker import Broker
+from tests.helpers.clusters.led import LedBroker
+from tests.helpers.disks.memory_folder import memory_folder
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.data.opening import KEEP_NOTHING
 from wakeq.protocol.queue.leases.leases import Leases

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.examples import examples
-from tests.helpers.memory_folder import memory_folder
 from wakeq.actors.mail import Collect, Collected, Committed, Flushed
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.runtime.groups import Groups

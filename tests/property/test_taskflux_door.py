@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.broker import Broker
+from tests.helpers.brokers.broker import Broker
+from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.examples import examples
-from tests.helpers.memory_folder import memory_folder
-from tests.helpers.taskflux_by_hand import HandTaskFlux
+from tests.helpers.taskflux.by_hand import HandTaskFlux
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS, LEGACY, Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode
 from wakeq.protocol.wire.taskflux.packets import (

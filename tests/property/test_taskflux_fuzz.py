@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.examples import examples
-from tests.helpers.flux_fuzz import check_conversation, greeting
+from tests.helpers.taskflux.fuzz import check_conversation, greeting
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS, LEGACY, Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode
 from wakeq.protocol.wire.taskflux.packets import (

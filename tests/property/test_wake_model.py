@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.broker import Broker
-from tests.helpers.by_hand import Json
-from tests.helpers.memory_folder import memory_folder
+from tests.helpers.brokers.broker import Broker
+from tests.helpers.brokers.by_hand import Json
+from tests.helpers.disks.memory_folder import memory_folder
 
 STEP_S = 5.0  # the timeout of a message, its delay, and the time that a woken worker is counted on
 WORKERS = 2

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from examples.pipeline.enrich import start
-from tests.helpers.broker_process import BrokerProcess
-from tests.helpers.listening import watched
-from tests.helpers.started import eventually
+from tests.helpers.brokers.process import BrokerProcess
+from tests.helpers.network.listening import watched
+from tests.helpers.programs.started import eventually
 from wakeq.cli.entry import main
 from wakeq.client.bulk import BulkClient
 from wakeq.pipeline import autoack

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.checker import check
-from tests.helpers.good_histories import good_history
-from tests.helpers.histories_of_deliveries import OF_DELIVERIES
-from tests.helpers.histories_of_messages import OF_MESSAGES
-from tests.helpers.history import Event, load_events
-from tests.helpers.history_by_hand import Run, Writer
+from tests.helpers.histories.by_hand import Run, Writer
+from tests.helpers.histories.checker import check
+from tests.helpers.histories.deliveries import OF_DELIVERIES
+from tests.helpers.histories.good import good_history
+from tests.helpers.histories.history import Event, load_events
+from tests.helpers.histories.messages import OF_MESSAGES
 
 GOOD_HISTORIES = 10_000
 BAD = [*OF_MESSAGES.broken, *OF_DELIVERIES.broken]

@@ -1,6 +1,6 @@
 """Each runner of tests takes ports of its own."""
 
-from tests.helpers.ports import NOT_OUTGOING, free_ports, ports_of
+from tests.helpers.network.ports import NOT_OUTGOING, free_ports, ports_of
 
 
 def test_no_port_is_of_two_runners_and_all_are_of_one() -> None:

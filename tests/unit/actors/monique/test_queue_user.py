@@ -1,8 +1,8 @@
 """QueueUser on a broker by hand: what becomes of messages that are done with, if the log does not take that."""
 
-from tests.helpers.broker import Broker, Client
-from tests.helpers.monique_by_hand import push
-from tests.helpers.monique_place import TASK, Place
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.monique.by_hand import push
+from tests.helpers.monique.place import TASK, Place
 from wakeq.actors.mail import Answered, Leaving, Refusal
 from wakeq.actors.monique.queue_user import Acknowledged
 

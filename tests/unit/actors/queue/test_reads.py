@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
+from tests.helpers.brokers.broker import Broker, Client
 from wakeq.actors.mail import Follow, Loaded, Propose, Refusal
 from wakeq.actors.queue.deliveries import Lead
 from wakeq.actors.queue.process import QueueProcess

@@ -1,6 +1,6 @@
 """QueueRegistry: each queue has one process, whatever becomes of it while others crash."""
 
-from tests.helpers.broker import Broker, Client
+from tests.helpers.brokers.broker import Broker, Client
 
 Q = "q"
 

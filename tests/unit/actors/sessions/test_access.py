@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.helpers.broker import Broker, Client
+from tests.helpers.brokers.broker import Broker, Client
 from wakeq.actors.complaints import PAUSE_MS
 from wakeq.actors.sessions import permissions, taskflux_permissions
 from wakeq.actors.sessions import taskflux as taskflux_subscriber

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.memory_bulk import MemoryClient
+from tests.helpers.clients.bulk import MemoryClient
 from wakeq.client.bulk import Columns
 from wakeq.pipeline.stream.options import read_options
 from wakeq.protocol.errors import BadSettings

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.helpers.memory_bulk import MemoryClient
+from tests.helpers.clients.bulk import MemoryClient
 from wakeq.pipeline.stream.options import write_options
 from wakeq.protocol.errors import BadField, BadSettings, StashExpired
 

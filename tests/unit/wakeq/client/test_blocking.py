@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from tests.helpers.scripted_peer import scripted
+from tests.helpers.brokers.scripted import scripted
 from wakeq import Client, errors
 from wakeq.client import connection
 from wakeq.client.connection import Connection, broken, dial

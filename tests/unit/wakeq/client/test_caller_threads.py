@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.helpers.scripted_peer import scripted
+from tests.helpers.brokers.scripted import scripted
 from wakeq import Client, errors
 from wakeq.client.caller import Caller, WaitingCall
 from wakeq.client.core import backoff, requests

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from tests.helpers.broker import Broker
-from tests.helpers.mutated_images import image_of, mutated, replace_header
-from tests.helpers.node_here import client_of, node_here, run
+from tests.helpers.brokers.broker import Broker
+from tests.helpers.brokers.node_here import client_of, node_here, run
+from tests.helpers.disks.mutated_images import image_of, mutated, replace_header
 from wakeq.data.backup import restore
 from wakeq.data.opening import open_all
 from wakeq.protocol.errors import DamagedFile, WakeqError

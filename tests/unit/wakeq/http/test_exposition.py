@@ -9,7 +9,7 @@ import pytest
 import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.helpers.node_here import NodeHere, client_of, node_here, run
+from tests.helpers.brokers.node_here import NodeHere, client_of, node_here, run
 from wakeq.actors.log.histogram import Histogram
 from wakeq.actors.mail import Propose
 from wakeq.http.exposition import Totals, queue_pieces

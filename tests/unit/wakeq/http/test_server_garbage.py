@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 import pytest
 
-from tests.helpers.node_here import node_here, run
+from tests.helpers.brokers.node_here import node_here, run
 from wakeq.http.connection import HttpConnection
 
 REST = b" HTTP/1.1\r\nHost: localhost\r\n"

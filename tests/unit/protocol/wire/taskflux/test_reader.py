@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.examples import examples
-from tests.helpers.taskflux_apart import apart
+from tests.helpers.taskflux.apart import apart
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.taskflux.dialects import CSHARP, DIALECTS, LEGACY, SPEC, Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.scripted_client import message as message_of
+from tests.helpers.clients.scripted import message as message_of
 from wakeq.cli import main
 from wakeq.cli.worker.command import LINE_CHARS_MAX, Command, environment_of, judge
 from wakeq.cli.worker.program import KILL_AFTER_S, LINE_BYTES_MAX, Lines, Program

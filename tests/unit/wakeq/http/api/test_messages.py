@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.node_here import NodeHere, client_of, node_here, run
+from tests.helpers.brokers.node_here import NodeHere, client_of, node_here, run
 from wakeq.client.aio import AsyncClient
 
 Story = Callable[[NodeHere, AsyncClient], Awaitable[Any]]
