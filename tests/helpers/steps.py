@@ -5,6 +5,7 @@
 A search inside C runs through no line of Python; with `Counted` numbers as keys each of its comparisons is one.
 """
 
+import gc
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -16,7 +17,7 @@ class Counted(int):
     """A number whose comparisons and hashes are steps."""
 
     def __eq__(self, other: object) -> bool:
-        return int.__eq__(self, other)  # type: ignore[arg-type]
+        return int.__eq__(self, other)
 
     def __lt__(self, other: int) -> bool:
         return int.__lt__(self, other)
@@ -26,8 +27,11 @@ class Counted(int):
 
 
 def steps(work: Callable[[], object]) -> int:
-    """Return how many lines of Python `work` runs through, in this thread."""
-    count = 0
+    """Return how many lines of Python `work` runs through, in this thread.
+
+    The collector of garbage rests meanwhile: it would run the finalizers of whatever another test has left.
+    """
+    count, collected = 0, gc.isenabled()
 
     def trace(_frame: FrameType, event: str, _argument: Any) -> Callable[..., Any]:
         nonlocal count
@@ -36,11 +40,14 @@ def steps(work: Callable[[], object]) -> int:
         return trace
 
     before = sys.gettrace()
+    gc.disable()
     sys.settrace(trace)
     try:
         work()
     finally:
         sys.settrace(before)
+        if collected:
+            gc.enable()
     return count
 
 

@@ -15,11 +15,10 @@ from tests.helpers.brokers.by_hand import Json
 from tests.helpers.clusters.by_hand import HandCluster, HandNode
 from tests.helpers.clusters.told_life import ToldLife
 from tests.helpers.disks.memory_folder import memory_folder
+from tests.helpers.examples import seeds
 from tests.helpers.histories.checker import check
 
 STEPS = 120
-SEEDS = range(24)
-SEEDS_RIGHT = range(8)
 TIMEOUT_S = 20
 HOUR_MS = 3_600_000
 LATE = "Q6"  # the checker's rule for messages that are delivered after their expiry
@@ -163,13 +162,13 @@ class RightLife(Life):
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(3, of=24))
 def test_nothing_is_over_before_its_time_whatever_the_clocks_say(nodes: int, seed: int) -> None:
     judge(Life, nodes, seed)
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
-@pytest.mark.parametrize("seed", SEEDS_RIGHT)
+@pytest.mark.parametrize("seed", seeds(2, of=8))
 def test_nothing_is_early_and_no_expiry_late_but_by_pauses_where_clocks_are_right(nodes: int, seed: int) -> None:
     judge(RightLife, nodes, seed)
 

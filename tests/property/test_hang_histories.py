@@ -15,6 +15,7 @@ from tests.helpers.brokers.by_hand import Json
 from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode
 from tests.helpers.clusters.told_life import Asked, ToldLife
 from tests.helpers.disks.memory_folder import memory_folder
+from tests.helpers.examples import seeds
 from tests.helpers.histories.checker import check
 from tests.helpers.histories.history import Event
 from wakeq.actors.log.driver import UNKNOWN_AFTER_S
@@ -22,7 +23,6 @@ from wakeq.actors.log.standing import HAND_OVER_AGAIN_MS, HANG_ELECTIONS
 
 EPISODES = 5  # of a life
 STEPS_WELL, STEPS_BROKEN = 7, (1, 4, 10)
-SEEDS_ALONE, SEEDS = range(4), range(6)
 TIMEOUT_S = 5
 EXPIRES_S = 12
 LAZY_S = 0.021  # by so much the record of a delivery on a fast queue may be later, in the moments of the history
@@ -337,7 +337,8 @@ class Life(ToldLife):
 
 
 @pytest.mark.parametrize("strict", [False, True], ids=["fast", "strict"])
-@pytest.mark.parametrize(("nodes", "seed"), [*[(1, seed) for seed in SEEDS_ALONE], *[(3, seed) for seed in SEEDS]])
+@pytest.mark.parametrize("seed", seeds(1, of=6))
+@pytest.mark.parametrize("nodes", [1, 3])
 def test_no_promise_is_broken_and_nobody_waits_for_ever_where_disks_hang(nodes: int, seed: int, strict: bool) -> None:
     with memory_folder() as directory:
         cluster = HandCluster(directory, nodes)

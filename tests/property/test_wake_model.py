@@ -222,7 +222,7 @@ ALL_RELEASE: Json = {"wake": "all", "on_disconnect": "release"}
     ("policies", "messages", "states_min"),
     [
         pytest.param(READY, 1, STATES_MIN, id="ready-1"),
-        pytest.param(SLEEPER, 1, 2 * STATES_MIN, id="sleeper-1"),
+        pytest.param(SLEEPER, 1, 2 * STATES_MIN, id="sleeper-1", marks=pytest.mark.long),
         pytest.param(READY, 2, 5 * STATES_MIN, id="ready-2", marks=pytest.mark.long),
         pytest.param(ALL_RELEASE, 2, 5 * STATES_MIN, id="all-release-2", marks=pytest.mark.long),
     ],
