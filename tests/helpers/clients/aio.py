@@ -1,11 +1,10 @@
-"""What the tests of AsyncClient share: replies for scripted peers, a listener that keeps what it hears, a loop."""
+"""What the tests of AsyncClient share: a listener that keeps what it hears, and a loop with a deadline."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from wakeq import errors
-from wakeq.protocol.wire.worker import codec as wire
 
 DEADLINE_S = 10.0
 T = TypeVar("T")
@@ -35,19 +34,6 @@ class Heard:
         while len(self.news) < count:
             self._changed.clear()
             await self._changed.wait()
-
-
-def pong(_: int, command: wire.Command) -> wire.Reply:
-    return wire.Pong(cmd_id=command.cmd_id)
-
-
-def stored(_: int, command: wire.Command) -> wire.Reply:
-    assert isinstance(command, wire.Pub)
-    return wire.Ok(uid=f"uid of {command.message}", cmd_id=command.cmd_id)
-
-
-def delivered(command: wire.Command, uid: str = "u") -> wire.Msg:
-    return wire.Msg(qname="q", uid=uid, error_count=0, msg="x", lease="1-1", cmd_id=command.cmd_id)
 
 
 def run(work: Callable[[], Awaitable[T]]) -> T:

@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from tests.helpers.brokers.scripted import scripted
-from tests.helpers.clients.aio import DEADLINE_S, Heard, delivered, pong, run, stored
+from tests.helpers.brokers.scripted import delivered, pong, scripted, stored
+from tests.helpers.clients.aio import DEADLINE_S, Heard, run
 from wakeq import Client, errors
 from wakeq.client.aio import AsyncClient
 from wakeq.client.core import backoff

@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from tests.helpers.brokers.scripted import scripted
+from tests.helpers.brokers.scripted import pong, scripted
 from wakeq import Client, errors
 from wakeq.client import connection
 from wakeq.client.connection import Connection, broken, dial
@@ -23,10 +23,6 @@ DEADLINE_S = 10.0
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backoff, "PAUSE_S_MIN", 0.0)
-
-
-def pong(_: int, command: wire.Command) -> wire.Reply:
-    return wire.Pong(cmd_id=command.cmd_id)
 
 
 # Calls ----------------------------------------------------------------------------------------------------
