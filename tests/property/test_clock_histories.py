@@ -163,13 +163,13 @@ class RightLife(Life):
 
 @pytest.mark.parametrize("nodes", [1, 3])
 @pytest.mark.parametrize("seed", seeds(3, of=24))
-def test_nothing_is_over_before_its_time_whatever_the_clocks_say(nodes: int, seed: int) -> None:
+def test_leases_delays_and_expiries_end_no_earlier_whatever_the_clocks_say(nodes: int, seed: int) -> None:
     judge(Life, nodes, seed)
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
 @pytest.mark.parametrize("seed", seeds(2, of=8))
-def test_nothing_is_early_and_no_expiry_late_but_by_pauses_where_clocks_are_right(nodes: int, seed: int) -> None:
+def test_expiries_are_late_by_pauses_only_where_clocks_are_right(nodes: int, seed: int) -> None:
     judge(RightLife, nodes, seed)
 
 

@@ -119,7 +119,7 @@ def state_of(node: HandNode) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_all_nodes_hold_the_same_whatever_was_set_aside(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_hold_the_same_state_whatever_entries_were_skipped(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Ledger._publish
 
     def fragile(ledger: Ledger, entry: Publish, at_ms: int) -> Any:

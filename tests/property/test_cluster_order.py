@@ -73,7 +73,7 @@ class Life(ToldLife):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_messages_leave_in_the_order_of_their_publication(seed: int) -> None:
+def test_messages_are_delivered_in_the_order_of_their_publication(seed: int) -> None:
     with memory_folder() as directory:
         cluster = HandCluster(directory)
         cluster.start()

@@ -115,7 +115,7 @@ class Life(ToldLife):
 
 
 @pytest.mark.parametrize("seed", seeds(3, of=24))
-def test_no_promise_is_broken_whoever_dies_leads_or_is_slow(seed: int) -> None:
+def test_promises_hold_whichever_node_dies_leads_or_is_slow(seed: int) -> None:
     with memory_folder() as directory:
         chance = random.Random(seed)
         cluster = HandCluster(directory, segment_bytes_max=chance.choice([1 << 20, 2_000]))

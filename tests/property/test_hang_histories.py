@@ -339,7 +339,7 @@ class Life(ToldLife):
 @pytest.mark.parametrize("strict", [False, True], ids=["fast", "strict"])
 @pytest.mark.parametrize("seed", seeds(1, of=6))
 @pytest.mark.parametrize("nodes", [1, 3])
-def test_no_promise_is_broken_and_nobody_waits_for_ever_where_disks_hang(nodes: int, seed: int, strict: bool) -> None:
+def test_promises_hold_and_commands_are_answered_where_disks_hang(nodes: int, seed: int, strict: bool) -> None:
     with memory_folder() as directory:
         cluster = HandCluster(directory, nodes)
         cluster.start()

@@ -416,7 +416,7 @@ FAULTS = (
 @pytest.mark.parametrize("seed", seeds(1, of=4))
 @pytest.mark.parametrize("way", FAULTY_WAYS)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_line_that_is_rebuilt_in_another_way_is_seen(
+def test_planted_fault_of_a_rebuild_is_seen(
     monkeypatch: pytest.MonkeyPatch, fault: Callable[[Leases, int], None], way: Way, seed: int
 ) -> None:
     monkeypatch.setattr(Leases, "rebuild", fault)

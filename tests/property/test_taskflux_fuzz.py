@@ -46,7 +46,7 @@ def pieces(dialect: Dialect) -> st.SearchStrategy[bytes]:
 
 @settings(max_examples=examples(500), deadline=None)
 @given(data=st.data(), told=st.integers(0, 255), waits=st.integers(0, 255), piece_bytes=st.integers(1, 200))
-def test_any_bytes_are_answered_or_end_the_connection(
+def test_arbitrary_bytes_are_answered_or_close_the_connection(
     data: st.DataObject, told: int, waits: int, piece_bytes: int
 ) -> None:
     dialect = data.draw(st.sampled_from(list(DIALECTS.values())))

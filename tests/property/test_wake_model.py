@@ -227,7 +227,7 @@ ALL_RELEASE: Json = {"wake": "all", "on_disconnect": "release"}
         pytest.param(ALL_RELEASE, 2, 5 * STATES_MIN, id="all-release-2", marks=pytest.mark.long),
     ],
 )
-def test_no_order_of_events_leaves_a_message_beside_a_sleeping_worker(
+def test_message_never_waits_beside_a_sleeping_worker_in_any_order_of_events(
     broker: Broker, policies: Json, messages: int, states_min: int
 ) -> None:
     explorer = Explorer(broker, policies, messages)

@@ -42,7 +42,7 @@ pytestmark = pytest.mark.long
 # --- many, and slow ----------------------------------------------------------------------------------------------
 
 
-def test_five_thousand_silent_connections_cost_little_and_leave_nothing(
+def test_silent_connections_by_thousands_cost_little_and_leave_nothing(
     shared_broker: BrokerProcess, honest: Honest
 ) -> None:
     before_bytes, before_files = rss_bytes(shared_broker), open_files(shared_broker)
@@ -57,7 +57,7 @@ def test_five_thousand_silent_connections_cost_little_and_leave_nothing(
     eventually(lambda: open_files(shared_broker) <= before_files + OWN_FILES, "they are forgotten", FORGET_S_MAX)
 
 
-def test_one_more_than_may_connect_is_told_so_at_every_door(
+def test_connection_above_the_limit_is_refused_in_words_at_every_door(
     start_broker: StartBroker, connect: Connect, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -92,7 +92,9 @@ def _gets_in(broker: BrokerProcess) -> bool:
         client.close()
 
 
-def test_who_never_comes_to_an_end_is_not_waited_for_at_any_door(shared_broker: BrokerProcess, honest: Honest) -> None:
+def test_client_that_never_finishes_a_message_is_closed_at_every_door(
+    shared_broker: BrokerProcess, honest: Honest
+) -> None:
     """By a byte a second, or by fragments of one message without end: all of them at the same time."""
     before_bytes = rss_bytes(shared_broker)
     beginnings = (
@@ -143,7 +145,9 @@ def _seconds_of_fragments(address: tuple[str, int]) -> float:
         return time.monotonic() - began_s
 
 
-def test_a_flood_of_pings_that_nobody_reads_the_answers_of_ends(shared_broker: BrokerProcess, honest: Honest) -> None:
+def test_connection_that_floods_with_pings_and_reads_no_answer_is_closed(
+    shared_broker: BrokerProcess, honest: Honest
+) -> None:
     before_bytes = rss_bytes(shared_broker)
     ping = b"\x89\xfd" + bytes(4) + bytes(125)
     with dial(shared_broker.http_address) as flood:
@@ -157,9 +161,7 @@ def test_a_flood_of_pings_that_nobody_reads_the_answers_of_ends(shared_broker: B
     assert rss_bytes(shared_broker) - before_bytes < 64 * MIB
 
 
-def test_a_component_that_only_asks_whether_we_are_there_is_shown_out(
-    start_broker: StartBroker, tmp_path: Path, connect: Connect
-) -> None:
+def test_component_that_only_sends_pings_is_closed(start_broker: StartBroker, tmp_path: Path, connect: Connect) -> None:
     port = free_port()
     broker = start_broker("-f", str(config_json(tmp_path / "config.json", sum_it=port)), "--set", ROUTE)
     before_bytes = rss_bytes(broker)
@@ -173,7 +175,7 @@ def test_a_component_that_only_asks_whether_we_are_there_is_shown_out(
         assert rss_bytes(broker) - before_bytes < 8 * MIB
 
 
-def test_a_reader_that_never_reads_is_ended_and_its_answers_forgotten(
+def test_client_that_never_reads_is_closed_and_its_answers_are_freed(
     shared_broker: BrokerProcess, honest: Honest, connect: Connect
 ) -> None:
     connect(shared_broker).ask("PUB", "large", message="x" * 500_000)
@@ -193,7 +195,7 @@ def test_a_reader_that_never_reads_is_ended_and_its_answers_forgotten(
 # --- tokens and TLS -----------------------------------------------------------------------------------------------
 
 
-def test_ten_thousand_guesses_are_refused_and_logged_in_a_few_lines(start_broker: StartBroker) -> None:
+def test_token_guesses_by_thousands_are_refused_and_take_few_log_lines(start_broker: StartBroker) -> None:
     broker = start_broker("--auth")
     guesses = [f"wakeq_guess-{number}" for number in range(MUTATED)]
 
@@ -217,7 +219,7 @@ def test_ten_thousand_guesses_are_refused_and_logged_in_a_few_lines(start_broker
     assert "wakeq_guess" not in broker.stderr
 
 
-def test_who_does_not_say_who_he_is_is_shut_out_in_time(start_broker: StartBroker) -> None:
+def test_client_that_does_not_log_in_is_closed_in_time(start_broker: StartBroker) -> None:
     broker = start_broker("--auth")
     upgraded = dial(broker.http_address)
     upgraded.sendall(upgrade())
@@ -229,7 +231,7 @@ def test_who_does_not_say_who_he_is_is_shut_out_in_time(start_broker: StartBroke
     assert 4 < time.monotonic() - began_s < 12
 
 
-def test_stalled_and_plain_handshakes_keep_nobody_out(start_broker: StartBroker, tmp_path: Path) -> None:
+def test_tls_handshakes_that_stall_or_are_plain_text_keep_nobody_out(start_broker: StartBroker, tmp_path: Path) -> None:
     authority = Authority(tmp_path / "authority")
     pair = authority.issue("broker")
     broker = start_broker("--tls-cert", str(pair.cert), "--tls-key", str(pair.key))
@@ -255,7 +257,7 @@ def test_stalled_and_plain_handshakes_keep_nobody_out(start_broker: StartBroker,
 # --- anything -----------------------------------------------------------------------------------------------------
 
 
-def test_ten_thousand_mutated_sessions_under_load_hurt_nobody(start_broker: StartBroker, tmp_path: Path) -> None:
+def test_mutated_sessions_by_thousands_harm_no_other_client(start_broker: StartBroker, tmp_path: Path) -> None:
     port = free_port()
     broker = start_broker("-f", str(config_json(tmp_path / "config.json", sum_it=port)), "--set", ROUTE)
     draw = random.Random(SEED)
@@ -305,7 +307,7 @@ def test_ten_thousand_mutated_sessions_under_load_hurt_nobody(start_broker: Star
     assert broker.terminate() == 0
 
 
-def test_a_websocket_client_of_before_still_works(shared_broker: BrokerProcess, honest: Honest) -> None:
+def test_websocket_client_of_an_older_release_still_works(shared_broker: BrokerProcess, honest: Honest) -> None:
     async def talk() -> None:
         async with aiohttp.ClientSession() as session:
             url = f"http://{shared_broker.addresses['http']}/connect"

@@ -40,7 +40,7 @@ def test_ping_beside_a_flood_is_answered_soon(
     assert max(spent_s, default=0.0) < PING_CPU_S_MAX
 
 
-def test_floods_of_a_leader_bring_no_election(tmp_path: Path) -> None:
+def test_floods_at_a_leader_cause_no_election(tmp_path: Path) -> None:
     with Cluster(tmp_path) as cluster:
         leader = cluster.leader()
         with LineClient(leader.worker_address) as client:

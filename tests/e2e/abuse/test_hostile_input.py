@@ -16,7 +16,7 @@ from tests.helpers.doors.mutated_sessions import upgrade
 pytestmark = pytest.mark.long
 
 
-def test_lengths_beyond_everything_are_refused_before_they_are_read(
+def test_length_above_the_limit_is_refused_before_the_body_is_read(
     shared_broker: BrokerProcess, honest: Honest
 ) -> None:
     before_bytes = rss_bytes(shared_broker)
@@ -55,7 +55,7 @@ def test_lengths_beyond_everything_are_refused_before_they_are_read(
     ],
     ids=["lists", "objects", "many messages", "many empty maps", "digits", "exponent", "not UTF-8", "zeros"],
 )
-def test_a_line_that_is_meant_to_hurt_is_one_refusal(
+def test_malicious_line_gets_one_refusal(
     shared_broker: BrokerProcess, honest: Honest, connect: Connect, line: bytes
 ) -> None:
     client = connect(shared_broker)
@@ -70,7 +70,7 @@ def test_a_line_that_is_meant_to_hurt_is_one_refusal(
 
 
 @pytest.mark.parametrize("name", ["a\0b", "x" * 512, "a\nINFO wakeq: all is well", "‮txt.exe", "\x1b[2J"])
-def test_a_name_that_is_meant_to_mislead_is_refused_and_not_in_the_log(
+def test_misleading_queue_name_is_refused_and_not_logged(
     shared_broker: BrokerProcess, honest: Honest, connect: Connect, name: str
 ) -> None:
     reply = connect(shared_broker).ask("PUB", name, message="x")
@@ -80,7 +80,7 @@ def test_a_name_that_is_meant_to_mislead_is_refused_and_not_in_the_log(
     assert name not in shared_broker.stderr
 
 
-def test_a_name_that_looks_like_a_path_is_a_name(
+def test_queue_name_that_looks_like_a_path_is_only_a_name(
     shared_broker: BrokerProcess, honest: Honest, connect: Connect
 ) -> None:
     client = connect(shared_broker)
@@ -110,7 +110,7 @@ HEAD = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
     ],
     ids=["origin", "port", "gzip", "chunk size", "chunk end", "target", "path"],
 )
-def test_a_request_that_is_meant_to_hurt_is_one_refusal(
+def test_malicious_http_request_gets_one_refusal(
     shared_broker: BrokerProcess, honest: Honest, request_bytes: bytes
 ) -> None:
     with dial(shared_broker.http_address) as http:
@@ -121,7 +121,7 @@ def test_a_request_that_is_meant_to_hurt_is_one_refusal(
     assert "ERROR" not in shared_broker.stderr
 
 
-def test_what_a_handshake_asks_for_is_not_logged(shared_broker: BrokerProcess, honest: Honest) -> None:
+def test_handshake_text_of_a_client_is_not_logged(shared_broker: BrokerProcess, honest: Honest) -> None:
     with dial(shared_broker.http_address) as frames:
         frames.sendall(upgrade()[:-2] + b"Sec-WebSocket-Protocol: secret-in-a-protocol\r\n\r\n")
         assert b" 101 " in frames.recv(4096)
@@ -129,7 +129,7 @@ def test_what_a_handshake_asks_for_is_not_logged(shared_broker: BrokerProcess, h
     assert "secret-in-a-protocol" not in shared_broker.stderr
 
 
-def test_bodies_of_requests_count_into_what_is_held_for_all(start_broker: StartBroker) -> None:
+def test_http_bodies_count_towards_the_memory_limit_of_the_node(start_broker: StartBroker) -> None:
     broker = start_broker("--set", "buffer_bytes_max=8388608")
     before_bytes = rss_bytes(broker)
     begun = [dial(broker.http_address) for _ in range(100)]

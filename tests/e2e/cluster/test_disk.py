@@ -59,9 +59,7 @@ def make_follow(cluster: Cluster, node: BrokerProcess) -> None:
 
 
 @pytest.mark.long
-def test_a_follower_with_a_full_disk_steps_aside_and_catches_up_when_it_has_room(
-    cluster: Cluster, small_disk: Path
-) -> None:
+def test_follower_with_a_full_disk_leaves_and_catches_up_once_it_has_space(cluster: Cluster, small_disk: Path) -> None:
     small = cluster.nodes[2]
     make_follow(cluster, small)
 

@@ -46,7 +46,7 @@ def text(address: tuple[str, int]) -> str:
     return "{}:{}".format(*address)
 
 
-def test_a_node_that_follows_says_at_each_door_where_that_door_of_the_leader_is(cluster: Cluster) -> None:
+def test_follower_names_the_leaders_address_at_each_door(cluster: Cluster) -> None:
     leader, follower = cluster.leader(), cluster.followers()[0]
 
     async def by_frame() -> dict[str, object]:
@@ -77,7 +77,7 @@ def test_a_node_that_follows_says_at_each_door_where_that_door_of_the_leader_is(
     assert (nodes.leader, nodes.answered) == (cluster.nodes.index(leader), cluster.nodes.index(follower))
 
 
-def test_a_client_that_knows_one_node_only_finds_the_leader(cluster: Cluster) -> None:
+def test_client_that_knows_one_node_finds_the_leader(cluster: Cluster) -> None:
     first, second = cluster.followers()
 
     with TaskFluxClient(text(first.taskflux_address)) as flux:
@@ -90,7 +90,7 @@ def test_a_client_that_knows_one_node_only_finds_the_leader(cluster: Cluster) ->
     assert message.body == b"by TaskFlux"
 
 
-def test_verbs_of_operators_find_the_leader_by_any_node(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_operator_commands_find_the_leader_from_any_node(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     follower = cluster.followers()[0]
     where = ["--broker", text(follower.worker_address), "--http", text(follower.http_address)]
 
@@ -110,7 +110,7 @@ def test_verbs_of_operators_find_the_leader_by_any_node(cluster: Cluster, capsys
 
 
 @pytest.mark.long
-def test_top_goes_on_at_the_node_that_leads_next(cluster: Cluster) -> None:
+def test_top_continues_at_the_next_leader(cluster: Cluster) -> None:
     everywhere = ",".join(text(node.http_address) for node in cluster.nodes)
     with AdminClient(everywhere) as operator:
         looks = readings_of(operator, "")
@@ -124,7 +124,7 @@ def test_top_goes_on_at_the_node_that_leads_next(cluster: Cluster) -> None:
 
 
 @pytest.mark.long
-def test_what_a_batch_and_a_taskflux_client_hold_survives_the_leader(cluster: Cluster) -> None:
+def test_leases_of_a_batch_and_of_a_taskflux_client_survive_the_leader(cluster: Cluster) -> None:
     """A claim is the same messages on the next leader; a record whose holder was cut off comes back in its time."""
     leader, followers = cluster.leader(), cluster.followers()
     with Client(cluster.addresses) as client, TaskFluxClient(cluster.taskflux_addresses) as flux:
@@ -157,7 +157,7 @@ def read(node: BrokerProcess) -> list[str]:
 
 
 @pytest.mark.long
-def test_nodes_are_killed_while_all_doors_share_a_queue_and_nothing_is_lost(cluster: Cluster) -> None:
+def test_queue_shared_by_all_doors_loses_nothing_when_nodes_are_killed(cluster: Cluster) -> None:
     seed = int(os.environ.get("WAKEQ_SEED", random.SystemRandom().randrange(10**6)))
     print(f"seed {seed}")  # shown with a failure: WAKEQ_SEED repeats its moments
     draw = random.Random(seed)

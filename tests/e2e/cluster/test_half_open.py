@@ -39,7 +39,7 @@ def knows(node: BrokerProcess, other: int) -> bool:
     return any(member["node"] == other and member["is_connected"] for member in members)
 
 
-def test_followers_are_connected_again_after_one_of_them_lost_its_power(cluster: Cluster, network: Network) -> None:
+def test_follower_that_lost_its_power_is_reconnected_to_the_other_follower(cluster: Cluster, network: Network) -> None:
     first, second = sorted(cluster.followers(), key=cluster.nodes.index)  # the second one has to dial the first
     one, two = cluster.nodes.index(first), cluster.nodes.index(second)
     eventually(lambda: knows(first, two), "the followers are connected")
@@ -53,7 +53,7 @@ def test_followers_are_connected_again_after_one_of_them_lost_its_power(cluster:
     eventually(lambda: knows(first, two) and knows(second, one), "the followers are connected again")
 
 
-def test_taskflux_clients_leave_a_leader_whose_host_vanished_long_before_the_system_does(
+def test_taskflux_client_leaves_a_vanished_leader_long_before_the_system_would(
     cluster: Cluster, network: Network
 ) -> None:
     with TaskFluxClient(cluster.taskflux_addresses) as looking, TaskFluxClient(cluster.taskflux_addresses) as storing:

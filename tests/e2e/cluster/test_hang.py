@@ -53,7 +53,7 @@ def others(cluster: Cluster, leader: BrokerProcess) -> list[BrokerProcess]:
 
 
 @pytest.mark.long
-def test_another_node_leads_while_the_disk_of_the_leader_hangs(cluster: Cluster, disks: Disks) -> None:
+def test_leadership_moves_while_the_leaders_disk_hangs(cluster: Cluster, disks: Disks) -> None:
     leader = cluster.leader()
     with Client(cluster.addresses) as client:
         client.publish("q", "before")
@@ -74,7 +74,7 @@ def test_another_node_leads_while_the_disk_of_the_leader_hangs(cluster: Cluster,
 
 
 @pytest.mark.long
-def test_a_leader_whose_disk_answers_again_follows_and_catches_up(cluster: Cluster, disks: Disks) -> None:
+def test_former_leader_whose_disk_answers_again_follows_and_catches_up(cluster: Cluster, disks: Disks) -> None:
     leader = cluster.leader()
     with Client(cluster.addresses) as client:
         disks[leader].hang()
@@ -91,7 +91,7 @@ def test_a_leader_whose_disk_answers_again_follows_and_catches_up(cluster: Clust
 
 
 @pytest.mark.long
-def test_a_lone_broker_whose_disk_hangs_says_so_and_answers_when_it_is_over(tmp_path: Path) -> None:
+def test_single_broker_whose_disk_hangs_says_so_and_answers_afterwards(tmp_path: Path) -> None:
     disk = HangingDisk(tmp_path / "disk")
     broker = BrokerProcess(tmp_path / "data", prefix=disk.prefix)
     with broker, LineClient(broker.worker_address) as client:

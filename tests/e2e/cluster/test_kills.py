@@ -49,7 +49,7 @@ async def pause_the_leader(cluster: Cluster) -> None:
 
 
 @pytest.mark.long
-def test_nodes_are_killed_and_paused_again_and_again_and_nothing_is_lost(cluster: Cluster, tmp_path: Path) -> None:
+def test_cluster_whose_nodes_are_killed_and_paused_loses_nothing(cluster: Cluster, tmp_path: Path) -> None:
     """One node, which may lead or not, two of them, or all; between the kills a leader that stands still."""
     draw = random.Random(os.environ.get("WAKEQ_SEED"))
     counts = [draw.choice((1, 1, 1, 2, 3)) for _ in range(KILLS)] + [0] * (KILLS // 10)

@@ -71,7 +71,7 @@ def make_lead(cluster: Cluster, node: BrokerProcess) -> None:
         assert cluster.leader() is node
 
 
-def test_leadership_moves_when_an_operator_says_so(cluster: Cluster) -> None:
+def test_leadership_moves_when_an_operator_asks(cluster: Cluster) -> None:
     uids = fill(cluster, 1)
     heir = cluster.followers()[0]
 
@@ -83,7 +83,7 @@ def test_leadership_moves_when_an_operator_says_so(cluster: Cluster) -> None:
     assert [member["behind_bytes"] for member in facts["members"]] == [0, 0, 0]
 
 
-def test_a_leader_that_is_told_to_stop_hands_over_first(cluster: Cluster) -> None:
+def test_leader_that_shuts_down_transfers_leadership_first(cluster: Cluster) -> None:
     leader = cluster.leader()
     others = [node for node in cluster.nodes if node is not leader]
     term = view_of(leader)["term"]
@@ -97,7 +97,7 @@ def test_a_leader_that_is_told_to_stop_hands_over_first(cluster: Cluster) -> Non
     assert held(cluster.leader(others)) == 2
 
 
-def test_a_node_that_was_away_for_long_gets_the_whole_state(cluster: Cluster) -> None:
+def test_node_that_was_away_for_long_gets_a_snapshot(cluster: Cluster) -> None:
     away = cluster.followers()[0]
     away.kill()
     uids = fill(cluster, 40)
@@ -129,7 +129,7 @@ def _keeps_up(cluster: Cluster, node: BrokerProcess) -> bool:
     return bool(member["is_connected"] and member["behind_bytes"] == 0)
 
 
-def test_an_emptied_disk_may_not_vote_and_comes_back_as_another_one(cluster: Cluster) -> None:
+def test_node_with_an_emptied_disk_may_not_vote_and_rejoins_as_a_new_node(cluster: Cluster) -> None:
     uids = fill(cluster, 2)
     lost = cluster.followers()[0]
     number = cluster.nodes.index(lost)
@@ -150,7 +150,7 @@ def test_an_emptied_disk_may_not_vote_and_comes_back_as_another_one(cluster: Clu
     assert held(lost) == len(uids)
 
 
-def test_old_copy_of_a_disk_is_refused_whoever_leads_by_now(cluster: Cluster, tmp_path: Path) -> None:
+def test_old_copy_of_a_disk_is_refused_by_every_leader(cluster: Cluster, tmp_path: Path) -> None:
     lost, heir = cluster.followers()
     lost.terminate()
     copy = shutil.copytree(lost.data_dir, tmp_path / "copy")
@@ -169,7 +169,7 @@ def test_old_copy_of_a_disk_is_refused_whoever_leads_by_now(cluster: Cluster, tm
     assert "has lost what it acknowledged" in lost.stderr
 
 
-def test_a_restored_backup_grows_into_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
+def test_restored_backup_grows_into_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
     """What three nodes held is brought back on new disks, by the steps of docs/operations/backup.md."""
     uids = fill(cluster, 3)
     host, port = cluster.leader().http_address
@@ -194,7 +194,7 @@ def test_a_restored_backup_grows_into_a_cluster(cluster: Cluster, tmp_path: Path
     assert held(cluster.leader(others)) == len(uids), "the two others have all of it"
 
 
-def test_a_majority_that_is_lost_for_ever_is_recovered_from_one_node_and_grows_again(cluster: Cluster) -> None:
+def test_cluster_that_lost_its_majority_is_recovered_from_one_node_and_grows(cluster: Cluster) -> None:
     uids = fill(cluster, 2)
     left = cluster.followers()[0]
     eventually(lambda: _keeps_up(cluster, left), "the node keeps up")
@@ -218,7 +218,7 @@ def test_a_majority_that_is_lost_for_ever_is_recovered_from_one_node_and_grows_a
 
 
 @pytest.mark.long
-def test_members_come_and_go_under_load_and_nothing_is_lost(cluster: Cluster, tmp_path: Path) -> None:
+def test_members_that_join_and_leave_under_load_lose_nothing(cluster: Cluster, tmp_path: Path) -> None:
     """One more joins; the leader is removed, emptied, and joins again; a follower goes for good."""
     seed = int(os.environ.get("WAKEQ_SEED", random.SystemRandom().randrange(10**6)))
     print(f"seed {seed}")

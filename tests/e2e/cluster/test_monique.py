@@ -48,7 +48,7 @@ def http_of(nodes: list[BrokerProcess]) -> str:
 
 
 @pytest.mark.long
-def test_clients_components_and_tasks_go_on_with_the_next_leader(cluster: Cluster, scheduler: dict[str, str]) -> None:
+def test_clients_components_and_tasks_continue_at_the_next_leader(cluster: Cluster, scheduler: dict[str, str]) -> None:
     leader, followers = cluster.leader(), cluster.followers()
     with pytest.raises(BrokerUnreachable, match="leads"):
         MoniqueClient(http_of(followers[:1]), connect_timeout_s=2)
@@ -97,7 +97,7 @@ def goes_through(client: MoniqueClient, watcher: object) -> bool:
 
 
 @pytest.mark.long
-def test_a_leader_that_hands_over_sends_its_clients_to_the_next_one(cluster: Cluster) -> None:
+def test_leader_that_transfers_leadership_sends_its_clients_to_the_next_one(cluster: Cluster) -> None:
     before = cluster.leader()
     with MoniqueClient(http_of(cluster.nodes), reconnect_for_s=30) as client:
         client.subscribe(("a_b", "data"))

@@ -165,7 +165,7 @@ def run(faults: Faults, ledger: Path, acts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("faults", [3], indirect=True)
-def test_a_leader_that_is_cut_off_is_replaced_and_promises_nothing(faults: Faults, tmp_path: Path) -> None:
+def test_leader_that_is_cut_off_is_replaced_and_promises_nothing(faults: Faults, tmp_path: Path) -> None:
     run(faults, tmp_path / "ledger.jsonl", ["leader_alone", "leader_deaf"])
 
 
@@ -227,13 +227,13 @@ def test_touch_at_a_leader_that_was_cut_off_promises_nothing(parted: tuple[Clust
 
 @pytest.mark.long
 @pytest.mark.parametrize("faults", [5], indirect=True)
-def test_of_five_nodes_the_larger_half_goes_on(faults: Faults, tmp_path: Path) -> None:
+def test_majority_of_five_nodes_continues_when_they_are_cut_in_two(faults: Faults, tmp_path: Path) -> None:
     run(faults, tmp_path / "ledger.jsonl", ["halves", "bridge", "halves", "leader_mute"])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("faults", [3], indirect=True)
-def test_the_network_is_cut_in_every_way_again_and_again_and_nothing_is_lost(faults: Faults, tmp_path: Path) -> None:
+def test_network_that_is_cut_in_every_way_loses_nothing(faults: Faults, tmp_path: Path) -> None:
     names = [shape.__name__ for shape in faults.shapes if shape.__name__ != "halves"] + ["flap"]
     rounds = max(1, round(PARTITION_S / (len(names) * ACT_S)))
 

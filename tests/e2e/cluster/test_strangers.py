@@ -72,7 +72,7 @@ def say(place: tuple[str, int], *frames: Frame) -> None:
             pass
 
 
-def test_stranger_deposes_nobody_and_no_term_of_his_is_taken(cluster: Cluster) -> None:
+def test_stranger_at_the_peer_port_deposes_no_leader_and_raises_no_term(cluster: Cluster) -> None:
     leader = cluster.leader()
     before = standing(leader)
 
@@ -92,7 +92,7 @@ def test_stranger_deposes_nobody_and_no_term_of_his_is_taken(cluster: Cluster) -
     assert sent_to == "{}:{}".format(*leader.worker_address)
 
 
-def test_flood_of_refusals_and_half_open_handshakes_costs_a_few_lines_and_keeps_no_node_out(cluster: Cluster) -> None:
+def test_flood_of_half_open_handshakes_takes_few_log_lines_and_keeps_no_node_out(cluster: Cluster) -> None:
     leader, follower = cluster.leader(), cluster.nodes[2]
     target = cluster.nodes[0]  # whom the others dial
     place = place_of(cluster, target)
@@ -137,7 +137,7 @@ def test_node_with_another_secret_is_refused_and_told_so(cluster: Cluster, tmp_p
         stranger.close()
 
 
-def test_proof_is_needed_to_learn_or_say_anything_more(cluster: Cluster) -> None:
+def test_stranger_without_the_secret_learns_and_changes_nothing(cluster: Cluster) -> None:
     place = place_of(cluster, cluster.nodes[0])
     known = hello_of(place)
     own = Hello(MARK, LEVEL, LEVEL, known.cluster_id, 1, 5, 1, {})
@@ -156,20 +156,20 @@ def test_proof_is_needed_to_learn_or_say_anything_more(cluster: Cluster) -> None
 # --- what a node needs to start ---
 
 
-def test_nodes_with_tokens_and_no_proof_do_not_start(tmp_path: Path) -> None:
+def test_nodes_with_tokens_and_no_secret_do_not_start(tmp_path: Path) -> None:
     node = BrokerProcess(tmp_path / "data", "--node", "0", "--peers", "127.0.0.1:1,127.0.0.1:2", "--auth")
 
     assert node.run_to_end() == 78
     assert "`wakeq cluster secret --out FILE` makes one" in node.stderr
 
 
-def test_nodes_of_one_machine_without_tokens_need_no_secret_and_are_warned(tmp_path: Path) -> None:
+def test_nodes_of_one_machine_without_tokens_need_no_secret_but_are_warned(tmp_path: Path) -> None:
     with Cluster(tmp_path, has_secret=False) as cluster:
         assert cluster.leader().running
         assert all("prove nothing to each other" in node.stderr for node in cluster.nodes)
 
 
-def test_terms_of_a_stranger_without_a_secret_cut_no_node_off(tmp_path: Path) -> None:
+def test_high_terms_of_a_stranger_cut_no_node_off(tmp_path: Path) -> None:
     """Each is within the bound, all together are not: the others could never believe that node again."""
     with Cluster(tmp_path, has_secret=False) as cluster:
         cluster.leader()

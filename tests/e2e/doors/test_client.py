@@ -33,7 +33,7 @@ def start_again(start_broker: StartBroker) -> Callable[[], BrokerProcess]:
 # Lives ----------------------------------------------------------------------------------------------------
 
 
-def test_a_message_has_all_that_it_was_published_with(shared_broker: BrokerProcess) -> None:
+def test_message_is_delivered_with_every_field_it_was_published_with(shared_broker: BrokerProcess) -> None:
     with Client(shared_broker.address) as client:
         uid = client.publish("lives", {"to": "a@b.c"}, timeout=30, headers={"trace": "1"}, priority=-5)
 
@@ -51,7 +51,7 @@ def test_a_message_has_all_that_it_was_published_with(shared_broker: BrokerProce
         assert client.fetch("lives") is None
 
 
-def test_a_release_is_no_failure_and_a_rejection_is_for_good(shared_broker: BrokerProcess) -> None:
+def test_release_counts_no_failure_and_rejection_is_final(shared_broker: BrokerProcess) -> None:
     with Client(shared_broker.address) as client:
         client.publish("ends", "x")
 
@@ -71,7 +71,7 @@ def test_a_release_is_no_failure_and_a_rejection_is_for_good(shared_broker: Brok
         assert client.fetch("ends") is None
 
 
-def test_what_became_of_many_is_told_by_uid(shared_broker: BrokerProcess) -> None:
+def test_outcome_of_a_batch_is_reported_for_each_uid(shared_broker: BrokerProcess) -> None:
     with Client(shared_broker.address) as client:
         client.publish_many("many", ["a", "b", "c"])
         first, second, third = client.fetch_many("many", 3)
@@ -88,7 +88,7 @@ def test_what_became_of_many_is_told_by_uid(shared_broker: BrokerProcess) -> Non
             second.ack()
 
 
-def test_an_id_makes_a_publish_the_same_for_another_client(shared_broker: BrokerProcess) -> None:
+def test_publish_with_the_same_id_is_stored_once_across_clients(shared_broker: BrokerProcess) -> None:
     uids = set()
     for _ in range(2):
         with Client(shared_broker.address) as client:
@@ -97,7 +97,7 @@ def test_an_id_makes_a_publish_the_same_for_another_client(shared_broker: Broker
     assert len(uids) == 1
 
 
-def test_a_cancelled_fetch_costs_no_message_its_timeout(shared_broker: BrokerProcess) -> None:
+def test_cancelled_fetch_leases_no_message(shared_broker: BrokerProcess) -> None:
     async def work() -> None:
         async with AsyncClient(shared_broker.address) as worker, AsyncClient(shared_broker.address) as other:
             fetch = asyncio.create_task(worker.fetch("cancelled", wait=60))
@@ -118,7 +118,7 @@ def test_a_cancelled_fetch_costs_no_message_its_timeout(shared_broker: BrokerPro
 # Brokers that go away -------------------------------------------------------------------------------------
 
 
-def test_publishes_through_a_kill_are_each_stored_once(start_again: Callable[[], BrokerProcess]) -> None:
+def test_publishes_during_a_kill_are_each_stored_once(start_again: Callable[[], BrokerProcess]) -> None:
     broker = start_again()
     bodies = [str(number) for number in range(600)]
 
@@ -139,7 +139,7 @@ def test_publishes_through_a_kill_are_each_stored_once(start_again: Callable[[],
     asyncio.run(asyncio.wait_for(work(), 3 * DEADLINE_S))
 
 
-def test_threads_go_on_after_a_kill(start_again: Callable[[], BrokerProcess]) -> None:
+def test_threads_of_a_client_continue_after_a_kill(start_again: Callable[[], BrokerProcess]) -> None:
     broker = start_again()
     uids: list[str] = []
     begun = threading.Barrier(4)
@@ -179,7 +179,7 @@ class Wakes:
         self.news.put_nowait("disconnected")
 
 
-def test_a_sleeper_hears_of_a_restart_and_is_woken_after_it(start_again: Callable[[], BrokerProcess]) -> None:
+def test_sleeper_is_told_of_a_restart_and_woken_after_it(start_again: Callable[[], BrokerProcess]) -> None:
     broker = start_again()
 
     async def work() -> list[str]:
@@ -199,7 +199,7 @@ def test_a_sleeper_hears_of_a_restart_and_is_woken_after_it(start_again: Callabl
     assert heard == ["connected", "disconnected", "connected", "awoken q"]
 
 
-def test_a_broker_that_hangs_is_found_under_both_clients(start_broker: StartBroker) -> None:
+def test_hanging_broker_is_noticed_by_both_clients(start_broker: StartBroker) -> None:
     broker = start_broker()
 
     async def publish() -> None:
@@ -222,7 +222,7 @@ def test_a_broker_that_hangs_is_found_under_both_clients(start_broker: StartBrok
 # The process around it ------------------------------------------------------------------------------------
 
 
-def test_a_program_that_configures_no_logging_sees_an_outage_begin_and_end(
+def test_outage_is_logged_in_a_program_that_configures_no_logging(
     start_again: Callable[[], BrokerProcess], caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = start_again()
@@ -256,7 +256,7 @@ def test_a_program_that_configures_no_logging_sees_an_outage_begin_and_end(
     assert warnings[-1] == found
 
 
-def test_a_forked_child_and_its_parent_both_go_on(shared_broker: BrokerProcess) -> None:
+def test_forked_child_and_its_parent_both_continue(shared_broker: BrokerProcess) -> None:
     with Client(shared_broker.address) as client:
         client.publish("forks", "before")
 

@@ -52,7 +52,7 @@ def _add(client: MoniqueClient, ready: threading.Event) -> None:
 
 
 @pytest.mark.usefixtures("component")
-def test_a_task_is_answered_with_its_result_or_an_error_or_not_at_all(address: str) -> None:
+def test_task_gets_its_result_or_an_error_or_no_answer(address: str) -> None:
     with MoniqueClient(address) as client:
         result, error = client.ask(SPEC, [1, 2], timeout=10), client.ask(SPEC, 5, timeout=10)
 
@@ -65,7 +65,7 @@ def test_a_task_is_answered_with_its_result_or_an_error_or_not_at_all(address: s
 
 
 @pytest.mark.usefixtures("component")
-def test_tasks_of_one_asyncio_client_are_asked_together(address: str) -> None:
+def test_tasks_of_one_asyncio_client_run_at_the_same_time(address: str) -> None:
     async def test() -> None:
         async with AsyncMoniqueClient(address) as client:
             answers = await asyncio.gather(*(client.ask(SPEC, [number, 1], timeout=10) for number in range(50)))
@@ -76,7 +76,7 @@ def test_tasks_of_one_asyncio_client_are_asked_together(address: str) -> None:
     asyncio.run(test())
 
 
-def test_a_task_that_cannot_be_asked_says_why(address: str) -> None:
+def test_task_that_cannot_be_sent_raises_the_reason(address: str) -> None:
     async def test() -> None:
         client = AsyncMoniqueClient(address)
         with pytest.raises(Disconnected, match="not connected"):
@@ -94,7 +94,7 @@ def test_a_task_that_cannot_be_asked_says_why(address: str) -> None:
     assert not client._session.awaited
 
 
-def test_messages_come_to_those_who_subscribed(address: str) -> None:
+def test_messages_reach_their_subscribers_only(address: str) -> None:
     with MoniqueClient(address) as one, MoniqueClient(address) as other:
         one.subscribe(("a_b", "data"), ("c_d", "*"))
         one.unsubscribe(("c_d", "*"))
@@ -105,7 +105,7 @@ def test_messages_come_to_those_who_subscribed(address: str) -> None:
         assert one.ping() < 10
 
 
-def test_the_asyncio_client_hears_while_it_speaks(address: str) -> None:
+def test_asyncio_client_receives_while_it_sends(address: str) -> None:
     async def test() -> None:
         async with AsyncMoniqueClient(address) as client:
             await client.subscribe(("a_b", "*"))
@@ -126,14 +126,14 @@ def test_the_asyncio_client_hears_while_it_speaks(address: str) -> None:
     asyncio.run(test())
 
 
-def test_what_the_server_refuses_is_raised(address: str) -> None:
+def test_refusal_of_the_server_is_raised(address: str) -> None:
     with MoniqueClient(address) as client:
         many = [(f"a_{number}", "data") for number in range(1001)]
         with pytest.raises(Refused, match="Expected `array` of length <= 1000"):
             client.subscribe(*many)
 
 
-def test_a_client_goes_on_with_its_subscriptions_when_the_broker_is_back(start_broker: StartBroker) -> None:
+def test_client_keeps_its_subscriptions_over_a_restart_of_the_broker(start_broker: StartBroker) -> None:
     broker = start_broker("--http-port", str(free_port()))
     with MoniqueClient(broker.addresses["http"], reconnect_for_s=20) as listener:
         listener.subscribe(("a_b", "data"))
@@ -145,7 +145,7 @@ def test_a_client_goes_on_with_its_subscriptions_when_the_broker_is_back(start_b
         assert listener.receive(10) == sent
 
 
-def test_an_asyncio_client_goes_on_too(start_broker: StartBroker) -> None:
+def test_asyncio_client_keeps_its_subscriptions_over_a_restart_of_the_broker(start_broker: StartBroker) -> None:
     broker = start_broker("--http-port", str(free_port()))
 
     async def test() -> None:
@@ -161,7 +161,7 @@ def test_an_asyncio_client_goes_on_too(start_broker: StartBroker) -> None:
     asyncio.run(test())
 
 
-def test_a_broker_that_does_not_come_back_is_said(start_broker: StartBroker) -> None:
+def test_client_raises_when_the_broker_does_not_come_back(start_broker: StartBroker) -> None:
     broker = start_broker()
     with MoniqueClient(broker.addresses["http"], reconnect_for_s=0.2) as client:
         broker.kill()
@@ -182,7 +182,7 @@ def test_a_broker_that_does_not_come_back_is_said(start_broker: StartBroker) -> 
     asyncio.run(test())
 
 
-def test_a_client_that_is_closed_says_so_to_who_waits(address: str) -> None:
+def test_close_of_a_client_is_raised_where_somebody_waits(address: str) -> None:
     client = MoniqueClient(address)
     closing = threading.Timer(0.05, client.close)
     closing.start()
@@ -203,7 +203,7 @@ def test_a_client_that_is_closed_says_so_to_who_waits(address: str) -> None:
     asyncio.run(test())
 
 
-def test_a_port_that_speaks_something_else_is_said(shared_broker: BrokerProcess, address: str) -> None:
+def test_port_of_another_protocol_is_reported(shared_broker: BrokerProcess, address: str) -> None:
     with pytest.raises(Disconnected, match="as an HTTP server"):
         MoniqueClient(shared_broker.addresses["worker"], connect_timeout_s=2)
     with pytest.raises(BrokerUnreachable, match="refuses WebSocket connections here"):
@@ -212,7 +212,7 @@ def test_a_port_that_speaks_something_else_is_said(shared_broker: BrokerProcess,
         MoniqueClient(f"127.0.0.1:{free_port()}")
 
 
-def test_both_clients_show_a_token_over_tls(start_broker: StartBroker, tmp_path: Path) -> None:
+def test_token_is_sent_over_tls_by_both_clients(start_broker: StartBroker, tmp_path: Path) -> None:
     authority = Authority(tmp_path / "authority")
     pair, trusted = authority.issue("broker"), str(authority.ca.cert)
     data_dir = tmp_path / "data"

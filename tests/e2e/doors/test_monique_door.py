@@ -80,7 +80,7 @@ async def frames(ws: RawMonique, *names: str) -> list[bytes]:
         ("printed_pong", "error_pong_from_client"),
     ],
 )
-def test_a_golden_frame_has_its_golden_answer(broker: BrokerProcess, asked: str, answered: str) -> None:
+def test_golden_frame_gets_its_golden_answer(broker: BrokerProcess, asked: str, answered: str) -> None:
     async def test() -> None:
         async with raw_monique(f"http://{broker.addresses['monique']}/") as ws:
             assert await frames(ws, asked) == [WEBSOCKET[answered]]
@@ -88,7 +88,7 @@ def test_a_golden_frame_has_its_golden_answer(broker: BrokerProcess, asked: str,
     asyncio.run(test())
 
 
-def test_what_is_pushed_comes_to_those_who_want_it_once_and_in_binary(broker: BrokerProcess) -> None:
+def test_pushed_message_reaches_each_subscriber_once_and_in_binary(broker: BrokerProcess) -> None:
     async def test() -> None:
         async with raw_monique(url_of(broker)) as one, raw_monique(url_of(broker)) as other:
             both = [*EVERYTHING, {"spec": "example_radio", "type": "data"}]
@@ -106,7 +106,7 @@ def test_what_is_pushed_comes_to_those_who_want_it_once_and_in_binary(broker: Br
     asyncio.run(test())
 
 
-def test_a_text_frame_is_read_like_a_binary_one(broker: BrokerProcess) -> None:
+def test_text_frame_is_read_like_a_binary_one(broker: BrokerProcess) -> None:
     async def test() -> None:
         async with raw_monique(url_of(broker)) as ws:
             await ws.socket._writer.send_frame(WEBSOCKET["printed_ping"], aiohttp.WSMsgType.TEXT)  # no UTF-8 at all
@@ -117,7 +117,7 @@ def test_a_text_frame_is_read_like_a_binary_one(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.parametrize("bad", [b"", b"\xc1", b"\x93\x01\x02", b"\x80", b"garbage", b"\xdf\xff\xff\xff\xff" * 9])
-def test_a_bad_frame_is_answered_and_the_next_one_too(broker: BrokerProcess, bad: bytes) -> None:
+def test_bad_frame_is_answered_and_the_connection_stays_open(broker: BrokerProcess, bad: bytes) -> None:
     async def test() -> None:
         async with raw_monique(url_of(broker)) as ws:
             await ws.socket.send_bytes(bad)
@@ -128,7 +128,7 @@ def test_a_bad_frame_is_answered_and_the_next_one_too(broker: BrokerProcess, bad
     asyncio.run(test())
 
 
-def test_a_frame_beyond_the_limit_ends_the_connection_and_says_why(broker: BrokerProcess) -> None:
+def test_frame_above_the_limit_closes_the_connection_with_a_reason(broker: BrokerProcess) -> None:
     async def test() -> None:
         async with raw_monique(url_of(broker)) as ws:
             head = b"\x82\xff" + (17 << 20).to_bytes(8, "big") + bytes(4)
@@ -139,7 +139,7 @@ def test_a_frame_beyond_the_limit_ends_the_connection_and_says_why(broker: Broke
     asyncio.run(test())
 
 
-def test_without_the_cookie_there_is_no_connection_where_it_is_demanded(start_broker: StartBroker) -> None:
+def test_connection_without_a_required_cookie_is_refused(start_broker: StartBroker) -> None:
     broker = start_broker("--set", "monique.id_cookie=true")
 
     async def test() -> None:
@@ -159,7 +159,7 @@ def test_without_the_cookie_there_is_no_connection_where_it_is_demanded(start_br
 # --- ZeroMQ ---
 
 
-def test_the_documents_own_example_reaches_components_byte_by_byte(
+def test_example_of_the_specification_reaches_components_byte_by_byte(
     broker: BrokerProcess, zmq_component: ZmqComponent
 ) -> None:
     """Its `id` and `pid` are bin."""
@@ -173,7 +173,7 @@ def test_the_documents_own_example_reaches_components_byte_by_byte(
     assert zmq_component.hear() == [pushed["tag"], pushed["message"]]
 
 
-def test_what_comes_in_on_a_layer_goes_out_on_it_unchanged(zmq_component: ZmqComponent) -> None:
+def test_transfer_leaves_on_the_layer_it_came_in_on_unchanged(zmq_component: ZmqComponent) -> None:
     for name in ("config_from_python_component", "result_with_parent", "component_error"):
         zmq_component.send(ZEROMQ[name])
         assert zmq_component.hear() == ZEROMQ[name]
@@ -182,7 +182,7 @@ def test_what_comes_in_on_a_layer_goes_out_on_it_unchanged(zmq_component: ZmqCom
     assert is_quiet(zmq_component.sub)
 
 
-def test_bad_transfers_are_dropped_and_logged_and_the_next_one_comes_through(
+def test_bad_transfer_is_dropped_and_logged_and_the_next_one_arrives(
     broker: BrokerProcess, zmq_component: ZmqComponent
 ) -> None:
     for bad in BAD:
@@ -198,7 +198,7 @@ def test_bad_transfers_are_dropped_and_logged_and_the_next_one_comes_through(
     assert "from a component: dropped (201): tag" in broker.stderr
 
 
-def test_a_component_is_never_told_what_it_cannot_unpack(zmq_component: ZmqComponent) -> None:
+def test_component_never_receives_a_message_it_cannot_unpack(zmq_component: ZmqComponent) -> None:
     good = packed(spec="a_b", type="data")
     (tag, message), fields = good, msgpack.unpackb(good[1])
 
@@ -217,7 +217,7 @@ def test_a_component_is_never_told_what_it_cannot_unpack(zmq_component: ZmqCompo
     assert zmq_component.hear_technical() == good
 
 
-def test_a_kill_is_told_to_everybody_and_then_relayed(zmq_component: ZmqComponent) -> None:
+def test_kill_is_broadcast_and_then_relayed(zmq_component: ZmqComponent) -> None:
     zmq_component.send_technical(ZEROMQ["kill"])
 
     tag, message = zmq_component.hear()
@@ -233,7 +233,7 @@ def test_a_kill_is_told_to_everybody_and_then_relayed(zmq_component: ZmqComponen
     assert relayed == ZEROMQ["kill"]
 
 
-def test_a_controller_gives_each_task_to_one_component(broker: BrokerProcess, controller_ports: dict[str, int]) -> None:
+def test_controller_gives_each_task_to_one_component(broker: BrokerProcess, controller_ports: dict[str, int]) -> None:
     address = f"127.0.0.1:{controller_ports['example_clock']}"
     with (
         component(broker.addresses, controller=address) as one,
@@ -260,7 +260,7 @@ def _take_all(got: list[list[bytes]], *components: ZmqComponent) -> int:
 # --- one exchange ---
 
 
-def test_what_a_component_sends_reaches_websockets_and_the_other_way_round(
+def test_messages_pass_between_components_and_websockets_both_ways(
     broker: BrokerProcess, zmq_component: ZmqComponent
 ) -> None:
     async def test() -> None:
@@ -280,7 +280,7 @@ def test_what_a_component_sends_reaches_websockets_and_the_other_way_round(
     asyncio.run(test())
 
 
-def test_a_message_of_the_old_form_reaches_websockets_and_components(
+def test_message_of_the_old_form_reaches_websockets_and_components(
     broker: BrokerProcess, zmq_component: ZmqComponent
 ) -> None:
     """Its id and its pid are bytes."""
@@ -300,7 +300,7 @@ def test_a_message_of_the_old_form_reaches_websockets_and_components(
     assert zmq_component.hear() == [tag.encode(), old]
 
 
-def test_what_is_kept_from_components_is_refused_to_the_client_that_pushes_it(
+def test_message_that_components_may_not_get_is_refused_to_its_sender(
     broker: BrokerProcess, zmq_component: ZmqComponent
 ) -> None:
     async def test() -> None:
@@ -326,7 +326,7 @@ async def push_task(ws: RawMonique, task_id: str, **fields: Any) -> bytes:
     return message
 
 
-def test_a_task_with_a_route_is_worked_on_at_another_door_and_answered(broker: BrokerProcess, connect: Connect) -> None:
+def test_task_with_a_route_is_processed_at_another_door_and_answered(broker: BrokerProcess, connect: Connect) -> None:
     worker = connect(broker)
 
     async def test() -> None:
@@ -347,7 +347,7 @@ def test_a_task_with_a_route_is_worked_on_at_another_door_and_answered(broker: B
     asyncio.run(test())
 
 
-def test_a_task_survives_its_component_and_kill_9_of_the_broker(
+def test_task_survives_its_component_and_kill_9_of_the_broker(
     start_broker: StartBroker, tmp_path: Path, connect: Connect
 ) -> None:
     port = free_port()
@@ -377,7 +377,7 @@ def test_a_task_survives_its_component_and_kill_9_of_the_broker(
         )
 
 
-def test_a_kill_takes_a_waiting_task_off_its_queue_after_a_restart_too(
+def test_kill_removes_a_waiting_task_also_after_a_restart(
     start_broker: StartBroker, tmp_path: Path, connect: Connect
 ) -> None:
     config = config_json(tmp_path / "config.json")
@@ -403,7 +403,7 @@ def test_a_kill_takes_a_waiting_task_off_its_queue_after_a_restart_too(
         eventually(lambda: waiting() == 149, "both are gone, and nothing else is")
 
 
-def test_a_port_that_is_taken_ends_the_start_at_once(
+def test_port_in_use_ends_the_start_at_once(
     broker: BrokerProcess, controller_ports: dict[str, int], tmp_path: Path
 ) -> None:
     config = config_json(tmp_path / "config.json", **controller_ports)

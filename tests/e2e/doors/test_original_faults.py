@@ -87,7 +87,7 @@ def successor(uid: str) -> str:
 # The faults -------------------------------------------------------------------------------------------------
 
 
-def test_fault_1_a_message_between_nomsg_and_islp_wakes_the_worker(
+def test_fault_1_message_between_nomsg_and_islp_wakes_the_worker(
     publisher: LineClient, worker: LineClient, queue: str
 ) -> None:
     worker.ask("SUB", queue)
@@ -100,7 +100,7 @@ def test_fault_1_a_message_between_nomsg_and_islp_wakes_the_worker(
     assert fetch(worker, queue)["msg"] == "hi"
 
 
-def test_fault_2_a_woken_worker_always_finds_the_message(publisher: LineClient, worker: LineClient, queue: str) -> None:
+def test_fault_2_woken_worker_always_finds_the_message(publisher: LineClient, worker: LineClient, queue: str) -> None:
     worker.ask("SUB", queue)
     for number in range(300):
         assert worker.ask("FET", queue)["cmd"] == "nomsg"
@@ -116,7 +116,7 @@ def test_fault_2_a_woken_worker_always_finds_the_message(publisher: LineClient, 
 
 
 @pytest.mark.parametrize(("policy", "woken"), [("ready", 1), ("all", 20), ("sleeper", 20), (None, 20)])
-def test_fault_3_a_publish_wakes_as_many_sleepers_as_the_policy_says(
+def test_fault_3_publish_wakes_as_many_sleepers_as_the_policy_says(
     shared_broker: BrokerProcess, connect: Connect, publisher: LineClient, queue: str, policy: str | None, woken: int
 ) -> None:
     assert publisher.ask("CREATE", queue, **({"wake": policy} if policy else {}))["cmd"] == "okcreate"
@@ -129,7 +129,7 @@ def test_fault_3_a_publish_wakes_as_many_sleepers_as_the_policy_says(
     assert sum(heard_before_pong(sleeper).count("awk") for sleeper in sleepers) == woken
 
 
-def test_fault_3_a_sleeper_that_asks_for_it_is_woken_only_if_there_is_something_for_it(
+def test_fault_3_sleeper_that_asks_for_it_is_woken_only_with_a_message(
     shared_broker: BrokerProcess, connect: Connect, publisher: LineClient, queue: str
 ) -> None:
     sleepers = [connect(shared_broker) for _ in range(20)]
@@ -144,7 +144,7 @@ def test_fault_3_a_sleeper_that_asks_for_it_is_woken_only_if_there_is_something_
     assert (woken[::2], sum(woken[1::2])) == ([1] * 10, 1)
 
 
-def test_fault_3_a_woken_worker_that_dies_passes_the_wake_on(
+def test_fault_3_wake_of_a_worker_that_dies_is_passed_on(
     shared_broker: BrokerProcess, connect: Connect, publisher: LineClient, queue: str
 ) -> None:
     publisher.ask("CREATE", queue, wake="ready")
@@ -160,7 +160,7 @@ def test_fault_3_a_woken_worker_that_dies_passes_the_wake_on(
     assert fetch(sleepers[1 - woken], queue)["msg"] == "hi"
 
 
-def test_fault_4_a_message_acknowledged_while_it_is_put_back_later_stays_gone(
+def test_fault_4_message_acknowledged_while_it_is_delayed_stays_removed(
     publisher: LineClient, worker: LineClient, queue: str
 ) -> None:
     publish(publisher, queue)
@@ -175,9 +175,7 @@ def test_fault_4_a_message_acknowledged_while_it_is_put_back_later_stays_gone(
     assert second.get("known") is False
 
 
-def test_fault_5_an_ack_of_a_uid_to_come_does_not_eat_the_message(
-    publisher: LineClient, worker: LineClient, queue: str
-) -> None:
+def test_fault_5_ack_of_a_future_uid_removes_no_message(publisher: LineClient, worker: LineClient, queue: str) -> None:
     coming = successor(publish(publisher, queue, "first"))
     for _ in range(3):
         reply = worker.ask("ACK", queue, uid=coming)
@@ -188,9 +186,7 @@ def test_fault_5_an_ack_of_a_uid_to_come_does_not_eat_the_message(
     assert [fetch(worker, queue)["msg"] for _ in range(2)] == ["first", "second"]
 
 
-def test_fault_5_a_second_ack_is_ok_and_says_that_it_knew_nothing(
-    publisher: LineClient, worker: LineClient, queue: str
-) -> None:
+def test_fault_5_second_ack_is_ok_and_marked_unknown(publisher: LineClient, worker: LineClient, queue: str) -> None:
     publish(publisher, queue)
     uid = fetch(worker, queue)["uid"]
 
@@ -200,7 +196,7 @@ def test_fault_5_a_second_ack_is_ok_and_says_that_it_knew_nothing(
     assert [reply.get("known", True) for reply in replies] == [True, False]
 
 
-def test_fault_6_an_ack_with_another_queue_changes_nothing(broker: BrokerProcess, connect: Connect, queue: str) -> None:
+def test_fault_6_ack_with_another_queue_changes_nothing(broker: BrokerProcess, connect: Connect, queue: str) -> None:
     client = connect(broker)
     publish(client, queue)
     publish(client, "another")
@@ -217,7 +213,7 @@ def test_fault_6_an_ack_with_another_queue_changes_nothing(broker: BrokerProcess
     assert fetch(again, "another")["msg"] == "hi"
 
 
-def test_fault_7_a_late_ack_with_an_old_lease_does_not_take_it_from_the_new_holder(
+def test_fault_7_late_ack_with_an_old_lease_leaves_the_new_lease_alone(
     shared_broker: BrokerProcess, connect: Connect, publisher: LineClient, worker: LineClient, queue: str
 ) -> None:
     publish(publisher, queue)
@@ -235,7 +231,7 @@ def test_fault_7_a_late_ack_with_an_old_lease_does_not_take_it_from_the_new_hold
 
 
 @pytest.mark.parametrize("end", ["kill", "terminate"])
-def test_fault_8_a_message_that_is_out_stays_out_over_a_restart(
+def test_fault_8_leased_message_stays_leased_over_a_restart(
     broker: BrokerProcess, connect: Connect, queue: str, end: str
 ) -> None:
     client = connect(broker)
@@ -252,7 +248,7 @@ def test_fault_8_a_message_that_is_out_stays_out_over_a_restart(
     assert fetch(client, queue)["error_count"] == 1
 
 
-def test_fault_8_a_delay_is_not_shortened_by_a_restart(broker: BrokerProcess, connect: Connect, queue: str) -> None:
+def test_fault_8_delay_is_not_shortened_by_a_restart(broker: BrokerProcess, connect: Connect, queue: str) -> None:
     publish(connect(broker), queue, delay=3600)
 
     broker.restart()
@@ -260,7 +256,7 @@ def test_fault_8_a_delay_is_not_shortened_by_a_restart(broker: BrokerProcess, co
     assert connect(broker).ask("FET", queue)["cmd"] == "nomsg"
 
 
-def test_fault_10_the_error_count_goes_on_past_256(publisher: LineClient, worker: LineClient, queue: str) -> None:
+def test_fault_10_error_count_goes_on_past_256(publisher: LineClient, worker: LineClient, queue: str) -> None:
     publish(publisher, queue)
 
     for expected in range(300):
@@ -269,7 +265,7 @@ def test_fault_10_the_error_count_goes_on_past_256(publisher: LineClient, worker
         worker.ask("NACK", queue, uid=message["uid"], lease=message["lease"], delay=0)
 
 
-def test_fault_11_a_sleeper_that_left_does_not_swallow_a_wake(
+def test_fault_11_sleeper_that_left_does_not_swallow_a_wake(
     shared_broker: BrokerProcess, connect: Connect, publisher: LineClient, worker: LineClient, queue: str
 ) -> None:
     publisher.ask("CREATE", queue, wake="ready")
@@ -285,7 +281,7 @@ def test_fault_11_a_sleeper_that_left_does_not_swallow_a_wake(
 
 
 @pytest.mark.parametrize(("policy", "answer"), [("keep", "nomsg"), ("release", "msg")])
-def test_fault_11_what_a_lost_worker_held_follows_the_policy_of_the_queue(
+def test_fault_11_leases_of_a_lost_worker_follow_the_policy_of_the_queue(
     shared_broker: BrokerProcess,
     connect: Connect,
     publisher: LineClient,
@@ -306,7 +302,7 @@ def test_fault_11_what_a_lost_worker_held_follows_the_policy_of_the_queue(
 
 
 @pytest.mark.parametrize("command", ["FET", "SUB then FET"])
-def test_fault_12_only_who_did_not_subscribe_hears_that_a_queue_is_not_there(
+def test_fault_12_missing_queue_is_reported_only_without_a_subscription(
     worker: LineClient, queue: str, command: str
 ) -> None:
     if command == "FET":
@@ -317,7 +313,7 @@ def test_fault_12_only_who_did_not_subscribe_hears_that_a_queue_is_not_there(
         assert [worker.recv()["cmd"] for _ in range(3)] == ["oksub", "nomsg", "okslp"]
 
 
-def test_fault_12_a_subscription_makes_no_queue(publisher: LineClient, worker: LineClient, queue: str) -> None:
+def test_fault_12_subscription_creates_no_queue(publisher: LineClient, worker: LineClient, queue: str) -> None:
     worker.ask("SUB", queue)
 
     listed = publisher.ask("LIST")
@@ -326,7 +322,7 @@ def test_fault_12_a_subscription_makes_no_queue(publisher: LineClient, worker: L
     assert queue not in json.dumps(listed["queues"])
 
 
-def test_fault_13_a_message_is_on_disk_before_its_ok(broker: BrokerProcess, connect: Connect, queue: str) -> None:
+def test_fault_13_message_is_on_disk_before_its_ok(broker: BrokerProcess, connect: Connect, queue: str) -> None:
     for number in range(5):
         publish(connect(broker), queue, str(number))
         broker.restart()
@@ -335,7 +331,7 @@ def test_fault_13_a_message_is_on_disk_before_its_ok(broker: BrokerProcess, conn
     assert [fetch(client, queue)["msg"] for _ in range(5)] == list("01234")
 
 
-def test_fault_13_no_ok_leaves_while_the_disk_is_not_done(broker: BrokerProcess, connect: Connect, queue: str) -> None:
+def test_fault_13_ok_waits_until_the_disk_is_done(broker: BrokerProcess, connect: Connect, queue: str) -> None:
     if reason := traced.unavailable_reason():
         pytest.skip(reason)
     client = connect(broker)
@@ -371,7 +367,7 @@ def test_fault_14_many_queues_are_created_at_once(shared_broker: BrokerProcess, 
 # What the real clients do -----------------------------------------------------------------------------------
 
 
-def test_sub_and_fet_back_to_back_are_answered_in_order(publisher: LineClient, worker: LineClient, queue: str) -> None:
+def test_sub_and_fet_in_one_write_are_answered_in_order(publisher: LineClient, worker: LineClient, queue: str) -> None:
     publish(publisher, queue)
 
     worker.send({"cmd": "SUB", "qname": queue}, {"cmd": "FET", "qname": queue})
@@ -403,18 +399,18 @@ def burst(broker: BrokerProcess, connect: Connect, queue: str, size: int) -> Non
     assert worker.ask("FET", queue)["cmd"] == "nomsg"
 
 
-def test_a_burst_of_publishes_that_reads_no_answer_is_stored_whole(
+def test_burst_of_publishes_that_reads_no_answer_is_stored_whole(
     broker: BrokerProcess, connect: Connect, queue: str
 ) -> None:
     burst(broker, connect, queue, BURST)
 
 
 @pytest.mark.long
-def test_a_burst_of_a_million_publishes_is_stored_whole(broker: BrokerProcess, connect: Connect, queue: str) -> None:
+def test_burst_of_a_million_publishes_is_stored_whole(broker: BrokerProcess, connect: Connect, queue: str) -> None:
     burst(broker, connect, queue, 10 * BURST)
 
 
-def test_a_worker_may_hold_many_messages_and_acknowledge_late(
+def test_worker_may_lease_many_messages_and_acknowledge_late(
     publisher: LineClient, worker: LineClient, queue: str
 ) -> None:
     for number in range(100):
@@ -426,14 +422,16 @@ def test_a_worker_may_hold_many_messages_and_acknowledge_late(
     assert [worker.recv()["uid"] for _ in range(100)] == [message["uid"] for message in reversed(held)]
 
 
-def test_the_text_may_be_in_msg_and_message_wins(publisher: LineClient, worker: LineClient, queue: str) -> None:
+def test_text_may_stand_in_msg_and_message_has_precedence(
+    publisher: LineClient, worker: LineClient, queue: str
+) -> None:
     publisher.ask("PUB", queue, msg="only")
     publisher.ask("PUB", queue, msg="loses", message="wins")
 
     assert [fetch(worker, queue)["msg"] for _ in range(2)] == ["only", "wins"]
 
 
-def test_expires_0_is_never(publisher: LineClient, worker: LineClient, queue: str) -> None:
+def test_expiry_of_0_means_never(publisher: LineClient, worker: LineClient, queue: str) -> None:
     publish(publisher, queue, expires=0)
 
     assert fetch(worker, queue)["msg"] == "hi"

@@ -92,14 +92,12 @@ class Replay:
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda session: session["name"])
-def test_a_golden_session_runs_as_written(shared_broker: BrokerProcess, door: str, session: dict[str, Any]) -> None:
+def test_golden_session_runs_as_written(shared_broker: BrokerProcess, door: str, session: dict[str, Any]) -> None:
     asyncio.run(Replay(shared_broker, door, session).run())
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_every_golden_client_frame_is_answered_and_the_connection_stays_open(
-    shared_broker: BrokerProcess, door: str
-) -> None:
+def test_golden_client_frame_is_answered_and_the_connection_stays_open(shared_broker: BrokerProcess, door: str) -> None:
     frames = [frame for frame in FRAMES if frame["direction"] == "client->server"]
 
     async def answers() -> dict[str, str]:
@@ -132,7 +130,7 @@ async def send_text(connection: Conversation, text: str) -> None:
         await connection.send_line(text)
 
 
-def test_what_is_published_at_one_door_is_fetched_at_the_other(shared_broker: BrokerProcess) -> None:
+def test_message_published_at_one_door_is_fetched_at_the_other(shared_broker: BrokerProcess) -> None:
     async def there_and_back() -> Message:
         lines = await open_door(shared_broker, "tcp")
         frames = await open_door(shared_broker, "websocket")
@@ -147,7 +145,7 @@ def test_what_is_published_at_one_door_is_fetched_at_the_other(shared_broker: Br
     assert asyncio.run(there_and_back())["msg"] == "über 世界 \u0000"
 
 
-def test_binary_frame_of_a_known_client_is_refused_and_does_not_end_the_connection(
+def test_binary_frame_of_a_known_client_is_refused_and_keeps_the_connection(
     shared_broker: BrokerProcess,
 ) -> None:
     async def send_binary() -> list[Message]:
@@ -168,7 +166,7 @@ def test_binary_frame_of_a_known_client_is_refused_and_does_not_end_the_connecti
 
 
 @pytest.mark.parametrize("first", [b"\x00\x01", "x", "[]", "POST / HTTP/1.1"])
-def test_first_frame_that_is_no_object_is_refused_and_ends_the_connection(
+def test_first_frame_that_is_no_object_is_refused_and_closes_the_connection(
     shared_broker: BrokerProcess, first: bytes | str
 ) -> None:
     async def send_first() -> tuple[Message, aiohttp.WSMsgType]:
@@ -185,7 +183,7 @@ def test_first_frame_that_is_no_object_is_refused_and_ends_the_connection(
     assert (refused["cmd"], refused["err"], end) == ("nok", "BAD_JSON", aiohttp.WSMsgType.CLOSE)
 
 
-def test_the_root_of_the_http_port_greets(shared_broker: BrokerProcess) -> None:
+def test_root_of_the_http_port_greets(shared_broker: BrokerProcess) -> None:
     async def get() -> tuple[int, str]:
         async with aiohttp.ClientSession() as session:
             host, port = shared_broker.http_address
@@ -198,7 +196,7 @@ def test_the_root_of_the_http_port_greets(shared_broker: BrokerProcess) -> None:
     assert "wakeq" in text
 
 
-def test_a_client_that_publishes_too_much_at_once_hears_so_and_goes_on(broker: BrokerProcess) -> None:
+def test_client_that_publishes_too_much_at_once_is_told_and_continues(broker: BrokerProcess) -> None:
     host, port = broker.worker_address
     with Client(f"{host}:{port}") as client:
         with pytest.raises(TooLarge):
@@ -209,7 +207,7 @@ def test_a_client_that_publishes_too_much_at_once_hears_so_and_goes_on(broker: B
         assert client.publish("q", "x" * (1 << 20))
 
 
-def test_a_peer_that_stops_sending_still_gets_its_answers(broker: BrokerProcess) -> None:
+def test_client_that_stops_sending_still_gets_its_answers(broker: BrokerProcess) -> None:
     with socket.create_connection(broker.worker_address, timeout=20) as connection:
         connection.sendall(
             b'{"cmd":"PUB","qname":"q","message":"m"}\n{"cmd":"FET","qname":"q"}\n{"cmd":"FET","qname":"q","wait":60}\n'

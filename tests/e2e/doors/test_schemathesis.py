@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 
-def test_every_answer_is_one_that_the_document_describes(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_answers_of_the_http_api_match_its_document(broker: BrokerProcess, tmp_path: Path) -> None:
     assert TOOL is not None
     host, port = broker.http_address
     arguments = ["run", f"http://{host}:{port}/api/v1/openapi.json", "--exclude-path", ENDLESS]

@@ -25,7 +25,9 @@ RELOAD_S_MAX = 5.0
 # --- safe by default ---
 
 
-def test_a_broker_that_others_reach_wants_tokens_and_tls_or_a_word(tmp_path: Path, start_broker: StartBroker) -> None:
+def test_broker_on_a_public_address_needs_tokens_and_tls_or_an_explicit_setting(
+    tmp_path: Path, start_broker: StartBroker
+) -> None:
     naked = BrokerProcess(tmp_path / "data", "--host", "0.0.0.0")
     assert naked.run_to_end() == 78
     assert "auth.required" in naked.stderr
@@ -37,7 +39,7 @@ def test_a_broker_that_others_reach_wants_tokens_and_tls_or_a_word(tmp_path: Pat
     assert start_broker("--host", "0.0.0.0", "--insecure").running
 
 
-def test_a_page_of_another_site_can_open_nothing(broker: BrokerProcess) -> None:
+def test_page_of_another_site_opens_no_connection(broker: BrokerProcess) -> None:
     host = broker.addresses["http"]
 
     async def statuses() -> list[int]:
@@ -66,9 +68,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"))
 
 
-def test_every_door_speaks_tls_and_nothing_else(
-    start_broker: StartBroker, authority: Authority, connect: Connect
-) -> None:
+def test_doors_with_tls_speak_nothing_else(start_broker: StartBroker, authority: Authority, connect: Connect) -> None:
     pair = authority.issue("every-door")
     broker = start_broker("--tls-cert", str(pair.cert), "--tls-key", str(pair.key))
     trusted, address = str(authority.ca.cert), broker.address
@@ -102,7 +102,7 @@ def test_every_door_speaks_tls_and_nothing_else(
     assert broker.terminate() == 0
 
 
-def test_sighup_reads_certificates_and_settings_again(
+def test_sighup_reloads_certificates_and_settings(
     start_broker: StartBroker, authority: Authority, tmp_path: Path
 ) -> None:
     config, cert, key = tmp_path / "wakeq.toml", tmp_path / "cert.pem", tmp_path / "key.pem"
@@ -145,7 +145,7 @@ def test_sighup_reads_certificates_and_settings_again(
 
 
 @pytest.mark.long
-def test_nodes_let_only_those_in_whom_their_authority_has_signed_for(tmp_path: Path, authority: Authority) -> None:
+def test_nodes_admit_only_peers_signed_by_their_authority(tmp_path: Path, authority: Authority) -> None:
     pair, own = authority.issue("node"), tmp_path / "cluster"
     files = (f"tls.cert_file={pair.cert}", f"tls.key_file={pair.key}", f"tls.peer_ca_file={authority.ca.cert}")
     flags = [part for file in files for part in ("--set", file)]

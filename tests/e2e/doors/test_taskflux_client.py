@@ -37,7 +37,7 @@ def client(request: pytest.FixtureRequest, broker: BrokerProcess) -> Iterator[Ta
         client.delete("q")
 
 
-def test_a_record_is_done_at_the_end_of_its_block_and_others_may_be_stored_in_it(client: TaskFluxClient) -> None:
+def test_record_is_acknowledged_at_the_end_of_its_block_with_follow_ups(client: TaskFluxClient) -> None:
     client.enqueue("q", "first", key=1)
 
     with client.dequeue("q") as record:
@@ -49,7 +49,7 @@ def test_a_record_is_done_at_the_end_of_its_block_and_others_may_be_stored_in_it
     assert client.count("q") == 1
 
 
-def test_a_record_goes_back_when_its_block_raises_or_says_so(client: TaskFluxClient) -> None:
+def test_record_is_released_when_its_block_raises_or_asks_for_it(client: TaskFluxClient) -> None:
     client.enqueue("q", "a")
 
     with pytest.raises(ZeroDivisionError), client.dequeue("q", wait=5):
@@ -61,12 +61,12 @@ def test_a_record_goes_back_when_its_block_raises_or_says_so(client: TaskFluxCli
     assert client.count("q") == 1
 
 
-def test_there_may_be_nothing(client: TaskFluxClient) -> None:
+def test_dequeue_of_an_empty_queue_returns_nothing(client: TaskFluxClient) -> None:
     with client.dequeue("q", wait=0.01) as record:
         assert record is None
 
 
-def test_many_are_stored_and_those_refused_are_named(client: TaskFluxClient) -> None:
+def test_batch_names_the_records_that_were_refused(client: TaskFluxClient) -> None:
     with pytest.raises(NotAllEnqueued) as caught:
         client.enqueue_many("q", [(10 if place == 5 else 1, b"x") for place in range(RECORDS)])
 
@@ -74,7 +74,7 @@ def test_many_are_stored_and_those_refused_are_named(client: TaskFluxClient) -> 
     assert client.count("q") == RECORDS - 1
 
 
-def test_queues_that_are_there_or_not_are_told_apart(client: TaskFluxClient) -> None:
+def test_missing_and_existing_queues_are_told_apart(client: TaskFluxClient) -> None:
     with pytest.raises(QueueExists):
         client.create("q")
     with pytest.raises(QueueNotFound):
@@ -83,7 +83,7 @@ def test_queues_that_are_there_or_not_are_told_apart(client: TaskFluxClient) -> 
     assert client.metadata().leader == 0
 
 
-def test_tasks_share_a_client(broker: BrokerProcess) -> None:
+def test_asyncio_tasks_share_a_client(broker: BrokerProcess) -> None:
     async def work() -> None:
         async with AsyncTaskFluxClient(address_of(broker)) as client:
             await client.create("tasks")
@@ -100,7 +100,7 @@ def test_tasks_share_a_client(broker: BrokerProcess) -> None:
     asyncio.run(work())
 
 
-def test_a_client_outlives_its_broker(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_client_continues_after_its_broker_restarted(tmp_path_factory: pytest.TempPathFactory) -> None:
     data_dir = tmp_path_factory.mktemp("again") / "data"
     with BrokerProcess(data_dir) as broker, TaskFluxClient(address_of(broker), reconnect_for_s=20) as client:
         client.enqueue("", "a")
@@ -120,7 +120,7 @@ def wakeq(broker: BrokerProcess, *arguments: str, feed: bytes = b"") -> subproce
     return subprocess.run(command, input=feed, capture_output=True, check=False, timeout=30)
 
 
-def test_the_verbs_mirror_the_client(broker: BrokerProcess) -> None:
+def test_taskflux_commands_mirror_the_client(broker: BrokerProcess) -> None:
     assert wakeq(broker, "create", "v", "--max-size", "2", "--key-range", "-1", "5").returncode == 0
     assert wakeq(broker, "enqueue", "v", "--key", "5", "late").returncode == 0
     assert wakeq(broker, "enqueue", "v", "--key", "-1", feed=b"\x00raw").returncode == 0

@@ -96,9 +96,7 @@ def name_of(vector: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("in_pieces", [False, True], ids=["whole", "in pieces"])
 @pytest.mark.parametrize("session", SESSIONS, ids=name_of)
-def test_a_golden_session_is_answered_as_it_stands(
-    broker: BrokerProcess, session: dict[str, Any], in_pieces: bool
-) -> None:
+def test_golden_session_is_answered_as_written(broker: BrokerProcess, session: dict[str, Any], in_pieces: bool) -> None:
     dialect = DIALECTS[session["dialect"]]
     with RawTaskFlux(address_of(broker, dialect), dialect, greets=False) as client:
         for step in session["steps"]:
@@ -183,7 +181,7 @@ def _check_reaction(client: RawTaskFlux, expect: str, sent: str, dialect: Dialec
             raise AssertionError(f"what does {expect!r} mean for {sent}?")
 
 
-def test_half_a_packet_at_the_end_of_a_stream_is_not_done(broker: BrokerProcess, queue: str) -> None:
+def test_half_a_packet_at_the_end_of_a_stream_is_ignored(broker: BrokerProcess, queue: str) -> None:
     with RawTaskFlux(broker.taskflux_address) as client:
         client.say(Enqueue(queue, 1, b"whole"), ACK)
         client.send(bytes.fromhex("4345"))
@@ -195,7 +193,7 @@ def test_half_a_packet_at_the_end_of_a_stream_is_not_done(broker: BrokerProcess,
 # --- one queue, all doors ---
 
 
-def test_what_is_enqueued_here_is_fetched_there_and_the_other_way_round(
+def test_message_enqueued_at_one_door_is_fetched_at_the_other_both_ways(
     broker: BrokerProcess, queue: str, connect: Connect
 ) -> None:
     worker = connect(broker)
@@ -215,7 +213,7 @@ def test_what_is_enqueued_here_is_fetched_there_and_the_other_way_round(
         assert other.ask(ACK) == OK
 
 
-def test_policies_hold_at_every_door(broker: BrokerProcess, connect: Connect) -> None:
+def test_queue_policies_hold_at_every_door(broker: BrokerProcess, connect: Connect) -> None:
     worker = connect(broker)
     with RawTaskFlux(broker.taskflux_address) as client:
         assert client.ask(CreateQueue("two", 1, 2, 3, (-5, 5))) == OK
@@ -245,14 +243,14 @@ def test_policies_hold_at_every_door(broker: BrokerProcess, connect: Connect) ->
         assert client.ask(DeleteQueue("two")) == OK
 
 
-def test_a_node_that_is_alone_is_its_own_leader(broker: BrokerProcess) -> None:
+def test_single_node_names_itself_as_leader(broker: BrokerProcess) -> None:
     with RawTaskFlux(broker.taskflux_address) as client:
         host, port = broker.taskflux_address
 
         assert client.ask(ClusterMetadataRequest()) == ClusterMetadataResponse((f"{host}:{port}",), 0, 0)
 
 
-def test_a_payload_above_the_limit_of_the_node_is_a_violation_of_the_queue(start_broker: StartBroker) -> None:
+def test_payload_above_the_limit_is_a_violation_of_the_queue(start_broker: StartBroker) -> None:
     broker = start_broker("--set", "taskflux_payload_bytes_max=10")
     with RawTaskFlux(broker.taskflux_address) as client:
         assert client.ask(CreateQueue("q", 1, 0)) == OK
@@ -267,9 +265,7 @@ def test_a_payload_above_the_limit_of_the_node_is_a_violation_of_the_queue(start
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_what_was_stored_is_there_again_and_what_was_removed_is_not(
-    start_broker: StartBroker, how: signal.Signals
-) -> None:
+def test_restart_keeps_stored_records_and_no_removed_ones(start_broker: StartBroker, how: signal.Signals) -> None:
     broker = start_broker()
     with RawTaskFlux(broker.taskflux_address) as client:
         assert client.ask(CreateQueue("q", 2, key_range=(0, 9))) == OK
@@ -284,7 +280,7 @@ def test_what_was_stored_is_there_again_and_what_was_removed_is_not(
         assert client.ask(Dequeue("q")) == Record(2, b"b")
 
 
-def test_a_record_that_was_held_when_the_broker_stopped_is_there_when_it_starts(start_broker: StartBroker) -> None:
+def test_record_leased_at_a_stop_is_there_after_the_start(start_broker: StartBroker) -> None:
     broker = start_broker()
     with RawTaskFlux(broker.taskflux_address) as client:
         client.say(Enqueue("", 1, b"a"), ACK, Dequeue(""))
@@ -296,7 +292,7 @@ def test_a_record_that_was_held_when_the_broker_stopped_is_there_when_it_starts(
         assert client.ask(Dequeue("")) == Record(1, b"a")
 
 
-def test_legacy_takes_what_it_is_given(broker: BrokerProcess, queue: str) -> None:
+def test_legacy_client_removes_a_record_by_receiving_it(broker: BrokerProcess, queue: str) -> None:
     with RawTaskFlux(broker.other_taskflux_address, LEGACY) as client, RawTaskFlux(broker.taskflux_address) as spec:
         client.say(Enqueue(queue, 1, b"a"), Enqueue(queue, 2, b"b"), Dequeue(queue), Dequeue(queue), Dequeue(queue))
 

@@ -77,7 +77,7 @@ def guarded(start_broker: StartBroker, tmp_path: Path) -> Iterator[Guarded]:
     assert not [secret for secret in made.secrets if secret.encode() in on_disk]
 
 
-def test_the_life_of_a_token(guarded: Guarded) -> None:
+def test_token_opens_what_it_names_until_it_is_revoked(guarded: Guarded) -> None:
     with pytest.raises(Unauthorized):
         guarded.client(None)
     with guarded.until_taken(guarded.token("web", "--queues", "emails*")) as client:
@@ -104,7 +104,7 @@ def test_the_life_of_a_token(guarded: Guarded) -> None:
         guarded.client(guarded.secrets[-1])
 
 
-def test_a_token_is_exchanged_while_a_worker_goes_on(
+def test_token_is_exchanged_without_stopping_the_worker(
     guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "token"
@@ -139,7 +139,7 @@ def _is_refused(guarded: Guarded, token: str) -> bool:
 
 
 @pytest.mark.parametrize("how", ["revoked", "good for less"])
-def test_what_is_under_way_ends_when_its_token_is_good_for_less(guarded: Guarded, how: str) -> None:
+def test_waiting_connections_end_when_their_token_loses_its_rights(guarded: Guarded, how: str) -> None:
     """A fetch that waits, messages of MoniQue, what the dashboard watches: none is asked for its token again."""
     token = guarded.token("all", "--rights", "publish,fetch,admin")
     guarded.until_taken(token).close()
@@ -175,7 +175,7 @@ def test_what_is_under_way_ends_when_its_token_is_good_for_less(guarded: Guarded
     assert all(how in reason for reason in asyncio.run(under_way()))
 
 
-def test_every_door_asks(guarded: Guarded) -> None:
+def test_token_is_required_at_every_door(guarded: Guarded) -> None:
     token = guarded.token("all", "--rights", "publish,fetch,admin")
     guarded.until_taken(token).close()
     http = f"http://{guarded.broker.addresses['http']}"
@@ -219,7 +219,7 @@ def test_every_door_asks(guarded: Guarded) -> None:
             flux.enqueue("r", "z")
 
 
-def test_token_of_one_team_plants_nothing_in_the_queue_of_another(guarded: Guarded, tmp_path: Path) -> None:
+def test_token_of_one_team_publishes_nothing_into_the_queue_of_another(guarded: Guarded, tmp_path: Path) -> None:
     """By headers that an operator's redrive would obey, in every command that publishes."""
     team = guarded.token("team", "--rights", "publish,fetch,admin", "--queues", "a*")
     owner = guarded.token("owner", "--rights", "publish,fetch,admin")
@@ -260,7 +260,7 @@ def test_token_of_one_team_plants_nothing_in_the_queue_of_another(guarded: Guard
         assert operator.stats("b1")["ready"] == 1
 
 
-def test_redrive_by_a_client_needs_admin_where_the_messages_go_and_says_so(guarded: Guarded) -> None:
+def test_redrive_by_a_client_needs_admin_on_the_target_queue(guarded: Guarded) -> None:
     worker = guarded.token("worker", "--rights", "publish,fetch", "--queues", "a*")
     keeper = guarded.token("keeper", "--rights", "publish,fetch,admin", "--queues", "a*")
     with guarded.until_taken(worker) as client:
@@ -278,7 +278,7 @@ def test_redrive_by_a_client_needs_admin_where_the_messages_go_and_says_so(guard
         assert client.stats("a1")["ready"] == 1
 
 
-def test_who_hears_everything_of_monique_needs_both_rights_for_all_queues(guarded: Guarded) -> None:
+def test_monique_listener_needs_both_rights_on_all_queues(guarded: Guarded) -> None:
     tokens = [
         None,
         "wrong",
@@ -305,7 +305,7 @@ def test_who_hears_everything_of_monique_needs_both_rights_for_all_queues(guarde
     assert asyncio.run(statuses()) == [401, 401, 403, 403, 403, 101]
 
 
-def test_a_damaged_file_of_tokens_changes_nothing_while_the_broker_runs_and_keeps_it_from_starting(
+def test_damaged_token_file_is_ignored_at_a_reload_and_refused_at_a_start(
     guarded: Guarded,
 ) -> None:
     client = guarded.until_taken(guarded.token("web"))
@@ -323,7 +323,7 @@ def test_a_damaged_file_of_tokens_changes_nothing_while_the_broker_runs_and_keep
     guarded.broker.start()
 
 
-def test_the_verbs_of_tokens(tmp_path: Path) -> None:
+def test_token_commands_print_and_change_what_they_say(tmp_path: Path) -> None:
     where = ("--data-dir", str(tmp_path / "new"))
     made = wakeq(
         "token", "create", "a", "--queues", "x", "--queues", "y*", "--rights", "fetch", "--expires", "30d", *where

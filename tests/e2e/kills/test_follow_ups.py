@@ -67,7 +67,7 @@ def found_in(client: LineClient, name: str) -> dict[str, str]:
 
 
 @pytest.mark.long
-def test_of_a_message_and_its_follow_ups_there_is_one_or_the_others_after_any_kill(start_broker: StartBroker) -> None:
+def test_acknowledgement_with_follow_ups_is_whole_or_absent_after_any_kill(start_broker: StartBroker) -> None:
     seed = int(os.environ.get("WAKEQ_SEED", random.SystemRandom().randrange(10**6)))
     print(f"seed {seed}")  # shown with a failure: WAKEQ_SEED repeats its moments
     draw, promised = random.Random(seed), dict[str, list[str]]()

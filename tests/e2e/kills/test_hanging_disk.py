@@ -38,7 +38,7 @@ def fetch_until_mute(client: LineClient) -> list[str]:
     raise AssertionError("all of them were handed out while the disk hung")
 
 
-def test_deliveries_of_a_fast_queue_wait_for_a_disk_that_hangs_and_those_before_are_remembered(
+def test_fast_queue_stops_delivering_while_the_disk_hangs_and_keeps_earlier_deliveries(
     broker: BrokerProcess, disk: HangingDisk
 ) -> None:
     with LineClient(broker.worker_address) as client:

@@ -62,7 +62,7 @@ async def run_of(fault: Fault, directory: Path) -> Report:
 
 
 @pytest.mark.long
-def test_every_planted_fault_is_caught_and_a_healthy_run_passes(tmp_path: Path) -> None:
+def test_planted_faults_are_all_caught_and_a_healthy_run_passes(tmp_path: Path) -> None:
     async def all_of_them() -> list[Report]:
         return await asyncio.gather(*(run_of(fault, tmp_path) for fault in SHOWN_BY))
 
@@ -85,7 +85,7 @@ def loop_over(directory: Path, fault: Fault) -> Outcome:
 
 
 @pytest.mark.long
-def test_the_crash_loop_passes_a_healthy_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crash_loop_passes_a_healthy_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
     outcome = loop_over(tmp_path, Fault.NONE)
@@ -95,7 +95,7 @@ def test_the_crash_loop_passes_a_healthy_broker(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.long
-def test_the_crash_loop_catches_what_only_a_crash_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crash_loop_catches_faults_that_only_a_crash_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
     outcome = loop_over(tmp_path, Fault.NEVER_WRITES)
@@ -103,7 +103,7 @@ def test_the_crash_loop_catches_what_only_a_crash_shows(tmp_path: Path, monkeypa
     assert "Q1" in outcome.report.rules, outcome.explain()
 
 
-def test_the_fake_broker_goes_on_after_a_line_that_a_kill_tore(tmp_path: Path) -> None:
+def test_fake_broker_starts_after_a_kill_tore_a_line(tmp_path: Path) -> None:
     async def live(text: str) -> int:
         broker = FakeBroker(tmp_path / "journal")
         await broker.start()
@@ -116,14 +116,14 @@ def test_the_fake_broker_goes_on_after_a_line_that_a_kill_tore(tmp_path: Path) -
     assert [asyncio.run(live(text)) for text in ("first", "second", "third")] == [1, 2, 3]
 
 
-def test_a_run_that_did_too_little_is_invalid() -> None:
+def test_run_that_did_too_little_is_invalid() -> None:
     idle = Outcome(Report(), crashes=3, busy_crashes=0, ops_ok=0, up_s=1.0, refused={})
 
     with pytest.raises(AssertionError, match="invalid run"):
         idle.demand_valid(ops_per_s_min=1)
 
 
-def test_a_broker_that_does_not_start_says_why(tmp_path: Path) -> None:
+def test_broker_process_that_does_not_start_reports_the_reason(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path, command=(sys.executable, "-c", "import sys; sys.exit('no such disk')"))
 
     with pytest.raises(BrokerDidNotStart, match="no such disk"):
@@ -132,7 +132,7 @@ def test_a_broker_that_does_not_start_says_why(tmp_path: Path) -> None:
     assert not broker.running
 
 
-def test_a_broker_that_never_gets_ready_is_killed(tmp_path: Path) -> None:
+def test_broker_process_that_never_gets_ready_is_killed(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path, command=(sys.executable, "-c", "import signal; signal.pause()"))
 
     with pytest.raises(BrokerDidNotStart, match="not ready after"):

@@ -35,7 +35,7 @@ def test_three_kills_under_load_lose_nothing(start_broker: StartBroker, tmp_path
 
 
 @pytest.mark.long
-def test_a_hundred_kills_under_load_lose_nothing(start_broker: StartBroker, tmp_path: Path) -> None:
+def test_hundred_kills_under_load_lose_nothing(start_broker: StartBroker, tmp_path: Path) -> None:
     outcome = run(start_broker(command=sized(flush_after_ms=CUTS_OFTEN_MS)), tmp_path, KILLS, up_s=(0.05, 0.5))
 
     outcome.demand_nothing_broken()

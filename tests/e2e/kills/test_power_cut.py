@@ -59,7 +59,7 @@ def run(broker: BrokerProcess, disk: LoopDisk, cuts: int, ledger: Path) -> Outco
 
 
 @pytest.mark.parametrize("synced", [False, True])
-def test_only_what_was_synced_survives_a_cut(disk: LoopDisk, synced: bool) -> None:
+def test_unsynced_data_does_not_survive_a_power_cut(disk: LoopDisk, synced: bool) -> None:
     file = os.open(disk.path / "file", os.O_CREAT | os.O_WRONLY)
     os.fsync(file)
     directory = os.open(disk.path, os.O_RDONLY)
@@ -77,7 +77,7 @@ def test_only_what_was_synced_survives_a_cut(disk: LoopDisk, synced: bool) -> No
 
 
 @pytest.mark.long
-def test_a_broker_that_does_not_sync_is_caught(disk: LoopDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_that_does_not_sync_is_caught(disk: LoopDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[3])
     broker = BrokerProcess(disk.path / "data", "--fault", Fault.NEVER_SYNCS, command=FAKE)
 

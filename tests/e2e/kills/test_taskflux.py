@@ -37,7 +37,7 @@ def run(start_broker: StartBroker, kills: int, *, up_s: tuple[float, float]) -> 
 
 
 @pytest.mark.long
-def test_kills_under_load_lose_nothing_that_taskflux_was_promised(start_broker: StartBroker) -> None:
+def test_kills_under_load_lose_nothing_promised_to_taskflux_clients(start_broker: StartBroker) -> None:
     outcome, flux = run(start_broker, KILLS, up_s=(0.05, 0.8))
 
     outcome.demand_nothing_broken()

@@ -161,7 +161,7 @@ class Ledger:
 
 
 @pytest.mark.long
-def test_a_broker_that_is_killed_again_and_again_loses_no_job_and_its_worker_comes_back(
+def test_worker_reconnects_and_loses_no_job_when_its_broker_is_killed_repeatedly(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:
     seed = int(os.environ.get("WAKEQ_SEED", random.SystemRandom().randrange(10**6)))

@@ -32,7 +32,7 @@ def started(broker: BrokerProcess, *arguments: str, **environment: str) -> Start
     return Started([sys.executable, *arguments], cwd=ROOT, environment={"WAKEQ_BROKER": broker.address, **environment})
 
 
-def test_a_worker_does_what_was_there_and_is_woken_for_what_comes(broker: BrokerProcess, connect: Connect) -> None:
+def test_worker_example_processes_waiting_and_later_messages(broker: BrokerProcess, connect: Connect) -> None:
     client = connect(broker)
     client.ask("PUB", "emails", message='{"to": "ada"}')
 
@@ -46,7 +46,7 @@ def test_a_worker_does_what_was_there_and_is_woken_for_what_comes(broker: Broker
         assert worker.stop() == 0
 
 
-def test_a_socket_is_enough_for_a_worker(broker: BrokerProcess, connect: Connect) -> None:
+def test_worker_example_without_a_library_works(broker: BrokerProcess, connect: Connect) -> None:
     client = connect(broker)
     client.ask("PUB", "emails", message="first")
 
@@ -57,7 +57,7 @@ def test_a_socket_is_enough_for_a_worker(broker: BrokerProcess, connect: Connect
         assert worker.line() == "second"
 
 
-def test_a_follow_up_is_published_with_the_acknowledgement(broker: BrokerProcess, connect: Connect) -> None:
+def test_follow_up_example_publishes_with_the_acknowledgement(broker: BrokerProcess, connect: Connect) -> None:
     client = connect(broker)
     client.ask("PUB", "orders", message='{"number": 7}')
 
@@ -68,7 +68,7 @@ def test_a_follow_up_is_published_with_the_acknowledgement(broker: BrokerProcess
     assert client.ask("FET", "invoices")["msg"] == '{"invoice for":{"number":7}}'
 
 
-def test_an_order_fans_out_into_all_that_follows_from_it(broker: BrokerProcess, connect: Connect) -> None:
+def test_order_example_fans_out_into_its_follow_ups(broker: BrokerProcess, connect: Connect) -> None:
     connect(broker).ask("PUB", "orders", message='{"number": 7, "items": ["tea", "cup"]}')
 
     with started(broker, "-m", "examples.fan_out") as worker:
@@ -117,7 +117,7 @@ def mail_server() -> Iterator[tuple[str, list[str]]]:
         server.shutdown()
 
 
-def test_mails_are_sent_and_those_that_never_will_be_are_put_aside(broker: BrokerProcess, connect: Connect) -> None:
+def test_mail_example_sends_mails_and_dead_letters_bad_ones(broker: BrokerProcess, connect: Connect) -> None:
     client = connect(broker)
     with (
         mail_server() as (address, mails),
@@ -143,7 +143,7 @@ def picture(width: int, height: int) -> bytes:
     return b"P6 %d %d 255\n" % (width, height) + row * height
 
 
-def test_images_become_thumbnails_and_what_is_no_image_a_dead_letter(
+def test_thumbnail_example_makes_thumbnails_and_dead_letters_bad_images(
     broker: BrokerProcess, connect: Connect, tmp_path: Path
 ) -> None:
     client = connect(broker)
@@ -161,7 +161,7 @@ def test_images_become_thumbnails_and_what_is_no_image_a_dead_letter(
     assert "this is not a binary PPM" in json.dumps(dead)
 
 
-def test_a_periodic_job_runs_once_in_each_slot_however_many_instances_there_are(broker: BrokerProcess) -> None:
+def test_periodic_example_runs_once_in_each_slot_with_several_instances(broker: BrokerProcess) -> None:
     with (
         started(broker, "-m", "examples.periodic", PERIOD_S="1") as one,
         started(broker, "-m", "examples.periodic", PERIOD_S="1") as other,
@@ -179,7 +179,7 @@ def slots(*instances: Started) -> list[int]:
     return sorted(int(moment) for moment in re.findall(r"report (\d{10})", said))
 
 
-def test_a_web_application_answers_when_the_work_is_safe(broker: BrokerProcess, connect: Connect) -> None:
+def test_web_example_answers_once_the_message_is_stored(broker: BrokerProcess, connect: Connect) -> None:
     with started(broker, "examples/web_app.py", "0") as app:
         address = next(word for word in app.line().split() if word.startswith("http://"))
 

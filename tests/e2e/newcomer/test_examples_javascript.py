@@ -31,9 +31,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_worker_in_javascript_works_sleeps_and_is_woken(
-    installed: Path, broker: BrokerProcess, connect: Connect
-) -> None:
+def test_javascript_worker_works_sleeps_and_is_woken(installed: Path, broker: BrokerProcess, connect: Connect) -> None:
     client = connect(broker)
     host, port = broker.http_address
     client.ask("PUB", "emails", message="first")
@@ -48,7 +46,7 @@ def test_a_worker_in_javascript_works_sleeps_and_is_woken(
         eventually(lambda: figure(client, "acked") == 3, "all three are acknowledged")
 
 
-def test_it_finds_the_broker_again(installed: Path, broker: BrokerProcess, connect: Connect) -> None:
+def test_javascript_worker_reconnects_to_its_broker(installed: Path, broker: BrokerProcess, connect: Connect) -> None:
     host, port = broker.http_address
     broker.extra_args = ("--http-port", str(port))
     with Started(["node", "worker.js", f"ws://{host}:{port}/connect", "emails"], cwd=installed) as worker:

@@ -101,7 +101,7 @@ def page(tmp_path: Path) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_what_a_page_of_the_guide_shows_happens(name: str, page: Page) -> None:
+def test_guide_page_commands_print_what_the_page_shows(name: str, page: Page) -> None:
     text = (ROOT / "docs" / "guide" / f"{name}.md").read_text(encoding="utf-8")
     blocks = FENCE.findall(text)
 
@@ -115,7 +115,7 @@ def test_what_a_page_of_the_guide_shows_happens(name: str, page: Page) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_file_of_the_guide_can_be_run(name: str, page: Page) -> None:
+def test_guide_files_can_all_be_run(name: str, page: Page) -> None:
     text = (ROOT / "docs" / "guide" / f"{name}.md").read_text(encoding="utf-8")
     for language, block in FENCE.findall(text):
         if language == "python":

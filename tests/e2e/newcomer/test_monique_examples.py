@@ -76,14 +76,14 @@ def asked(config: Path) -> dict[str, float]:
     return answer
 
 
-def test_the_calculator_answers_over_websocket(broker: BrokerProcess, config: Path) -> None:
+def test_calculator_answers_over_websocket(broker: BrokerProcess, config: Path) -> None:
     with started("examples/monique/calculator.py", broker.addresses["http"]) as calculator:
         assert calculator.line().startswith("ready")
 
         assert asked(config) == {"answer": 1.2}
 
 
-def test_the_calculator_answers_over_zeromq_what_was_asked_over_websocket(config: Path) -> None:
+def test_calculator_over_zeromq_answers_a_client_over_websocket(config: Path) -> None:
     with started("-m", "examples.monique.calculator_zeromq", str(config)) as calculator:
         assert calculator.line().startswith("ready")
 
@@ -91,7 +91,7 @@ def test_the_calculator_answers_over_zeromq_what_was_asked_over_websocket(config
 
 
 @pytest.mark.parametrize("content", ['{"first": 1, "second": 0, "action": "/"}', "# no JSON at all"])
-def test_what_is_no_sum_is_answered_with_an_error(broker: BrokerProcess, config: Path, content: str) -> None:
+def test_calculator_answers_bad_input_with_an_error(broker: BrokerProcess, config: Path, content: str) -> None:
     (config.parent / "no.json").write_text(content)
     with started("examples/monique/calculator.py", broker.addresses["http"]) as calculator:
         calculator.line()
@@ -101,7 +101,7 @@ def test_what_is_no_sum_is_answered_with_an_error(broker: BrokerProcess, config:
     assert json.loads(done.stdout)["code"] == 502
 
 
-def test_the_radio_is_heard_on_both_sides_whoever_plays(broker: BrokerProcess, config: Path) -> None:
+def test_radio_is_heard_on_both_sides_from_either_side(broker: BrokerProcess, config: Path) -> None:
     server = f"--server={broker.addresses['http']}"
     with (
         started("examples/monique/radio.py", "listen", server) as listener,
@@ -119,7 +119,7 @@ def test_the_radio_is_heard_on_both_sides_whoever_plays(broker: BrokerProcess, c
             assert [who.line(), who.line()] == ["heard one", "heard two"]
 
 
-def test_the_tester_does_at_a_prompt_what_the_original_does(config: Path) -> None:
+def test_interactive_tester_behaves_like_the_original(config: Path) -> None:
     (config.parent / "sum.json").write_text(SUM)
     typed = "help\nsubscribe * config\nping\npush example_sum config JSON sum.json\nnonsense\npush a b c d\nquit\n"
 
@@ -131,7 +131,7 @@ def test_the_tester_does_at_a_prompt_what_the_original_does(config: Path) -> Non
         assert words in done.stderr
 
 
-def test_listening_prints_what_comes_and_says_so_if_nothing_does(config: Path) -> None:
+def test_listen_command_prints_messages_or_says_that_none_came(config: Path) -> None:
     nothing = wakeq("listen", "a_b", "data", "--wait", "0.2", cwd=config.parent)
 
     assert (nothing.returncode, nothing.stdout) == (3, "")
@@ -147,7 +147,7 @@ def test_listening_prints_what_comes_and_says_so_if_nothing_does(config: Path) -
     assert heard["tag"].startswith("data:a_b:")
 
 
-def test_what_the_guide_shows_works(
+def test_monique_guide_shows_what_happens(
     start_broker: StartBroker, broker: BrokerProcess, config: Path, tmp_path: Path
 ) -> None:
     hello, calculations = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)

@@ -99,11 +99,11 @@ def same_uids(block: str, printed: list[str]) -> dict[str, str]:
     return dict(zip(shown, given, strict=False))
 
 
-def test_it_begins_with_the_command_that_starts_a_broker() -> None:
+def test_readme_begins_with_the_command_that_starts_a_broker() -> None:
     assert commands_of(CONSOLES[0]) == [(START, "")]
 
 
-def test_its_commands_print_what_it_says(environment: dict[str, str]) -> None:
+def test_readme_commands_print_what_it_shows(environment: dict[str, str]) -> None:
     uids: dict[str, str] = {}
     for block in CONSOLES[1:]:
         printed: list[str] = []
@@ -127,7 +127,7 @@ def test_its_commands_print_what_it_says(environment: dict[str, str]) -> None:
             uids |= {old: new for old, new in same_uids(shown, [ran.stdout]).items() if old not in uids}
 
 
-def test_its_python_runs(environment: dict[str, str], tmp_path: Path) -> None:
+def test_readme_python_runs(environment: dict[str, str], tmp_path: Path) -> None:
     python = ROOT / ".venv" / "bin" / "python"
     printed = ""
     for snippet in SNIPPETS:
@@ -147,7 +147,7 @@ def test_its_python_runs(environment: dict[str, str], tmp_path: Path) -> None:
     assert printed == "ada@example.org 1 1\n"
 
 
-def test_every_make_target_it_names_exists() -> None:
+def test_readme_names_only_make_targets_that_exist() -> None:
     targets = set(re.findall(r"`make (\w+)`", README)) | {START.removeprefix("make ")}
 
     for target in targets:

@@ -69,7 +69,7 @@ def skip_without_an_index(folder: Path) -> None:
         pytest.skip("pip reaches no package index from here, so nothing can be installed")
 
 
-def test_the_wheel_holds_every_room_once_and_nothing_else(wheel: Path) -> None:
+def test_wheel_holds_every_room_once_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
 
@@ -87,13 +87,13 @@ def test_the_wheel_holds_every_room_once_and_nothing_else(wheel: Path) -> None:
     assert [name for name in names if name.endswith("licenses/LICENSE")]
 
 
-def test_the_installed_wheel_says_its_version(environment: Path, wheel: Path) -> None:
+def test_installed_wheel_prints_its_version(environment: Path, wheel: Path) -> None:
     said = subprocess.run([environment / "wakeq", "--version"], capture_output=True, text=True, check=True)
 
     assert said.stdout == f"wakeq {wheel.name.split('-')[1]}\n"
 
 
-def test_the_installed_wheel_serves_publishes_and_fetches(environment: Path, tmp_path: Path) -> None:
+def test_installed_wheel_serves_publishes_and_fetches(environment: Path, tmp_path: Path) -> None:
     wakeq = str(environment / "wakeq")
     serve = [wakeq, "serve", "--data-dir", str(tmp_path / "data"), "--worker-port", "0", "--http-port", "0"]
     serve += ["--taskflux-port", "0"]

@@ -51,7 +51,7 @@ def contents(client: Client) -> dict[str, Any]:
     return {name: sorted([row[key] for key in keys] for row in rows) for name, rows in found.items()}
 
 
-def test_a_backup_is_restored_as_it_was_on_another_directory(
+def test_backup_restored_to_another_directory_is_unchanged(
     start_broker: StartBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broker, to = start_broker(), tmp_path / "backup"
@@ -83,7 +83,7 @@ def test_a_backup_is_restored_as_it_was_on_another_directory(
     assert to.stat().st_mode & 0o077 == 0
 
 
-def test_a_backup_under_load_has_everything_that_was_answered_before_and_a_prefix_of_the_rest(
+def test_backup_under_load_has_all_earlier_answers_and_a_prefix_of_later_ones(
     start_broker: StartBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broker, to, stop = start_broker(), tmp_path / "backup", threading.Event()
@@ -115,7 +115,7 @@ def test_a_backup_under_load_has_everything_that_was_answered_before_and_a_prefi
     assert len(bodies) % 20 == 0
 
 
-def test_what_is_exported_is_imported_once_into_another_broker(
+def test_export_is_imported_once_into_another_broker(
     start_broker: StartBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, other = start_broker(), start_broker()
@@ -143,7 +143,7 @@ def test_what_is_exported_is_imported_once_into_another_broker(
     assert later[0][5] > 0, "its delay goes on"
 
 
-def test_an_export_can_name_queues_and_an_import_another_one(
+def test_export_may_select_queues_and_import_may_rename_them(
     start_broker: StartBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broker = start_broker()
@@ -160,7 +160,7 @@ def test_an_export_can_name_queues_and_an_import_another_one(
         assert client.stats("copy")["size"] == 51
 
 
-def test_lines_that_are_none_and_backups_that_are_damaged_are_refused(
+def test_bad_export_lines_and_damaged_backups_are_refused(
     start_broker: StartBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broker, to = start_broker(), tmp_path / "backup"
@@ -196,7 +196,7 @@ def test_lines_that_are_none_and_backups_that_are_damaged_are_refused(
         assert not (tmp_path / "made").exists()
 
 
-def test_what_a_broker_has_kept_alone_is_no_node_s_until_somebody_says_so(
+def test_data_of_a_single_broker_joins_no_cluster_until_an_operator_agrees(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:
     alone, to = start_broker(), tmp_path / "backup"
@@ -215,7 +215,7 @@ def test_what_a_broker_has_kept_alone_is_no_node_s_until_somebody_says_so(
             client.publish("jobs", b"it serves")
 
 
-def test_a_backup_that_cannot_be_written_is_none(start_broker: StartBroker, tmp_path: Path) -> None:
+def test_backup_that_breaks_off_does_not_delay_the_next_one(start_broker: StartBroker, tmp_path: Path) -> None:
     broker = start_broker()
     with Client(at(broker.worker_address)) as client:
         for _ in range(40):  # more than is on its way at once
@@ -241,7 +241,7 @@ def damage(path: Path, at_byte: int = 4096) -> None:
     path.write_bytes(data)
 
 
-def test_a_state_that_is_damaged_is_set_aside_and_made_again_from_the_log(
+def test_damaged_state_is_moved_away_and_rebuilt_from_the_log(
     start_broker: StartBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broker = start_broker()
@@ -267,7 +267,7 @@ def test_a_state_that_is_damaged_is_set_aside_and_made_again_from_the_log(
         assert contents(client) == before
 
 
-def test_what_cannot_be_made_again_is_left_alone_and_said(
+def test_damaged_state_that_cannot_be_rebuilt_is_left_alone_and_reported(
     start_broker: StartBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broker = start_broker()
@@ -287,7 +287,7 @@ def test_what_cannot_be_made_again_is_left_alone_and_said(
     assert log.read_bytes() == damaged != before
 
 
-def test_a_sound_directory_needs_nothing(start_broker: StartBroker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sound_directory_needs_no_repair(start_broker: StartBroker, capsys: pytest.CaptureFixture[str]) -> None:
     broker = start_broker()
     broker.terminate()
 

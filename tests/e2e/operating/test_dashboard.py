@@ -86,7 +86,7 @@ async def row_count(page: Page, count: int) -> None:
     await expect(page.locator("#messages tbody tr")).to_have_count(count)
 
 
-def test_a_publish_shows_up_within_a_second(tmp_path: Path) -> None:
+def test_publish_shows_up_within_a_second(tmp_path: Path) -> None:
     """The best of a few: the machine has other work too."""
 
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> list[float]:
@@ -103,7 +103,7 @@ def test_a_publish_shows_up_within_a_second(tmp_path: Path) -> None:
     assert min(told(tmp_path, story)) <= SHOWS_UP_S_MAX
 
 
-def test_dead_letters_are_seen_and_brought_back(tmp_path: Path) -> None:
+def test_dead_letters_are_shown_and_redriven(tmp_path: Path) -> None:
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> Any:
         await client.create_queue("orders", max_deliveries=1)
         for number in range(3):
@@ -128,7 +128,7 @@ def test_dead_letters_are_seen_and_brought_back(tmp_path: Path) -> None:
     assert back == [b"order 1", b"order 2"]
 
 
-def test_a_queue_is_paused_and_resumed_a_message_thrown_away_and_asked_why(tmp_path: Path) -> None:
+def test_queue_page_pauses_resumes_deletes_and_explains(tmp_path: Path) -> None:
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> Any:
         uid = await client.publish("a/b c".replace(" ", "?"), "<img src=x onerror=alert(1)>")
         await page.goto(here.http)
@@ -154,7 +154,7 @@ def test_a_queue_is_paused_and_resumed_a_message_thrown_away_and_asked_why(tmp_p
     assert (stats["size"], stats["moved"]) == (0, 1)
 
 
-def test_an_error_is_shown_and_the_page_goes_on(tmp_path: Path) -> None:
+def test_error_is_shown_and_the_page_keeps_working(tmp_path: Path) -> None:
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> str:
         await client.publish("orders", b"1")
         await client.create_queue("small", max_size=0)
@@ -169,7 +169,7 @@ def test_an_error_is_shown_and_the_page_goes_on(tmp_path: Path) -> None:
     assert "the queue has reached its limit" in told(tmp_path, story, ignored="409")  # the browser's own note of it
 
 
-def test_it_says_when_the_broker_is_gone_and_comes_back(tmp_path: Path) -> None:
+def test_page_shows_when_the_broker_is_gone_and_recovers(tmp_path: Path) -> None:
     async def tell() -> None:
         assert PATH is not None
         async with browsing(PATH) as (page, _):
@@ -191,7 +191,7 @@ def test_it_says_when_the_broker_is_gone_and_comes_back(tmp_path: Path) -> None:
     run(tell())
 
 
-def test_with_tokens_it_asks_for_one_and_goes_on(tmp_path: Path) -> None:
+def test_page_asks_for_a_token_where_one_is_required(tmp_path: Path) -> None:
     async def tell() -> Any:
         assert PATH is not None
         tokens = tmp_path / "tokens.json"
@@ -214,7 +214,7 @@ def test_with_tokens_it_asks_for_one_and_goes_on(tmp_path: Path) -> None:
     assert cookie == ""
 
 
-def test_all_of_it_can_be_reached_with_the_keyboard_and_is_named(tmp_path: Path) -> None:
+def test_controls_are_named_and_reachable_by_keyboard(tmp_path: Path) -> None:
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> Any:
         await client.publish("orders", b"1")
         await page.goto(here.http)
@@ -238,7 +238,7 @@ def test_all_of_it_can_be_reached_with_the_keyboard_and_is_named(tmp_path: Path)
     assert (unnamed, headings, lang) == (0, 1, "en")
 
 
-def test_what_has_the_focus_keeps_it_while_the_figures_change(tmp_path: Path) -> None:
+def test_focus_stays_while_the_figures_change(tmp_path: Path) -> None:
     """Twice a second there is news, and with it a row may get another place."""
 
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> list[Any]:
@@ -259,7 +259,7 @@ def test_what_has_the_focus_keeps_it_while_the_figures_change(tmp_path: Path) ->
     assert told(tmp_path, story, phone=True) == [["orders"] * 3, "orders", "kept"]
 
 
-def test_what_is_counted_while_a_node_follows_is_no_rate_when_it_leads_again(tmp_path: Path) -> None:
+def test_counts_of_a_followers_time_are_no_rate_when_it_leads_again(tmp_path: Path) -> None:
     """While it follows it knows no queues, and so no totals: what is there afterwards has not just come in."""
     looks = """
         const names = ["ready", "delayed", "leased", "bytes", "published", "acked", "released", "dead"];
@@ -286,7 +286,7 @@ def test_what_is_counted_while_a_node_follows_is_no_rate_when_it_leads_again(tmp
 
 
 @pytest.mark.parametrize("typed", ["%", "%2", "%ff", "50%-off"])
-def test_address_of_a_queue_with_a_stray_percent_sign_shows_a_page(tmp_path: Path, typed: str) -> None:
+def test_queue_address_with_a_stray_percent_sign_shows_a_page(tmp_path: Path, typed: str) -> None:
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> Any:
         await client.create_queue(typed)
         await page.goto(f"{here.http}/#/queue/{typed}")
@@ -296,7 +296,7 @@ def test_address_of_a_queue_with_a_stray_percent_sign_shows_a_page(tmp_path: Pat
     assert told(tmp_path, story) == f"Queue {typed}"
 
 
-def test_messages_show_up_by_themselves_and_the_focus_stays_where_they_go(tmp_path: Path) -> None:
+def test_messages_appear_without_a_reload_and_keep_the_focus(tmp_path: Path) -> None:
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> Any:
         await client.publish("orders", b"1")
         await page.goto(here.http + "/#/queue/orders")
@@ -315,7 +315,7 @@ def test_messages_show_up_by_themselves_and_the_focus_stays_where_they_go(tmp_pa
 
 
 @pytest.mark.parametrize("phone", [True, False], ids=["phone", "desk"])
-def test_every_page_fits_a_phone_and_a_desk_by_day_and_by_night(tmp_path: Path, pictures: Path, phone: bool) -> None:
+def test_pages_fit_phone_and_desk_in_light_and_dark(tmp_path: Path, pictures: Path, phone: bool) -> None:
     width = (PHONE if phone else DESK)["width"]
 
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> list[tuple[str, int]]:
@@ -348,7 +348,7 @@ def test_every_page_fits_a_phone_and_a_desk_by_day_and_by_night(tmp_path: Path, 
         assert found <= width, f"{label} is wider than its screen: {found}"
 
 
-def test_on_a_phone_an_error_is_read_and_answered_without_scrolling_sideways(tmp_path: Path) -> None:
+def test_error_on_a_phone_needs_no_sideways_scrolling(tmp_path: Path) -> None:
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> list[Any]:
         await client.create_queue("mails", max_deliveries=1)
         await client.publish("mails", "x" * 900)
@@ -368,7 +368,7 @@ def test_on_a_phone_an_error_is_read_and_answered_without_scrolling_sideways(tmp
     assert told(tmp_path, story, phone=True) == [True, True, True]
 
 
-def test_the_dead_letters_that_are_there_are_counted_and_not_those_that_ever_were(tmp_path: Path) -> None:
+def test_dead_letter_count_is_of_present_ones_only(tmp_path: Path) -> None:
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> list[str]:
         shown = page.locator(".card").filter(has_text=re.compile("^Dead letters"))
         await client.publish_many("mails.dead", ["1", "2", "3"])
@@ -381,7 +381,7 @@ def test_the_dead_letters_that_are_there_are_counted_and_not_those_that_ever_wer
     assert told(tmp_path, story) == []
 
 
-def test_the_page_is_small_and_says_what_it_may_load(tmp_path: Path) -> None:
+def test_page_is_small_and_restricts_what_it_may_load(tmp_path: Path) -> None:
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> Any:
         await page.goto(here.http)
         await live(page)

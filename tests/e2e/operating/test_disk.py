@@ -53,7 +53,7 @@ def publish_until_refused(client: LineClient) -> tuple[int, Message]:
     raise AssertionError("the broker accepted four times what the disk can hold")
 
 
-def test_on_a_full_disk_publishes_are_refused_and_acks_still_work(
+def test_full_disk_refuses_publishes_and_still_accepts_acks(
     start_broker: StartBroker, small_disk: Path, connect: Connect
 ) -> None:
     ballast = small_disk / "ballast"
@@ -99,7 +99,7 @@ def remaining(client: LineClient, queue: str = "q") -> int:
 
 
 @pytest.mark.parametrize("file", ["the log", "the state"])
-def test_a_failed_sync_ends_the_node_and_nothing_promised_is_gone(
+def test_failed_sync_ends_the_node_and_loses_nothing_promised(
     broker: BrokerProcess, connect: Connect, file: str
 ) -> None:
     if reason := traced.unavailable_reason():
@@ -125,7 +125,7 @@ def test_a_failed_sync_ends_the_node_and_nothing_promised_is_gone(
     assert [message["uid"] for message in reply["messages"]][:20] == promised
 
 
-def test_a_directory_in_use_is_refused_with_the_pid_of_its_user(broker: BrokerProcess) -> None:
+def test_directory_in_use_is_refused_with_the_pid_of_its_user(broker: BrokerProcess) -> None:
     second = BrokerProcess(broker.data_dir)
 
     status = second.run_to_end()
@@ -138,7 +138,7 @@ def test_a_directory_in_use_is_refused_with_the_pid_of_its_user(broker: BrokerPr
 
 
 @pytest.mark.parametrize("end", ["kill", "terminate"])
-def test_a_directory_is_free_again_when_its_user_has_ended(broker: BrokerProcess, connect: Connect, end: str) -> None:
+def test_directory_is_free_once_its_user_has_ended(broker: BrokerProcess, connect: Connect, end: str) -> None:
     connect(broker).ask("PUB", "q", message="hi")
 
     getattr(broker, end)()
@@ -166,7 +166,7 @@ def demand_refusal(broker: BrokerProcess, file: Path, *, words: tuple[str, ...])
     assert file.read_bytes() == before, "the damaged file was changed"
 
 
-def test_a_flipped_bit_in_the_middle_of_the_log_is_refused(broker: BrokerProcess, connect: Connect) -> None:
+def test_flipped_bit_in_the_middle_of_the_log_is_refused(broker: BrokerProcess, connect: Connect) -> None:
     log = filled_log(broker, connect)
     data = bytearray(log.read_bytes())
     data[len(data.rstrip(b"\0")) // 2] ^= 0x10
@@ -176,14 +176,14 @@ def test_a_flipped_bit_in_the_middle_of_the_log_is_refused(broker: BrokerProcess
 
 
 @pytest.mark.parametrize("name", ["raft.log", "raft.metadata"])
-def test_a_wrong_marker_is_refused(broker: BrokerProcess, connect: Connect, name: str) -> None:
+def test_file_with_a_wrong_marker_is_refused(broker: BrokerProcess, connect: Connect, name: str) -> None:
     file = filled_log(broker, connect).with_name(name)
     file.write_bytes(file.read_bytes().replace(bytes.fromhex("2f6f0f2f"), bytes.fromhex("1276ad55")))  # every slot
 
     demand_refusal(broker, file, words=("2f6f0f2f", "1276ad55"))
 
 
-def test_a_torn_tail_is_cut_off_reported_and_nothing_promised_is_gone(broker: BrokerProcess, connect: Connect) -> None:
+def test_torn_tail_is_cut_off_and_reported_and_loses_nothing_promised(broker: BrokerProcess, connect: Connect) -> None:
     client = connect(broker)
     for number in range(51):  # the last one stands for a record that the crash cut off before its answer
         client.ask("PUB", "q", message=f"message {number}")
@@ -208,7 +208,7 @@ def fill(disk: Path) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_disk_that_another_program_fills_to_the_last_byte_ends_no_stop(
+def test_shutdown_ends_on_a_disk_without_a_free_byte(
     start_broker: StartBroker, small_disk: Path, connect: Connect, times: int
 ) -> None:
     ballast = small_disk / "ballast"

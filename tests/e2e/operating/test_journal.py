@@ -42,7 +42,7 @@ def work(client: LineClient, count: int) -> set[str]:
     return done
 
 
-def test_what_happened_is_told_live_after_a_kill_and_from_a_copy(
+def test_journal_is_readable_live_after_a_kill_and_from_a_copy(
     start_broker: StartBroker, connect: Connect, tmp_path: Path
 ) -> None:
     broker = start_broker()
@@ -69,7 +69,7 @@ def test_what_happened_is_told_live_after_a_kill_and_from_a_copy(
 
 
 @pytest.mark.long
-def test_segments_that_the_log_has_given_up_are_still_told(start_broker: StartBroker, connect: Connect) -> None:
+def test_journal_keeps_segments_that_the_log_has_dropped(start_broker: StartBroker, connect: Connect) -> None:
     small = sized(segment_bytes_max=MIB, snapshot_bytes_min=MIB, flush_bytes=MIB // 2)
     broker = start_broker(command=small)
     client = connect(broker)

@@ -52,7 +52,7 @@ def client(shared_broker: BrokerProcess) -> Any:
         yield made
 
 
-def test_a_queue_is_paused_and_resumed(run: Run, client: Client) -> None:
+def test_queue_is_paused_and_resumed(run: Run, client: Client) -> None:
     client.publish("pause", b"1")
 
     assert run("queue", "pause", "pause", "--for", "100")[:2][0] == 0
@@ -65,7 +65,7 @@ def test_a_queue_is_paused_and_resumed(run: Run, client: Client) -> None:
     assert (status, said) == (1, "wakeq: this queue does not exist; publish to it or create it first\n")
 
 
-def test_why_tells_how_often_a_message_failed_before_and_by_what(run: Run, client: Client) -> None:
+def test_why_shows_earlier_failures_of_a_message(run: Run, client: Client) -> None:
     told = []
     uid = client.publish("failing", "x")
 
@@ -81,7 +81,7 @@ def test_why_tells_how_often_a_message_failed_before_and_by_what(run: Run, clien
     ]
 
 
-def test_bench_measures_on_a_queue_of_its_own_that_is_gone_afterwards(run: Run) -> None:
+def test_bench_uses_a_queue_of_its_own_and_removes_it(run: Run) -> None:
     status, out, _ = run("bench", "--messages", 30, "--batch", 10, "--connections", 2, "--json")
     too_large, _, said = run("bench", "--messages", 1, "--bytes", 1_500_000)
 
@@ -93,7 +93,7 @@ def test_bench_measures_on_a_queue_of_its_own_that_is_gone_afterwards(run: Run) 
     assert "wakeq-bench" not in run("queue", "list")[1]
 
 
-def test_messages_are_picked_shown_moved_and_thrown_away(run: Run, client: Client) -> None:
+def test_messages_are_selected_shown_moved_and_deleted(run: Run, client: Client) -> None:
     for number in range(10):
         client.publish("pick", f"m{number}", priority=number, headers={"tenant": "ab"[number % 2]})
 
@@ -114,14 +114,14 @@ def test_messages_are_picked_shown_moved_and_thrown_away(run: Run, client: Clien
     assert (client.stats("elsewhere")["size"], client.stats("pick")["size"]) == (4, 4)
 
 
-def test_more_messages_than_one_call_takes_are_moved(run: Run, client: Client) -> None:
+def test_move_of_more_messages_than_one_call_holds_moves_all(run: Run, client: Client) -> None:
     client.publish_many("many", ["m"] * 2_500)
 
     assert run("queue", "move", "many", "many2", "--yes")[1] == "moved from queue many: 2500\n"
     assert run("queue", "move", "many2", "many", "--limit", 1_200, "--yes")[1] == "moved from queue many2: 1200\n"
 
 
-def test_delayed_messages_go_now_and_dead_letters_go_back(run: Run, client: Client) -> None:
+def test_delayed_messages_are_released_and_dead_letters_redriven(run: Run, client: Client) -> None:
     client.create_queue("work", max_deliveries=1)
     uid = client.publish("work", b"later", delay=1_000)
 
@@ -135,7 +135,7 @@ def test_delayed_messages_go_now_and_dead_letters_go_back(run: Run, client: Clie
     assert client.fetch("work") is not None
 
 
-def test_leases_and_connections_are_seen_and_ended(run: Run, client: Client) -> None:
+def test_leases_and_connections_are_listed_and_ended(run: Run, client: Client) -> None:
     uid = client.publish("held", b"1")
     assert client.fetch("held") is not None
 
@@ -150,7 +150,7 @@ def test_leases_and_connections_are_seen_and_ended(run: Run, client: Client) -> 
     assert run("connections", "close", 99_999, "--yes")[0] == 1
 
 
-def test_a_connection_of_monique_is_seen_and_ended_too(run: Run, shared_broker: BrokerProcess) -> None:
+def test_monique_connection_is_listed_and_ended(run: Run, shared_broker: BrokerProcess) -> None:
     def rows() -> dict[int, dict[str, Any]]:
         listed = json.loads(run("connections", "list", "--json")[1])["connections"]
         return {row["id"]: row for row in listed if row["door"] == "monique"}
@@ -168,7 +168,7 @@ def test_a_connection_of_monique_is_seen_and_ended_too(run: Run, shared_broker: 
         assert (other == mine, row["subscriptions"]) == (False, 2)
 
 
-def test_top_says_what_happens(run: Run, client: Client) -> None:
+def test_top_shows_what_happens(run: Run, client: Client) -> None:
     client.publish_many("busy", ["m"] * 7)
 
     status, out, _ = run("top", "bus", "--json")
@@ -180,19 +180,19 @@ def test_top_says_what_happens(run: Run, client: Client) -> None:
     assert run("top", "--once")[1].splitlines()[0].split("\t")[0] == "queue"
 
 
-def test_what_cannot_be_reached_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_broker_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--http", "127.0.0.1:1", "why", "q", "u"]) == 69
     assert "name its HTTP port with --http or WAKEQ_HTTP" in capsys.readouterr().err
     assert main(["--http", "ftp://x", "why", "q", "u"]) == 78
 
 
-def test_of_several_addresses_the_first_that_serves_is_asked(shared_broker: BrokerProcess, client: Client) -> None:
+def test_first_serving_address_of_several_is_asked(shared_broker: BrokerProcess, client: Client) -> None:
     client.publish("several", b"1")
 
     assert main(["--http", f"127.0.0.1:1,{at(shared_broker.http_address)}", "queue", "pause", "several"]) == 0
 
 
-def test_the_doctor_looks_at_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_checks_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ports = ["--worker-port", "0", "--http-port", "0", "--taskflux-port", "0"]
 
     status = main(["doctor", "--json", "--data-dir", str(tmp_path / "data"), *ports])
@@ -206,7 +206,7 @@ def test_the_doctor_looks_at_everything(tmp_path: Path, capsys: pytest.CaptureFi
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_doctor_says_what_is_bad(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_reports_what_is_bad(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "data" / "consensus").mkdir(parents=True)
     (tmp_path / "data" / "consensus" / "raft.log").write_bytes(b"?")
 
@@ -215,7 +215,7 @@ def test_the_doctor_says_what_is_bad(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert [finding["what"] for finding in findings if finding["level"] == "bad"] == ["directory"]
 
 
-def test_the_doctor_looks_at_the_ports_of_moniques_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_checks_the_ports_of_the_monique_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def found(*arguments: str) -> list[dict[str, str]]:
         ports = ["--worker-port", "0", "--http-port", "0", "--taskflux-port", "0"]
         main(["doctor", "--json", "--data-dir", str(tmp_path / "data"), *ports, "-f", str(config), *arguments])
@@ -236,12 +236,12 @@ def test_the_doctor_looks_at_the_ports_of_moniques_config(tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_shell_can_complete(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_is_printed_for_every_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     assert "_WAKEQ_COMPLETE" in capsys.readouterr().out
 
 
-def test_the_doctor_looks_at_what_keeps_others_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_reports_missing_tokens_and_bad_tls_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ports = ["--worker-port", "0", "--http-port", "0", "--taskflux-port", "0"]
     missing = ["--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem")]
 
@@ -258,7 +258,7 @@ def test_the_doctor_looks_at_what_keeps_others_out(tmp_path: Path, capsys: pytes
 # The log ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_log_is_json_with_a_line_for_each_event_and_nobody_can_forge_one(start_broker: StartBroker) -> None:
+def test_json_log_has_a_line_for_each_event_that_no_client_can_forge(start_broker: StartBroker) -> None:
     broker = start_broker("--set", "logging.format=json")
     with Client(at(broker.worker_address)) as client:
         client.publish("jobs", b"1")
@@ -284,7 +284,7 @@ def test_the_log_is_json_with_a_line_for_each_event_and_nobody_can_forge_one(sta
     assert all(line["level"] == "info" for line in lines if "forged" in line["message"])
 
 
-def test_the_log_for_people_has_no_line_that_a_client_began(start_broker: StartBroker) -> None:
+def test_text_log_has_no_line_that_a_client_began(start_broker: StartBroker) -> None:
     broker = start_broker()
     main(["--http", at(broker.http_address), "queue", "purge", "", "--where", "body~\nERROR forged\x1b[31m", "--yes"])
     broker.terminate()
@@ -294,7 +294,7 @@ def test_the_log_for_people_has_no_line_that_a_client_began(start_broker: StartB
     assert "\x1b" not in broker.stderr
 
 
-def test_sighup_changes_what_is_logged_and_how_and_what_metrics_say(start_broker: StartBroker, tmp_path: Path) -> None:
+def test_sighup_changes_log_settings_and_metrics(start_broker: StartBroker, tmp_path: Path) -> None:
     config = tmp_path / "wakeq.toml"
     config.write_text('[logging]\nlevel = "error"\n')
     broker = start_broker("--config", str(config))
@@ -328,7 +328,7 @@ def is_healthy(**environment: object) -> bool:
 
 
 @pytest.mark.parametrize("is_secured", [False, True], ids=["plain", "TLS"])
-def test_the_check_of_the_image_asks_where_the_settings_say_and_no_proxy(
+def test_image_health_check_asks_the_configured_port_and_no_proxy(
     start_broker: StartBroker, tmp_path: Path, is_secured: bool
 ) -> None:
     config = tmp_path / "wakeq.toml"
@@ -349,7 +349,7 @@ def test_the_check_of_the_image_asks_where_the_settings_say_and_no_proxy(
     assert not is_healthy(**where, WAKEQ_HOST="127.0.0.2")
 
 
-def test_the_check_of_the_image_finds_a_broker_that_listens_at_all_addresses(start_broker: StartBroker) -> None:
+def test_image_health_check_finds_a_broker_on_all_addresses(start_broker: StartBroker) -> None:
     broker = start_broker("--host", "0.0.0.0", "--insecure")
 
     assert is_healthy(WAKEQ_HOST="0.0.0.0", WAKEQ_HTTP_PORT=broker.http_address[1], WAKEQ_INSECURE="true")

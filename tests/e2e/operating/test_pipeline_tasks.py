@@ -32,7 +32,7 @@ def published(client: BulkClient) -> int:
 
 
 @pytest.mark.long
-def test_a_load_that_is_killed_goes_on_where_it_was(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_killed_load_continues_where_it_was(broker: BrokerProcess, tmp_path: Path) -> None:
     client = BulkClient(broker.address)
     file = tmp_path / "orders.jsonl"
     file.write_text("".join(f'{{"id": {i}}}\n' for i in range(ROWS)))
@@ -51,7 +51,7 @@ def test_a_load_that_is_killed_goes_on_where_it_was(broker: BrokerProcess, tmp_p
     assert said == f"wakeq: {ROWS - before:,} messages published to queue q; {before:,} were published by another run\n"
 
 
-def test_what_cannot_be_loaded_is_one_line(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_load_error_is_one_line(broker: BrokerProcess, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id\n1\n")
 
     with wakeq(broker, "load", str(tmp_path / "a.csv"), "--to", "q", "--body", "text") as process:
@@ -61,7 +61,7 @@ def test_what_cannot_be_loaded_is_one_line(broker: BrokerProcess, tmp_path: Path
     assert said == f"wakeq: {tmp_path / 'a.csv'} has no column text; it has id\n"
 
 
-def test_a_folder_that_is_no_checkpoint_is_one_line(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_folder_that_is_no_checkpoint_is_refused_in_one_line(broker: BrokerProcess, tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed")
 
     with wakeq(broker, "settle", str(tmp_path)) as process:
@@ -81,9 +81,7 @@ def checkpoint(folder: Path, **offset: Any) -> Path:
     return folder
 
 
-def test_settling_asks_the_broker_that_the_checkpoint_names_or_the_one_that_is_given(
-    broker: BrokerProcess, tmp_path: Path
-) -> None:
+def test_settle_asks_the_broker_of_the_checkpoint_or_the_given_one(broker: BrokerProcess, tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     offset = {"wakeq": 1, "queue": "q", "source": "s", "epoch": 1, "slices": 1}
     here = checkpoint(tmp_path / "here", **offset, broker=broker.address)

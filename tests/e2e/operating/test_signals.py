@@ -49,7 +49,7 @@ async def stop_under_load(broker: BrokerProcess, *numbers: signal.Signals) -> tu
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_one_signal_stops_cleanly_under_load(broker: BrokerProcess, number: signal.Signals) -> None:
+def test_signal_under_load_shuts_down_cleanly(broker: BrokerProcess, number: signal.Signals) -> None:
     status, report = asyncio.run(stop_under_load(broker, number))
 
     assert status == 0, broker.stderr
@@ -57,7 +57,7 @@ def test_one_signal_stops_cleanly_under_load(broker: BrokerProcess, number: sign
 
 
 @pytest.mark.long
-def test_clients_feel_nothing_of_a_stop_and_a_start_but_a_pause(start_broker: StartBroker) -> None:
+def test_clients_notice_only_a_pause_at_a_restart(start_broker: StartBroker) -> None:
     """No call of a client raises, each message is worked on once, and what was published is all there is."""
     port, flux_port = free_ports(2)
     broker = start_broker("--worker-port", str(port), "--taskflux-port", str(flux_port))
@@ -125,13 +125,13 @@ def test_clients_feel_nothing_of_a_stop_and_a_start_but_a_pause(start_broker: St
     assert sorted(done) == sorted(published)
 
 
-def test_two_signals_under_load_break_no_promise(broker: BrokerProcess) -> None:
+def test_second_signal_under_load_breaks_no_promise(broker: BrokerProcess) -> None:
     _, report = asyncio.run(stop_under_load(broker, signal.SIGTERM, signal.SIGTERM))
 
     assert not report.violations, report.explain()
 
 
-def test_an_idle_broker_stops_cleanly_and_says_nothing_of_errors(start_broker: StartBroker, connect: Connect) -> None:
+def test_idle_broker_shuts_down_cleanly_without_errors_in_its_log(start_broker: StartBroker, connect: Connect) -> None:
     broker = start_broker()
     sleeper = connect(broker)
     sleeper.ask("SUB", "q")
@@ -141,7 +141,7 @@ def test_an_idle_broker_stops_cleanly_and_says_nothing_of_errors(start_broker: S
     assert "Traceback" not in broker.stderr
 
 
-def test_a_second_signal_does_not_wait_for_the_disk(broker: BrokerProcess, connect: Connect) -> None:
+def test_second_signal_does_not_wait_for_the_disk(broker: BrokerProcess, connect: Connect) -> None:
     if reason := traced.unavailable_reason():
         pytest.skip(reason)
     client = connect(broker)
@@ -171,7 +171,7 @@ def ends_within(broker: BrokerProcess, span_s: float) -> bool:
     return False
 
 
-def test_what_was_read_before_the_signal_is_answered(start_broker: StartBroker, connect: Connect) -> None:
+def test_commands_read_before_the_signal_are_answered(start_broker: StartBroker, connect: Connect) -> None:
     broker = start_broker()
     client = connect(broker)
     client.send(*[{"cmd": "PUB", "qname": "q", "message": str(number)} for number in range(20_000)])

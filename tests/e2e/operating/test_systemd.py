@@ -10,9 +10,7 @@ import pytest
 from tests.helpers.brokers.process import BrokerProcess
 
 
-def test_systemd_hears_when_it_is_ready_reloads_lives_and_stops(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_systemd_is_told_of_start_reload_life_and_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     address = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(address)

@@ -26,7 +26,7 @@ def version_1(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_without_leave_it_is_refused_and_nothing_is_changed(version_1: Path) -> None:
+def test_version_1_directory_is_refused_unchanged_without_permission(version_1: Path) -> None:
     broker = BrokerProcess(version_1, "--no-upgrade")
 
     status = broker.run_to_end()
@@ -38,7 +38,7 @@ def test_without_leave_it_is_refused_and_nothing_is_changed(version_1: Path) -> 
     }
 
 
-def test_it_is_imported_once_and_the_old_files_are_kept(version_1: Path, connect: Connect) -> None:
+def test_version_1_directory_is_imported_once_and_its_files_are_kept(version_1: Path, connect: Connect) -> None:
     broker = BrokerProcess(version_1)
     try:
         client = connect(broker.start())

@@ -139,7 +139,7 @@ FAULTS: dict[str, Callable[[FaultProxy], Any]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_worker_that_sleeps_is_woken_after(scene: Scene, fault: str) -> None:
+def test_sleeping_worker_is_woken_after(scene: Scene, fault: str) -> None:
     FAULTS[fault](scene.proxy)
     scene.publish("meanwhile")
     scene.proxy.mend()
@@ -152,7 +152,7 @@ def test_a_worker_that_sleeps_is_woken_after(scene: Scene, fault: str) -> None:
 
 
 @pytest.mark.parametrize("fault", ["cut many times", "half open", "frozen, until it has given up", "slow"])
-def test_a_worker_at_work_goes_on_after(scene: Scene, fault: str) -> None:
+def test_working_worker_continues_after(scene: Scene, fault: str) -> None:
     scene.publish("long", "gated")
     scene.demand("began long")
     scene.publish("short")
@@ -168,7 +168,7 @@ def test_a_worker_at_work_goes_on_after(scene: Scene, fault: str) -> None:
     scene.settled()
 
 
-def test_the_wakes_of_a_dead_connection_are_passed_on(scene: Scene) -> None:
+def test_wakes_of_a_dead_connection_are_passed_on(scene: Scene) -> None:
     """The broker of a half-open connection believes that somebody sleeps there, and wakes him first."""
     scene.client.update_queue("jobs", wake="ready")
     scene.proxy.half_open()
@@ -181,7 +181,7 @@ def test_the_wakes_of_a_dead_connection_are_passed_on(scene: Scene) -> None:
     scene.demand("afterwards", within_s=3 * WOKEN_S)
 
 
-def test_a_queue_that_was_deleted_under_a_worker_that_sleeps_is_served_when_it_is_there_again(scene: Scene) -> None:
+def test_queue_deleted_under_a_sleeping_worker_is_served_once_it_exists_again(scene: Scene) -> None:
     scene.client.delete_queue("jobs")
 
     scene.publish("afterwards")
@@ -190,7 +190,7 @@ def test_a_queue_that_was_deleted_under_a_worker_that_sleeps_is_served_when_it_i
     scene.asleep()
 
 
-def test_a_queue_that_was_deleted_under_a_handler_is_served_when_it_is_there_again(scene: Scene) -> None:
+def test_queue_deleted_under_a_handler_is_served_once_it_exists_again(scene: Scene) -> None:
     scene.publish("long", "gated")
     scene.demand("began long")
     scene.client.delete_queue("gated")
@@ -203,7 +203,7 @@ def test_a_queue_that_was_deleted_under_a_handler_is_served_when_it_is_there_aga
     scene.settled()
 
 
-def test_a_broker_that_has_forgotten_everything_is_served(scene: Scene, start_broker: StartBroker) -> None:
+def test_broker_with_an_emptied_disk_is_served(scene: Scene, start_broker: StartBroker) -> None:
     scene.publish("long", "gated")
     scene.demand("began long")
 
@@ -240,7 +240,7 @@ worker.run()
 
 
 @pytest.mark.long
-def test_a_worker_that_sleeps_costs_nothing(broker: BrokerProcess) -> None:
+def test_sleeping_worker_costs_nothing(broker: BrokerProcess) -> None:
     host, port = broker.worker_address
     with FaultProxy((host, port)) as proxy, Client(f"{host}:{port}") as client:
         for queue in ("jobs", "others"):
@@ -259,7 +259,7 @@ def test_a_worker_that_sleeps_costs_nothing(broker: BrokerProcess) -> None:
             assert worker.stop() == 0
 
 
-def test_a_worker_that_sleeps_says_ping_once_in_its_time(scene: Scene) -> None:
+def test_sleeping_worker_sends_one_ping_in_its_interval(scene: Scene) -> None:
     before, began_s = scene.proxy.bytes_carried, time.monotonic()
 
     eventually(lambda: scene.proxy.bytes_carried >= before + 3 * PING_BYTES, "it has pinged three times")
@@ -323,7 +323,7 @@ def namespace() -> Iterator[Namespace]:
 
 
 @pytest.mark.long
-def test_a_broker_that_vanished_without_a_word_is_found_dead_in_real_time(
+def test_vanished_broker_is_noticed_in_real_time(
     namespace: Namespace, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It waits for the 11 s of keepalive (a worker that sleeps) and TCP_USER_TIMEOUT (one that has said something)."""

@@ -148,7 +148,7 @@ def until(what: str, condition: Callable[[], Any]) -> Any:
     return found
 
 
-def test_each_end_of_a_handler_reaches_the_broker(broker: BrokerProcess, start_program: StartProgram) -> None:
+def test_outcomes_of_handlers_reach_the_broker(broker: BrokerProcess, start_program: StartProgram) -> None:
     with Client(broker.address) as client:
         for how in ("return", "fail", "snooze", "reject", "then"):
             client.publish("ends", {"how": how})
@@ -173,7 +173,7 @@ def test_each_end_of_a_handler_reaches_the_broker(broker: BrokerProcess, start_p
     assert program.end() == 0
 
 
-def test_a_clean_stop_finishes_what_runs_and_gives_back_what_does_not(
+def test_shutdown_finishes_running_handlers_and_releases_the_rest(
     broker: BrokerProcess, start_program: StartProgram
 ) -> None:
     with Client(broker.address) as client:
@@ -191,7 +191,7 @@ def test_a_clean_stop_finishes_what_runs_and_gives_back_what_does_not(
 
 
 @pytest.mark.parametrize("queue", ["sleeps", "waits"])
-def test_handlers_that_outlast_the_grace_are_given_back_without_blame(
+def test_handlers_that_outlast_the_grace_period_are_released_without_a_failure(
     broker: BrokerProcess, start_program: StartProgram, queue: str
 ) -> None:
     with Client(broker.address) as client:
@@ -208,7 +208,7 @@ def test_handlers_that_outlast_the_grace_are_given_back_without_blame(
 
 
 @pytest.mark.parametrize(("second", "expected"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_second_signal_ends_it_at_once(
+def test_second_signal_ends_the_worker_at_once(
     broker: BrokerProcess, start_program: StartProgram, second: signal.Signals, expected: int
 ) -> None:
     with Client(broker.address) as client:
@@ -227,7 +227,7 @@ def test_a_second_signal_ends_it_at_once(
         assert client.fetch("sleeps", wait=PATIENCE_S) is not None
 
 
-def test_without_a_broker_it_says_so_and_ends(start_program: StartProgram) -> None:
+def test_worker_without_a_broker_says_so_and_ends(start_program: StartProgram) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         program = start_program(f"127.0.0.1:{taken.getsockname()[1]}")
@@ -238,7 +238,7 @@ def test_without_a_broker_it_says_so_and_ends(start_program: StartProgram) -> No
     assert program.error().startswith("wakeq: no broker answers at 127.0.0.1:")
 
 
-def test_a_handler_that_hogs_the_processor_keeps_its_lease(broker: BrokerProcess, start_program: StartProgram) -> None:
+def test_handler_that_hogs_the_processor_keeps_its_lease(broker: BrokerProcess, start_program: StartProgram) -> None:
     with Client(broker.address) as client:
         client.publish("spins", {"seconds": 6.5}, timeout=5)
         program = start_program(broker.address)
@@ -251,7 +251,7 @@ def test_a_handler_that_hogs_the_processor_keeps_its_lease(broker: BrokerProcess
     assert program.end() == 0
 
 
-def test_a_worker_is_not_deaf_after_its_broker_was_killed(
+def test_worker_receives_messages_after_its_broker_was_killed(
     start_broker: Callable[..., BrokerProcess], start_program: StartProgram
 ) -> None:
     with socket.socket() as free:
@@ -273,7 +273,7 @@ def test_a_worker_is_not_deaf_after_its_broker_was_killed(
     assert program.end() == 0
 
 
-def test_a_worker_that_is_killed_loses_nothing(broker: BrokerProcess, start_program: StartProgram) -> None:
+def test_killed_worker_loses_nothing(broker: BrokerProcess, start_program: StartProgram) -> None:
     with Client(broker.address) as client:
         uid = client.publish("sleeps", {"seconds": 3600}, timeout=5)
         program = start_program(broker.address)
@@ -288,7 +288,7 @@ def test_a_worker_that_is_killed_loses_nothing(broker: BrokerProcess, start_prog
 
 @pytest.mark.parametrize("how", ["hang", "hog"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_no_process_outlives_its_worker(
+def test_child_process_ends_with_its_worker(
     broker: BrokerProcess, start_program: StartProgram, number: signal.Signals, how: str
 ) -> None:
     with Client(broker.address) as client:
@@ -301,7 +301,7 @@ def test_no_process_outlives_its_worker(
     until("its process is gone", lambda: not Path(f"/proc/{pid}").exists())
 
 
-def test_a_program_may_end_without_stopping_its_worker(broker: BrokerProcess, start_program: StartProgram) -> None:
+def test_program_may_end_without_stopping_its_worker(broker: BrokerProcess, start_program: StartProgram) -> None:
     with Client(broker.address) as client:
         client.publish("dies", {"how": "return"})
         client.publish("dies", {"how": "hang"})

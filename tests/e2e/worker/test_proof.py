@@ -155,7 +155,7 @@ STEPS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_stop_leaves_nothing_behind(stage: Stage, step: str) -> None:
+def test_shutdown_leaves_nothing_behind(stage: Stage, step: str) -> None:
     uids = stage.publish(5)
     stage.proxy.freeze_at(STEPS[step])
     with stage.work() as worker:
@@ -169,7 +169,7 @@ def test_a_stop_leaves_nothing_behind(stage: Stage, step: str) -> None:
 
 
 @pytest.mark.parametrize("step", ["before HELLO is answered", "before SUB is answered"])
-def test_a_stop_does_not_wait_for_a_broker_that_lets_it_not_begin(stage: Stage, step: str) -> None:
+def test_shutdown_does_not_wait_for_a_broker_that_answers_nothing(stage: Stage, step: str) -> None:
     stage.proxy.freeze_at(STEPS[step])
     with stage.work() as worker:
         stage.proxy.wait_frozen()
@@ -180,7 +180,7 @@ def test_a_stop_does_not_wait_for_a_broker_that_lets_it_not_begin(stage: Stage, 
         assert time.monotonic() - began_s < 3  # the client would wait for 5 or 30 s
 
 
-def test_a_stop_while_handlers_run_and_messages_are_held_ahead(stage: Stage) -> None:
+def test_shutdown_while_handlers_run_releases_prefetched_messages(stage: Stage) -> None:
     uids = stage.publish(3000)
     with stage.work() as worker:
         eventually(lambda: len(stage.noted("ended")) > 100, "it is at work")
@@ -192,7 +192,7 @@ def test_a_stop_while_handlers_run_and_messages_are_held_ahead(stage: Stage) -> 
     stage.demand_clean(uids)
 
 
-def test_a_stop_while_it_sleeps(stage: Stage) -> None:
+def test_shutdown_while_the_worker_sleeps_leaves_nothing_behind(stage: Stage) -> None:
     with stage.work() as worker:
         eventually(lambda: stage.client.stats("jobs")["sleepers"] == 1, "it sleeps")
 
@@ -202,7 +202,7 @@ def test_a_stop_while_it_sleeps(stage: Stage) -> None:
     stage.demand_clean([])
 
 
-def test_a_stop_while_the_broker_is_away_and_back_in_time(stage: Stage) -> None:
+def test_shutdown_while_the_broker_is_briefly_away_acknowledges_afterwards(stage: Stage) -> None:
     uids = stage.publish(1, "sleep")
     with stage.work() as worker:
         eventually(lambda: bool(stage.noted("began")), "a handler runs")
@@ -216,7 +216,7 @@ def test_a_stop_while_the_broker_is_away_and_back_in_time(stage: Stage) -> None:
         stage.demand_clean(uids)
 
 
-def test_a_stop_while_the_broker_is_away_for_good(stage: Stage) -> None:
+def test_shutdown_while_the_broker_is_gone_ends_in_time(stage: Stage) -> None:
     stage.publish(1, "sleep")
     with stage.work() as worker:
         eventually(lambda: bool(stage.noted("began")), "a handler runs")
@@ -225,7 +225,7 @@ def test_a_stop_while_the_broker_is_away_for_good(stage: Stage) -> None:
         assert worker.stop() == 1
 
 
-def test_a_signal_to_the_whole_group_while_a_process_is_made_blames_no_message(stage: Stage) -> None:
+def test_signal_to_the_process_group_during_a_start_blames_no_message(stage: Stage) -> None:
     uids = stage.publish(2, queue="processes")
     with stage.work() as worker:
         eventually(lambda: len(children_of(worker.pid)) >= 2, "a process is being made")  # the first one is a tracker
@@ -258,7 +258,7 @@ BAD_ENDS = [
 ]
 
 
-def test_whatever_handlers_do_the_worker_goes_on(stage: Stage) -> None:
+def test_worker_continues_whatever_its_handlers_do(stage: Stage) -> None:
     expected = {}
     for queue, how, error in BAD_ENDS:
         (uid,) = stage.publish(1, how, queue)
@@ -288,7 +288,7 @@ def test_whatever_handlers_do_the_worker_goes_on(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("queue", ["jobs", "processes", "coroutines"])
-def test_a_copy_that_a_handler_makes_of_its_process_works_on_nothing(stage: Stage, queue: str) -> None:
+def test_process_forked_by_a_handler_processes_no_message(stage: Stage, queue: str) -> None:
     uids = stage.publish(3, "fork", queue)
     with stage.work() as worker:
         eventually(lambda: len(stage.noted("ended")) >= 3, "the handlers that fork have ended")

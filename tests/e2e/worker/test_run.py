@@ -52,7 +52,7 @@ def write(folder: Path, text: str, *, moment: float | None = None) -> None:
     (folder / "shop.new").rename(folder / "shop.py")
 
 
-def test_a_worker_from_code_works_until_it_is_told_to_stop(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_worker_from_code_runs_until_a_signal(broker: BrokerProcess, tmp_path: Path) -> None:
     write(tmp_path, SHOP.format(word="one"))
     with Client(broker.address) as client, run(broker, tmp_path, "--concurrency", "1") as worker:
         client.publish("jobs", {"name": "tea"})
@@ -61,7 +61,7 @@ def test_a_worker_from_code_works_until_it_is_told_to_stop(broker: BrokerProcess
         assert worker.stop() == 0
 
 
-def test_concurrency_is_what_the_command_line_says(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_concurrency_follows_the_command_line(broker: BrokerProcess, tmp_path: Path) -> None:
     write(tmp_path, SHOP.format(word="one"))
     with Client(broker.address) as client:
         client.publish_many("jobs", [{"name": "slow"}, {"name": "tea"}])
@@ -72,7 +72,7 @@ def test_concurrency_is_what_the_command_line_says(broker: BrokerProcess, tmp_pa
             assert (worker.line(), worker.line()) == ("one slow done", "one tea")
 
 
-def test_a_drain_ends_when_its_queues_have_nothing_more(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_drain_ends_when_its_queues_are_empty(broker: BrokerProcess, tmp_path: Path) -> None:
     write(tmp_path, SHOP.format(word="one"))
     with Client(broker.address) as client:
         client.publish_many("jobs", [{"name": "tea"}, {"name": "milk"}])
@@ -84,7 +84,7 @@ def test_a_drain_ends_when_its_queues_have_nothing_more(broker: BrokerProcess, t
         assert client.stats("jobs")["acked"] == 2
 
 
-def test_handlers_in_processes_log_as_the_command_line_says(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_log_settings_reach_handlers_in_processes(broker: BrokerProcess, tmp_path: Path) -> None:
     write(tmp_path, COPIES)
     with Client(broker.address) as client:
         uid = client.publish("copies", {"name": "tea"})
@@ -97,9 +97,7 @@ def test_handlers_in_processes_log_as_the_command_line_says(broker: BrokerProces
     assert of_the_message == [("info", "copies", 1), ("warning", "wakeq.worker", 1)]
 
 
-def test_a_change_of_the_code_is_a_new_worker_after_the_handlers_have_ended(
-    broker: BrokerProcess, tmp_path: Path
-) -> None:
+def test_code_change_restarts_the_worker_after_its_handlers_ended(broker: BrokerProcess, tmp_path: Path) -> None:
     write(tmp_path, SHOP.format(word="one"))
     with Client(broker.address) as client, run(broker, tmp_path, "--reload") as worker:
         client.publish("jobs", {"name": "slow"})
@@ -114,7 +112,7 @@ def test_a_change_of_the_code_is_a_new_worker_after_the_handlers_have_ended(
         assert worker.stop() == 0
 
 
-def test_a_change_of_the_same_size_within_the_same_second_is_taken_too(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_code_change_of_equal_size_within_a_second_restarts_the_worker(broker: BrokerProcess, tmp_path: Path) -> None:
     """By its second and its size Python takes what it has compiled of the older one for that of the newer."""
     write(tmp_path, SHOP.format(word="one"), moment=1_700_000_000.1)
     with Client(broker.address) as client, run(broker, tmp_path, "--reload") as worker:
@@ -129,7 +127,7 @@ def test_a_change_of_the_same_size_within_the_same_second_is_taken_too(broker: B
         assert worker.stop() == 0
 
 
-def test_code_that_is_broken_is_waited_for(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_broken_code_is_waited_for(broker: BrokerProcess, tmp_path: Path) -> None:
     write(tmp_path, "this is no Python")
     with Client(broker.address) as client, run(broker, tmp_path, "--reload") as worker:
         eventually(lambda: "it starts again when a file changes" in worker.errors, "it says what it waits for")
@@ -141,7 +139,7 @@ def test_code_that_is_broken_is_waited_for(broker: BrokerProcess, tmp_path: Path
         assert "SyntaxError" in worker.errors
 
 
-def test_a_worker_does_not_outlive_what_reloads_it(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_worker_ends_with_its_reloader(broker: BrokerProcess, tmp_path: Path) -> None:
     write(tmp_path, SHOP.format(word="tea"))
     with Client(broker.address) as client, run(broker, tmp_path, "--reload") as reloader:
         client.publish("jobs", {"name": "one"})
@@ -160,7 +158,7 @@ def has_ended(pid: str) -> bool:
         return True
 
 
-def test_a_signal_ends_it_also_while_it_waits_for_a_change(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_signal_ends_the_reloader_while_it_waits_for_a_change(broker: BrokerProcess, tmp_path: Path) -> None:
     write(tmp_path, "this is no Python")
     with run(broker, tmp_path, "--reload") as worker:
         eventually(lambda: "it starts again when a file changes" in worker.errors, "it says what it waits for")

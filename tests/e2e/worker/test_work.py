@@ -49,7 +49,7 @@ def fetched(client: Client, queue: str = "jobs", wait: float = 20) -> Message:
     return message
 
 
-def test_a_command_reads_the_body_and_is_told_the_rest(broker: BrokerProcess) -> None:
+def test_command_reads_the_body_and_gets_the_fields_in_its_environment(broker: BrokerProcess) -> None:
     names = ("QUEUE", "UID", "DELIVERY", "FAILURES", "HEADER_X_Y", "BROKER")
     script = f"echo $(cat) {' '.join(f'$WAKEQ_{name}' for name in names)} $TRACEPARENT"
     with Client(broker.address) as client:
@@ -63,14 +63,14 @@ def test_a_command_reads_the_body_and_is_told_the_rest(broker: BrokerProcess) ->
     assert said == f"the body jobs {uid} 1 0 z {broker.address} 00-1-2-01"
 
 
-def test_a_command_may_publish_itself(broker: BrokerProcess) -> None:
+def test_command_may_publish(broker: BrokerProcess) -> None:
     with Client(broker.address) as client, work(broker, f"{sys.executable} -m wakeq pub done - < /dev/stdin"):
         client.publish("jobs", "onward")
 
         assert fetched(client, "done").text() == "onward"
 
 
-def test_a_failure_is_tried_again_and_the_last_one_makes_a_dead_letter(broker: BrokerProcess) -> None:
+def test_failed_command_is_retried_and_finally_dead_lettered(broker: BrokerProcess) -> None:
     with Client(broker.address) as client:
         client.publish("jobs", "")
 
@@ -85,7 +85,7 @@ def test_a_failure_is_tried_again_and_the_last_one_makes_a_dead_letter(broker: B
         assert worker.errors.count("first") == 3  # what a command says is passed on
 
 
-def test_what_is_no_data_is_a_dead_letter_at_once(broker: BrokerProcess) -> None:
+def test_command_that_reports_bad_data_dead_letters_at_once(broker: BrokerProcess) -> None:
     with Client(broker.address) as client:
         client.publish("jobs", "")
 
@@ -96,7 +96,7 @@ def test_what_is_no_data_is_a_dead_letter_at_once(broker: BrokerProcess) -> None
         assert "no image (exit status 65)" in str(dead.headers)
 
 
-def test_not_now_is_no_failure(broker: BrokerProcess) -> None:
+def test_command_that_asks_for_a_later_try_counts_no_failure(broker: BrokerProcess) -> None:
     with Client(broker.address) as client:
         client.publish("jobs", "")
 
@@ -108,7 +108,7 @@ def test_not_now_is_no_failure(broker: BrokerProcess) -> None:
     assert (waiting["failures"], waiting["error"]) == (0, "away (exit status 75)")
 
 
-def test_so_many_commands_run_at_once(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_commands_run_at_the_same_time_up_to_the_concurrency(broker: BrokerProcess, tmp_path: Path) -> None:
     here = tmp_path / "here"
     here.mkdir()
     together = f"touch {here}/$WAKEQ_UID; until [ $(ls {here} | wc -l) = 3 ]; do sleep 0.05; done; echo done"
@@ -119,7 +119,7 @@ def test_so_many_commands_run_at_once(broker: BrokerProcess, tmp_path: Path) -> 
             assert worker.lines(3) == ["done"] * 3
 
 
-def test_what_runs_for_too_long_is_ended_and_tried_again(broker: BrokerProcess) -> None:
+def test_command_that_runs_too_long_is_ended_and_retried(broker: BrokerProcess) -> None:
     with Client(broker.address) as client:
         client.publish("jobs", "")
 
@@ -132,7 +132,7 @@ def test_what_runs_for_too_long_is_ended_and_tried_again(broker: BrokerProcess) 
 # The end ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_stop_lets_commands_end(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_shutdown_lets_commands_end(broker: BrokerProcess, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     script = f"echo begun; until [ -e {gate} ]; do sleep 0.05; done"
     with Client(broker.address) as client, work(broker, script) as worker:
@@ -147,7 +147,7 @@ def test_a_stop_lets_commands_end(broker: BrokerProcess, tmp_path: Path) -> None
         assert client.stats("jobs")["acked"] == 1
 
 
-def test_after_the_grace_commands_are_ended_and_their_messages_are_back(broker: BrokerProcess) -> None:
+def test_commands_that_outlast_the_grace_period_are_ended_and_released(broker: BrokerProcess) -> None:
     with Client(broker.address) as client, work(broker, FOREVER, "--grace", "0.2") as worker:
         client.publish("jobs", "")
         pid = begun(worker, client)
@@ -159,7 +159,7 @@ def test_after_the_grace_commands_are_ended_and_their_messages_are_back(broker: 
         assert (back.delivery, back.failures) == (2, 0)
 
 
-def test_nobody_else_gets_a_message_while_its_command_is_being_ended(broker: BrokerProcess) -> None:
+def test_message_stays_leased_while_its_command_is_being_ended(broker: BrokerProcess) -> None:
     """A command that does not want to end is killed some seconds later."""
     with Client(broker.address) as client, work(broker, STUBBORN, "--grace", "0") as worker:
         client.publish("jobs", "")
@@ -173,7 +173,7 @@ def test_nobody_else_gets_a_message_while_its_command_is_being_ended(broker: Bro
         assert worker.end() == 1
 
 
-def test_a_second_signal_waits_for_nothing(broker: BrokerProcess) -> None:
+def test_second_signal_waits_for_nothing(broker: BrokerProcess) -> None:
     with Client(broker.address) as client, work(broker, STUBBORN) as worker:
         client.publish("jobs", "")
         pid = begun(worker, client)
@@ -189,7 +189,7 @@ def test_a_second_signal_waits_for_nothing(broker: BrokerProcess) -> None:
         assert fetched(client, wait=0).failures == 0
 
 
-def test_a_command_does_not_outlive_its_worker(broker: BrokerProcess) -> None:
+def test_command_ends_with_its_worker(broker: BrokerProcess) -> None:
     with Client(broker.address) as client, work(broker, STUBBORN, "--timeout", "5") as worker:
         client.publish("jobs", "")
         pid = begun(worker, client)
@@ -199,7 +199,7 @@ def test_a_command_does_not_outlive_its_worker(broker: BrokerProcess) -> None:
         eventually(lambda: has_ended(pid), "the command is gone")
 
 
-def test_a_second_signal_is_not_reported_as_an_error(broker: BrokerProcess) -> None:
+def test_second_signal_is_not_reported_as_an_error(broker: BrokerProcess) -> None:
     with Client(broker.address) as client, work(broker, FOREVER) as worker:
         client.publish("jobs", "")
         begun(worker, client)
@@ -216,7 +216,7 @@ def test_a_second_signal_is_not_reported_as_an_error(broker: BrokerProcess) -> N
 # One message, or all of them --------------------------------------------------------------------------------------
 
 
-def test_once_takes_one_message_and_says_if_there_was_none(broker: BrokerProcess) -> None:
+def test_once_processes_one_message_or_says_that_there_was_none(broker: BrokerProcess) -> None:
     with Client(broker.address) as client:
         client.publish_many("jobs", ["first", "second"])
         ended = []
@@ -229,12 +229,12 @@ def test_once_takes_one_message_and_says_if_there_was_none(broker: BrokerProcess
     assert "queue jobs has no message that is due now" in worker.errors
 
 
-def test_once_on_a_queue_that_is_not_there_is_nothing(broker: BrokerProcess) -> None:
+def test_once_on_a_missing_queue_finds_nothing(broker: BrokerProcess) -> None:
     with work(broker, "cat", "--once") as worker:
         assert worker.end() == 3
 
 
-def test_drain_ends_when_all_is_done_also_what_failed_at_first(broker: BrokerProcess) -> None:
+def test_drain_ends_when_everything_is_done_including_retries(broker: BrokerProcess) -> None:
     with Client(broker.address) as client:
         client.publish_many("jobs", [str(number) for number in range(10)])
 
@@ -247,7 +247,7 @@ def test_drain_ends_when_all_is_done_also_what_failed_at_first(broker: BrokerPro
         assert (client.stats("jobs")["size"], client.stats("jobs")["leased"]) == (0, 0)
 
 
-def test_drain_does_not_wait_for_what_is_due_later(broker: BrokerProcess) -> None:
+def test_drain_does_not_wait_for_delayed_messages(broker: BrokerProcess) -> None:
     with Client(broker.address) as client:
         client.publish("jobs", "now")
         client.publish("jobs", "later", delay=1000)
@@ -256,7 +256,7 @@ def test_drain_does_not_wait_for_what_is_due_later(broker: BrokerProcess) -> Non
             assert (worker.end(), worker.lines_so_far()) == (0, ["now"])
 
 
-def test_a_signal_stops_a_drain_too(broker: BrokerProcess) -> None:
+def test_signal_stops_a_drain(broker: BrokerProcess) -> None:
     with Client(broker.address) as client:
         client.publish("jobs", "")
         with work(broker, FOREVER, "--drain", "--grace", "0.2") as worker:
@@ -265,7 +265,7 @@ def test_a_signal_stops_a_drain_too(broker: BrokerProcess) -> None:
             assert worker.stop() == 1
 
 
-def test_a_worker_finds_its_broker_again(start_broker: StartBroker) -> None:
+def test_command_worker_reconnects_to_its_broker(start_broker: StartBroker) -> None:
     broker = start_broker()
     with Client(broker.address) as client, work(broker, "cat; echo") as worker:
         client.publish("jobs", "before")
