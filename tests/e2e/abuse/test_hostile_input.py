@@ -13,8 +13,6 @@ from tests.helpers.brokers.process import BrokerProcess
 from tests.helpers.clients.honest import ANSWER_CPU_S_MAX, MIB, Honest, cpu_s, dial, is_shut_out, rss_bytes
 from tests.helpers.doors.mutated_sessions import upgrade
 
-pytestmark = pytest.mark.long
-
 
 def test_length_above_the_limit_is_refused_before_the_body_is_read(
     shared_broker: BrokerProcess, honest: Honest

@@ -109,7 +109,6 @@ def test_operator_commands_find_the_leader_from_any_node(cluster: Cluster, capsy
     assert (seen["node"]["role"], {row["queue"]: row["ready"] for row in seen["queues"]}["r"]) == ("leader", 1)
 
 
-@pytest.mark.long
 def test_top_continues_at_the_next_leader(cluster: Cluster) -> None:
     everywhere = ",".join(text(node.http_address) for node in cluster.nodes)
     with AdminClient(everywhere) as operator:
@@ -123,7 +122,6 @@ def test_top_continues_at_the_next_leader(cluster: Cluster) -> None:
         assert later["cluster"]["role"] == "leader"
 
 
-@pytest.mark.long
 def test_leases_of_a_batch_and_of_a_taskflux_client_survive_the_leader(cluster: Cluster) -> None:
     """A claim is the same messages on the next leader; a record whose holder was cut off comes back in its time."""
     leader, followers = cluster.leader(), cluster.followers()

@@ -52,7 +52,6 @@ def others(cluster: Cluster, leader: BrokerProcess) -> list[BrokerProcess]:
     return [node for node in cluster.nodes if node is not leader]
 
 
-@pytest.mark.long
 def test_leadership_moves_while_the_leaders_disk_hangs(cluster: Cluster, disks: Disks) -> None:
     leader = cluster.leader()
     with Client(cluster.addresses) as client:
@@ -73,7 +72,6 @@ def test_leadership_moves_while_the_leaders_disk_hangs(cluster: Cluster, disks: 
     assert "is to lead instead" in leader.stderr
 
 
-@pytest.mark.long
 def test_former_leader_whose_disk_answers_again_follows_and_catches_up(cluster: Cluster, disks: Disks) -> None:
     leader = cluster.leader()
     with Client(cluster.addresses) as client:
@@ -90,7 +88,6 @@ def test_former_leader_whose_disk_answers_again_follows_and_catches_up(cluster: 
     assert leader.running
 
 
-@pytest.mark.long
 def test_single_broker_whose_disk_hangs_says_so_and_answers_afterwards(tmp_path: Path) -> None:
     disk = HangingDisk(tmp_path / "disk")
     broker = BrokerProcess(tmp_path / "data", prefix=disk.prefix)

@@ -47,9 +47,9 @@ def http_of(nodes: list[BrokerProcess]) -> str:
     return ",".join("{}:{}".format(*node.http_address) for node in nodes)
 
 
-@pytest.mark.long
 def test_clients_components_and_tasks_continue_at_the_next_leader(cluster: Cluster, scheduler: dict[str, str]) -> None:
     leader, followers = cluster.leader(), cluster.followers()
+    eventually(lambda: is_open(leader), "the leader has opened the ports of MoniQue")
     with pytest.raises(BrokerUnreachable, match="leads"):
         MoniqueClient(http_of(followers[:1]), connect_timeout_s=2)
 
@@ -96,7 +96,6 @@ def goes_through(client: MoniqueClient, watcher: object) -> bool:
     return True
 
 
-@pytest.mark.long
 def test_leader_that_transfers_leadership_sends_its_clients_to_the_next_one(cluster: Cluster) -> None:
     before = cluster.leader()
     with MoniqueClient(http_of(cluster.nodes), reconnect_for_s=30) as client:

@@ -144,7 +144,6 @@ def test_sighup_reloads_certificates_and_settings(
         client.ping()
 
 
-@pytest.mark.long
 def test_nodes_admit_only_peers_signed_by_their_authority(tmp_path: Path, authority: Authority) -> None:
     pair, own = authority.issue("node"), tmp_path / "cluster"
     files = (f"tls.cert_file={pair.cert}", f"tls.key_file={pair.key}", f"tls.peer_ca_file={authority.ca.cert}")

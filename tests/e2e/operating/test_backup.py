@@ -16,8 +16,6 @@ from wakeq.cli import main
 from wakeq.client import Client
 from wakeq.client.admin import AdminClient
 
-pytestmark = pytest.mark.long
-
 
 def at(address: tuple[str, int]) -> str:
     return f"{address[0]}:{address[1]}"

@@ -5,8 +5,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.e2e.conftest import Connect, StartBroker
 from tests.helpers.brokers.sized import sized
 from tests.helpers.clients.lines import LineClient
@@ -68,7 +66,6 @@ def test_journal_is_readable_live_after_a_kill_and_from_a_copy(
     assert len(rows) == len(rows_of(copy))
 
 
-@pytest.mark.long
 def test_journal_keeps_segments_that_the_log_has_dropped(start_broker: StartBroker, connect: Connect) -> None:
     small = sized(segment_bytes_max=MIB, snapshot_bytes_min=MIB, flush_bytes=MIB // 2)
     broker = start_broker(command=small)

@@ -31,7 +31,6 @@ def published(client: BulkClient) -> int:
         return 0
 
 
-@pytest.mark.long
 def test_killed_load_continues_where_it_was(broker: BrokerProcess, tmp_path: Path) -> None:
     client = BulkClient(broker.address)
     file = tmp_path / "orders.jsonl"

@@ -56,7 +56,6 @@ def test_signal_under_load_shuts_down_cleanly(broker: BrokerProcess, number: sig
     assert not report.violations, report.explain()
 
 
-@pytest.mark.long
 def test_clients_notice_only_a_pause_at_a_restart(start_broker: StartBroker) -> None:
     """No call of a client raises, each message is worked on once, and what was published is all there is."""
     port, flux_port = free_ports(2)
