@@ -1,4 +1,4 @@
-"""What is in deploy/ names settings that there are, would start, and is what systemd, Docker and Compose accept."""
+"""The files in deploy/ name existing settings, would start, and are accepted by systemd, Docker and Compose."""
 
 import json
 import re

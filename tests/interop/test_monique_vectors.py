@@ -183,7 +183,7 @@ def test_printed_message_is_read_with_its_old_ids_as_text(vector: dict[str, Any]
 
 
 def test_first_byte_as_printed_without_its_digit_is_refused() -> None:
-    """The print has 9 for 89; read as it stands it is a number, and nobody puts the digit back."""
+    """The specification prints 9 for 89; as it stands the byte is a number, and the reader does not guess the digit."""
     vector = WEBSOCKET["printed_message_config"]
     assert vector["printed"].startswith("9 ")
 
@@ -225,7 +225,7 @@ def test_message_with_sorted_keys_is_written_byte_by_byte(vector: dict[str, Any]
 
 
 def test_golden_messages_include_sorted_and_unsorted_keys() -> None:
-    """So that the test above is about something."""
+    """Otherwise the test above would prove nothing."""
     orders = [list(vector["decoded"]["message"]) for vector in ZEROMQ.values()]
 
     assert 0 < sum(order == sorted(order) for order in orders) < len(orders)

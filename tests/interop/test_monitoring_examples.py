@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules of examples/monitoring ask for nothing that is not exported, with labels it has."""
+"""The dashboard and alert rules of examples/monitoring use only metrics and labels that are exported."""
 
 import json
 import re

@@ -1,9 +1,9 @@
-"""Lives of brokers and clusters whose machines sleep, stand still, are switched off, and have wrong clocks.
+"""Histories of brokers and clusters whose machines sleep, stand still, are switched off, and have wrong clocks.
 
     quiet, pauses, cuts, restarts, set wall clocks --> what clients are told --> the checker, by true time
 
-Whatever the clocks of the machines say, nothing may be over before its time: no lease, no delay, no expiry.  Where
-they are right, an expiry comes late by no more than the pauses that it has lived through.
+Whatever the clocks of the machines say, no lease, delay or expiry may end before its time.  Where the clocks are
+right, an expiry is late by no more than the pauses before it.
 """
 
 import random
@@ -58,7 +58,7 @@ class Life(ToldLife):
             self.publish(id=f"t{self.tasks + 1}")
 
     def wait_for_one(self) -> None:
-        """Whoever waits gets a message in the moment in which it may be delivered, too early or not."""
+        """A waiting fetch gets a message in the moment of its delivery, so that a delivery too early shows."""
         self.ask({"cmd": "FET", "wait": 60})
 
     def ack(self) -> None:
@@ -174,7 +174,7 @@ def test_expiries_are_late_by_pauses_only_where_clocks_are_right(nodes: int, see
 
 
 def judge(kind: type[Life], nodes: int, seed: int) -> None:
-    """Let a life be lived, and find nothing in it that was over too early."""
+    """Run a history and check that nothing in it ended too early."""
     with memory_folder() as directory:
         cluster = HandCluster(directory, nodes)
         cluster.start()

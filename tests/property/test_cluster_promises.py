@@ -1,4 +1,4 @@
-"""Three nodes that are killed, cut off, slow, and relieved of leadership: on a strict queue that breaks no promise.
+"""Three nodes are killed, cut off, slowed down and made to transfer leadership: a strict queue keeps its promises.
 
 What clients are told goes into a history, and the checker of the real runs judges it by all of its rules.
 """

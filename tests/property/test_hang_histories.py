@@ -1,9 +1,9 @@
-"""Lives of brokers and clusters whose disks hang: hangs that end, and hangs that end only with their node.
+"""Histories of brokers and clusters whose disks hang: hangs that end, and hangs that end only with their node.
 
     pipelined commands, held disks, kills, cuts --> what clients are told, and when --> the checker, by true time
 
-Beside the promises of the checker it judges whether somebody serves, and whether everybody is answered.  At most what
-was handed out in the AHEAD_MS before a disk was found to hang may be forgotten, and only on a fast queue.
+Besides the promises of the checker the test judges whether a node serves, and whether every command is answered.  Only
+deliveries of the AHEAD_MS before a disk was found to hang may be forgotten, and only on a fast queue.
 """
 
 import random
@@ -102,7 +102,7 @@ class Life(ToldLife):
         self.ask({"cmd": "FET", "wait": self.chance.choice([2, 20])})
 
     def wait_for_all(self) -> None:
-        """Whatever comes back from now on is delivered in the moment in which it may be, too early or not."""
+        """From now on a message is delivered once it may be, so that a delivery too early shows."""
         if (leader := self.cluster.leader()) is not None:
             self.ask_in_turn(leader, [({"cmd": "FET", "wait": 20, "cmd_id": place}, "", {}) for place in range(3)])
 
@@ -186,13 +186,13 @@ class Life(ToldLife):
             disk.held = True
 
     def note_hang(self, node: HandNode) -> None:
-        """The first write waits: in a moment the node finds out, and knows not what became of the last deliveries."""
+        """The first write waits: the node will notice, and does not know what became of the last deliveries."""
         if node not in self.hung_s:
             self.hung_s[node] = self.now_s
             self.may_forget()
 
     def may_forget(self) -> None:
-        """What was handed out since the record that waits now, and until it is found to wait, may be forgotten."""
+        """Deliveries since the record that waits now, and until the node notices that it waits, may be forgotten."""
         self.history.record(Event("ok", "crash", self.history.new_id(), self.clock() + AHEAD_S))
 
     def end_hang(self) -> None:
@@ -273,7 +273,7 @@ class Life(ToldLife):
             self.look(passed_s)
 
     def look(self, passed_s: float = 0.0) -> None:
-        """Note what nobody may have to bear."""
+        """Note whether a client waits too long or no node serves."""
         self.rest()
         now_s, serving = self.now_s, [node for node in self.living if node.can_serve]
         for node in self.living:

@@ -1,4 +1,4 @@
-"""The journal tells what has happened: of any history, with crashes, sealed segments and refusals, as the ledgers do.
+"""The journal of any history, with crashes, sealed segments and refusals, agrees with the ledgers.
 
 A broker is used at random.  Afterwards the totals that each queue has kept, and the uids that the clients were told,
 must be those that the journal adds up to, however the history is cut into spans, and whichever nodes tell it.

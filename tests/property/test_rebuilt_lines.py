@@ -1,4 +1,4 @@
-"""The line of a queue that is rebuilt, at a start or on a new leader, beside the line that was lived.
+"""The ready line of a queue that is rebuilt, at a start or on a new leader, equals the line before.
 
 A life has each kind of message and each way in which a delivery ends, in an order that is drawn; so each fault that
 concerns one of them shows in every life.  What was published and with which priority the test knows by itself; what

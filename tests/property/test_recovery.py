@@ -1,4 +1,4 @@
-"""What recovery rests on: a state written in cuts, and the log from there, make the ledgers that never crashed.
+"""Recovery: a state that was flushed now and then, and the log from there on, give the ledgers that never crashed.
 
 Random histories go to two sets of queue processes.  One lives on; of the other, cuts are written at random places into
 a store, late ones too, and now and then it crashes: everything after the last cut that was written is dropped, queues

@@ -1,4 +1,4 @@
-"""Any bytes a TaskFlux client may send.  tests/fuzz/taskflux.py looks for worse ones, for as long as one likes."""
+"""Arbitrary bytes from a TaskFlux client.  tests/fuzz/taskflux.py searches for worse ones, for as long as one likes."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

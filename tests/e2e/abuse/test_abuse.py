@@ -1,4 +1,4 @@
-"""What strangers do to a broker: many, slow, guessing or mad; it costs little, ends in time, and is nobody else's loss.
+"""Abusive clients (many, slow, guessing, malformed) cost the broker little, are closed in time and harm no others.
 
 The broker is a real process; while it is abused, an honest client must get its answers.
 """
@@ -95,7 +95,7 @@ def _gets_in(broker: BrokerProcess) -> bool:
 def test_client_that_never_finishes_a_message_is_closed_at_every_door(
     shared_broker: BrokerProcess, honest: Honest
 ) -> None:
-    """By a byte a second, or by fragments of one message without end: all of them at the same time."""
+    """Some clients send a byte a second, others fragments of one message without end, all at the same time."""
     before_bytes = rss_bytes(shared_broker)
     beginnings = (
         (shared_broker.worker_address, b'{"cmd":"PUB","qname":"q","message":"'),
@@ -112,7 +112,7 @@ def test_client_that_never_finishes_a_message_is_closed_at_every_door(
 
 
 def _seconds_listened_to(address: tuple[str, int], beginning: bytes) -> float:
-    """How long the broker bears a peer that says a byte a second."""
+    """Return how long the broker keeps a connection that sends a byte a second."""
     began_s = time.monotonic()
     with dial(address) as slow, suppress(OSError):
         slow.sendall(beginning)
@@ -124,7 +124,7 @@ def _seconds_listened_to(address: tuple[str, int], beginning: bytes) -> float:
 
 
 def _seconds_of_fragments(address: tuple[str, int]) -> float:
-    """How long the broker bears a message that has always one more fragment."""
+    """Return how long the broker keeps a connection whose message always goes on."""
     with dial(address) as endless:
         endless.sendall(upgrade())
         assert b" 101 " in endless.recv(4096)

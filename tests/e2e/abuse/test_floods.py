@@ -1,4 +1,4 @@
-"""Floods at every door: whoever asks beside one is answered soon, and a cluster keeps its leader.
+"""Floods at every door: a client beside a flood is answered soon, and a cluster keeps its leader.
 
 What a broker did before it answered is measured by its own CPU time, for a machine that others use makes it wait.  That
 it works in turns is proved without a clock by tests/unit/wakeq/net/test_tcp_door_shares.py.

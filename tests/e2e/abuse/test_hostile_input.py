@@ -1,4 +1,4 @@
-"""What strangers say to a broker: wrong lengths, depths and names; each is answered clearly, and nobody else's loss.
+"""Malicious input (wrong lengths, depths and names) gets a clear answer and harms no other client.
 
 The broker is a real process; while it is abused, an honest client must get its answers.
 """

@@ -1,4 +1,4 @@
-"""A page of another site in a real browser: whatever it sends to a broker's ports, nothing is published or changed.
+"""A page of another site in a real browser publishes and changes nothing, whatever it sends to a broker's ports.
 
 The page is served from an address of its own; forms, fetch without CORS, beacons and WebSockets are all that it has.
 """
@@ -44,7 +44,7 @@ PUBLIC = {"Content-Security-Policy": "treat-as-public-address"}  # as if it did 
 
 @asynccontextmanager
 async def other_site(headers: dict[str, str]) -> AsyncIterator[str]:
-    """Serve an empty page that belongs to nobody here."""
+    """Serve an empty page of another site."""
 
     async def page(_: web.Request) -> web.Response:
         return web.Response(text="<!doctype html><title>a page</title>", content_type="text/html", headers=headers)
@@ -101,7 +101,7 @@ async def opens_a_socket(page: Page, url: str) -> str:
 
 
 async def nothing_happened(client: AsyncClient) -> bool:
-    """Whether the one message that was there is still there, and no other."""
+    """Return whether the queue still holds its one message and no other."""
     return bool((await client.stats(QUEUE))["size"] == 1)
 
 

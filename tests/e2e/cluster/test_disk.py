@@ -1,4 +1,4 @@
-"""A node of a cluster whose disk is full: it leaves the work to the others, and is back when it has room."""
+"""A node of a cluster whose disk is full leaves the cluster to the other nodes and returns once it has space."""
 
 import subprocess
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def cluster(tmp_path: Path, small_disk: Path) -> Iterator[Cluster]:
-    """Three nodes, of which the last has little room."""
+    """Return three nodes, of which the last one has a small disk."""
     made = Cluster(tmp_path)
     made.nodes[2].data_dir = small_disk / "data"
     with made:

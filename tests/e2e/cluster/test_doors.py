@@ -1,4 +1,4 @@
-"""All doors of a cluster: each says in its own words where the leader is, and one queue is behind all of them.
+"""All doors of a cluster: each names the leader in the terms of its protocol, and all of them lead to the same queues.
 
 WAKEQ_SEED sets the moments of the kills.
 """
@@ -123,7 +123,7 @@ def test_top_continues_at_the_next_leader(cluster: Cluster) -> None:
 
 
 def test_leases_of_a_batch_and_of_a_taskflux_client_survive_the_leader(cluster: Cluster) -> None:
-    """A claim is the same messages on the next leader; a record whose holder was cut off comes back in its time."""
+    """A claim holds the same messages on the next leader; a record is delivered again when its lease has timed out."""
     leader, followers = cluster.leader(), cluster.followers()
     with Client(cluster.addresses) as client, TaskFluxClient(cluster.taskflux_addresses) as flux:
         client.create_queue("held", timeout=HOLD_S)

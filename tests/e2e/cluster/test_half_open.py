@@ -1,6 +1,6 @@
-"""A node whose machine loses its power says nothing more, not even that its connections are over: the others find out.
+"""A node whose machine loses its power does not even close its connections; the other nodes notice that it is gone.
 
-Followers have little to say to each other, so nothing that they send would tell them.  A network that is cut while the
+Followers hardly send anything to each other, so no failed write would tell them.  A network that is cut while the
 node is killed does what a power cut does.
 """
 

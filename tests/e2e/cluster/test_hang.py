@@ -1,4 +1,4 @@
-"""A leader whose disk does not answer, in a cluster of real processes: another node leads while it hangs."""
+"""A leader whose disk does not answer, in a cluster of real processes: leadership moves while the disk hangs."""
 
 import urllib.error
 import urllib.request

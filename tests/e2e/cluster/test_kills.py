@@ -1,4 +1,4 @@
-"""Nodes of a cluster are killed under load: what was answered survives, and the others go on.
+"""Nodes of a cluster are killed under load: answered publishes survive, and the other nodes continue.
 
 WAKEQ_KILLS sets the number of kills of the long run, WAKEQ_SEED the moments at which they come.
 """
@@ -40,7 +40,7 @@ def run(cluster: Cluster, tmp_path: Path, crash: Crash, crashes: int) -> Outcome
 
 
 async def pause_the_leader(cluster: Cluster) -> None:
-    """Let the leader stand still until another one serves, then wake it."""
+    """Stop the leader until another node serves, then continue it."""
     paused = cluster.leading
     paused.send_signal(signal.SIGSTOP)
     others = [node for node in cluster.nodes if node is not paused]
@@ -50,7 +50,7 @@ async def pause_the_leader(cluster: Cluster) -> None:
 
 @pytest.mark.long
 def test_cluster_whose_nodes_are_killed_and_paused_loses_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    """One node, which may lead or not, two of them, or all; between the kills a leader that stands still."""
+    """The kills hit one node (leader or follower), two or all; between kills the leader is paused."""
     draw = random.Random(os.environ.get("WAKEQ_SEED"))
     counts = [draw.choice((1, 1, 1, 2, 3)) for _ in range(KILLS)] + [0] * (KILLS // 10)
     draw.shuffle(counts)

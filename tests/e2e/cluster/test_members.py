@@ -1,4 +1,4 @@
-"""A cluster through its life: nodes come and go, leadership moves, disks are lost, and an operator sees to it."""
+"""The life of a cluster under an operator: nodes join and leave, leadership moves, disks are lost and replaced."""
 
 import asyncio
 import json
@@ -246,7 +246,7 @@ async def add_one(cluster: Cluster) -> None:
 
 
 async def renew_the_leader(cluster: Cluster) -> None:
-    """Take out who leads, under load, and bring it back with an empty disk."""
+    """Remove the leader under load and add it again with an empty disk."""
     leader = cluster.leading
     await remove(cluster, leader)
     shutil.rmtree(leader.data_dir)

@@ -1,4 +1,4 @@
-"""A cluster whose network is cut in every way, under load: no minority promises anything, and the others go on.
+"""A cluster whose network is cut in every way, under load: no minority promises anything, and the majority continues.
 
 Each node lives in a network namespace of its own; the clients reach all of them at all times, and see both sides.
 WAKEQ_PARTITION_S sets how long the long run lasts, WAKEQ_SEED the order of its faults.
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "never")
 
 
 class Faults:
-    """What can be done to the network, and how long it took until somebody served again."""
+    """The faults of the network, and the times until a node served again."""
 
     def __init__(self, cluster: Cluster, network: Network, draw: random.Random) -> None:
         self.cluster, self.network, self.draw = cluster, network, draw
@@ -46,7 +46,7 @@ class Faults:
 
     @property
     def shapes(self) -> list[Callable[[int, int], list[int]]]:
-        """All that cut for a while; each returns the nodes of which one must serve meanwhile."""
+        """Return the faults that last for a while; each returns the nodes of which one must serve meanwhile."""
         return [self.leader_alone, self.follower_alone, self.leader_deaf, self.leader_mute, self.bridge, self.halves]
 
     def leader_alone(self, leader: int, other: int) -> list[int]:
@@ -58,7 +58,7 @@ class Faults:
         return self._without(other)
 
     def leader_deaf(self, leader: int, other: int) -> list[int]:
-        """It can be heard, but hears nobody."""
+        """The leader can send, but receives nothing."""
         for node in self._without(leader):
             self.network.cut(node, leader)
         return self._without(leader)
@@ -69,7 +69,7 @@ class Faults:
         return self._without(leader)
 
     def bridge(self, leader: int, other: int) -> list[int]:
-        """Two cannot talk to each other, and everybody else can to both."""
+        """Two nodes cannot reach each other; every other node reaches both."""
         self.network.part(leader, other)
         return self._without(-1)
 
@@ -85,7 +85,7 @@ class Faults:
         return [other for other in range(self.network.count) if other != node]
 
     async def flap(self) -> None:
-        """The leader comes and goes, quicker than anybody can settle."""
+        """The leader is cut off and reconnected faster than an election takes."""
         for _ in range(FLAPS):
             self.network.isolate(self._leading())
             await self._serve_out()
@@ -106,7 +106,7 @@ class Faults:
         await self._until_served(self.cluster.nodes)
 
     async def _serve_out(self) -> None:
-        """A leader may serve for half an election after it was cut off: what it hands out may die with it."""
+        """Wait until the old leader serves no more: until then it may still deliver what is lost with it."""
         self.history.crash()
         await asyncio.sleep(SERVES_ON_S)
         self.history.crash()

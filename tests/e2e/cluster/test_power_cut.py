@@ -1,4 +1,4 @@
-"""The power goes for a whole cluster at once: what was answered is on the disks of a majority.
+"""A power cut of a whole cluster: every answered publish is on the disks of a majority.
 
 All nodes have their data on one disk, whose power can be cut: they lose what they have not synced in the same moment,
 and none of them can be asked what it was.  WAKEQ_CUTS sets the number of cuts, WAKEQ_SEED their moments.

@@ -1,4 +1,4 @@
-"""Strangers at the port of the nodes: they change nothing, keep nobody out, and fill neither log nor memory."""
+"""Strangers at the peer port change nothing, keep no node out, and fill neither log nor memory."""
 
 import socket
 import time
@@ -53,7 +53,7 @@ def standing(node: BrokerProcess) -> tuple[str, int]:
 
 
 def hello_of(place: tuple[str, int]) -> Hello:
-    """What anybody can learn of a node."""
+    """Return what a node tells anybody who connects."""
     with socket.create_connection(place, timeout=5) as connection:
         reader, body = BodyReader(BODY_BYTES_MAX), None
         while body is None:
@@ -65,7 +65,7 @@ def hello_of(place: tuple[str, int]) -> Hello:
 
 
 def say(place: tuple[str, int], *frames: Frame) -> None:
-    """Say something, whatever the other end makes of it, and wait until it hangs up or nothing more comes."""
+    """Send something and wait until the node closes the connection or sends nothing more."""
     with suppress(OSError), socket.create_connection(place, timeout=0.5) as connection:
         connection.sendall(b"".join(framed(encode_body(frame)) for frame in frames))
         while connection.recv(4096):
@@ -170,7 +170,7 @@ def test_nodes_of_one_machine_without_tokens_need_no_secret_but_are_warned(tmp_p
 
 
 def test_high_terms_of_a_stranger_cut_no_node_off(tmp_path: Path) -> None:
-    """Each is within the bound, all together are not: the others could never believe that node again."""
+    """Each term is within the bound, all of them together are not; no node could take part with such a term again."""
     with Cluster(tmp_path, has_secret=False) as cluster:
         cluster.leader()
         place = place_of(cluster, cluster.nodes[0])

@@ -1,4 +1,4 @@
-"""Proves both clients against a real broker: lives of messages, a broker that is killed or hangs, and its logs."""
+"""Both clients against a real broker: lives of messages, a broker that is killed or hangs, and the client's log."""
 
 import asyncio
 import math

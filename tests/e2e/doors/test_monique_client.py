@@ -1,4 +1,4 @@
-"""wakeq.monique against a real broker: both clients, and what they do when it goes away or is something else."""
+"""wakeq.monique against a real broker: both clients, also when the broker is gone or is something else."""
 
 import asyncio
 import subprocess

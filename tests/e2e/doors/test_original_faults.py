@@ -1,4 +1,4 @@
-"""The known faults of the original server, each shown to be mended; and what its real clients rely on.
+"""The known faults of the original server, each shown to be fixed, and the behaviour that its real clients rely on.
 
 The numbers are those of section 5 of the worker protocol. Where a fault needs time to pass (4, 9, and parts
 of 7, 8 and 11) it is proved with the manual clock; here stands what can be seen of it at once.

@@ -1,4 +1,4 @@
-"""Schemathesis, which makes requests of an OpenAPI document, against a broker: all that comes of them is described."""
+"""Schemathesis makes requests from the OpenAPI document; the document describes every answer of the broker."""
 
 import shutil
 import subprocess

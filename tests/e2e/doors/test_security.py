@@ -1,4 +1,4 @@
-"""What is safe by default, and TLS, as an operator and his clients meet them."""
+"""Safe defaults and TLS, as operators and clients meet them."""
 
 import asyncio
 import signal
@@ -182,7 +182,7 @@ def _publishes(addresses: str, trusted: str) -> bool:
 
 
 def _said_by_peer(context: ssl.SSLContext | None, host: str, port: int) -> bytes:
-    """What a node says first; nothing if it does not want to speak with us."""
+    """Return the first bytes of a node; none if it closes the connection."""
     with suppress(OSError), socket.create_connection((host, port), timeout=10) as plain:
         if context is None:
             plain.sendall(b"x" * 100)

@@ -1,4 +1,4 @@
-"""Tokens, as an operator makes them and his clients use them: at every door, from the first to the last moment."""
+"""Tokens, from their creation to their revocation, as operators make them and clients use them at every door."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ class Guarded:
         assert wakeq("token", "revoke", name, "--yes", "--data-dir", str(self.data_dir)).returncode == 0
 
     def narrow(self, name: str, *rights: Right) -> None:
-        """Leave a token nothing but these."""
+        """Reduce a token to these rights."""
         TokenFile(self.data_dir / "tokens.json").change(
             lambda grants: [replace(grant, rights=rights) if grant.name == name else grant for grant in grants]
         )
@@ -140,7 +140,7 @@ def _is_refused(guarded: Guarded, token: str) -> bool:
 
 @pytest.mark.parametrize("how", ["revoked", "good for less"])
 def test_waiting_connections_end_when_their_token_loses_its_rights(guarded: Guarded, how: str) -> None:
-    """A fetch that waits, messages of MoniQue, what the dashboard watches: none is asked for its token again."""
+    """A waiting fetch, a MoniQue connection and the dashboard's events are never asked for their token again."""
     token = guarded.token("all", "--rights", "publish,fetch,admin")
     guarded.until_taken(token).close()
     http = f"http://{guarded.broker.addresses['http']}"
@@ -220,7 +220,7 @@ def test_token_is_required_at_every_door(guarded: Guarded) -> None:
 
 
 def test_token_of_one_team_publishes_nothing_into_the_queue_of_another(guarded: Guarded, tmp_path: Path) -> None:
-    """By headers that an operator's redrive would obey, in every command that publishes."""
+    """The headers would steer an operator's redrive; every command that publishes is tried."""
     team = guarded.token("team", "--rights", "publish,fetch,admin", "--queues", "a*")
     owner = guarded.token("owner", "--rights", "publish,fetch,admin")
     planted = {"wakeq-origin": "b1", "wakeq-origin-uid": "x"}

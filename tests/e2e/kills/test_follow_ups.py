@@ -1,4 +1,4 @@
-"""kill -9 under acknowledgements with follow-ups: all of each happened, or nothing, and what was promised is there.
+"""kill -9 under acknowledgements with follow-ups: each one happened wholly or not at all, and confirmed ones happened.
 
 Every message of a source is acknowledged with a follow-up into each of some queues, most of which that very command
 makes.  WAKEQ_SEED sets the moments of the kills.
@@ -28,7 +28,7 @@ def targets_of(body: str) -> list[str]:
 
 
 def hand_on(client: LineClient, promised: dict[str, list[str]]) -> int:
-    """Fetch some jobs and hand them on; note what the broker confirmed.  Return how many jobs there were."""
+    """Fetch some jobs and acknowledge them with follow-ups; note confirmed ones.  Return the number of jobs."""
     jobs: list[Message] = client.ask("FET", SOURCE, count=TOGETHER).get("messages", [])
     client.send(
         *(

@@ -1,6 +1,4 @@
-"""The harness is tried before it is believed: a broker with a planted fault must be caught, a healthy one
-must pass.
-"""
+"""The harness itself is tested: it must catch a broker with a planted fault, and a healthy broker must pass."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""kill -9 in a loop under load: nothing that was promised is lost, nothing that is done comes back.
+"""kill -9 in a loop under load: no promised message is lost, and no acknowledged message is delivered again.
 
 WAKEQ_KILLS sets the number of kills of the long run, WAKEQ_SEED the moments at which they come.
 """

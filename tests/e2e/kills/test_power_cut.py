@@ -1,4 +1,4 @@
-"""The power goes: what was promised is on the disk, and everything that was not synced is really gone.
+"""Power cuts: every promised message is on the disk, and everything that was not synced is really gone.
 
 WAKEQ_CUTS sets the number of cuts. The first tests prove the harness: a writer without a sync must lose
 data here.

@@ -1,8 +1,8 @@
 """kill -9 of the broker in a loop under a Worker: no job is lost, none runs after its ack was confirmed, and the worker
-is back by itself each time.
+reconnects by itself each time.
 
-What ran is known from a ledger that the handlers write, what was said from a history that the worker's client keeps;
-both lie outside of the broker.  WAKEQ_WORKER_KILLS sets the number of kills, WAKEQ_SEED the moments at which they come.
+The handlers write a ledger of what ran, and the worker's client keeps a history of what was said; both lie outside
+of the broker.  WAKEQ_WORKER_KILLS sets the number of kills, WAKEQ_SEED the moments at which they come.
 """
 
 import itertools
@@ -95,7 +95,7 @@ if __name__ == "__main__":
 
 
 class Publisher:
-    """A thread that publishes as long as the worker keeps up; `stored` are the tasks of which the broker said so."""
+    """A thread that publishes as long as the worker keeps up; `stored` are the tasks that the broker confirmed."""
 
     def __init__(self, address: str, history: History, ran: Callable[[], int]) -> None:
         self.stored: list[str] = []

@@ -1,4 +1,4 @@
-"""Every example is run, against a real broker, as its docstring says."""
+"""Every example is run against a real broker, in the way that its docstring shows."""
 
 import json
 import re

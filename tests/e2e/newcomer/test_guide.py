@@ -1,4 +1,4 @@
-"""Runs what the pages of the guide show, against a real broker: files are written, commands typed, outputs compared.
+"""The pages of the guide are followed against a real broker: files are written, commands typed, outputs compared.
 
 A Python block that begins with `# name.py` is that file.  A command that ends with `&` goes on until the page is over;
 what is printed below it must come.  Other commands must print what stands below them, and end with 0.
@@ -24,7 +24,7 @@ OUTPUT_S_MAX = 30
 
 
 class Page:
-    """A page that is being worked through in a directory of its own."""
+    """A page that is being followed in a directory of its own."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder = folder
@@ -65,7 +65,7 @@ class Page:
         self.background.append((command, process, said, shown))
 
     def end(self) -> None:
-        """What was begun has printed what is shown below it, and stops when it is asked to.
+        """Background commands have printed what the page shows below them, and stop on request.
 
         In any order, and perhaps two lines in one: `print` of two threads may mix a line's text and its end.
         """

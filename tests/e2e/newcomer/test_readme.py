@@ -1,4 +1,4 @@
-"""Runs what the README shows, to the letter, against a real broker started by the very command it names.
+"""The README is followed to the letter, against a real broker started by the command that it names.
 
 The only thing that differs from a newcomer's terminal: the environment puts the data into a temporary directory
 and the doors on free ports.  What the README prints below a command must come, but for uids and leases.

@@ -1,4 +1,4 @@
-"""Builds the wheel, installs it into an empty environment, and uses it there as a stranger would."""
+"""The wheel is built, installed into an empty environment, and used there."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""The dashboard in a real browser: what it shows and does, how soon, on which screens, and that it never complains.
+"""The dashboard in a real browser: what it shows and does, how soon, on which screens, and without console errors.
 
 Pictures are kept beside the test's other files (pytest's tmp_path, or WAKEQ_PICTURES), to be looked at.
 """
@@ -260,7 +260,7 @@ def test_focus_stays_while_the_figures_change(tmp_path: Path) -> None:
 
 
 def test_counts_of_a_followers_time_are_no_rate_when_it_leads_again(tmp_path: Path) -> None:
-    """While it follows it knows no queues, and so no totals: what is there afterwards has not just come in."""
+    """A follower knows no queues and no totals; the messages that it shows as a leader are not new."""
     looks = """
         const names = ["ready", "delayed", "leased", "bytes", "published", "acked", "released", "dead"];
         const look = (at_ms, published, error) => "data: " + JSON.stringify({

@@ -1,4 +1,4 @@
-"""What the broker does when its disk is full, fails, is held by another, or holds what it should not.
+"""The broker on a disk that is full or fails, in a directory that is in use, and on damaged or foreign files.
 
 A refusal names the file, the place, and what to do, and leaves the file as it was.
 """

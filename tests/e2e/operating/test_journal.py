@@ -1,4 +1,4 @@
-"""The journal of a real broker: read while it runs, after kill -9, from a copy, and with what the log has given up."""
+"""The journal of a real broker: read while it runs, after kill -9, from a copy, and beyond what the log keeps."""
 
 import shutil
 import time

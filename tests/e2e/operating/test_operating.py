@@ -1,4 +1,4 @@
-"""Operating a broker from the command line, as a newcomer would: look, pause, move, release, ask why; and its log."""
+"""Operating a broker from the command line: look, pause, move, release, ask why; and the broker's log."""
 
 import json
 import os
@@ -317,7 +317,7 @@ def test_sighup_changes_log_settings_and_metrics(start_broker: StartBroker, tmp_
 
 
 def is_healthy(**environment: object) -> bool:
-    """Whether the check of the image is content with what this environment leads to."""
+    """Return whether the image's health check passes in this environment."""
     instruction = re.search(r"^HEALTHCHECK .*\\\n *CMD (\[.*\])$", DOCKERFILE.read_text(), re.MULTILINE)
     assert instruction is not None
     program, *arguments = json.loads(instruction[1])

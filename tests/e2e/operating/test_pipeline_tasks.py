@@ -1,4 +1,4 @@
-"""`wakeq pipeline load` and `settle` as a user runs them; a load that is killed goes on, and nothing comes twice."""
+"""`wakeq pipeline load` and `settle` as a user runs them; a killed load continues and publishes nothing twice."""
 
 import json
 import os

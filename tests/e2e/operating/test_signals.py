@@ -1,4 +1,4 @@
-"""Signals: the first one stops the broker cleanly, the second at once, and neither breaks a promise."""
+"""Signals: the first one shuts the broker down cleanly, the second ends it at once, and neither breaks a promise."""
 
 import asyncio
 import signal

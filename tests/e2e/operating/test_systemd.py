@@ -1,4 +1,4 @@
-"""What the broker tells systemd: that it is ready, reads its settings again, lives, and stops."""
+"""The broker tells systemd that it is ready, reloads, lives, and stops."""
 
 import signal
 import socket

@@ -1,4 +1,4 @@
-"""A data directory of version 1 is refused or imported: all of it, once, with the old files kept."""
+"""A data directory of version 1 is refused, or imported as a whole and once, with the old files kept."""
 
 import json
 from pathlib import Path

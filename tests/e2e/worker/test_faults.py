@@ -1,7 +1,7 @@
-"""Proves that a Worker is never deaf: whatever the way to its broker does, once it is whole again jobs run.
+"""A Worker runs jobs again once the network to its broker works again, whatever happened to the network before.
 
-The worker has short patience, so that a broker that says nothing is given up in half a second and not in 5, 30 or 60;
-what its own patience is, and what the system's is, the long tests wait for.
+The worker's timeouts are short, so that it leaves a silent broker after half a second and not after 5, 30 or 60; the
+long tests wait for its real timeouts and those of the system.
 """
 
 import math
@@ -169,7 +169,7 @@ def test_working_worker_continues_after(scene: Scene, fault: str) -> None:
 
 
 def test_wakes_of_a_dead_connection_are_passed_on(scene: Scene) -> None:
-    """The broker of a half-open connection believes that somebody sleeps there, and wakes him first."""
+    """The broker believes that a worker sleeps on the half-open connection, and wakes that one first."""
     scene.client.update_queue("jobs", wake="ready")
     scene.proxy.half_open()
     connects_again(scene.proxy)
@@ -326,7 +326,7 @@ def namespace() -> Iterator[Namespace]:
 def test_vanished_broker_is_noticed_in_real_time(
     namespace: Namespace, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It waits for the 11 s of keepalive (a worker that sleeps) and TCP_USER_TIMEOUT (one that has said something)."""
+    """This takes the 11 s of keepalive (a sleeping worker) and TCP_USER_TIMEOUT (one that has sent something)."""
     gate, ran = threading.Event(), SimpleQueue[str]()
     with BrokerProcess(tmp_path / "data", "--host", namespace.host, "--insecure", prefix=namespace.prefix) as broker:
         address = "{}:{}".format(*broker.worker_address)

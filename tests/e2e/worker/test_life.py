@@ -1,4 +1,4 @@
-"""Proves a Worker as a program: real processes, a real broker, signals, kills, and that no message is lost or left."""
+"""A Worker as a program: real processes, a real broker, signals and kills; no message is lost or left leased."""
 
 import os
 import signal

@@ -1,6 +1,6 @@
-"""Proves what a Worker promises when it is stopped at any step, and whatever its handlers do.
+"""A Worker keeps its promises when it is shut down at any step, and whatever its handlers do.
 
-What ran is known from a ledger that the handlers write, outside of both the worker and the broker.
+The handlers write a ledger of what ran, outside of both the worker and the broker.
 """
 
 import os
@@ -114,7 +114,7 @@ class Stage:
         eventually(lambda: bool(self.noted("signal-1")), "the signal was taken")
 
     def demand_clean(self, uids: list[str], queue: str = "jobs") -> None:
-        """Each message was handled once or is there without blame; none is held by anybody."""
+        """Each message was handled once or is in the queue without a failure; none is leased."""
         stats = self.client.stats(queue)
         left = [one for batch in iter(lambda: self.client.fetch_many(queue, 1000), []) for one in batch]
         assert (stats["leased"], stats["delayed"]) == (0, 0)

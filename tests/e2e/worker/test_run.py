@@ -1,4 +1,4 @@
-"""`wakeq run` against a real broker: a worker from code, and with --reload the code that is there now."""
+"""`wakeq run` against a real broker: a worker from code, and with --reload always from the newest code."""
 
 import json
 import os
@@ -113,7 +113,7 @@ def test_code_change_restarts_the_worker_after_its_handlers_ended(broker: Broker
 
 
 def test_code_change_of_equal_size_within_a_second_restarts_the_worker(broker: BrokerProcess, tmp_path: Path) -> None:
-    """By its second and its size Python takes what it has compiled of the older one for that of the newer."""
+    """Python recognises compiled code by second and size, and would take the older code for the newer."""
     write(tmp_path, SHOP.format(word="one"), moment=1_700_000_000.1)
     with Client(broker.address) as client, run(broker, tmp_path, "--reload") as worker:
         client.publish("jobs", {"name": "tea"})

@@ -1,4 +1,4 @@
-"""`wakeq work` against a real broker: how a command is told, judged and ended, and with what the worker ends."""
+"""`wakeq work` against a real broker: how a command is given its message, judged and ended, and the exit statuses."""
 
 import os
 import signal

@@ -2,9 +2,8 @@
 
     client.send({...}) --> codec --> Subscriber, RaftLog, Queues, QueueProcess --> codec --> client.take()
 
-What it adds to the machine: commands as they stand on the wire, disks that can be held, a wall clock that can be
-stepped, and what must always be true of a queue at rest.  It must never hold a rule of queues: what it knows, it asks
-of the processes.
+It adds to the machine: commands as they stand on the wire, disks that can be held, a wall clock that can be stepped,
+and the invariants of a queue at rest.  It must never hold a rule of queues: it asks the processes.
 """
 
 import json
@@ -29,7 +28,7 @@ BEAT_S = 1.0  # the cluster clock must be read at least every 2 s, or it takes a
 
 
 class Client:
-    """One connection.  What it knows of sleeping and waking is what a worker could know."""
+    """One connection.  It knows as much of sleeping and waking as a worker could know."""
 
     def __init__(self, broker: "Broker") -> None:
         self.broker = broker
@@ -54,7 +53,7 @@ class Client:
                 self.woken_ms[reply["qname"]] = self.broker.now_ms()
 
     def send(self, *commands: Json | bytes) -> None:
-        """Let one read of the connection bring these; nothing is served yet."""
+        """Put these into one read of the connection; nothing is served yet."""
         lines = b"".join(c if isinstance(c, bytes) else json.dumps(c).encode() + b"\n" for c in commands)
         for command in commands:
             self._note(command)

@@ -1,4 +1,4 @@
-"""What stands between a broker and the world, by hand: time, a disk, a connection.
+"""The surroundings of a broker, by hand: time, a disk, a connection.
 
     advance, stall, step_ms --> HandTime      step_ms, reboot --> HandClock
     submit, complete --> HandDisk             replies --> HandDoor

@@ -1,5 +1,4 @@
-"""A tiny fake broker with switchable faults: what the harness is tried against, so that the checker is
-itself checked.
+"""A tiny fake broker with switchable faults, against which the harness and its checker are tested.
 
     JSON lines in --> one journal, one sync --> answers out
 

@@ -1,4 +1,4 @@
-"""What a client of the worker protocol says to stage something in queue q, and what comes back."""
+"""The commands of a client of the worker protocol that stage something in queue q, and their replies."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""An honest client beside those that abuse a broker, and what a test can see of the broker from outside.
+"""An honest client beside abusive ones, and the figures of a broker that a test can see from outside.
 
 Honest.works --> publishes, fetches and acknowledges, and fails if the broker did too much else before it answered
 """

@@ -4,8 +4,8 @@
 
     freeze, thaw: one node stands still, as one that was stopped or suspended, and what is for it waits
 
-Nothing waits and nothing is left to chance: node 0 stands for election first, then 1, then 2.  What is cut off is lost
-in silence, as on a real network, until it is healed: then the connections are made again.
+Nothing waits and nothing is left to chance: node 0 stands for election first, then 1, then 2.  Frames to a node that is
+cut off are lost in silence, as on a real network, until the network is healed and the connections are made again.
 """
 
 from collections import deque
@@ -199,7 +199,7 @@ class HandNode:
         self.is_frozen = True
 
     def thaw(self) -> None:
-        """Go on, with all at once that has come meanwhile."""
+        """Continue, and take all at once what has arrived meanwhile."""
         self.is_frozen = False
         held, self._held = self._held, []
         for callback in held:
@@ -371,7 +371,7 @@ def successor(cluster: HandCluster, leader: HandNode) -> HandNode:
 
 
 def leads_again(cluster: HandCluster, node: HandNode) -> bool:
-    """Have whoever leads hand over until this node does."""
+    """Transfer leadership until this node leads."""
     found = cluster.leader()
     if found is not None and found is not node:
         found.raft_log.tell(Administer(Asker(found.runtime.spawn(Operator), None, None), "transfer", node.number))

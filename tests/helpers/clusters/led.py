@@ -1,4 +1,4 @@
-"""LedBroker: a cluster by hand as its clients see it: one broker, and that is whoever leads.
+"""LedBroker: a cluster by hand as its clients see it: one broker, which is the current leader.
 
     what a test asks of a Broker --> the leader's processes      crash --> another one leads, and one node is away
 

@@ -2,7 +2,7 @@
 
     data directories --> nodes, each with a fixed port for the others --> kill, stop, pause, restart any of them
 
-The client knows nothing of wakeq's own: it reads `NOT_LEADER` and `leader`, and what it was not told is unknown.
+The client uses no code of wakeq: it reads `NOT_LEADER` and `leader`, and an answer that never came is unknown.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A life of a cluster by hand, of which all that its clients ask and are told goes into a history.
+"""A random life of a cluster by hand; all commands and replies of its clients go into a history.
 
 steps, drawn by a test --> commands to whoever leads --> replies --> History --> the checker
 """
@@ -46,7 +46,7 @@ class Asked:
             history.fail(self.kind, self.op)
 
     def lose(self) -> None:
-        """Its node has died: whatever it would have heard, nobody knows."""
+        """Its node has died, so the outcome is unknown."""
         if self.is_open:
             self.is_open = False
             self.life.history.unknown(self.kind, self.op)

@@ -1,9 +1,8 @@
-"""Images: one with a little of everything that a queue can hold, and such with something in them changed.
+"""Images: one with a little of everything that a queue can hold, and changed copies of it.
 
     image_of(directory) --> the items of a real image      mutated(random, header, items) --> the same, and what changed
 
-What is changed has right checksums again, as somebody who makes an image on purpose would see to: so only the ranges
-and the encodings of what it says can tell.
+A changed image has right checksums again, as a forger would see to: only ranges and encodings can show the change.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""UnsureFile: a file of which only what was synced is sure, and every content that a power cut may leave of it.
+"""UnsureFile: a file of which only synced bytes are sure, and every content that a power cut may leave of it.
 
     with watched() as steps: pwrite, fdatasync    -->  steps --> contents_after_a_cut, for each moment
 

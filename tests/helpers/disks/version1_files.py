@@ -1,4 +1,4 @@
-"""The golden files of version 1: what each holds, byte for byte, and what is expected of who reads it.
+"""The golden files of version 1: their bytes, and the expected result of reading each.
 
 tests/vectors/files.json --> FILES; HEX, the bytes of each by its name
 """

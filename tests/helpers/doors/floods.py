@@ -1,4 +1,4 @@
-"""Floods: what a client can send to keep a broker from everybody else, and somebody who has it sent.
+"""Floods: bytes that keep a broker busy at the cost of its other clients, and a sender for them.
 
 FLOODS by name --> Flood: a door, a greeting, and the bytes       pour(flood, broker) --> sent, until the block ends
 """

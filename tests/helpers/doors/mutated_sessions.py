@@ -1,4 +1,4 @@
-"""Sessions of every door, and what becomes of them when bytes are changed: what a node must bear.
+"""Sessions of every door, and copies of them with changed bytes, which a node must survive.
 
     SESSIONS, a random source --> mutated --> bytes for a socket
 

@@ -1,4 +1,4 @@
-"""Subscribers for the tests of the doors: they write down what they are told, and do as little as they can.
+"""Subscribers for the tests of the doors: they record the mail they get and do little else.
 
 a door's mail --> Noting.told;   until(condition) waits for mail, never for time
 """

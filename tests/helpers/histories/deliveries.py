@@ -1,4 +1,4 @@
-"""Histories by hand in which messages are delivered when, as often or in an order that they must not be: Q4 to Q11."""
+"""Histories by hand in which deliveries are wrong in time, number or order: Q4 to Q11."""
 
 from tests.helpers.histories.by_hand import Collection, Run
 

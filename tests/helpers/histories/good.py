@@ -1,4 +1,4 @@
-"""A model broker that makes correct histories: what the checker must never flag.
+"""A model broker that makes correct histories, which the checker must never flag.
 
     seed --> operations with an invoke, a moment of effect and an answer --> events of a correct run
 

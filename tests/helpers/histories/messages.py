@@ -1,4 +1,4 @@
-"""Histories by hand in which messages are lost, made up, changed, or come back when they are done: Q1, Q2, Q3."""
+"""Histories by hand in which messages are lost, invented, changed, or delivered after an ack: Q1, Q2, Q3."""
 
 from tests.helpers.histories.by_hand import Collection, Run
 

@@ -1,4 +1,4 @@
-"""What a report must say, computed event by event in plain Python: slow, and plain to see.
+"""The figures that a report must show, computed event by event in plain Python: slow and simple.
 
 rows of the journal --> for each queue its figures, and the spans of waiting and working, all of them
 """

@@ -1,4 +1,4 @@
-"""Life: a broker that is used at random, and what its clients were told, for those who read its history.
+"""Life: a broker that is used at random, with the replies to its clients, for the tests that read its history.
 
 seed --> publishes, deliveries, acknowledgements, refusals, crashes --> a data directory, and uids to compare with
 """

@@ -1,4 +1,4 @@
-"""The crash loop: load, a broker that dies again and again, a drain, and the checker's word on all of it.
+"""The crash loop: load, a broker that crashes repeatedly, a drain, and the checker's report.
 
     Breakable + seed --> crashes under load --> drain --> Outcome(report, how much there was)
 

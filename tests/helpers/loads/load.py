@@ -1,5 +1,4 @@
-"""Load: publishers and workers that do everything the worker protocol offers, and write down what they are
-told.
+"""Load: publishers and workers that use everything the worker protocol offers, and record the answers.
 
     seed --> connections to wherever the broker is now --> history
 

@@ -1,4 +1,4 @@
-"""The loops that a broker may run on: what holds at its sockets must hold on both."""
+"""The two event loops that a broker may run on; tests of its sockets run on both."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

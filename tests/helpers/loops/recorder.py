@@ -1,4 +1,4 @@
-"""A process that keeps what it is told, and a loop that turns when told: what the runtime does, seen step by step."""
+"""A process that records its mail, and a loop that turns on request: the runtime, seen step by step."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""A naive model of a ledger, of dicts: what the rules of the design say, written down a second time, slowly.
+"""A naive model of a ledger, made of dicts: the rules of the design, written a second time in a slow and simple way.
 
     what should live, what is claimed, staged and published once <-- rules (in the tests) --> the ledger
 

@@ -1,4 +1,4 @@
-"""The rules of the ledger's model for what is staged: epochs that are claimed, and stashes that are to be published."""
+"""The rules of the ledger's model for staging: claimed epochs, and stashes that wait to be published."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule

@@ -1,4 +1,4 @@
-"""Place: a runtime with MoniQue's exchange and nobody else; no broker, no time that passes.
+"""Place: a runtime with MoniQue's exchange only; it has no broker, and no time passes.
 
 place.client() --> exchange <-- whoever a test spawns          place.settle(): everything is served
 """

@@ -1,4 +1,4 @@
-"""Place: MoniQue's processes on a broker by hand: the exchange with a route, and whoever works for it.
+"""Place: MoniQue's processes on a broker by hand: the exchange with a route, and the processes behind it.
 
     place.bridge(), place.client() --> place.relay(...), place.kill(...) --> place.port: what components got
 

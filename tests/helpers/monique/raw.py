@@ -2,7 +2,7 @@
 
     values --> MessagePack --> binary frames --> socket        socket --> frames --> values
 
-It knows no order of things and no type: whatever a test wants to be said is said, and what comes is what came.
+It knows no order of things and no type: it sends what a test wants and returns what arrived.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""FaultProxy: stands between a client and a broker and does to their connections what networks do.
+"""FaultProxy: it stands between a client and a broker and does to their connections what networks do.
 
     client --> FaultProxy --> broker          cut, half_open, freeze, delay, freeze_at(a command) ... mend
 

@@ -1,4 +1,4 @@
-"""Which ports a process and those that it started listen at, as the kernel tells it (Linux).
+"""The ports at which a process and its children listen, read from the kernel (Linux).
 
 a process --> listening --> ports now, of it and its children          watched --> those that are opened meanwhile
 """

@@ -1,4 +1,4 @@
-"""Ports that nobody listens on, for what must be told its port, or must have it again after a kill.
+"""Ports that nobody listens on, for programs that must be given a port or need the same one again after a kill.
 
 A port that the kernel chooses may be an outgoing connection's a moment later; these are below all of those.  Where
 tests run side by side each runner has its own: what one has killed and will start again is free for the others.

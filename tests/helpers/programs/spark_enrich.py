@@ -1,4 +1,4 @@
-"""A driver of its own, to be killed: a streaming query that reads one queue and writes what it makes of it to another.
+"""A Spark driver to be killed: a streaming query that reads one queue and writes the results to another.
 
     python tests/helpers/programs/spark_enrich.py BROKER FOLDER    ends when what was there at its start is done
 

@@ -1,4 +1,4 @@
-"""How a scene of consensus cores is told: one line for a message, a few words for who belongs to a cluster.
+"""The words of a scene of consensus cores: one line for a message, a few words for the members of a cluster.
 
 message, Config --> text
 """

@@ -1,4 +1,4 @@
-"""What TaskFlux readers and conversations say in one value for many packets, packet by packet: so tests compare it.
+"""TaskFlux readers and conversations join many packets in one value; the tests compare packet by packet.
 
 [Packet | Bad], as they are said --> apart --> [Packet | Bad], one for each packet
 """

@@ -1,4 +1,4 @@
-"""What must hold for any bytes that a TaskFlux client sends: for Hypothesis in the fast tests, and for atheris.
+"""Properties of any bytes that a TaskFlux client sends: for Hypothesis in the fast tests, and for atheris.
 
     bytes --> dialect, pieces --> RequestReader --> Conversation <-- outcomes, good and bad ones --> encoder
 

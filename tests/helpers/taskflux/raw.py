@@ -2,7 +2,7 @@
 
     packets --> bytes --> socket        socket --> bytes, packets, or the end of the stream
 
-It knows no order of things: whatever a test wants to be said is said.
+It knows no order of things: it sends what a test wants.
 """
 
 import socket
