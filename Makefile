@@ -83,8 +83,8 @@ browser:
 
 prove: browser $(SPARK_INSTALLED) ## what takes long to prove: crash loops, power cuts, wide simulations, all examples, Spark
 	@failed=0; \
-	$(PYTEST) $(ON_ALL_CORES) -m "long or hypothesis" $(SMALL) || failed=1; \
-	$(PYTEST) $(TWO_AT_ONCE) -m long $(BROKERS) || failed=1; \
+	$(PYTEST) $(ON_ALL_CORES) -m "long or hypothesis or spark" $(SMALL) || failed=1; \
+	$(PYTEST) $(TWO_AT_ONCE) -m "long or spark" $(BROKERS) || failed=1; \
 	$(PYTEST) $(SPARK) || failed=1; \
 	exit $$failed
 

@@ -1,9 +1,9 @@
 """Brokers for the end-to-end tests: real processes on directories of their own, ended after each test.
 
-    doors, worker, operating    what clients, workers and operators do
-    newcomer                    README, guide and examples, followed to the letter
-    cluster                     several nodes
-    kills, abuse                what must not break a promise, and the harness that judges it
+doors, worker, operating    what clients, workers and operators do
+newcomer                    README, guide and examples, followed to the letter
+cluster                     several nodes
+kills, abuse                what must not break a promise, and the harness that judges it
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -19,8 +19,11 @@ from tests.helpers.journal.files import rows_of
 from tests.helpers.network.ports import free_ports
 from tests.helpers.programs.started import eventually
 from wakeq.client.bulk import BulkClient
-from wakeq.pipeline.stream.settling import settle_checkpoint
 from wakeq.protocol.errors import QueueNotFound
+
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+from wakeq.pipeline.stream.settling import settle_checkpoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.usefixtures("needs_spark")]
 

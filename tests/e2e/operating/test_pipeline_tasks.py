@@ -60,6 +60,7 @@ def test_load_error_is_one_line(broker: BrokerProcess, tmp_path: Path) -> None:
     assert said == f"wakeq: {tmp_path / 'a.csv'} has no column text; it has id\n"
 
 
+@pytest.mark.spark
 def test_folder_that_is_no_checkpoint_is_refused_in_one_line(broker: BrokerProcess, tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed")
 
@@ -80,6 +81,7 @@ def checkpoint(folder: Path, **offset: Any) -> Path:
     return folder
 
 
+@pytest.mark.spark
 def test_settle_asks_the_broker_of_the_checkpoint_or_the_given_one(broker: BrokerProcess, tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     offset = {"wakeq": 1, "queue": "q", "source": "s", "epoch": 1, "slices": 1}

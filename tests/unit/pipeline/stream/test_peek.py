@@ -11,6 +11,7 @@ from wakeq.protocol.errors import BadSettings
 from wakeq.protocol.wire.worker.blocks import pack
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
+pytestmark = pytest.mark.spark
 
 
 def rows_of(client: MemoryClient, monkeypatch: pytest.MonkeyPatch, **options: str) -> list[dict[str, Any]]:

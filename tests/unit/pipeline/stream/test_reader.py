@@ -10,6 +10,7 @@ from wakeq.pipeline.stream.options import read_options
 from wakeq.protocol.errors import Disconnected, EpochExpired, Forbidden
 
 Readers = Callable[..., Any]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture

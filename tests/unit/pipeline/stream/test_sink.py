@@ -12,6 +12,7 @@ from wakeq.protocol.errors import BadField, BadSettings, StashExpired
 
 Writers = Callable[..., Any]
 pytest.importorskip("pyspark", reason="pyspark is not installed")
+pytestmark = pytest.mark.spark
 
 
 def schema_of(**kinds: str) -> Any:
