@@ -11,13 +11,12 @@ from tests.helpers.brokers.by_hand import HandDisk
 from tests.helpers.clusters.by_hand import HandCluster
 from tests.helpers.clusters.told_life import ToldLife
 from tests.helpers.disks.memory_folder import memory_folder
+from tests.helpers.examples import seeds
 from tests.helpers.histories.checker import check
 
 STEPS = 120
-SEEDS = (
-    *range(6),
-    18,
-)  # 18 found a message that overtook one whose body was being read, when leadership was handed over
+# 18 found a message that overtook one whose body was being read, when leadership was transferred.
+SEEDS = (18, *seeds(2, of=6))
 
 
 class Life(ToldLife):

@@ -318,7 +318,7 @@ FAULTY_WAYS = (rebuild_by_log, pytest.param(rebuild_on_another_leader, marks=pyt
 
 
 @pytest.mark.parametrize("seed", seeds(1, of=8))
-@pytest.mark.parametrize("kinds", [KINDS, PLAIN], ids=["all-kinds", "plain"])
+@pytest.mark.parametrize("kinds", [KINDS, pytest.param(PLAIN, marks=pytest.mark.long)], ids=["all-kinds", "plain"])
 @pytest.mark.parametrize("way", WAYS)
 def test_rebuilt_line_is_the_one_that_was_lived(way: Way, kinds: Kinds, seed: int) -> None:
     way(seed, kinds)
