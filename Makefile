@@ -10,7 +10,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-
 SPARK_INSTALLED := $(VENV)/.installed-spark
 
 .DEFAULT_GOAL := help
-.PHONY: help browser serve cluster install lint fast check test bench docs reference tour dist simulation mutants soak clean
+.PHONY: help browser serve cluster install lint fast check test prove bench docs reference tour dist simulation mutants soak clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -39,7 +39,7 @@ $(INSTALLED): $(RUNS)
 	@$(PIP) -e '.[dev]'
 	@touch $@
 
-# Half a gigabyte, so only the tests fetch it.  Where it cannot be had, they say which tests that costs.
+# Half a gigabyte, so only the proofs fetch it.  Where it cannot be had, they say which tests that costs.
 $(SPARK_INSTALLED): $(INSTALLED)
 	@echo "installing Spark for the tests ..."
 	@{ $(PIP) -e ".[dev,spark-jre]" || $(PIP) -e ".[dev,spark]"; } \
@@ -51,31 +51,41 @@ lint: install
 	$(BIN)/mypy -p wakeq
 	$(BIN)/lint-imports
 
+PYTEST := $(BIN)/python -m pytest -q
 # These share nothing, so they run on all cores.
 SMALL := tests/unit tests/broker tests/interop tests/property
-ON_ALL_CORES := -n auto --dist worksteal -m "not long"
-# These start brokers, and wait more than they work: two files at once.  What is left, Spark's, takes all cores by itself.
-BROKERS := tests/e2e tests/simulation
+ON_ALL_CORES := -n auto --dist worksteal
+# These start brokers, and wait more than they work: two files at once.
+BROKERS := tests/e2e tests/simulation tests/typing
 TWO_AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder
+# Takes all cores by itself.
+SPARK := tests/spark
 
 # Whatever the environment says: hundreds of processes are started, and each would compile everything anew.
-fast test soak bench: export PYTHONDONTWRITEBYTECODE :=
+fast test prove soak bench: export PYTHONDONTWRITEBYTECODE :=
 
 fast: install
-	$(BIN)/python -m pytest -q $(ON_ALL_CORES) --hypothesis-profile quick $(SMALL)
+	$(PYTEST) $(ON_ALL_CORES) -m "not long" --hypothesis-profile quick $(SMALL)
 
-check: lint docs fast ## format, lint, types, rooms, documentation, fast tests; before every commit
+check: install ## format, lint, types, rooms, documentation, fast tests: before every commit; under a minute
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint docs
+	@$(MAKE) --no-print-directory fast
+
+test: lint docs ## all of that, and tests with real brokers; some minutes
+	@failed=0; \
+	$(PYTEST) $(ON_ALL_CORES) -m "not long" --hypothesis-profile quick $(SMALL) || failed=1; \
+	$(PYTEST) $(TWO_AT_ONCE) -m "not long" $(BROKERS) || failed=1; \
+	exit $$failed
 
 # The dashboard is proved in a real browser; where there is none and we may not install one, its tests say so and are skipped.
 browser:
 	@command -v chromium google-chrome >/dev/null || { test "$$(id -u)" = 0 && apt-get install -qq -y --no-install-recommends chromium >/dev/null 2>&1; } || echo "wakeq: there is no chromium, so the dashboard is not tested; install it (Debian: apt install chromium)"
 
-test: lint docs browser $(SPARK_INSTALLED) ## everything that CI runs
+prove: browser $(SPARK_INSTALLED) ## what takes long to prove: crash loops, power cuts, wide simulations, all examples, Spark
 	@failed=0; \
-	$(BIN)/python -m pytest -q $(ON_ALL_CORES) $(SMALL) || failed=1; \
-	$(BIN)/python -m pytest -q -m long $(SMALL) || failed=1; \
-	$(BIN)/python -m pytest -q $(TWO_AT_ONCE) $(BROKERS) || failed=1; \
-	$(BIN)/python -m pytest -q $(patsubst %,--ignore=%,$(SMALL) $(BROKERS)) || failed=1; \
+	$(PYTEST) $(ON_ALL_CORES) -m "long or hypothesis or spark" $(SMALL) || failed=1; \
+	$(PYTEST) $(TWO_AT_ONCE) -m "long or spark" $(BROKERS) || failed=1; \
+	$(PYTEST) $(SPARK) || failed=1; \
 	exit $$failed
 
 bench: install ## measure, and keep the results in bench/results
@@ -104,8 +114,8 @@ simulation: install ## a thousand fresh seeds of the consensus core, in each mod
 mutants: install ## how many fresh seeds each planted bug takes to be found
 	$(BIN)/python -m tests.simulation --first $$(date +%s) --mutants
 
-soak: install ## the long proofs with larger numbers, for hours
-	SOAK=1 $(BIN)/python -m pytest -q -m long
+soak: install ## the same proofs with larger numbers, for hours
+	SOAK=1 $(PYTEST) -m long
 
 clean: ## remove what was made, but never data
 	rm -rf $(VENV) build dist docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

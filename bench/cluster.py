@@ -28,8 +28,8 @@ import uvloop
 from bench import machine
 from bench.peers.peer import REPOSITORY
 from bench.report import table
-from tests.helpers.broker_process import THIS_RELEASE
-from tests.helpers.sized_broker import sized
+from tests.helpers.brokers.process import THIS_RELEASE
+from tests.helpers.brokers.sized import sized
 from wakeq import AsyncClient
 
 RESULTS = Path(__file__).parent / "results"

@@ -1,7 +1,7 @@
 """Check the documentation: links resolve, every page can be reached, Python blocks compile, generated pages are fresh.
 
 Reads every Markdown page of the repository; prints one line for each fault and ends with 1 if there is one.
-What the README shows is run by tests/e2e/test_readme.py, not here.  Never asks the network.
+What the README shows is run by tests/e2e/newcomer/test_readme.py, not here.  Never asks the network.
 """
 
 import re

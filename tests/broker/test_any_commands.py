@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.examples import seeds
 from wakeq.protocol.queue.staging import Staging
 from wakeq.protocol.wire.worker.blocks import pack
 
@@ -202,7 +203,7 @@ def staged(staging: Staging | None) -> Any:
     return ({}, {}, {}, {}) if staging is None else (staging.sources, staging.stashes, staging.writers, staging.jobs)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(3, of=24))
 def test_whatever_clients_send_is_answered_and_ends_nothing(broker: Broker, seed: int) -> None:
     crowd = Crowd(broker, seed)
     for _ in range(8):

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
-from tests.helpers.by_hand import Json
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.brokers.by_hand import Json
+from tests.helpers.examples import seeds
 from wakeq.actors.log.sync_place import SyncPlace
 from wakeq.actors.mail import Tick
 from wakeq.actors.queue.process import QueueProcess
@@ -129,7 +130,7 @@ def living(broker: Broker, client: Client) -> dict[str, list[str]]:
     return {name: [m["uid"] for m in client.call("PEEK", name, state="any", count=100)["messages"]] for name in names}
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", seeds(6, of=48))
 def test_whatever_crashes_each_command_is_answered_once_and_a_restart_finds_the_same(
     broker: Broker, seed: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

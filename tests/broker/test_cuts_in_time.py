@@ -1,7 +1,7 @@
 """Cuts that nobody can put off, and what every queue keeps in memory after them, also one at rest."""
 
-from tests.helpers.broker import Broker, Client
-from tests.helpers.by_hand import Json
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.brokers.by_hand import Json
 from wakeq.actors.mail import Tick
 from wakeq.protocol.log.entries import Draft
 from wakeq.protocol.queue.bodies import CACHED_BYTES_MAX, KEPT_BYTES, Bodies, share_of

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
-from tests.helpers.hand_cluster import HandCluster, HandNode
-from tests.helpers.taskflux_by_hand import HandTaskFlux
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.clusters.by_hand import HandCluster, HandNode
+from tests.helpers.taskflux.by_hand import HandTaskFlux
 from wakeq.actors.log.files import Cut
 from wakeq.actors.mail import Throttle
 from wakeq.actors.queue.fetching import AHEAD_MS

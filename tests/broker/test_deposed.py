@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, leads_again, successor
+from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, leads_again, successor
 from wakeq.actors.runtime import Process
 from wakeq.actors.sessions.worker import WorkerSession
 from wakeq.protocol.wire.taskflux.packets import ACK, EMPTY, NACK, OK, UNKNOWN_NODE, Dequeue, NotLeader, Record

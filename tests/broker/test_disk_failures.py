@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
-from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, Operator, successor
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, Operator, successor
 from wakeq.actors import snapshots
 from wakeq.actors.log.files import Cut, Roll
 from wakeq.actors.snapshots import WriteImage

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from tests.helpers.broker import Broker
-from tests.helpers.by_hand import Json
-from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, leads_again, size_of, successor
+from tests.helpers.brokers.broker import Broker
+from tests.helpers.brokers.by_hand import Json
+from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, leads_again, size_of, successor
 from wakeq.actors.log.standing import HAND_OVER_AGAIN_MS
 from wakeq.actors.log.sync_place import SyncPlace
 from wakeq.protocol.log.format import Batch

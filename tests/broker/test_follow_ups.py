@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
+from tests.helpers.brokers.broker import Broker, Client
 
 Q = "q"
 

@@ -1,6 +1,6 @@
 """A node of a cluster whose disk has hardly any room left: it leaves what is to be written to the others."""
 
-from tests.helpers.hand_cluster import HandCluster, HandNode
+from tests.helpers.clusters.by_hand import HandCluster, HandNode
 from wakeq.actors.mail import StepAside
 
 Q = "q"

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.by_hand import HandDisk
-from tests.helpers.hand_cluster import HandCluster, HandNode, Operator, leads_again, size_of, successor
+from tests.helpers.brokers.by_hand import HandDisk
+from tests.helpers.clusters.by_hand import HandCluster, HandNode, Operator, leads_again, size_of, successor
 from wakeq.actors.log.driver import BEAT
 from wakeq.actors.log.peer import Outgoing, Peer
 from wakeq.actors.mail import Asker, HandOver, Item, Propose, Spoilt, StepAside

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from freezegun import freeze_time
 
-from tests.helpers.broker import Broker, Client
+from tests.helpers.brokers.broker import Broker, Client
 from wakeq.actors.runtime.clock import SystemClock
 
 Q = "q"

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
-from tests.helpers.by_hand import Json
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.brokers.by_hand import Json
 from tests.helpers.pipelining import AT_ONCE, LEASE_S, SHARED, WAIT_S, Worker, World, ask
 from wakeq.actors.mail import Flushed
 from wakeq.actors.queues import supervisor

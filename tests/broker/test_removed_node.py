@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, Operator
+from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, Operator
 from wakeq.actors.mail import Asker
 from wakeq.actors.sessions.operator_mail import Administer
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode
+from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode
 from wakeq.protocol.wire.taskflux.packets import (
     ACK,
     NACK,

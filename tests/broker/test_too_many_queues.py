@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.helpers.broker import Broker
+from tests.helpers.brokers.broker import Broker
 from wakeq.actors.mail import Crowded
 from wakeq.actors.sessions.access import Gate
 from wakeq.protocol.access import Book, Grant, Right, digest_of

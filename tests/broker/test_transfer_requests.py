@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.helpers.by_hand import Json
-from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, successor
+from tests.helpers.brokers.by_hand import Json
+from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, successor
 from wakeq.actors.log.standing import WISH_ELECTIONS
 from wakeq.protocol.raft.messages import Transfer
 

@@ -1,13 +1,19 @@
-"""Brokers for the end-to-end tests: real processes on directories of their own, ended after each test."""
+"""Brokers for the end-to-end tests: real processes on directories of their own, ended after each test.
+
+doors, worker, operating    what clients, workers and operators do
+newcomer                    README, guide and examples, followed to the letter
+cluster                     several nodes
+kills, abuse                what must not break a promise, and the harness that judges it
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.broker_process import THIS_RELEASE, BrokerProcess
-from tests.helpers.honest import Honest
-from tests.helpers.line_client import LineClient
+from tests.helpers.brokers.process import THIS_RELEASE, BrokerProcess
+from tests.helpers.clients.honest import Honest
+from tests.helpers.clients.lines import LineClient
 
 StartBroker = Callable[..., BrokerProcess]
 Connect = Callable[[BrokerProcess], LineClient]

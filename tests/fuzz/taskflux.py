@@ -14,7 +14,7 @@ except ImportError:
     sys.exit("atheris is not installed; try: pip install atheris")
 
 with atheris.instrument_imports(include=["wakeq.protocol.wire.taskflux"]):
-    from tests.helpers.flux_fuzz import check_any_bytes
+    from tests.helpers.taskflux.fuzz import check_any_bytes
 
 if __name__ == "__main__":
     atheris.Setup(sys.argv, check_any_bytes)

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.helpers.broker import Client
-from tests.helpers.by_hand import Json
+from tests.helpers.brokers.broker import Client
+from tests.helpers.brokers.by_hand import Json
 from wakeq.actors.sessions.door import Received
 from wakeq.protocol.uid import parse
 from wakeq.protocol.wire.worker import codec as wire

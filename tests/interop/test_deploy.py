@@ -1,4 +1,4 @@
-"""What is in deploy/ names settings that there are, would start, and is what systemd, Docker and Compose accept."""
+"""The files in deploy/ name existing settings, would start, and are accepted by systemd, Docker and Compose."""
 
 import json
 import re
@@ -67,7 +67,7 @@ def each_service() -> Iterator[Any]:
 # --- the image ---
 
 
-def test_the_image_says_nothing_that_docker_does_not_know() -> None:
+def test_dockerfile_has_only_instructions_that_docker_knows() -> None:
     words = [word for word, _ in dockerfile()]
 
     assert words[:2] == ["ARG", "FROM"]
@@ -79,7 +79,7 @@ def test_the_image_says_nothing_that_docker_does_not_know() -> None:
     assert said("USER")[-1] not in ("root", "0")
 
 
-def test_the_image_starts_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_image_starts_a_command_that_exists(capsys: pytest.CaptureFixture[str]) -> None:
     program, *arguments = [part for line in (said("ENTRYPOINT")[-1], said("CMD")[-1]) for part in json.loads(line)]
 
     assert program == "wakeq"
@@ -88,12 +88,12 @@ def test_the_image_starts_what_there_is(capsys: pytest.CaptureFixture[str]) -> N
     assert environment_of_image()["WAKEQ_DATA_DIR"] == said("VOLUME")[-1]
 
 
-def test_the_image_by_itself_lets_nobody_in_by_accident() -> None:
+def test_image_without_settings_is_reachable_by_nobody_by_accident() -> None:
     with pytest.raises(BadSettings, match="other machines"):
         load(environment=environment_of_image())
 
 
-def test_the_image_is_given_all_that_the_package_is_made_of() -> None:
+def test_image_build_is_given_every_part_of_the_package() -> None:
     kept = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line.startswith("!")}
 
     links = {path.resolve().name for path in (TOP / "wakeq").iterdir() if path.is_symlink()}
@@ -104,7 +104,7 @@ def test_the_image_is_given_all_that_the_package_is_made_of() -> None:
 
 
 @pytest.mark.parametrize(("name", "service"), list(each_service()))
-def test_a_service_says_nothing_that_compose_does_not_know(name: str, service: str) -> None:
+def test_compose_service_has_only_keys_that_compose_knows(name: str, service: str) -> None:
     content = yaml.safe_load((DEPLOY / name).read_text())
     said_of_it = services_of(name)[service]
 
@@ -122,7 +122,7 @@ def test_a_service_says_nothing_that_compose_does_not_know(name: str, service: s
 
 
 @pytest.mark.parametrize(("name", "service"), list(each_service()))
-def test_a_service_starts_with_the_settings_of_image_and_composition(name: str, service: str) -> None:
+def test_compose_service_accepts_the_settings_of_image_and_composition(name: str, service: str) -> None:
     composed = services_of(name)[service]
     settings = settings_of(composed)
 
@@ -135,14 +135,14 @@ def test_a_service_starts_with_the_settings_of_image_and_composition(name: str, 
     assert listens <= {int(port) for port in said("EXPOSE")[-1].split()}
 
 
-def test_what_publishes_without_tls_publishes_to_this_machine_only() -> None:
+def test_compose_port_without_tls_is_published_to_this_machine_only() -> None:
     published = [port for service in services_of("compose.yaml").values() for port in service["ports"]]
 
     assert published
     assert all(port.startswith("127.0.0.1:") for port in published)
 
 
-def test_the_three_nodes_are_each_other_s_peers_and_publish_where_clients_are_sent() -> None:
+def test_compose_nodes_are_peers_and_publish_the_ports_they_advertise() -> None:
     services = services_of("compose-three.yaml")
     made = [settings_of(service) for service in services.values()]
 
@@ -161,7 +161,7 @@ def test_the_three_nodes_are_each_other_s_peers_and_publish_where_clients_are_se
 # --- systemd ---
 
 
-def test_the_unit_is_not_started_again_where_that_cannot_help() -> None:
+def test_systemd_unit_is_not_restarted_after_permanent_failures() -> None:
     unit = (DEPLOY / "wakeq.service").read_text()
     line = re.search(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)
 
@@ -173,14 +173,14 @@ def test_the_unit_is_not_started_again_where_that_cannot_help() -> None:
 @pytest.mark.parametrize(
     "file", [DEPLOY / "wakeq.service", TOP / "docs/guide/deployment.md"], ids=lambda file: file.name
 )
-def test_a_unit_is_started_again_for_as_long_as_that_may_help(file: Path) -> None:
+def test_systemd_unit_is_restarted_without_limit_after_transient_failures(file: Path) -> None:
     unit = file.read_text()
 
     assert re.search(r"^StartLimitIntervalSec=0$", unit, re.MULTILINE), "five failures in ten seconds end it for good"
     assert re.search(r"^Restart=always$", unit, re.MULTILINE)
 
 
-def test_the_unit_starts_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_systemd_unit_starts_a_command_that_exists(capsys: pytest.CaptureFixture[str]) -> None:
     unit = (DEPLOY / "wakeq.service").read_text()
     line = re.search(r"^ExecStart=\S+/wakeq (.*)$", unit, re.MULTILINE)
 

@@ -105,7 +105,7 @@ def frames_of(vector: dict[str, Any]) -> list[bytes]:
     return [bytes.fromhex(hexed) for hexed in vector["frames_hex"]]
 
 
-def test_the_vectors_are_all_there() -> None:
+def test_vectors_are_complete() -> None:
     assert {name: len(part) for name, part in VECTORS.items() if isinstance(part, list)} == {
         "websocket": 20,
         "zeromq": 7,
@@ -118,7 +118,7 @@ def test_the_vectors_are_all_there() -> None:
 
 
 @pytest.mark.parametrize("vector", GOOD_FROM_CLIENT, ids=name_of)
-def test_a_golden_frame_of_a_client_is_read_and_written_byte_by_byte(vector: dict[str, Any]) -> None:
+def test_golden_client_frame_is_read_and_written_byte_by_byte(vector: dict[str, Any]) -> None:
     frame = bytes.fromhex(vector["hex"])
 
     commands = decode([frame])
@@ -128,7 +128,7 @@ def test_a_golden_frame_of_a_client_is_read_and_written_byte_by_byte(vector: dic
 
 
 @pytest.mark.parametrize("vector", [v for v in FROM_SERVER if v["name"] != WRAPPED_TWICE], ids=name_of)
-def test_a_golden_frame_of_the_server_is_read_and_written_byte_by_byte(vector: dict[str, Any]) -> None:
+def test_golden_server_frame_is_read_and_written_byte_by_byte(vector: dict[str, Any]) -> None:
     frame = bytes.fromhex(vector["hex"])
 
     replies = decode_replies([frame])
@@ -137,7 +137,7 @@ def test_a_golden_frame_of_the_server_is_read_and_written_byte_by_byte(vector: d
     assert encode(replies) == [frame]
 
 
-def test_the_printed_tag_that_is_wrapped_twice_is_unwrapped_and_never_written_so() -> None:
+def test_tag_that_is_wrapped_twice_is_read_and_never_written() -> None:
     vector = WEBSOCKET[WRAPPED_TWICE]
 
     (reply,) = decode_replies([bytes.fromhex(vector["hex"])])
@@ -152,14 +152,14 @@ def test_the_printed_tag_that_is_wrapped_twice_is_unwrapped_and_never_written_so
 
 
 @pytest.mark.parametrize("vector", [v for v in WEBSOCKET.values() if v["name"].startswith("bad_")], ids=name_of)
-def test_a_golden_bad_frame_is_refused(vector: dict[str, Any]) -> None:
+def test_golden_bad_frame_is_refused(vector: dict[str, Any]) -> None:
     (bad,) = decode([bytes.fromhex(vector["hex"])])
 
     assert isinstance(bad, Bad)
     assert not bad.error.closes
 
 
-def test_the_golden_errors_are_the_answers_to_what_they_are_about() -> None:
+def test_golden_errors_answer_their_causes() -> None:
     unknown, pong = (bytes.fromhex(WEBSOCKET[name]["hex"]) for name in ("bad_unknown_command", "printed_pong"))
 
     errors = [Error(str(bad.error)) for bad in decode([unknown, pong]) if isinstance(bad, Bad)]
@@ -174,7 +174,7 @@ def test_the_golden_errors_are_the_answers_to_what_they_are_about() -> None:
 
 
 @pytest.mark.parametrize("vector", MESSAGES, ids=name_of)
-def test_a_printed_message_is_read_with_its_old_ids_as_text(vector: dict[str, Any]) -> None:
+def test_printed_message_is_read_with_its_old_ids_as_text(vector: dict[str, Any]) -> None:
     message = decode_message(bytes.fromhex(vector["hex"]))
 
     assert message == message_of(vector["decoded"])
@@ -182,8 +182,8 @@ def test_a_printed_message_is_read_with_its_old_ids_as_text(vector: dict[str, An
     assert decode_message(encode_message(message)) == message
 
 
-def test_a_first_byte_as_it_is_printed_is_not_guessed_at() -> None:
-    """The print has 9 for 89; read as it stands it is a number, and nobody puts the digit back."""
+def test_first_byte_as_printed_without_its_digit_is_refused() -> None:
+    """The specification prints 9 for 89; as it stands the byte is a number, and the reader does not guess the digit."""
     vector = WEBSOCKET["printed_message_config"]
     assert vector["printed"].startswith("9 ")
 
@@ -192,7 +192,7 @@ def test_a_first_byte_as_it_is_printed_is_not_guessed_at() -> None:
 
 
 @pytest.mark.parametrize("vector", ZEROMQ.values(), ids=name_of)
-def test_a_golden_transfer_is_read_and_written(vector: dict[str, Any]) -> None:
+def test_golden_transfer_is_read_and_written(vector: dict[str, Any]) -> None:
     transfer = read_transfer(frames_of(vector))
     message = decode_message(transfer.message)
 
@@ -203,7 +203,7 @@ def test_a_golden_transfer_is_read_and_written(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vector", IDS, ids=name_of)
-def test_a_message_keeps_its_form_of_ids_byte_by_byte(vector: dict[str, Any]) -> None:
+def test_message_keeps_its_form_of_ids_byte_by_byte(vector: dict[str, Any]) -> None:
     transfer = read_transfer(frames_of(vector))
     message = decode_message(transfer.message)
     old = ids_as_bytes(transfer.message)
@@ -218,21 +218,21 @@ def test_a_message_keeps_its_form_of_ids_byte_by_byte(vector: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("vector", [v for v in ZEROMQ.values() if v["frames_hex"][1].startswith("89aa")], ids=name_of)
-def test_a_message_is_written_byte_by_byte_where_its_keys_are_sorted(vector: dict[str, Any]) -> None:
+def test_message_with_sorted_keys_is_written_byte_by_byte(vector: dict[str, Any]) -> None:
     message = message_of(vector["decoded"]["message"])
 
     assert list(transfer_of(message).frames) == frames_of(vector)
 
 
-def test_some_golden_messages_have_sorted_keys_and_some_have_not() -> None:
-    """So that the test above is about something."""
+def test_golden_messages_include_sorted_and_unsorted_keys() -> None:
+    """Otherwise the test above would prove nothing."""
     orders = [list(vector["decoded"]["message"]) for vector in ZEROMQ.values()]
 
     assert 0 < sum(order == sorted(order) for order in orders) < len(orders)
 
 
 @pytest.mark.parametrize("vector", VECTORS["zeromq_bad"], ids=name_of)
-def test_a_golden_bad_transfer_is_refused_with_its_number(vector: dict[str, Any]) -> None:
+def test_golden_bad_transfer_is_refused_with_its_number(vector: dict[str, Any]) -> None:
     expected = BadTag if vector["expect"].endswith("201") else BadTransfer
 
     with pytest.raises(expected) as refused:
@@ -241,7 +241,7 @@ def test_a_golden_bad_transfer_is_refused_with_its_number(vector: dict[str, Any]
     assert str(int(refused.value.number)) == vector["expect"].split()[-1]
 
 
-def test_the_golden_kill_makes_the_golden_error() -> None:
+def test_golden_kill_makes_the_golden_error() -> None:
     expected = ZEROMQ["killed_error_from_scheduler"]
     fresh = message_of(expected["decoded"]["message"])
 
@@ -254,7 +254,7 @@ def test_the_golden_kill_makes_the_golden_error() -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS["subscription_matching"], ids=lambda v: "-".join(v["subscription"].values()))
-def test_a_golden_subscription_matches_or_not(vector: dict[str, Any]) -> None:
+def test_golden_subscription_matches_or_not(vector: dict[str, Any]) -> None:
     exchange = Exchange[str]()
     exchange.subscribe("x", [Subscription(**vector["subscription"])])
     tag = read_tag(vector["tag"])
@@ -262,7 +262,7 @@ def test_a_golden_subscription_matches_or_not(vector: dict[str, Any]) -> None:
     assert exchange.subscribers(tag.spec, tag.type) == (["x"] if vector["matches"] else [])
 
 
-def test_the_fields_of_the_printed_tag() -> None:
+def test_printed_tag_has_its_fields() -> None:
     tag = read_tag(b"config:example_calculator:CunulYa0vipgCQ3KSTmXwt67Qn0=::0000-0000-0000-websocket-tester")
 
     assert asdict(tag) == {

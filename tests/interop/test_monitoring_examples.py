@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules of examples/monitoring ask for nothing that is not exported, with labels it has."""
+"""The dashboard and alert rules of examples/monitoring use only metrics and labels that are exported."""
 
 import json
 import re
@@ -45,13 +45,13 @@ def exported() -> dict[str, set[str]]:
     return names
 
 
-def test_there_is_something_to_check() -> None:
+def test_monitoring_examples_are_found() -> None:
     assert len(alert_expressions()) == (FOLDER / "alerts.yml").read_text().count("- alert:") > 10
     assert len(list(dashboard_expressions())) > 20
 
 
 @pytest.mark.parametrize("expression", every_expression())
-def test_it_asks_only_for_what_is_exported(expression: str) -> None:
+def test_query_asks_only_for_exported_metrics(expression: str) -> None:
     known, used = exported(), set()
 
     for name, labels in METRIC.findall(expression):
@@ -62,13 +62,13 @@ def test_it_asks_only_for_what_is_exported(expression: str) -> None:
         assert {label.strip() for label in group.split(",")} <= used | ADDED
 
 
-def test_every_alert_says_what_to_do() -> None:
+def test_alerts_say_what_to_do() -> None:
     alerts = (FOLDER / "alerts.yml").read_text().split("- alert: ")[1:]
 
     assert [alert.split()[0] for alert in alerts if " action: " not in alert] == []
 
 
-def test_what_happens_to_one_node_names_it() -> None:
+def test_alert_about_one_node_names_it() -> None:
     """`max` alone drops the label by which it is found."""
     for expression in alert_expressions():
         if re.search(r"wakeq_(publishes_refused|disk_|state_|log_sync|loop_stall)", expression):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.taskflux_apart import taken_as
+from tests.helpers.taskflux.apart import taken_as
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Draft, Result
 from wakeq.protocol.wire.taskflux.conversation import Conversation
@@ -172,14 +172,14 @@ def name_of(vector: dict[str, Any]) -> str:
 # --- golden sessions ---
 
 
-def test_the_sessions_are_all_there() -> None:
+def test_sessions_are_complete() -> None:
     assert len(SESSIONS) == 18
     assert len(MALFORMED) == 29
 
 
 @pytest.mark.parametrize("step_bytes", [1, 5, 1000])
 @pytest.mark.parametrize("session", SESSIONS, ids=name_of)
-def test_a_golden_session_is_answered_as_it_stands_in_any_pieces(session: dict[str, Any], step_bytes: int) -> None:
+def test_golden_session_is_answered_as_written_in_any_pieces(session: dict[str, Any], step_bytes: int) -> None:
     dialect = DIALECTS[session["dialect"]]
     connection = Connection(SPEC if dialect is LEGACY else dialect, ScriptedQueues())
     said = b""
@@ -196,7 +196,7 @@ def test_a_golden_session_is_answered_as_it_stands_in_any_pieces(session: dict[s
     assert connection.conversation.finished == (session["name"] == "unsupported_version")
 
 
-def test_a_session_in_one_write_is_answered_in_one() -> None:
+def test_session_in_one_write_is_answered_in_one() -> None:
     session = next(session for session in SESSIONS if session["name"] == "create_enqueue_ack_dequeue_ack")
     asked = [bytes.fromhex(step["hex"]) for step in session["steps"] if step["direction"] == "client->server"]
     answered = [bytes.fromhex(step["hex"]) for step in session["steps"] if step["direction"] == "server->client"]
@@ -254,7 +254,7 @@ def expected_of(text: str) -> tuple[list[Response], bool]:
 
 
 @pytest.mark.parametrize(("vector", "dialect"), CASES, ids=lambda case: case["name"] if isinstance(case, dict) else "")
-def test_bad_input_is_answered_as_it_is_stated(vector: dict[str, Any], dialect: Dialect) -> None:
+def test_bad_input_is_answered_as_stated(vector: dict[str, Any], dialect: Dialect) -> None:
     connection = connected(dialect, vector["state"])
     answers, closes = expected_of(vector["expect"])
     data = bytes.fromhex(vector["hex"])
@@ -267,7 +267,7 @@ def test_bad_input_is_answered_as_it_is_stated(vector: dict[str, Any], dialect: 
 
 
 @pytest.mark.parametrize("state", ["connected", "authorized"])
-def test_nothing_behind_a_refused_handshake_is_read_or_done(state: str) -> None:
+def test_packets_behind_a_refused_handshake_are_ignored(state: str) -> None:
     connection = connected(SPEC, state)
 
     said = connection.say(b"Z" + encode([Enqueue("", 1, b"x"), ACK], SPEC))
@@ -277,7 +277,7 @@ def test_nothing_behind_a_refused_handshake_is_read_or_done(state: str) -> None:
     assert connection.queues.records[""] == []
 
 
-def test_what_a_refusal_says_names_the_byte() -> None:
+def test_refusal_names_the_byte() -> None:
     connection = connected(SPEC, "ready")
 
     (answer,) = ResponseReader(SPEC).receive(connection.say(bytes.fromhex("434501710000000000000001ffffffff")))
@@ -285,7 +285,7 @@ def test_what_a_refusal_says_names_the_byte() -> None:
     assert answer == ErrorResponse(0, "byte 12 of the packet: the length of the payload is -1, it must be 0 or more")
 
 
-def test_answers_before_a_wrong_packet_are_still_given_and_nothing_behind_it_is_done() -> None:
+def test_packets_before_a_bad_one_are_answered_and_those_behind_it_ignored() -> None:
     connection = connected(SPEC, "ready")
 
     said = connection.say(
@@ -300,7 +300,7 @@ def test_answers_before_a_wrong_packet_are_still_given_and_nothing_behind_it_is_
 # --- dialects ---
 
 
-def test_csharp_ignores_strays_but_not_instead_of_an_ack() -> None:
+def test_csharp_dialect_ignores_stray_packets_but_not_where_an_ack_is_due() -> None:
     connection = connected(CSHARP, "ready")
     strays = encode([OK, ErrorResponse(0, "x"), AuthorizationRequest(), ListQueuesResponse(()), EMPTY], CSHARP)
 
@@ -311,7 +311,7 @@ def test_csharp_ignores_strays_but_not_instead_of_an_ack() -> None:
     assert connection.conversation.finished
 
 
-def test_csharp_reads_no_long_packet_only_to_ignore_it() -> None:
+def test_csharp_dialect_refuses_a_long_stray_packet_unread() -> None:
     connection = connected(CSHARP, "ready")
 
     said = connection.say(encode([ErrorResponse(0, "x" * STRAY_BYTES_MAX)], CSHARP)[:20])
@@ -320,7 +320,7 @@ def test_csharp_reads_no_long_packet_only_to_ignore_it() -> None:
     assert connection.conversation.finished
 
 
-def test_a_body_that_legacy_cannot_read_disturbs_nothing_else() -> None:
+def test_body_that_the_legacy_dialect_cannot_read_disturbs_nothing_else() -> None:
     connection = connected(LEGACY, "ready")
 
     said = connection.say(bytes.fromhex("43000000015a") + encode([Enqueue("", 1, b"a"), Count("")], LEGACY))
@@ -348,7 +348,7 @@ PIPELINED = TWO_PHASE.flatmap(lambda packet: st.sampled_from([[packet], [packet,
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 @given(data=st.data(), step_bytes=st.integers(1, 9))
-def test_any_conversation_is_answered_alike_in_any_pieces_and_loses_no_record(
+def test_conversation_in_any_pieces_is_answered_alike_and_loses_no_record(
     dialect: Dialect, data: st.DataObject, step_bytes: int
 ) -> None:
     if dialect is LEGACY:

@@ -163,12 +163,12 @@ def ready_reader(dialect: Dialect) -> RequestReader:
     return reader
 
 
-def test_the_vectors_are_all_there() -> None:
+def test_vectors_are_complete() -> None:
     assert len(VECTORS) == 211
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=name_of)
-def test_a_golden_packet_is_written_byte_by_byte(vector: dict[str, Any]) -> None:
+def test_golden_packet_is_written_byte_by_byte(vector: dict[str, Any]) -> None:
     dialect = DIALECTS[vector["dialect"]]
 
     written = encode([packet_of(vector["fields"], dialect.name)], dialect)
@@ -177,7 +177,7 @@ def test_a_golden_packet_is_written_byte_by_byte(vector: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("vector", FROM_SERVER, ids=name_of)
-def test_a_golden_packet_of_a_server_is_read(vector: dict[str, Any]) -> None:
+def test_golden_server_packet_is_read(vector: dict[str, Any]) -> None:
     dialect = DIALECTS[vector["dialect"]]
 
     packets = ResponseReader(dialect).receive(bytes.fromhex(vector["hex"]))
@@ -186,7 +186,7 @@ def test_a_golden_packet_of_a_server_is_read(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vector", FROM_CLIENT, ids=name_of)
-def test_a_golden_packet_of_a_client_is_read(vector: dict[str, Any]) -> None:
+def test_golden_client_packet_is_read(vector: dict[str, Any]) -> None:
     dialect = DIALECTS[vector["dialect"]]
     expected = packet_of(vector["fields"], dialect.name)
     match expected:

@@ -1,9 +1,9 @@
-"""Lives of brokers and clusters whose machines sleep, stand still, are switched off, and have wrong clocks.
+"""Histories of brokers and clusters whose machines sleep, stand still, are switched off, and have wrong clocks.
 
     quiet, pauses, cuts, restarts, set wall clocks --> what clients are told --> the checker, by true time
 
-Whatever the clocks of the machines say, nothing may be over before its time: no lease, no delay, no expiry.  Where
-they are right, an expiry comes late by no more than the pauses that it has lived through.
+Whatever the clocks of the machines say, no lease, delay or expiry may end before its time.  Where the clocks are
+right, an expiry is late by no more than the pauses before it.
 """
 
 import random
@@ -11,15 +11,14 @@ from typing import ClassVar
 
 import pytest
 
-from tests.helpers.by_hand import Json
-from tests.helpers.checker import check
-from tests.helpers.hand_cluster import HandCluster, HandNode
-from tests.helpers.memory_folder import memory_folder
-from tests.helpers.told_life import ToldLife
+from tests.helpers.brokers.by_hand import Json
+from tests.helpers.clusters.by_hand import HandCluster, HandNode
+from tests.helpers.clusters.told_life import ToldLife
+from tests.helpers.disks.memory_folder import memory_folder
+from tests.helpers.examples import seeds
+from tests.helpers.histories.checker import check
 
 STEPS = 120
-SEEDS = range(24)
-SEEDS_RIGHT = range(8)
 TIMEOUT_S = 20
 HOUR_MS = 3_600_000
 LATE = "Q6"  # the checker's rule for messages that are delivered after their expiry
@@ -59,7 +58,7 @@ class Life(ToldLife):
             self.publish(id=f"t{self.tasks + 1}")
 
     def wait_for_one(self) -> None:
-        """Whoever waits gets a message in the moment in which it may be delivered, too early or not."""
+        """A waiting fetch gets a message in the moment of its delivery, so that a delivery too early shows."""
         self.ask({"cmd": "FET", "wait": 60})
 
     def ack(self) -> None:
@@ -163,19 +162,19 @@ class RightLife(Life):
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_nothing_is_over_before_its_time_whatever_the_clocks_say(nodes: int, seed: int) -> None:
+@pytest.mark.parametrize("seed", seeds(2, of=24))
+def test_leases_delays_and_expiries_end_no_earlier_whatever_the_clocks_say(nodes: int, seed: int) -> None:
     judge(Life, nodes, seed)
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
-@pytest.mark.parametrize("seed", SEEDS_RIGHT)
-def test_nothing_is_early_and_no_expiry_late_but_by_pauses_where_clocks_are_right(nodes: int, seed: int) -> None:
+@pytest.mark.parametrize("seed", seeds(1, of=8))
+def test_expiries_are_late_by_pauses_only_where_clocks_are_right(nodes: int, seed: int) -> None:
     judge(RightLife, nodes, seed)
 
 
 def judge(kind: type[Life], nodes: int, seed: int) -> None:
-    """Let a life be lived, and find nothing in it that was over too early."""
+    """Run a history and check that nothing in it ended too early."""
     with memory_folder() as directory:
         cluster = HandCluster(directory, nodes)
         cluster.start()

@@ -7,17 +7,16 @@ import random
 
 import pytest
 
-from tests.helpers.by_hand import HandDisk
-from tests.helpers.checker import check
-from tests.helpers.hand_cluster import HandCluster
-from tests.helpers.memory_folder import memory_folder
-from tests.helpers.told_life import ToldLife
+from tests.helpers.brokers.by_hand import HandDisk
+from tests.helpers.clusters.by_hand import HandCluster
+from tests.helpers.clusters.told_life import ToldLife
+from tests.helpers.disks.memory_folder import memory_folder
+from tests.helpers.examples import seeds
+from tests.helpers.histories.checker import check
 
 STEPS = 120
-SEEDS = (
-    *range(6),
-    18,
-)  # 18 found a message that overtook one whose body was being read, when leadership was handed over
+# 18 found a message that overtook one whose body was being read, when leadership was transferred.
+SEEDS = (18, *seeds(2, of=6))
 
 
 class Life(ToldLife):
@@ -73,7 +72,7 @@ class Life(ToldLife):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_messages_leave_in_the_order_of_their_publication(seed: int) -> None:
+def test_messages_are_delivered_in_the_order_of_their_publication(seed: int) -> None:
     with memory_folder() as directory:
         cluster = HandCluster(directory)
         cluster.start()

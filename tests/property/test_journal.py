@@ -1,4 +1,4 @@
-"""The journal tells what has happened: of any history, with crashes, sealed segments and refusals, as the ledgers do.
+"""The journal of any history, with crashes, sealed segments and refusals, agrees with the ledgers.
 
 A broker is used at random.  Afterwards the totals that each queue has kept, and the uids that the clients were told,
 must be those that the journal adds up to, however the history is cut into spans, and whichever nodes tell it.
@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow.parquet import ParquetFile
 
+from tests.helpers.clusters.led import LedBroker
+from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.examples import examples
-from tests.helpers.journal_files import EVERYTHING, rows_of
-from tests.helpers.led_broker import LedBroker
-from tests.helpers.memory_folder import memory_folder
-from tests.helpers.random_life import KEEP, SEGMENT_BYTES, Life, broker_of_one
+from tests.helpers.journal.files import EVERYTHING, rows_of
+from tests.helpers.journal.random_life import KEEP, SEGMENT_BYTES, Life, broker_of_one
 from wakeq.pipeline.journal import plan as journal_plan
 from wakeq.pipeline.journal.schema import Wanted
 from wakeq.pipeline.lake import archive as archive_module
@@ -51,7 +51,7 @@ def small_spans() -> Iterator[None]:
 @pytest.mark.usefixtures("small_spans")
 @settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 250))
-def test_the_journal_of_any_history_adds_up_to_what_the_queues_have_counted(seed: int, steps: int) -> None:
+def test_journal_of_any_history_adds_up_to_the_counts_of_the_queues(seed: int, steps: int) -> None:
     with memory_folder() as folder:
         life = Life(broker_of_one(folder / "data"), random.Random(seed))
         for _ in range(steps):
@@ -70,7 +70,7 @@ def test_the_journal_of_any_history_adds_up_to_what_the_queues_have_counted(seed
 @pytest.mark.usefixtures("small_spans", "small_steps")
 @settings(max_examples=examples(10), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 120))
-def test_a_lake_that_is_filled_now_and_then_has_each_event_of_any_history_once(seed: int, steps: int) -> None:
+def test_lake_that_is_filled_in_steps_has_each_event_once(seed: int, steps: int) -> None:
     with memory_folder() as folder:
         data, lake = folder / "data", folder / "lake"
         life = Life(broker_of_one(data), random.Random(seed))
@@ -91,7 +91,7 @@ def test_a_lake_that_is_filled_now_and_then_has_each_event_of_any_history_once(s
 @pytest.mark.usefixtures("small_spans")
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 80))
-def test_the_journals_of_several_nodes_tell_what_was_committed_whoever_led_and_was_lost(seed: int, steps: int) -> None:
+def test_journals_of_several_nodes_hold_what_was_committed_whichever_node_led(seed: int, steps: int) -> None:
     with memory_folder() as folder:
         broker = LedBroker(folder, segment_bytes_max=SEGMENT_BYTES, keep=KEEP)
         life = Life(broker, random.Random(seed))

@@ -9,7 +9,7 @@ from hypothesis.stateful import initialize, precondition, rule
 from msgspec.structs import astuple
 
 from tests.helpers.examples import examples
-from tests.helpers.ledger_model import (
+from tests.helpers.models.ledger import (
     IDS,
     LIMITS,
     SESSIONS,
@@ -21,7 +21,7 @@ from tests.helpers.ledger_model import (
     picks,
     spans,
 )
-from tests.helpers.staging_model import StagingModel
+from tests.helpers.models.staging import StagingModel
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import (
     ANY_TOKEN,

@@ -68,7 +68,7 @@ def test_terms_and_runs_are_those_of_the_entries(steps: list[tuple[str, int, int
 
 @given(steps=STEPS, others=STEPS)
 @settings(max_examples=examples(300), deadline=None)
-def test_two_logs_part_where_their_terms_first_differ(
+def test_logs_part_where_their_terms_first_differ(
     steps: list[tuple[str, int, int]], others: list[tuple[str, int, int]]
 ) -> None:
     log, model = played(steps)
@@ -97,7 +97,7 @@ def test_sizes_add_up_and_a_message_takes_at_least_one_entry(steps: list[tuple[s
 
 @given(steps=STEPS)
 @settings(max_examples=examples(200), deadline=None)
-def test_the_ends_of_a_term_are_its_first_and_last_entry(steps: list[tuple[str, int, int]]) -> None:
+def test_ends_of_a_term_are_its_first_and_last_entry(steps: list[tuple[str, int, int]]) -> None:
     log, model = played(steps)
     kept = list(enumerate(model.terms, 1))[model.cut :]
 

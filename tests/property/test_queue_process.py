@@ -1,7 +1,8 @@
 """The real processes against a model of what users may rely on, under any order of commands, time, crashes.
 
-The model knows no rule of waking or timing: after every step the broker itself is asked what is available, and
-nobody may sleep or wait beside it.  What the model keeps is what must not be lost, doubled or handed out twice.
+The model knows no rule of waking or timing: after every step the broker itself is asked what is available, and no
+worker may sleep or wait beside an available message.  The model keeps the messages that must not be lost, stored or
+delivered twice.
 """
 
 import contextlib
@@ -12,10 +13,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.helpers.broker import Broker
-from tests.helpers.by_hand import Json
+from tests.helpers.brokers.broker import Broker
+from tests.helpers.brokers.by_hand import Json
+from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.examples import examples
-from tests.helpers.memory_folder import memory_folder
 from wakeq.actors.mail import Propose
 from wakeq.actors.sessions.operator_mail import Move, Requeue
 from wakeq.protocol.log.entries import PAUSE_MS_MAX, PauseQueue, Result
@@ -271,7 +272,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(name=names)
     def crash_queue(self, name: str) -> None:
-        """A bug in a queue process: it is rebuilt, and what was to be remembered is."""
+        """A bug ends a queue process: it is rebuilt and remembers everything that it must."""
         publish, times = Ledger.publish, [1]
 
         def fragile(ledger: Ledger, entry: Any, at_ms: int) -> Any:

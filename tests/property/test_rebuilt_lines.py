@@ -1,4 +1,4 @@
-"""The line of a queue that is rebuilt, at a start or on a new leader, beside the line that was lived.
+"""The ready line of a queue that is rebuilt, at a start or on a new leader, equals the line before.
 
 A life has each kind of message and each way in which a delivery ends, in an order that is drawn; so each fault that
 concerns one of them shows in every life.  What was published and with which priority the test knows by itself; what
@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.helpers.broker import Broker
-from tests.helpers.led_broker import LedBroker
-from tests.helpers.memory_folder import memory_folder
+from tests.helpers.brokers.broker import Broker
+from tests.helpers.clusters.led import LedBroker
+from tests.helpers.disks.memory_folder import memory_folder
+from tests.helpers.examples import seeds
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.data.opening import KEEP_NOTHING
 from wakeq.protocol.queue.leases.leases import Leases
@@ -44,7 +45,6 @@ KINDS: Kinds = (
 )
 FATES = ("keep", "nack", "nack-now", "nack-later", "give-back", "time-out", "vanish", "ack", "touch")
 ROUNDS = 3
-SEEDS = range(2)
 
 
 # Each in a chunk in which all others are plain; the first also because those of its priority may all have been taken.
@@ -69,7 +69,8 @@ def line_of(process: QueueProcess, now_ms: int) -> Line:
     leases, ledger = process.leases, process.ledger
     assert leases is not None
     ready = [n for n in leases.next_numbers(1_000_000) if ledger.lives(n)]
-    waits = [n for n in ledger.living_numbers() if n not in leases.held and n not in set(ready)]
+    are_ready = set(ready)
+    waits = [n for n in ledger.living_numbers() if n not in leases.held and n not in are_ready]
     facts = {}
     for n in ledger.living_numbers():
         side = ledger.sides.get(n)
@@ -313,10 +314,11 @@ def rebuild(life: Life, crash: Callable[[], None], end: End) -> None:
 
 Way = Callable[..., None]
 WAYS = (rebuild_by_log, rebuild_by_store, rebuild_by_store_and_log, rebuild_by_image, rebuild_on_another_leader)
+FAULTY_WAYS = (rebuild_by_log, pytest.param(rebuild_on_another_leader, marks=pytest.mark.long))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("kinds", [KINDS, PLAIN], ids=["all-kinds", "plain"])
+@pytest.mark.parametrize("seed", seeds(1, of=8))
+@pytest.mark.parametrize("kinds", [KINDS, pytest.param(PLAIN, marks=pytest.mark.long)], ids=["all-kinds", "plain"])
 @pytest.mark.parametrize("way", WAYS)
 def test_rebuilt_line_is_the_one_that_was_lived(way: Way, kinds: Kinds, seed: int) -> None:
     way(seed, kinds)
@@ -411,12 +413,13 @@ FAULTS = (
 )
 
 
-@pytest.mark.parametrize("way", [rebuild_by_log, rebuild_on_another_leader])
+@pytest.mark.parametrize("seed", seeds(1, of=4))
+@pytest.mark.parametrize("way", FAULTY_WAYS)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_line_that_is_rebuilt_in_another_way_is_seen(
-    monkeypatch: pytest.MonkeyPatch, fault: Callable[[Leases, int], None], way: Way
+def test_planted_fault_of_a_rebuild_is_seen(
+    monkeypatch: pytest.MonkeyPatch, fault: Callable[[Leases, int], None], way: Way, seed: int
 ) -> None:
     monkeypatch.setattr(Leases, "rebuild", fault)
 
     with pytest.raises(AssertionError):
-        way(random.randrange(1 << 32), KINDS)
+        way(seed, KINDS)

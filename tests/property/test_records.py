@@ -183,13 +183,13 @@ def entries(draw: st.DrawFn) -> Entry:
 
 @patient
 @given(entry=entries(), at_ms=int64)
-def test_every_entry_comes_back_as_it_was(entry: Entry, at_ms: int) -> None:
+def test_entry_is_decoded_as_it_was_encoded(entry: Entry, at_ms: int) -> None:
     assert decode_entry(encode_entry(entry, at_ms)) == (entry, at_ms)
 
 
 @patient
 @given(entry=entries(), data=st.data())
-def test_a_cut_entry_is_a_bad_record_or_an_entry(entry: Entry, data: st.DataObject) -> None:
+def test_cut_entry_is_a_bad_record_or_an_entry(entry: Entry, data: st.DataObject) -> None:
     payload = encode_entry(entry, 5)
 
     with contextlib.suppress(BadRecord):
@@ -198,7 +198,7 @@ def test_a_cut_entry_is_a_bad_record_or_an_entry(entry: Entry, data: st.DataObje
 
 @patient
 @given(entry=entries(), data=st.data())
-def test_an_entry_with_a_wrong_bit_is_a_bad_record_or_an_entry(entry: Entry, data: st.DataObject) -> None:
+def test_entry_with_a_flipped_bit_is_a_bad_record_or_an_entry(entry: Entry, data: st.DataObject) -> None:
     payload = flipped(encode_entry(entry, 5), data)
 
     with contextlib.suppress(BadRecord):
@@ -246,7 +246,7 @@ def rows(draw: st.DrawFn) -> Row:
 
 @patient
 @given(row=rows())
-def test_every_row_comes_back_as_it_was(row: Row) -> None:
+def test_row_is_decoded_as_it_was_encoded(row: Row) -> None:
     assert decode_row(encode_row(row)) == row
 
 
@@ -255,7 +255,7 @@ plain_rows = st.builds(Row, st.binary(max_size=40), published_ms=st.sampled_from
 
 @patient
 @given(several=st.lists(rows() | plain_rows, max_size=8))
-def test_rows_that_are_read_together_are_what_their_publishers_asked_for(several: list[Row]) -> None:
+def test_rows_decoded_together_are_what_their_publishers_asked_for(several: list[Row]) -> None:
     found = decode_drafts(map(encode_row, several))
 
     asked = [Draft(row.body, row.priority, 0, 0, row.timeout_ms, row.headers) for row in several]
@@ -264,9 +264,7 @@ def test_rows_that_are_read_together_are_what_their_publishers_asked_for(several
 
 @patient
 @given(several=st.lists(rows() | plain_rows, min_size=1, max_size=3), data=st.data())
-def test_a_damaged_one_among_rows_that_are_read_together_is_a_bad_record(
-    several: list[Row], data: st.DataObject
-) -> None:
+def test_damaged_row_among_rows_decoded_together_is_a_bad_record(several: list[Row], data: st.DataObject) -> None:
     values = list(map(encode_row, several))
     place = data.draw(st.integers(0, len(values) - 1), label="place")
     cut = values[place][: data.draw(st.integers(0, len(values[place]) - 1), label="cut")]
@@ -278,7 +276,7 @@ def test_a_damaged_one_among_rows_that_are_read_together_is_a_bad_record(
 
 @patient
 @given(row=rows(), data=st.data())
-def test_a_damaged_row_is_a_bad_record(row: Row, data: st.DataObject) -> None:
+def test_damaged_row_is_a_bad_record(row: Row, data: st.DataObject) -> None:
     value = encode_row(row)
     cut = value[: data.draw(st.integers(0, len(value) - 1), label="cut")]
 
@@ -289,7 +287,7 @@ def test_a_damaged_row_is_a_bad_record(row: Row, data: st.DataObject) -> None:
 
 @patient
 @given(new=st.lists(st.tuples(drafts, st.integers(0, 3)), max_size=8), data=st.data())
-def test_new_rows_are_encoded_as_single_ones_are(new: list[tuple[Draft, int]], data: st.DataObject) -> None:
+def test_rows_encoded_together_equal_rows_encoded_one_by_one(new: list[tuple[Draft, int]], data: st.DataObject) -> None:
     every = dict(enumerate(new, 1))
     moments = [(number, at_ms) for number, (_, at_ms) in every.items() if number == 1 or every[number - 1][1] != at_ms]
     gone = data.draw(st.sets(st.sampled_from(sorted(every)))) if every else set[int]()
@@ -330,7 +328,7 @@ def chunks(draw: st.DrawFn) -> tuple[Chunk, list[int]]:
 
 @patient
 @given(made=chunks())
-def test_every_chunk_comes_back_as_it_was(made: tuple[Chunk, list[int]]) -> None:
+def test_chunk_is_decoded_as_it_was_encoded(made: tuple[Chunk, list[int]]) -> None:
     chunk, offsets = made
 
     again, offsets_again = decode_chunk(encode_chunk(chunk, offsets))
@@ -342,7 +340,7 @@ def test_every_chunk_comes_back_as_it_was(made: tuple[Chunk, list[int]]) -> None
 
 @patient
 @given(made=chunks(), data=st.data())
-def test_a_damaged_chunk_is_a_bad_record(made: tuple[Chunk, list[int]], data: st.DataObject) -> None:
+def test_damaged_chunk_is_a_bad_record(made: tuple[Chunk, list[int]], data: st.DataObject) -> None:
     value = encode_chunk(*made)
     cut = value[: data.draw(st.integers(0, len(value) - 1), label="cut")]
 

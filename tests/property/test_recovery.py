@@ -1,4 +1,4 @@
-"""What recovery rests on: a state written in cuts, and the log from there, make the ledgers that never crashed.
+"""Recovery: a state that was flushed now and then, and the log from there on, give the ledgers that never crashed.
 
 Random histories go to two sets of queue processes.  One lives on; of the other, cuts are written at random places into
 a store, late ones too, and now and then it crashes: everything after the last cut that was written is dropped, queues
@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.examples import examples
-from tests.helpers.memory_folder import memory_folder
 from wakeq.actors.mail import Collect, Collected, Flushed
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues.lobby import Lobby

@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.examples import examples
-from tests.helpers.memory_folder import memory_folder
 from wakeq.storage.state.lmdb_store import StateStore
 from wakeq.storage.state.memory import MemoryStore
 from wakeq.storage.state.store import (

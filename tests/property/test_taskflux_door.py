@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.broker import Broker
+from tests.helpers.brokers.broker import Broker
+from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.examples import examples
-from tests.helpers.memory_folder import memory_folder
-from tests.helpers.taskflux_by_hand import HandTaskFlux
+from tests.helpers.taskflux.by_hand import HandTaskFlux
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS, LEGACY, Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode
 from wakeq.protocol.wire.taskflux.packets import (
@@ -94,9 +94,7 @@ def at_rest(broker: Broker) -> list[tuple[str, object]]:
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 @EXAMPLES
 @given(data=st.data(), step_bytes=st.integers(1, 60))
-def test_any_conversation_is_answered_alike_in_any_pieces(
-    dialect: Dialect, data: st.DataObject, step_bytes: int
-) -> None:
+def test_conversation_is_answered_alike_in_any_pieces(dialect: Dialect, data: st.DataObject, step_bytes: int) -> None:
     runs = data.draw(st.lists(COMMON if dialect is LEGACY else ANY, max_size=8))
     wire = encode([packet for run in runs for packet in run], dialect) + data.draw(st.binary(max_size=3))
     pieces = [wire[at : at + step_bytes] for at in range(0, len(wire), step_bytes)]
@@ -108,7 +106,7 @@ def test_any_conversation_is_answered_alike_in_any_pieces(
 
 @EXAMPLES
 @given(st.data())
-def test_garbage_hurts_nobody_else(data: st.DataObject) -> None:
+def test_garbage_harms_no_other_client(data: st.DataObject) -> None:
     dialect = data.draw(st.sampled_from(list(DIALECTS.values())))
     start = encode([Enqueue("q", 1, b"mine"), ACK] if dialect is not LEGACY else [Enqueue("q", 1, b"mine")], dialect)
     pieces = data.draw(st.lists(st.binary(max_size=60), max_size=5))
@@ -124,7 +122,7 @@ def test_garbage_hurts_nobody_else(data: st.DataObject) -> None:
 
 @EXAMPLES
 @given(cut=st.integers(0, 140), is_answered=st.booleans(), hangs_up=st.booleans())
-def test_a_connection_that_ends_anywhere_holds_nothing(cut: int, is_answered: bool, hangs_up: bool) -> None:
+def test_connection_that_ends_anywhere_holds_no_lease(cut: int, is_answered: bool, hangs_up: bool) -> None:
     packets = [
         Enqueue("q", 1, b"a"),
         ACK,

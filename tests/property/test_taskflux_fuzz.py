@@ -1,10 +1,10 @@
-"""Any bytes a TaskFlux client may send.  tests/fuzz/taskflux.py looks for worse ones, for as long as one likes."""
+"""Arbitrary bytes from a TaskFlux client.  tests/fuzz/taskflux.py searches for worse ones, for as long as one likes."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.examples import examples
-from tests.helpers.flux_fuzz import check_conversation, greeting
+from tests.helpers.taskflux.fuzz import check_conversation, greeting
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS, LEGACY, Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode
 from wakeq.protocol.wire.taskflux.packets import (
@@ -46,7 +46,7 @@ def pieces(dialect: Dialect) -> st.SearchStrategy[bytes]:
 
 @settings(max_examples=examples(500), deadline=None)
 @given(data=st.data(), told=st.integers(0, 255), waits=st.integers(0, 255), piece_bytes=st.integers(1, 200))
-def test_any_bytes_are_answered_or_end_the_connection(
+def test_arbitrary_bytes_are_answered_or_close_the_connection(
     data: st.DataObject, told: int, waits: int, piece_bytes: int
 ) -> None:
     dialect = data.draw(st.sampled_from(list(DIALECTS.values())))

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.broker import Broker
-from tests.helpers.by_hand import Json
-from tests.helpers.memory_folder import memory_folder
+from tests.helpers.brokers.broker import Broker
+from tests.helpers.brokers.by_hand import Json
+from tests.helpers.disks.memory_folder import memory_folder
 
 STEP_S = 5.0  # the timeout of a message, its delay, and the time that a woken worker is counted on
 WORKERS = 2
@@ -222,12 +222,12 @@ ALL_RELEASE: Json = {"wake": "all", "on_disconnect": "release"}
     ("policies", "messages", "states_min"),
     [
         pytest.param(READY, 1, STATES_MIN, id="ready-1"),
-        pytest.param(SLEEPER, 1, 2 * STATES_MIN, id="sleeper-1"),
+        pytest.param(SLEEPER, 1, 2 * STATES_MIN, id="sleeper-1", marks=pytest.mark.long),
         pytest.param(READY, 2, 5 * STATES_MIN, id="ready-2", marks=pytest.mark.long),
         pytest.param(ALL_RELEASE, 2, 5 * STATES_MIN, id="all-release-2", marks=pytest.mark.long),
     ],
 )
-def test_no_order_of_events_leaves_a_message_beside_a_sleeping_worker(
+def test_message_never_waits_beside_a_sleeping_worker_in_any_order_of_events(
     broker: Broker, policies: Json, messages: int, states_min: int
 ) -> None:
     explorer = Explorer(broker, policies, messages)

@@ -112,12 +112,12 @@ def seen(commands: list[Command | Bad]) -> list[Any]:
 
 
 @given(st.lists(COMMANDS, max_size=8))
-def test_commands_come_back_as_they_were(commands: list[Command]) -> None:
+def test_commands_are_decoded_as_they_were_encoded(commands: list[Command]) -> None:
     assert decode(encode_commands(commands)) == commands
 
 
 @given(st.lists(REPLIES, max_size=8))
-def test_replies_come_back_as_they_were(replies: list[Reply]) -> None:
+def test_replies_are_decoded_as_they_were_encoded(replies: list[Reply]) -> None:
     wire = encode(replies)
 
     assert decode_replies(wire) == replies
@@ -125,7 +125,7 @@ def test_replies_come_back_as_they_were(replies: list[Reply]) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_any_body_comes_back_as_it_was(body: bytes) -> None:
+def test_body_is_decoded_as_it_was_encoded(body: bytes) -> None:
     msg, enc = text_of(body)
 
     (command,) = decode(encode_commands([Pub("q", msg, enc=enc)]))
@@ -141,7 +141,7 @@ def test_any_body_comes_back_as_it_was(body: bytes) -> None:
     lines=st.lists(st.one_of(COMMANDS.map(lambda c: encode_commands([c])[:-1]), NEARLY, st.just(b"x"), st.just(b""))),
     places=st.lists(st.integers(0, 10_000), max_size=6),
 )
-def test_any_cut_of_the_stream_gives_the_same(lines: list[bytes], places: list[int]) -> None:
+def test_stream_cut_anywhere_gives_the_same_commands(lines: list[bytes], places: list[int]) -> None:
     wire = b"".join(line + b"\n" for line in lines)
     reader = LineReader(100_000)
 
@@ -153,7 +153,7 @@ def test_any_cut_of_the_stream_gives_the_same(lines: list[bytes], places: list[i
 
 
 @given(wire=st.binary(max_size=200), places=st.lists(st.integers(0, 200), max_size=4))
-def test_garbage_is_refused_and_nothing_worse(wire: bytes, places: list[int]) -> None:
+def test_garbage_is_refused_and_raises_nothing_else(wire: bytes, places: list[int]) -> None:
     reader = BlockReader(50)  # what begins like a frame and is none ends here, and never comes to the codec
 
     with suppress(LineTooLong, BadFrame):
@@ -165,7 +165,7 @@ def test_garbage_is_refused_and_nothing_worse(wire: bytes, places: list[int]) ->
 @pytest.mark.long
 @settings(max_examples=examples(400))
 @given(text=NEARLY)
-def test_what_is_nearly_a_command_is_obeyed_or_refused_in_words(text: bytes) -> None:
+def test_damaged_command_is_obeyed_or_refused_in_words(text: bytes) -> None:
     (together,) = seen(decode(text + b"\n"))
     (framed,) = seen(decode_frames([text]))
 
@@ -180,6 +180,6 @@ def test_brackets_of_all_kinds_never_raise(parts: list[bytes]) -> None:
 
 
 @given(st.binary(max_size=80))
-def test_a_client_meets_nothing_but_our_own_errors(lines: bytes) -> None:
+def test_client_decoder_raises_only_our_own_errors(lines: bytes) -> None:
     with suppress(WakeqError):
         decode_replies(lines)

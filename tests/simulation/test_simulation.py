@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.raft_script import replay
+from tests.helpers.raft.script import replay
 from tests.simulation.minimise import minimise
 from tests.simulation.mutants import RARE, planted
 from tests.simulation.run import Mode, simulate

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.broker import Broker
+from tests.helpers.brokers.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

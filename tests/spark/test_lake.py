@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.helpers.broker_process import BrokerProcess
-from tests.helpers.journal_files import AT_MS, CLUSTER, JournalFiles, rows_of
-from tests.helpers.started import eventually
+from tests.helpers.brokers.process import BrokerProcess
+from tests.helpers.journal.files import AT_MS, CLUSTER, JournalFiles, rows_of
+from tests.helpers.programs.started import eventually
 from wakeq.cli.entry import main
 from wakeq.client.bulk import BulkClient
 from wakeq.pipeline.lake.archive import archive

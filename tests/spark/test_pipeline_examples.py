@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.journal_files import JournalFiles
+from tests.helpers.journal.files import JournalFiles
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import CreateQueue, Draft, Publish
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.journal_files import AT_MS, JournalFiles
-from tests.helpers.started import eventually
+from tests.helpers.journal.files import AT_MS, JournalFiles
+from tests.helpers.programs.started import eventually
 from wakeq.cli.entry import main
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Ack, CreateQueue, Delivered, Draft, Publish

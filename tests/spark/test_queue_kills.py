@@ -13,14 +13,17 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.broker_process import BrokerProcess
-from tests.helpers.cluster import Cluster
-from tests.helpers.journal_files import rows_of
-from tests.helpers.ports import free_ports
-from tests.helpers.started import eventually
+from tests.helpers.brokers.process import BrokerProcess
+from tests.helpers.clusters.processes import Cluster
+from tests.helpers.journal.files import rows_of
+from tests.helpers.network.ports import free_ports
+from tests.helpers.programs.started import eventually
 from wakeq.client.bulk import BulkClient
-from wakeq.pipeline.stream.settling import settle_checkpoint
 from wakeq.protocol.errors import QueueNotFound
+
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+from wakeq.pipeline.stream.settling import settle_checkpoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.usefixtures("needs_spark")]
 
@@ -32,7 +35,7 @@ DEADLINE_S = 600.0  # some start a virtual machine of their own, and the machine
 @contextmanager
 def driver(address: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A driver with its virtual machine and its workers, in a group of their own."""
-    command = [sys.executable, str(ROOT / "tests" / "helpers" / "spark_enrich.py"), address, str(folder)]
+    command = [sys.executable, str(ROOT / "tests" / "helpers" / "programs" / "spark_enrich.py"), address, str(folder)]
     log = (folder / "driver.log").open("ab")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)

@@ -10,15 +10,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from examples.pipeline.enrich import start
-from tests.helpers.broker_process import BrokerProcess
-from tests.helpers.listening import watched
-from tests.helpers.started import eventually
+from tests.helpers.brokers.process import BrokerProcess
+from tests.helpers.network.listening import watched
+from tests.helpers.programs.started import eventually
 from wakeq.cli.entry import main
 from wakeq.client.bulk import BulkClient
-from wakeq.pipeline import autoack
 from wakeq.pipeline.lake.archive import archive
 from wakeq.pipeline.stream.options import write_options
+
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+from examples.pipeline.enrich import start
+from wakeq.pipeline import autoack
 from wakeq.pipeline.stream.settling import Settled, settle_checkpoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]

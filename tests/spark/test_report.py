@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.helpers.journal_files import EVERYTHING, rows_of
-from tests.helpers.journal_oracle import Figures, figures_of, percentile
-from tests.helpers.random_life import Life, broker_of_one
+from tests.helpers.journal.files import EVERYTHING, rows_of
+from tests.helpers.journal.oracle import Figures, figures_of, percentile
+from tests.helpers.journal.random_life import Life, broker_of_one
 from wakeq.pipeline.journal import plan as journal_plan
 from wakeq.pipeline.journal.schema import ALL, Wanted
 from wakeq.pipeline.report.queries import LEAVING

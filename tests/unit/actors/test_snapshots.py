@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.helpers.broker import Broker
-from tests.helpers.hand_cluster import Operator
+from tests.helpers.brokers.broker import Broker
+from tests.helpers.clusters.by_hand import Operator
 from wakeq.actors.queues.supervisor import _HANDLERS
 from wakeq.actors.snapshots import BYTES_A_SECOND_MIN, CheckImage, ImageWritten, StateWritten, WriteImage
 from wakeq.protocol.errors import Busy, DiskFull

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from wakeq.protocol.wire.worker.codec import Ack, Fet, Pub
 
 from bench.bars import OURS, OURS_NUMBERED, YARDSTICK, Bar, judge
 from bench.clients import Member, PeerFailed
@@ -20,6 +19,7 @@ from bench.workloads import WORKLOADS, fleet
 from bench.workloads.workload import Plan
 from tests.unit.bench.fakes import FakeWakeq
 from wakeq.client.core.session import Session
+from wakeq.protocol.wire.worker.codec import Ack, Fet, Pub
 
 TINY = Plan(seconds=0.2, scale=0.02)
 BODY = b"xxx"
@@ -112,7 +112,7 @@ def test_answer_that_is_not_the_expected_one_ends_the_cell(
 
 
 def test_numbered_member_sends_the_bytes_of_the_python_client() -> None:
-    session = Session("s" * 32, answer_timeout_s=30, mute_after_s=60)
+    session = Session("s" * 32, answer_timeout_s=30, silence_limit_s=60)
     session.connected(0.0)
     greeting = session.bytes_to_send()
     for _ in range(2):

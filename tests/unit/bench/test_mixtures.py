@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from wakeq.protocol.wire.worker.codec import Ack, Fet, Islp, Nack, Pub, Sub, Touch, decode
 
 from bench.clients import PeerFailed
 from bench.peers.wakeq import Wakeq
@@ -28,6 +27,7 @@ from bench.workloads.mixtures import (
 )
 from bench.workloads.workload import Plan, Workload
 from tests.unit.bench.fakes import FakeWakeq, Wire
+from wakeq.protocol.wire.worker.codec import Ack, Fet, Islp, Nack, Pub, Sub, Touch, decode
 
 TINY = Plan(seconds=0.2, scale=0.001)
 MIXTURES = {

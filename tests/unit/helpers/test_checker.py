@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.checker import check
-from tests.helpers.good_histories import good_history
-from tests.helpers.histories_of_deliveries import OF_DELIVERIES
-from tests.helpers.histories_of_messages import OF_MESSAGES
-from tests.helpers.history import Event, load_events
-from tests.helpers.history_by_hand import Run, Writer
+from tests.helpers.histories.by_hand import Run, Writer
+from tests.helpers.histories.checker import check
+from tests.helpers.histories.deliveries import OF_DELIVERIES
+from tests.helpers.histories.good import good_history
+from tests.helpers.histories.history import Event, load_events
+from tests.helpers.histories.messages import OF_MESSAGES
 
 GOOD_HISTORIES = 10_000
 BAD = [*OF_MESSAGES.broken, *OF_DELIVERIES.broken]
@@ -18,7 +18,7 @@ GOOD = OF_DELIVERIES.whole
 
 
 @pytest.mark.parametrize(("rule", "write"), [pytest.param(rule, write, id=name) for rule, name, write in BAD])
-def test_a_broken_promise_is_caught_by_its_rule(rule: str, write: Writer) -> None:
+def test_broken_promise_is_caught_by_its_rule(rule: str, write: Writer) -> None:
     run = Run()
 
     write(run)
@@ -28,7 +28,7 @@ def test_a_broken_promise_is_caught_by_its_rule(rule: str, write: Writer) -> Non
 
 
 @pytest.mark.parametrize("write", [pytest.param(write, id=name) for name, write in GOOD])
-def test_an_odd_but_correct_history_is_not_flagged(write: Writer) -> None:
+def test_odd_but_correct_history_is_not_flagged(write: Writer) -> None:
     run = Run()
 
     write(run)
@@ -37,7 +37,7 @@ def test_an_odd_but_correct_history_is_not_flagged(write: Writer) -> None:
     assert not report.violations, report.explain()
 
 
-def test_there_are_at_least_forty_bad_histories_and_every_rule_has_one() -> None:
+def test_bad_histories_are_at_least_forty_and_cover_every_rule() -> None:
     caught = Counter(rule for rule, _, _ in BAD)
 
     assert sum(caught.values()) >= 40
@@ -45,7 +45,7 @@ def test_there_are_at_least_forty_bad_histories_and_every_rule_has_one() -> None
 
 
 @pytest.mark.long
-def test_ten_thousand_correct_runs_are_not_flagged() -> None:
+def test_correct_runs_by_thousands_are_not_flagged() -> None:
     seen: Counter[str] = Counter()
 
     for seed in range(GOOD_HISTORIES):
@@ -57,7 +57,7 @@ def test_ten_thousand_correct_runs_are_not_flagged() -> None:
     assert all(seen[name] >= 100 for name in rare), seen  # a model that makes nothing odd proves nothing
 
 
-def test_a_task_that_vanishes_from_any_correct_run_is_missed() -> None:
+def test_task_that_vanishes_from_a_correct_run_is_missed() -> None:
     missed = 0
     for seed in range(200):
         events = good_history(seed)
@@ -70,7 +70,7 @@ def test_a_task_that_vanishes_from_any_correct_run_is_missed() -> None:
     assert missed >= 150  # the others had an expiry, or a publish that nobody knows of
 
 
-def test_a_saved_history_reads_back_the_same(tmp_path: Path) -> None:
+def test_saved_history_reads_back_the_same(tmp_path: Path) -> None:
     run = Run()
     run.publish("a", priority=-20, batch=3)
     run.deliver("a")

@@ -1,16 +1,16 @@
 """Each runner of tests takes ports of its own."""
 
-from tests.helpers.ports import NOT_OUTGOING, free_ports, ports_of
+from tests.helpers.network.ports import NOT_OUTGOING, free_ports, ports_of
 
 
-def test_no_port_is_of_two_runners_and_all_are_of_one() -> None:
+def test_ports_belong_to_exactly_one_runner() -> None:
     ours = [set(ports_of(f"gw{number}", "3")) for number in range(3)]
 
     assert set.union(*ours) == set(NOT_OUTGOING)
     assert sum(map(len, ours)) == len(NOT_OUTGOING)
 
 
-def test_who_runs_alone_may_take_all() -> None:
+def test_single_runner_may_use_all_ports() -> None:
     assert ports_of("gw0", "1") == NOT_OUTGOING
 
 

@@ -8,7 +8,7 @@ from freezegun import freeze_time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.manual_clock import ManualClock
+from tests.helpers.loops.manual_clock import ManualClock
 from wakeq.actors.runtime.clock import Clock, SystemClock
 from wakeq.protocol.clock import (
     HEARTBEAT_MS,

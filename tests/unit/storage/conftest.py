@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.state_by_hand import open_store
+from tests.helpers.disks.state import open_store
 from wakeq.storage.state.lmdb_store import StateStore
 
 

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.helpers.both_loops import LOOPS, Run
-from tests.helpers.scripted_client import FakeClient
+from tests.helpers.clients.scripted import FakeClient
+from tests.helpers.loops.both import LOOPS, Run
 
 TEST_S_MAX = 30.0
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.helpers.broker import Client
-from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, Operator, leads_again
+from tests.helpers.brokers.broker import Client
+from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, Operator, leads_again
 from wakeq.actors.log.driver import UNKNOWN_AFTER_S, GiveUp
 from wakeq.actors.log.peer import FromPeer, Peer
 from wakeq.actors.mail import Answered, Asker, Propose, Throttle

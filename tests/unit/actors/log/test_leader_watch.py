@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, Operator, successor
+from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, Operator, successor
 from wakeq.actors.log.leader_watch import ELECTIONS_WITHOUT, LeaderWatch
 from wakeq.actors.mail import Asker
 from wakeq.actors.sessions.operator_mail import Administer

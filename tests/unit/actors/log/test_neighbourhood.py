@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.hand_cluster import CLUSTER_ID, HandCluster, HandNode, HandPeerDoor
+from tests.helpers.clusters.by_hand import CLUSTER_ID, HandCluster, HandNode, HandPeerDoor
 from wakeq.actors.log.neighbourhood import Introduced
 from wakeq.actors.log.peer import Heard
 from wakeq.protocol.raft.core import TERM_JUMP_MAX

@@ -4,8 +4,8 @@ import errno
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
-from tests.helpers.by_hand import Json
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.brokers.by_hand import Json
 from wakeq.actors.log import entries as log_entries
 from wakeq.actors.log.driver import GiveUp
 from wakeq.actors.log.files import Cut, Roll

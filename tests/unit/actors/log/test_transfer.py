@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.hand_cluster import HandCluster, HandNode, Operator
+from tests.helpers.clusters.by_hand import HandCluster, HandNode, Operator
 from wakeq.actors.log.files import Cut
 from wakeq.actors.log.peer import PeerChunks
 from wakeq.actors.log.transfer import FetchImage

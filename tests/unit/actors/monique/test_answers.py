@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
-from tests.helpers.monique_by_hand import push, subscribe
-from tests.helpers.monique_place import TASK, TIMEOUT_S, Place
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.monique.by_hand import push, subscribe
+from tests.helpers.monique.place import TASK, TIMEOUT_S, Place
 from wakeq.actors.monique.answers import FIRST_AFTER_MS
 from wakeq.actors.monique.exchange import _HANDLERS as HANDLERS
 from wakeq.actors.monique.exchange import FamilyEnded

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
-from tests.helpers.monique_by_hand import push, transfer
-from tests.helpers.monique_place import TASK, TIMEOUT_S, Place, failures_of
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.monique.by_hand import push, transfer
+from tests.helpers.monique.place import TASK, TIMEOUT_S, Place, failures_of
 from wakeq.actors.monique.mail import Changed, Relayed, Rest
 from wakeq.actors.queue import fetching
 from wakeq.protocol.queue.outcomes import Refusal

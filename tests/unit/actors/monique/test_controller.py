@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.monique_by_hand import transfer
-from tests.helpers.monique_exchange_place import Place
+from tests.helpers.monique.by_hand import transfer
+from tests.helpers.monique.exchange_place import Place
 from wakeq.actors.monique import controller as monique_controller
 from wakeq.actors.monique.controller import WAITING_MAX, Controller
 from wakeq.actors.monique.mail import Changed, Relayed

@@ -9,8 +9,8 @@ from typing import Any
 import msgpack
 import pytest
 
-from tests.helpers.monique_by_hand import HandMonique, push, subscribe, transfer
-from tests.helpers.monique_exchange_place import Place
+from tests.helpers.monique.by_hand import HandMonique, push, subscribe, transfer
+from tests.helpers.monique.exchange_place import Place
 from wakeq.actors.monique.components import Components, Layers, Taken
 from wakeq.actors.monique.controller import Controller
 from wakeq.actors.monique.exchange import Rules

@@ -6,10 +6,10 @@ from typing import Any
 import msgpack
 import pytest
 
-from tests.helpers.broker import Broker, Client
-from tests.helpers.monique_by_hand import push, subscribe, transfer
-from tests.helpers.monique_place import BODY_BYTES_MAX, TASK, Place, kinds
-from tests.helpers.recorder import Recorder
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.loops.recorder import Recorder
+from tests.helpers.monique.by_hand import push, subscribe, transfer
+from tests.helpers.monique.place import BODY_BYTES_MAX, TASK, Place, kinds
 from wakeq.actors.mail import Answered, Asker, Pressure, Propose
 from wakeq.actors.monique import tasks as monique_tasks
 from wakeq.actors.monique.mail import Cancel, Relayed

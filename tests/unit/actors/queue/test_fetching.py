@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
-from tests.helpers.by_hand import Json
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.brokers.by_hand import Json
 from wakeq.actors.queue import fetching
 
 Q = "q"

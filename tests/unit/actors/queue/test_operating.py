@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
+from tests.helpers.brokers.broker import Broker, Client
 from wakeq.actors.mail import Asker, Propose
 from wakeq.actors.sessions.operator import Operator
 from wakeq.actors.sessions.operator_mail import Move, Requeue, Scan

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
+from tests.helpers.brokers.broker import Broker, Client
 from wakeq.actors.mail import Follow, Propose
 from wakeq.protocol.log.entries import PAUSE_MS_MAX, PauseQueue
 from wakeq.protocol.queue.outcomes import Refusal

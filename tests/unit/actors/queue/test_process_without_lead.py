@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, Operator
+from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, Operator
 from tests.helpers.lanes_by_hand import HandSession
 from wakeq.actors.mail import Answered, Asker
 from wakeq.protocol.log.entries import ANY_TOKEN, Draft

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
+from tests.helpers.brokers.broker import Broker, Client
 from wakeq.actors.mail import Follow, Loaded, Propose
 from wakeq.actors.queue import fetching
 from wakeq.actors.queue.fetching import Lead

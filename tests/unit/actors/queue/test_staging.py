@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
-from tests.helpers.staging_commands import fetched, publish, read, stage
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.brokers.staging import fetched, publish, read, stage
 from wakeq.actors.queue import staging as queue_staging
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Claim, ClaimAction, Draft, Publish, Result, Results

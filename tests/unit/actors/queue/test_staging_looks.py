@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
-from tests.helpers.by_hand import Json
-from tests.helpers.hand_cluster import HandCluster
-from tests.helpers.staging_commands import fetched, publish, read, stage, stash, unstash
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.brokers.by_hand import Json
+from tests.helpers.brokers.staging import fetched, publish, read, stage, stash, unstash
+from tests.helpers.clusters.by_hand import HandCluster
 
 
 def test_peek_and_stats_know_what_is_staged(client: Client) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
-from tests.helpers.by_hand import Json
-from tests.helpers.staging_commands import fetched, publish, publish_job, stash, unstash
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.brokers.by_hand import Json
+from tests.helpers.brokers.staging import fetched, publish, publish_job, stash, unstash
 from wakeq.actors.sessions.operator_mail import Requeue
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Result, Unstash, UnstashAction

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.helpers.broker import Broker, Client
+from tests.helpers.brokers.broker import Broker, Client
 from wakeq.actors.queues.barrier import ANSWERED_PART, Gathering, parts_of, to_judge
 from wakeq.protocol.log.entries import Ack, Draft, Publish
 from wakeq.protocol.queue.outcomes import Outcome

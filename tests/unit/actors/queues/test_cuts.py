@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
+from tests.helpers.brokers.broker import Broker, Client
 from wakeq.actors.mail import Collect, Tick
 from wakeq.actors.queue import process as queue
 from wakeq.actors.queue.process import QueueProcess

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
+from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.lanes_by_hand import HandSession
-from tests.helpers.recorder import Recorder
+from tests.helpers.loops.recorder import Recorder
 from wakeq.actors.queues.lobby import TAKE_TURN, Lobby
 from wakeq.actors.runtime import Process, Runtime
 from wakeq.protocol.log.entries import Draft

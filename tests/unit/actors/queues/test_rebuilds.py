@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
+from tests.helpers.brokers.broker import Broker, Client
 from wakeq.actors.log.sync_place import SyncPlace
 from wakeq.actors.mail import Answered, Asker, Fetch, Propose, Want
 from wakeq.actors.queue import fetching

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.helpers.broker import Broker, Client
+from tests.helpers.brokers.broker import Broker, Client
 from wakeq.actors.mail import Asker, Propose
 from wakeq.actors.runtime import Process
 from wakeq.protocol.log.entries import DeleteQueue, Draft, Entry, Publish

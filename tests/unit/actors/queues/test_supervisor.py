@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
+from tests.helpers.brokers.broker import Broker, Client
 from wakeq.actors.mail import Propose
 from wakeq.protocol.log.entries import ANY_TOKEN, Delivered, Draft, Publish
 from wakeq.storage.state.store import GRAVES, MESSAGES, QUEUES

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.recorder import Recorder
+from tests.helpers.loops.recorder import Recorder
 from wakeq.actors.runtime import Down, NoSuchProcess, Runtime
 
 

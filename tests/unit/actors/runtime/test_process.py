@@ -7,7 +7,7 @@ from typing import Any
 import pykka
 import pytest
 
-from tests.helpers.recorder import Recorder
+from tests.helpers.loops.recorder import Recorder
 from wakeq.actors.runtime import Process, Runtime
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.helpers.recorder import Steps
+from tests.helpers.loops.recorder import Steps
 from wakeq.actors.runtime import Process, Rounds, Runtime
 from wakeq.actors.runtime.rounds import (
     ROUND_COMMANDS_MAX,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.recorder import Recorder, Steps
+from tests.helpers.loops.recorder import Recorder, Steps
 from wakeq.actors.runtime import NeverIdle, Process, Runtime
 from wakeq.actors.runtime.runtime import GATHER_ROUNDS, MAIL_BUDGET
 

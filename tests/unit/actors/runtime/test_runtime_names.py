@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.recorder import Recorder
+from tests.helpers.loops.recorder import Recorder
 from wakeq.actors.runtime import NameTaken, Runtime
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.helpers.recorder import Recorder, Steps
+from tests.helpers.loops.recorder import Recorder, Steps
 from wakeq.actors.runtime import Process, Runtime
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
-from tests.helpers.taskflux_by_hand import HandTaskFlux, stored
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.taskflux.by_hand import HandTaskFlux, stored
 from wakeq.actors.mail import Propose
 from wakeq.protocol.log.entries import ANY_TOKEN, Ack
 from wakeq.protocol.uid import parse

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
-from tests.helpers.taskflux_by_hand import PAYLOAD_BYTES_MAX, HandTaskFlux, error, stored
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.taskflux.by_hand import PAYLOAD_BYTES_MAX, HandTaskFlux, error, stored
 from wakeq.protocol.wire.taskflux.packets import (
     ACK,
     OK,

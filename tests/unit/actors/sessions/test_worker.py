@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.helpers.broker import Broker, Client
-from tests.helpers.by_hand import Json
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.brokers.by_hand import Json
 from wakeq.actors.queue import process as queue_process
 from wakeq.actors.sessions.door import Received
 from wakeq.actors.sessions.in_flight import IN_FLIGHT_MAX, KEPT_BYTES_MIN

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.journal_files import CLUSTER, EVERYTHING, JOBS, JournalFiles, publish, rows_of, short
+from tests.helpers.journal.files import CLUSTER, EVERYTHING, JOBS, JournalFiles, publish, rows_of, short
 from wakeq.pipeline.journal import files as journal_files
 from wakeq.pipeline.journal import plan as journal_plan
 from wakeq.pipeline.journal.files import OpenSegment

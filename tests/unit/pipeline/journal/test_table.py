@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.broker import Broker
-from tests.helpers.journal_files import EVERYTHING, JOBS, JournalFiles, publish, rows_of, short
+from tests.helpers.brokers.broker import Broker
+from tests.helpers.journal.files import EVERYTHING, JOBS, JournalFiles, publish, rows_of, short
 from wakeq.pipeline.journal.plan import History
 from wakeq.protocol.log.entries import (
     Ack,

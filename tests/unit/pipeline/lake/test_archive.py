@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from tests.helpers.journal_files import AT_MS, CLUSTER, EVERYTHING, JournalFiles, rows_of
+from tests.helpers.journal.files import AT_MS, CLUSTER, EVERYTHING, JournalFiles, rows_of
 from wakeq.pipeline.journal import walk as journal_walk
 from wakeq.pipeline.lake import archive as archive_module
 from wakeq.pipeline.lake.archive import archive

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from tests.helpers.memory_bulk import MemoryClient
+from tests.helpers.clients.bulk import MemoryClient
 from wakeq.client.bulk import BulkClient
 from wakeq.pipeline.lake.load import Mapping, load
 from wakeq.protocol.errors import BadSettings, Disconnected

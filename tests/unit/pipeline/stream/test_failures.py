@@ -50,6 +50,7 @@ def test_what_spark_itself_fails_of_is_its_first_line(text: str, line: str) -> N
     assert "\n" not in str(error)
 
 
+@pytest.mark.spark
 def test_work_that_was_broken_off_is_an_interrupt_and_no_failure() -> None:
     errors = pytest.importorskip("pyspark.errors", reason="pyspark is not installed")
 

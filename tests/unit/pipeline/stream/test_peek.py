@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.memory_bulk import MemoryClient
+from tests.helpers.clients.bulk import MemoryClient
 from wakeq.client.bulk import Columns
 from wakeq.pipeline.stream.options import read_options
 from wakeq.protocol.errors import BadSettings
 from wakeq.protocol.wire.worker.blocks import pack
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
+pytestmark = pytest.mark.spark
 
 
 def rows_of(client: MemoryClient, monkeypatch: pytest.MonkeyPatch, **options: str) -> list[dict[str, Any]]:

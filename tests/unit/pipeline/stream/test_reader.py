@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.memory_bulk import MemoryClient
+from tests.helpers.clients.bulk import MemoryClient
 from wakeq.pipeline.stream.options import read_options
 from wakeq.protocol.errors import Disconnected, EpochExpired, Forbidden
 
 Readers = Callable[..., Any]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture

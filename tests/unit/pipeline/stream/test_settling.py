@@ -11,7 +11,11 @@ import pytest
 
 from wakeq.protocol.errors import BrokerUnreachable
 
-settling = pytest.importorskip("wakeq.pipeline.settling", reason="pyspark is not installed")
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+from wakeq.pipeline.stream import settling
+
+pytestmark = pytest.mark.spark
 
 WAIT_S = 10.0
 

@@ -6,12 +6,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.helpers.memory_bulk import MemoryClient
+from tests.helpers.clients.bulk import MemoryClient
 from wakeq.pipeline.stream.options import write_options
 from wakeq.protocol.errors import BadField, BadSettings, StashExpired
 
 Writers = Callable[..., Any]
 pytest.importorskip("pyspark", reason="pyspark is not installed")
+pytestmark = pytest.mark.spark
 
 
 def schema_of(**kinds: str) -> Any:

@@ -2,7 +2,7 @@
 
 from msgspec.structs import astuple
 
-from tests.helpers.ledger_by_hand import (
+from tests.helpers.models.ledger_by_hand import (
     NOW_MS,
     OTHER_ID,
     QUEUE_ID,

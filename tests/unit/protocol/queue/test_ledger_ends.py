@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.ledger_by_hand import NOW_MS, QUEUE_ID, TERM, ack, deliver, drafts, make, put, release
+from tests.helpers.models.ledger_by_hand import NOW_MS, QUEUE_ID, TERM, ack, deliver, drafts, make, put, release
 from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Draft, Expired, Result, Stash, Unstash, UnstashAction
 from wakeq.protocol.queue.columns.chunks import CHUNK, encode_chunk
 from wakeq.protocol.queue.ledger import Ledger

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import astuple
 
-from tests.helpers.ledger_by_hand import (
+from tests.helpers.models.ledger_by_hand import (
     NOW_MS,
     QUEUE_ID,
     TERM,

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.helpers.raft_script import Scene
+from tests.helpers.raft.script import Scene
 from wakeq.protocol.errors import NotLeader
 from wakeq.protocol.raft.core import LIVES_MAX, OUTBOX_MESSAGES_MAX, TERM_JUMP_MAX, Core
 from wakeq.protocol.raft.log_view import LogView

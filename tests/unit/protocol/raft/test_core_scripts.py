@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.raft_script import replay
+from tests.helpers.raft.script import replay
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.raft_script import Scene
+from tests.helpers.raft.script import Scene
 from wakeq.protocol.raft.leader import Leader
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.helpers.raft_actor import ENTRY_BYTES, SETTINGS
-from tests.helpers.raft_script import Scene
+from tests.helpers.raft.actor import ENTRY_BYTES, SETTINGS
+from tests.helpers.raft.script import Scene
 from wakeq.protocol.raft import pace
 from wakeq.protocol.raft.pace import ELECTIONS_TO_CATCH_UP
 from wakeq.protocol.raft.progress import Progress

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.broker import Broker
+from tests.helpers.brokers.broker import Broker
 from wakeq.protocol.uid import parse
 from wakeq.storage.log import endings
 from wakeq.storage.log.endings import ending_of

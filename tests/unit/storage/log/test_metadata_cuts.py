@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.unsure_file import Sync, Write, contents_after_a_cut, watched
+from tests.helpers.disks.unsure_file import Sync, Write, contents_after_a_cut, watched
 from wakeq.protocol.clock import Mark
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.log.format import Identity

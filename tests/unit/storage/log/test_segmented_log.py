@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.written_log import IDENTITY, RECORD, indexes, offset_of, open_log, payload, two_sealed, write
+from tests.helpers.disks.written_log import IDENTITY, RECORD, indexes, offset_of, open_log, payload, two_sealed, write
 from wakeq.protocol.errors import SyncFailed, TooLarge
 from wakeq.protocol.log.format import HEADER_BYTES, PAYLOAD_BYTES_MAX
 from wakeq.storage import files

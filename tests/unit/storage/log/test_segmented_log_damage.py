@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.written_log import (
+from tests.helpers.disks.written_log import (
     IDENTITY,
     RECORD,
     change,

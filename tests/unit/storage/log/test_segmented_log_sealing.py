@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.written_log import IDENTITY, indexes, offset_of, open_log, payload, two_sealed, write
+from tests.helpers.disks.written_log import IDENTITY, indexes, offset_of, open_log, payload, two_sealed, write
 from wakeq.protocol.errors import SyncFailed
 from wakeq.protocol.log.format import TRAILER_BYTES, decode_footer, footer_offset, record_seed
 from wakeq.storage import files

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.state_by_hand import numbered, open_store, put
+from tests.helpers.disks.state import numbered, open_store, put
 from wakeq.protocol.errors import Busy
 from wakeq.storage.state import lmdb_store as state
 from wakeq.storage.state.environment import DATA_FILE, lengthen

@@ -10,7 +10,7 @@ from typing import Any
 import lmdb
 import pytest
 
-from tests.helpers.state_by_hand import CLUSTER, numbered, open_store, put
+from tests.helpers.disks.state import CLUSTER, numbered, open_store, put
 from wakeq.protocol.errors import DamagedFile, SyncFailed
 from wakeq.storage import files
 from wakeq.storage.state.lmdb_store import StateStore

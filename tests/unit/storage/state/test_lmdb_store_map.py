@@ -8,7 +8,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from tests.helpers.state_by_hand import numbered, open_store, put
+from tests.helpers.disks.state import numbered, open_store, put
 from wakeq.protocol.errors import Busy, StorageError
 from wakeq.storage.state import lmdb_store as state
 from wakeq.storage.state.store import MESSAGES
@@ -110,7 +110,7 @@ def test_release_of_memory_reopens_the_store_with_all_records(directory: Path, o
 def test_release_of_memory_frees_the_pages_of_large_writes(directory: Path) -> None:
     code = f"""
 import os, pathlib
-from tests.helpers.state_by_hand import numbered, open_store, put
+from tests.helpers.disks.state import numbered, open_store, put
 def private_bytes():
     _, resident, shared = pathlib.Path("/proc/self/statm").read_bytes().split()[:3]
     return (int(resident) - int(shared)) * os.sysconf("SC_PAGESIZE")

@@ -8,7 +8,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from tests.helpers.state_by_hand import numbered, open_store, put
+from tests.helpers.disks.state import numbered, open_store, put
 from wakeq.protocol.errors import DamagedFile, StorageError, WrongVersion
 from wakeq.protocol.log.layout import BadRecord
 from wakeq.storage.state.environment import DATA_FILE

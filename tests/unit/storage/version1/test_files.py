@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.version1_files import FILES, HEX
+from tests.helpers.disks.version1_files import FILES, HEX
 from wakeq.protocol.errors import DamagedFile, WrongVersion
 from wakeq.storage.version1.commands import (
     Counted,

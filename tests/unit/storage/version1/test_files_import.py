@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.version1_files import HEX
+from tests.helpers.disks.version1_files import HEX
 from wakeq.protocol.errors import DamagedFile, StorageError
 from wakeq.storage.version1.commands import ImportedMessage, ImportedQueue
 from wakeq.storage.version1.files import Import, State, finish_import, needs_import, read_import, read_log, set_aside

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tests.helpers.scripted_client import FakeClient
+from tests.helpers.clients.scripted import FakeClient
 from wakeq.cli import main
 from wakeq.cli.common import Broker
 from wakeq.cli.entry import cli

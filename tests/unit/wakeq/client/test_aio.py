@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.aio_by_script import DEADLINE_S, delivered, pong, run, stored
-from tests.helpers.scripted_peer import scripted
+from tests.helpers.brokers.scripted import delivered, pong, scripted, stored
+from tests.helpers.clients.aio import DEADLINE_S, run
 from wakeq import errors
 from wakeq.client.aio import AsyncClient
 from wakeq.client.aio_caller import AsyncConnection

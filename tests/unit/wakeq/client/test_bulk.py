@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.memory_bulk import MemoryClient
+from tests.helpers.clients.bulk import MemoryClient
 from wakeq.client.bulk import Columns
 from wakeq.protocol.errors import BadField, EpochExpired, StashExpired, TooLarge
 from wakeq.protocol.wire.worker.blocks import Buffers, pack

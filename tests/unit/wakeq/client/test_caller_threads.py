@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.helpers.scripted_peer import scripted
+from tests.helpers.brokers.scripted import pong, scripted
 from wakeq import Client, errors
 from wakeq.client.caller import Caller, WaitingCall
 from wakeq.client.core import backoff, requests
@@ -23,10 +23,6 @@ DEADLINE_S = 10.0
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backoff, "PAUSE_S_MIN", 0.0)
-
-
-def pong(_: int, command: wire.Command) -> wire.Reply:
-    return wire.Pong(cmd_id=command.cmd_id)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.quiet_port import quiet_port
+from tests.helpers.brokers.scripted import quiet_port
 from wakeq import Client, TaskFluxClient
 from wakeq.client.admin import AdminClient
 from wakeq.client.bulk import BulkClient

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.scripted_peer import scripted
+from tests.helpers.brokers.scripted import scripted
 from wakeq import Client, errors
 from wakeq.client import redrive as redrive_module
 from wakeq.client.core.requests import Request

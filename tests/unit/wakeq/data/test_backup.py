@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.node_here import client_of, node_here, run
+from tests.helpers.brokers.node_here import client_of, node_here, run
 from wakeq.data import backup as backups
 from wakeq.data.backup import UNFINISHED, keep, part_beside, restore
 from wakeq.data.opening import open_all

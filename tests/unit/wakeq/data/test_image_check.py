@@ -6,9 +6,10 @@ from random import Random
 
 import pytest
 
-from tests.helpers.broker import Broker
-from tests.helpers.mutated_images import image_of, mutated, replace_header
-from tests.helpers.node_here import client_of, node_here, run
+from tests.helpers.brokers.broker import Broker
+from tests.helpers.brokers.node_here import client_of, node_here, run
+from tests.helpers.disks.mutated_images import image_of, mutated, replace_header
+from tests.helpers.examples import seeds
 from wakeq.data.backup import restore
 from wakeq.data.opening import open_all
 from wakeq.protocol.errors import DamagedFile, WakeqError
@@ -70,9 +71,9 @@ def test_unchanged_image_is_accepted(image: Image, tmp_path: Path) -> None:
     serve(directory)
 
 
-@pytest.mark.parametrize("first", range(0, 16 * TOGETHER, TOGETHER))
-def test_changed_image_is_refused_or_served_without_a_crash(image: Image, tmp_path: Path, first: int) -> None:
-    for seed in range(first, first + TOGETHER):
+@pytest.mark.parametrize("batch", seeds(1, of=16))
+def test_changed_image_is_refused_or_served_without_a_crash(image: Image, tmp_path: Path, batch: int) -> None:
+    for seed in range(batch * TOGETHER, (batch + 1) * TOGETHER):
         header, items, what = mutated(Random(seed), *image)
         try:
             directory = restored((header, items), tmp_path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from tests.helpers.broker import Broker
+from tests.helpers.brokers.broker import Broker
 from wakeq.data.inspect import inspect
 
 Q = "emails"

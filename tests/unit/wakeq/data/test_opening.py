@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.broker import Broker
+from tests.helpers.brokers.broker import Broker
 from wakeq.data import opening
 from wakeq.data.opening import open_all
 from wakeq.protocol.errors import DamagedFile, WrongVersion

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.written_log import RECORD, change, flip, offset_of, write
+from tests.helpers.disks.written_log import RECORD, change, flip, offset_of, write
 from wakeq.data.inspect import inspect
 from wakeq.data.opening import DataFiles, open_all
 from wakeq.data.repair import carry_out, examine

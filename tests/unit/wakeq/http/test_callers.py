@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.helpers.node_here import NodeHere, node_here, run
+from tests.helpers.brokers.node_here import NodeHere, node_here, run
 from wakeq.actors.mail import Propose
 from wakeq.config.settings import Auth
 from wakeq.protocol.access import Grant, Right, digest_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.certificates import Authority, Pair
+from tests.helpers.network.certificates import Authority, Pair
 from wakeq.config.settings import Settings, Tls
 from wakeq.net.certificate import validities
 from wakeq.node import doctor

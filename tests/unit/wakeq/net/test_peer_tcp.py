@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.helpers.both_loops import LOOPS
-from tests.helpers.certificates import Authority, Pair
-from tests.helpers.rounds import in_rounds
+from tests.helpers.loops.both import LOOPS
+from tests.helpers.loops.rounds import in_rounds
+from tests.helpers.network.certificates import Authority, Pair
 from wakeq.actors.log.neighbourhood import Introduced
 from wakeq.net import peer_tcp
 from wakeq.net.handshakes import Handshakes

@@ -10,8 +10,8 @@ import pytest
 import uvloop
 import zmq
 
-from tests.helpers.mutated_sessions import PING, READY
-from tests.helpers.ports import free_port
+from tests.helpers.doors.mutated_sessions import PING, READY
+from tests.helpers.network.ports import free_port
 from wakeq.actors.sessions.door import Admission
 from wakeq.net import push_port as module
 from wakeq.net.push_port import PushPort

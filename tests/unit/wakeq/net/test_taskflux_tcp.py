@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.helpers.both_loops import Run
-from tests.helpers.noting import MAIL_S_MAX, Clock, Noting
-from tests.helpers.rounds import in_rounds
+from tests.helpers.doors.noting import MAIL_S_MAX, Clock, Noting
+from tests.helpers.loops.both import Run
+from tests.helpers.loops.rounds import in_rounds
 from wakeq.actors.sessions.door import (
     MIB,
     STUCK_S_MAX,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.door_by_hand import HandGuest, HandPort
+from tests.helpers.doors.by_hand import HandGuest, HandPort
 from wakeq.actors.runtime.rounds import (
     COMMAND_BYTES,
     ROUND_COMMANDS_MAX,

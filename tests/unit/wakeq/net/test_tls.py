@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.both_loops import Run
-from tests.helpers.certificates import Authority, Pair
+from tests.helpers.loops.both import Run
+from tests.helpers.network.certificates import Authority, Pair
 from wakeq.actors.sessions.door import Admission, Door, Received
 from wakeq.client.connection import dial
 from wakeq.client.tls_connection import TlsConnection

@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from tests.helpers.both_loops import Run
-from tests.helpers.worker_port import listening
+from tests.helpers.doors.worker_port import listening
+from tests.helpers.loops.both import Run
 from wakeq.actors.sessions.door import FRAME_S_MAX, Closed, Received
 from wakeq.net.tcp_listener import CLOSE_SLICE
 from wakeq.protocol.wire.worker.codec import Fet, Ok, Ping, Pong, encode

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import pytest
 
-from tests.helpers.both_loops import Run
-from tests.helpers.worker_port import listening
+from tests.helpers.doors.worker_port import listening
+from tests.helpers.loops.both import Run
 from wakeq.actors.sessions.door import (
     BURST_BYTES_MAX,
     FRAME_S_MAX,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import zmq
 
-from tests.helpers.both_loops import LOOPS
+from tests.helpers.loops.both import LOOPS
 from wakeq.actors.runtime import Rounds
 from wakeq.net import zmq_ports as module
 from wakeq.net.zmq_ports import TAKEN_MAX, TOGETHER_BYTES_MAX, TOGETHER_TRANSFERS_MAX, PubPort, PullPort

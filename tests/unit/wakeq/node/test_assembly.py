@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.broker import Broker
-from tests.helpers.hand_cluster import HandCluster
+from tests.helpers.brokers.broker import Broker
+from tests.helpers.clusters.by_hand import HandCluster
 from wakeq.actors.log.files import LogServices
 from wakeq.actors.mail import Committed, Tick
 from wakeq.actors.queues.supervisor import _HANDLERS, Queues

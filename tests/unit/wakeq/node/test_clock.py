@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.manual_clock import ManualClock
-from tests.helpers.node_here import node_here, run
+from tests.helpers.brokers.node_here import node_here, run
+from tests.helpers.loops.manual_clock import ManualClock
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.runtime.clock import SystemClock
 from wakeq.node.clock import FOLLOWER_SAVES_MS, NodeClock

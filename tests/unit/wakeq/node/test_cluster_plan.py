@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.hand_cluster import HandCluster
+from tests.helpers.clusters.by_hand import HandCluster
 from wakeq.config.settings import Cluster, Settings
 from wakeq.node.cluster_plan import plan_of
 from wakeq.node.node import Node

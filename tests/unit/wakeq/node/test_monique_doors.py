@@ -10,10 +10,10 @@ import pytest
 import zmq
 import zmq.asyncio
 
-from tests.helpers.both_loops import Run
-from tests.helpers.monique_component import config_json, packed
-from tests.helpers.open_doors import FOLLOWS, Place, doors, until
-from tests.helpers.ports import free_port
+from tests.helpers.loops.both import Run
+from tests.helpers.monique.component import config_json, packed
+from tests.helpers.monique.open_doors import FOLLOWS, Place, doors, until
+from tests.helpers.network.ports import free_port
 from wakeq.config import monique as monique_config
 from wakeq.http.families import MONIQUE
 from wakeq.net.zmq_ports import TAKEN_MAX

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.node_here import NodeHere, client_of, node_here, run
+from tests.helpers.brokers.node_here import NodeHere, client_of, node_here, run
 from wakeq.node import node
 from wakeq.node.node import Sizes
 from wakeq.protocol.queue.outcomes import Refusal

@@ -5,9 +5,8 @@ every run is the same.
 """
 
 import asyncio
-import selectors
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,38 +18,6 @@ from wakeq.worker.engine.engine import Engine
 from wakeq.worker.engine.job import Job
 from wakeq.worker.outcome import DONE, Outcome
 from wakeq.worker.pools.pool import FinishedJobs
-
-
-class _JumpingSelector(selectors.SelectSelector):
-    """Lets the clock jump to the next timer instead of waiting for it."""
-
-    now_s = 1000.0
-
-    def select(self, timeout: float | None = None) -> Any:
-        assert timeout is not None, "no timer is set, so nothing will ever happen"
-        self.now_s += max(0.0, timeout)
-        return super().select(0)
-
-
-class DrivenLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time is driven by its own timers."""
-
-    def __init__(self) -> None:
-        self.clock = _JumpingSelector()
-        super().__init__(self.clock)
-
-    def time(self) -> float:
-        return self.clock.now_s
-
-
-def in_driven_time(scenario: Callable[[], Awaitable[None]]) -> None:
-    """Run a scenario to its end."""
-    with asyncio.Runner(loop_factory=DrivenLoop) as runner:
-        runner.run(_awaited(scenario))
-
-
-async def _awaited(scenario: Callable[[], Awaitable[None]]) -> None:
-    await scenario()
 
 
 @dataclass

@@ -1,15 +1,14 @@
 """The exchange against a naive model, and that its cost is that of who gets a message, not of who subscribes."""
 
 import gc
-import time
 import tracemalloc
-from collections.abc import Callable
 from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.steps import steps
 from wakeq.protocol.wire.monique.exchange import ANY, SUBSCRIPTIONS_MAX, Exchange, Subscription, TooManySubscriptions
 
 SPECS = ("a_b", "a_c", "a_", "error")
@@ -181,18 +180,7 @@ def test_what_is_sent_to_be_subscribed_counts_once_however_often_it_is_named() -
     assert exchange.subscribers("a", "data") == ["x"]
 
 
-def cpu_seconds(work: Callable[[], object]) -> float:
-    """Return what the quickest of several runs took."""
-    best = float("inf")
-    for _ in range(7):
-        start = time.process_time()
-        for _ in range(2000):
-            work()
-        best = min(best, time.process_time() - start)
-    return best
-
-
-def test_a_hundred_thousand_subscriptions_cost_a_message_no_more_than_a_hundred() -> None:
+def test_many_subscriptions_cost_a_message_no_more_than_a_hundred() -> None:
     def exchange_of(count: int) -> Exchange[int]:
         exchange = Exchange[int]()
         for subscriber in range(count // 100):
@@ -203,14 +191,10 @@ def test_a_hundred_thousand_subscriptions_cost_a_message_no_more_than_a_hundred(
             exchange.subscribe(-1 - subscriber, [Subscription(*subscription)])
         return exchange
 
-    few, many = exchange_of(100), exchange_of(100_000)
+    few, many = exchange_of(100), exchange_of(10_000)
     assert few.subscribers("spec_7", "config") == many.subscribers("spec_7", "config") == [0, -1, -2, -3]
 
-    ratio = cpu_seconds(lambda: many.subscribers("spec_7", "config")) / cpu_seconds(
-        lambda: few.subscribers("spec_7", "config")
-    )
-
-    assert ratio < 3, f"a thousand times as many subscriptions made it {ratio:.1f} times slower"
+    assert steps(lambda: many.subscribers("spec_7", "config")) == steps(lambda: few.subscribers("spec_7", "config"))
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["same subscriptions", "each its own"])
@@ -218,7 +202,7 @@ def test_a_hundred_thousand_subscriptions_cost_a_message_no_more_than_a_hundred(
 def test_nothing_is_kept_of_subscribers_that_want_nothing_more(shared: bool, leaves: bool) -> None:
     wanted = {
         subscriber: [Subscription(f"spec_{0 if shared else subscriber}_{n}", "config") for n in range(20)]
-        for subscriber in range(1000)
+        for subscriber in range(200)
     }
     exchange = Exchange[int]()
     tracemalloc.start()

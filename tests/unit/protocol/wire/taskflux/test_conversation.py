@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.conversation_by_hand import answers, ready, stored, taken, works
+from tests.helpers.taskflux.conversation import answers, ready, stored, taken, works
 from wakeq.protocol.log.entries import Reason
 from wakeq.protocol.wire.taskflux.intents import Delivery, Remove, Return
 from wakeq.protocol.wire.taskflux.packets import (

@@ -1,7 +1,7 @@
 """One TaskFlux connection of a server in each dialect: what is checked in which order, what an error says."""
 
-from tests.helpers.conversation_by_hand import answers, ready, works
-from tests.helpers.taskflux_apart import taken_as
+from tests.helpers.taskflux.apart import taken_as
+from tests.helpers.taskflux.conversation import answers, ready, works
 from wakeq.protocol.wire.taskflux.dialects import CSHARP, LEGACY
 from wakeq.protocol.wire.taskflux.intents import Take
 from wakeq.protocol.wire.taskflux.packets import (

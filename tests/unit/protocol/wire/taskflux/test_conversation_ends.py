@@ -1,6 +1,6 @@
 """One TaskFlux connection of a server that is lost or ends: what is given back, and what is still answered."""
 
-from tests.helpers.conversation_by_hand import answers, ready, taken, works
+from tests.helpers.taskflux.conversation import answers, ready, taken, works
 from wakeq.protocol.log.entries import Reason
 from wakeq.protocol.wire.taskflux.intents import Delivery, Remove, Return, StopWaiting
 from wakeq.protocol.wire.taskflux.packets import ACK, EMPTY, OK, Dequeue, Enqueue, Record

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.helpers.conversation_by_hand import answers, ready, stored, taken, works
-from tests.helpers.taskflux_apart import taken_as
+from tests.helpers.taskflux.apart import taken_as
+from tests.helpers.taskflux.conversation import answers, ready, stored, taken, works
 from wakeq.protocol.log.entries import Draft
 from wakeq.protocol.wire.taskflux.intents import Delivery, Remove, Return, Store, Take
 from wakeq.protocol.wire.taskflux.packets import (

@@ -1,6 +1,5 @@
 """The TaskFlux codec under any input: round trip in each dialect, any cut of the stream, garbage, and lengths."""
 
-import time
 from itertools import pairwise
 from typing import Any
 
@@ -9,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.examples import examples
-from tests.helpers.taskflux_apart import apart
+from tests.helpers.steps import peak_bytes, steps
+from tests.helpers.taskflux.apart import apart
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.taskflux.dialects import CSHARP, DIALECTS, LEGACY, SPEC, Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode
@@ -319,24 +319,25 @@ def test_a_list_of_queues_is_bounded_as_a_whole() -> None:
     assert ResponseReader(SPEC, 10_000).receive(wire) == [ListQueuesResponse(queues)]
 
 
-def seconds_to_read(reader: PacketReader, wire: bytes, step_bytes: int) -> float:
-    start = time.process_time()
-    got = [packet for at in range(0, len(wire), step_bytes) for packet in reader.receive(wire[at : at + step_bytes])]
-    assert len(got) == 1
-    return time.process_time() - start
+def test_a_long_payload_in_small_pieces_is_not_copied_for_each() -> None:
+    size = 1 << 18
+    wire = encode([Enqueue("q", 1, bytes(size))], SPEC)
+
+    def read_all_but_the_end() -> None:
+        reader = ready_reader(SPEC, 1 << 24)
+        for at in range(0, size, 64):
+            assert reader.receive(wire[at : at + 64]) == []
+
+    assert peak_bytes(read_all_but_the_end) < 1.5 * size, "a copy for each piece would make it two"
 
 
-@pytest.mark.parametrize("kind", ["payload", "list"])
-def test_a_long_packet_in_small_pieces_costs_what_its_length_costs(kind: str) -> None:
-    def seconds(count: int) -> float:
-        if kind == "payload":
-            return seconds_to_read(ready_reader(SPEC, 1 << 24), encode([Enqueue("q", 1, bytes(64 * count))], SPEC), 64)
+def test_a_long_list_in_small_pieces_costs_what_its_length_costs() -> None:
+    def cost(count: int) -> int:
         queues = tuple(QueueInfo("q" * 50, 1, (("max-queue-size", "1"),)) for _ in range(count))
-        return seconds_to_read(ResponseReader(SPEC, 1 << 24), encode([ListQueuesResponse(queues)], SPEC), 64)
+        wire = encode([ListQueuesResponse(queues)], SPEC)
+        return steps(lambda: read_in_pieces(ResponseReader(SPEC, 1 << 24), wire, [*range(0, len(wire), 64)]))
 
-    short, long = (min(seconds(count) for _ in range(3)) for count in (2000, 16_000))
-
-    assert long < 8 * short * 4  # eight times the length; a quadratic one would take sixty-four times as long
+    assert cost(400) < 9 * cost(50), "eight times the length; read anew for each piece it would be sixty-four times"
 
 
 # --- what a newer server may say ---

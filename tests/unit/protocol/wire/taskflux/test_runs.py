@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.taskflux_apart import apart
+from tests.helpers.taskflux.apart import apart
 from wakeq.protocol.log.entries import Draft
 from wakeq.protocol.wire.taskflux.dialects import CSHARP, SPEC, Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode

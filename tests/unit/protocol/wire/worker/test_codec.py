@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.worker_lines import one, refusal
+from tests.helpers.clients.decoded import one, refusal
 from wakeq.protocol.errors import BadJson, NotLeader, QueueNotFound
 from wakeq.protocol.wire.worker.codec import (
     Ack,

@@ -6,7 +6,7 @@ import tracemalloc
 import msgspec
 import pytest
 
-from tests.helpers.worker_lines import one, refusal
+from tests.helpers.clients.decoded import one, refusal
 from wakeq.protocol.errors import BY_CODE
 from wakeq.protocol.wire.worker.commands import Item, Retry
 from wakeq.protocol.wire.worker.refusals import LONG_BYTES, VALUES_MAX, decode_alone

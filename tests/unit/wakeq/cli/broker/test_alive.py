@@ -6,7 +6,7 @@ from threading import Thread
 
 import pytest
 
-from tests.helpers.ports import free_port
+from tests.helpers.network.ports import free_port
 from wakeq.cli import main
 
 Capsys = pytest.CaptureFixture[str]

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.helpers.node_here import client_of, node_here, run
+from tests.helpers.brokers.node_here import client_of, node_here, run
 from wakeq.cli.broker.backup import _lines_in, _publish_all
 
 # The first message of the first queue of any broker.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.scripted_client import FakeClient, give_on_standard_input, message
+from tests.helpers.clients.scripted import FakeClient, give_on_standard_input, message
 from wakeq.cli import main
 from wakeq.cli.output import moment
 from wakeq.client.core.session import WrongProtocol

@@ -1,4 +1,4 @@
-"""Output of the operating commands; tests/e2e/test_operating.py runs them."""
+"""Output of the operating commands; tests/e2e/operating/test_operating.py runs them."""
 
 import pytest
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.helpers.scripted_client import FakeClient, answer_on_a_terminal, give_on_standard_input
+from tests.helpers.clients.scripted import FakeClient, answer_on_a_terminal, give_on_standard_input
 from wakeq.cli import main
 from wakeq.cli.output import moment
 from wakeq.cli.queues.operating import Moment

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.session_by_hand import ANSWER_S, NOW_S, events_for, message, online, sent
+from tests.helpers.clients.session import ANSWER_S, NOW_S, events_for, message, online, sent
 from wakeq import errors
 from wakeq.client.core.session import UNDER_WAY_MAX, Answer, Event, Session, Woken, WrongProtocol, error_of
 from wakeq.protocol.wire.worker import codec as wire

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.helpers.taskflux_apart import apart
+from tests.helpers.taskflux.apart import apart
 from wakeq.client.core.timeouts import Closed, Timeouts, fell_silent
 from wakeq.client.taskflux import calls
 from wakeq.client.taskflux.call_script import CallScript, Close, Connect, Pause, Receive, Send, Steps, with_port

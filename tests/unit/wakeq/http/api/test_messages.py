@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.node_here import NodeHere, client_of, node_here, run
+from tests.helpers.brokers.node_here import NodeHere, client_of, node_here, run
 from wakeq.client.aio import AsyncClient
 
 Story = Callable[[NodeHere, AsyncClient], Awaitable[Any]]
@@ -139,20 +139,6 @@ def test_move_of_many_messages_stops_at_its_limit_and_returns_a_position(tmp_pat
     assert (first["done"], first["after"], first["through"]) == (400, 400, 950)
     assert (second["done"], second["after"]) == (550, 0)
     assert (left, there) == (["new"], 950)
-
-
-def test_move_keeps_to_its_rate(tmp_path: Path) -> None:
-    async def story(here: NodeHere, client: AsyncClient) -> Any:
-        await client.publish_many("jobs", ["m"] * 300)
-        began_s = time.monotonic()
-        answer = await here.call("POST", "/messages/move", {"to": "other", "rate": 400}, **JOBS)
-        return answer[1]["done"], time.monotonic() - began_s
-
-    done, took_s = on_node(tmp_path, story)
-
-    assert done == 300
-    # There are two pauses of a quarter of a second between three batches.
-    assert took_s >= 0.5
 
 
 # Purging, requeueing ----------------------------------------------------------------------------------------------

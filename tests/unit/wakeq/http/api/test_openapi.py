@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.node_here import NodeHere, client_of, node_here, run
+from tests.helpers.brokers.node_here import NodeHere, client_of, node_here, run
 from wakeq.http.api.api import PREFIX, STATUSES
 from wakeq.protocol.errors import QueueFull
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.node_here import NodeHere, client_of, node_here, run
+from tests.helpers.brokers.node_here import NodeHere, client_of, node_here, run
 
 
 def story(tmp_path: Path, *calls: tuple[Any, ...]) -> list[tuple[int, Any]]:

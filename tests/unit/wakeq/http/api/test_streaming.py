@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.node_here import node_here, run
+from tests.helpers.brokers.node_here import node_here, run
 from wakeq.http.api import streaming
 from wakeq.http.api.backup import Backup
 from wakeq.http.api.events import WATCHERS_MAX, Events, EventsQuery

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from aiohttp import WSMessage, WSMsgType
 
-from tests.helpers.door_by_hand import HandGuest, HandPort, HandTransport
+from tests.helpers.doors.by_hand import HandGuest, HandPort, HandTransport
 from wakeq.actors.runtime.rounds import COMMAND_BYTES
 from wakeq.actors.sessions.door import FRAME_S_MAX
 from wakeq.http.websocket.worker import WorkerDoor

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from tests.helpers.both_loops import Run
-from tests.helpers.noting import Clock, Noting
+from tests.helpers.doors.noting import Clock, Noting
+from tests.helpers.loops.both import Run
 from wakeq.actors.sessions.door import FRAME_S_MAX, MIB, UNREAD_BYTES_MAX, Received
 from wakeq.client.core import backoff
 from wakeq.http.server import WebServer

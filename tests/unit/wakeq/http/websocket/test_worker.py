@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from tests.helpers.both_loops import Run
-from tests.helpers.noting import Answering, Clock
-from tests.helpers.rounds import in_rounds
+from tests.helpers.doors.noting import Answering, Clock
+from tests.helpers.loops.both import Run
+from tests.helpers.loops.rounds import in_rounds
 from wakeq.actors.runtime.rounds import SHARE_COMMANDS_MAX
 from wakeq.actors.sessions.access import Access
 from wakeq.actors.sessions.door import BURST_BYTES_MAX, FRAME_S_MAX, MIB, STUCK_S_MAX, Admission, Closed, Door, Received

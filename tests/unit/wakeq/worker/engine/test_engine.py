@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.wakeq.worker.world import World, in_driven_time
+from tests.helpers.loops.driven import in_driven_time
+from tests.unit.wakeq.worker.world import World
 from wakeq.protocol.errors import Busy, Disconnected, QueueFull, QueueNotFound, StaleLease
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.worker import Retry

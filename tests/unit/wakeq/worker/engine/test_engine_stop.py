@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.wakeq.worker.world import World, in_driven_time
+from tests.helpers.loops.driven import in_driven_time
+from tests.unit.wakeq.worker.world import World
 from wakeq.protocol.errors import Disconnected
 from wakeq.worker.outcome import Dead, Done, Failed
 

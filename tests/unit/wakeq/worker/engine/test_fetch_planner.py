@@ -274,9 +274,9 @@ def test_no_message_waits_while_the_worker_has_room(
     ("queues", "slots", "ready", "losses", "steals", "backs", "limit"),
     [
         (("a",), 1, 2, 1, 1, 1, None),
-        (("a",), 2, 3, 0, 1, 2, None),
+        pytest.param(("a",), 2, 3, 0, 1, 2, None, marks=pytest.mark.long),
         (("a",), 2, 3, 1, 0, 1, 2),
-        (("a", "b"), 1, 1, 1, 0, 1, None),
+        pytest.param(("a", "b"), 1, 1, 1, 0, 1, None, marks=pytest.mark.long),
         pytest.param(("a", "b"), 1, 2, 0, 0, 2, None, marks=pytest.mark.long),
         (("a", "b"), 2, 3, 0, 1, 1, 2),
     ],

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from tests.unit.wakeq.worker.world import in_driven_time
+from tests.helpers.loops.driven import in_driven_time
 from wakeq.client.core.requests import Settled
 from wakeq.client.message import Received, Then
 from wakeq.protocol.errors import BrokerUnreachable, QueueNotFound

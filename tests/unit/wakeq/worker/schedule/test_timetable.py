@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.loops.driven import in_driven_time
 from tests.unit.wakeq.worker.test_worker import PATIENCE_S, ConnectedBroker, worker_on
-from tests.unit.wakeq.worker.world import in_driven_time
 from wakeq import Message
 from wakeq.protocol.errors import QueueFull
 from wakeq.worker import Worker

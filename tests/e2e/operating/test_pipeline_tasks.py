@@ -1,0 +1,106 @@
+"""`wakeq pipeline load` and `settle` as a user runs them; a killed load continues and publishes nothing twice."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.brokers.process import BrokerProcess
+from tests.helpers.programs.started import eventually
+from wakeq.client.bulk import BulkClient
+from wakeq.protocol.errors import QueueNotFound
+
+ROWS = 3_000
+ROOT = Path(__file__).parents[3]
+
+
+def wakeq(broker: BrokerProcess | str, *arguments: str, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    environment = os.environ | {"WAKEQ_BROKER": broker if isinstance(broker, str) else broker.address}
+    command = [sys.executable, "-m", "wakeq", *options, "pipeline", *arguments]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT)
+
+
+def published(client: BulkClient) -> int:
+    try:
+        return int(client.stats("q")["published"])
+    except QueueNotFound:
+        return 0
+
+
+def test_killed_load_continues_where_it_was(broker: BrokerProcess, tmp_path: Path) -> None:
+    client = BulkClient(broker.address)
+    file = tmp_path / "orders.jsonl"
+    file.write_text("".join(f'{{"id": {i}}}\n' for i in range(ROWS)))
+    command = ("load", str(file), "--to", "q", "--rate", "500")
+
+    with wakeq(broker, *command) as first:
+        eventually(lambda: published(client) >= 500, "the first batch is published")
+        assert first.poll() is None, "it ended before it could be killed"
+        first.kill()
+    before = published(client)
+    with wakeq(broker, *command[:-1], "5000") as second:
+        _, said = second.communicate(timeout=60)
+
+    bodies = [json.loads(message.body)["id"] for _ in range(4) for message in client.fetch_many("q", 1000)]
+    assert sorted(bodies) == list(range(ROWS))
+    assert said == f"wakeq: {ROWS - before:,} messages published to queue q; {before:,} were published by another run\n"
+
+
+def test_load_error_is_one_line(broker: BrokerProcess, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+
+    with wakeq(broker, "load", str(tmp_path / "a.csv"), "--to", "q", "--body", "text") as process:
+        _, said = process.communicate(timeout=60)
+
+    assert process.returncode == 78
+    assert said == f"wakeq: {tmp_path / 'a.csv'} has no column text; it has id\n"
+
+
+@pytest.mark.spark
+def test_folder_that_is_no_checkpoint_is_refused_in_one_line(broker: BrokerProcess, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+    with wakeq(broker, "settle", str(tmp_path)) as process:
+        _, said = process.communicate(timeout=60)
+
+    assert said == f"wakeq: {tmp_path} is not the checkpoint of a streaming query: it has no directory offsets\n"
+
+
+def checkpoint(folder: Path, **offset: Any) -> Path:
+    """What Spark leaves behind of a query whose first batch has run, and whose second one has not."""
+    for name, lines in (("offsets/0", ["v1", "{}", json.dumps(offset)]), ("offsets/1", ["v1", "{}", "{}"])):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(lines))
+    (folder / "commits").mkdir()
+    (folder / "commits" / "0").write_text("v1\n{}")
+    return folder
+
+
+@pytest.mark.spark
+def test_settle_asks_the_broker_of_the_checkpoint_or_the_given_one(broker: BrokerProcess, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    offset = {"wakeq": 1, "queue": "q", "source": "s", "epoch": 1, "slices": 1}
+    here = checkpoint(tmp_path / "here", **offset, broker=broker.address)
+    moved = checkpoint(tmp_path / "moved", **offset, broker="127.0.0.1:1")
+    foreign = checkpoint(tmp_path / "foreign", topic="orders")
+    client = BulkClient(broker.address)
+    client.publish_many("q", ["a", "b"])
+    client.stage("q", "s", 1, count=2)
+
+    def settle(folder: Path, *options: str) -> tuple[int, str]:
+        with wakeq("127.0.0.1:9", "settle", str(folder), options=options) as process:
+            _, said = process.communicate(timeout=60)
+        return process.returncode, said
+
+    done = f"messages of queue q acknowledged, at {broker.address}\n"
+    assert settle(here) == (0, f"wakeq: 2 {done}")
+    assert settle(moved, "--broker", broker.address) == (0, f"wakeq: 0 {done}")
+    assert settle(foreign) == (78, f"wakeq: {foreign}: no stream of its query is a queue of wakeq\n")
+    client.delete_queue("q")
+    status, said = settle(here)
+    assert (status, "queue q does not exist" in said, said.count("\n")) == (1, True, 1)

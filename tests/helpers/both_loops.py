@@ -1,9 +1,0 @@
-"""The loops that a broker may run on: what holds at its sockets must hold on both."""
-
-import asyncio
-from collections.abc import Awaitable, Callable
-
-import uvloop
-
-LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
-Run = Callable[[Callable[[], Awaitable[None]]], None]
