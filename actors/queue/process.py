@@ -95,6 +95,7 @@ from wakeq.protocol.queue.publishers import Limits
 from wakeq.protocol.queue.results import Repeated, maker_of, new_drafts, new_numbers, published_uids, unchanged
 from wakeq.protocol.uid import numbers as numbers_of
 from wakeq.protocol.uid import parse
+from wakeq.protocol.wire.slots import SeveralResults
 from wakeq.storage.state.cut import StoredQueue
 
 # Mail with an `asker`, who gets exactly one answer.
@@ -498,8 +499,10 @@ class QueueProcess(Process):
         What was committed needs no answer from here: the rebuilt queue is told it again, and answers.  What waits for
         the log goes there as it is: it may hold deliveries whose answers have left.
         """
-        if self.outgoing is not None or self.delivering is not None:
-            self.services.raft_log.enter(self._take_entries())
+        entries = self._take_entries()
+        if entries:
+            self.services.raft_log.enter(entries)
+        in_the_log = {id(one) for _, ticket in entries for one in _answered_by(ticket)}
         busy = Refusal("BUSY", f"queue {self.name} is being rebuilt; try again")
         reading.give_up_reads(self, f"queue {self.name} is being rebuilt")
         if self.leases is not None:
@@ -514,9 +517,11 @@ class QueueProcess(Process):
                 slot.tell(None)
             in_hand.reads = []
             for asker in in_hand.slots():
-                asker.tell(busy)
+                if id(asker) not in in_the_log:
+                    asker.tell(busy)
             for order in in_hand.orders:
-                refuse_order(order, busy)
+                if in_the_log.isdisjoint(map(id, _answered_by(getattr(order, "asker", order)))):
+                    refuse_order(order, busy)
         for message in (self.handling, *self.unread):
             match message:
                 case Fetch():
@@ -601,8 +606,8 @@ class QueueProcess(Process):
         """Give an answer that had to wait for its entry to be committed."""
         assert isinstance(entry, Delivered | Extended | Ack), "no other answer waits"
         waiter = ticket.waiter
-        if waiter is not None:
-            self.promised.pop(waiter, None)
+        if waiter in self.promised:
+            del self.promised[waiter]
         answer = None
         if entry.queue_id == self.ledger.id:
             # Some of these messages may have been removed meanwhile: the session gets the others.
@@ -797,6 +802,18 @@ def _part_of(run: Run, start: int, end: int) -> Run:
     ordinals = run.ordinals[start:end]
     about = run.position, run.door, run.session_id, run.is_alike
     return Run(*about, run.drafts[start:end], ordinals, run.slots[start:end])
+
+
+def _answered_by(ticket: Any) -> Sequence[Any]:
+    """Return what gets the answers of a ticket, or of an order: slots, or actors that ask by mail."""
+    match ticket:
+        case Tickets() | AckTickets() | SharesOnCommit():
+            return ticket.slots
+        case AckTicket(asker=asker) | AnswerOnCommit(asker=asker):
+            return _answered_by(asker)
+        case SeveralResults(slot=slot) | AckSeveral(slot=slot):
+            return (slot,)
+    return () if ticket is None else (ticket,)
 
 
 def refuse_order(order: Any, refusal: Refusal) -> None:

@@ -42,6 +42,10 @@ class SeveralResults:
         self.place: list[int] = list(range(count))  # the places that the next answer is about
 
     @property
+    def slot(self) -> Slot:
+        return self._slot
+
+    @property
     def session(self) -> Any:
         return self._slot.session
 
