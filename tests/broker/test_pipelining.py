@@ -5,8 +5,11 @@ is served; so nobody can say how each command is answered.  What must hold is in
 """
 
 import json
+import logging
 import random
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,7 +17,10 @@ from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.brokers.by_hand import Json
 from tests.helpers.pipelining import AT_ONCE, LEASE_S, SHARED, WAIT_S, Worker, World, ask
 from wakeq.actors.mail import Flushed
-from wakeq.actors.queues import supervisor
+from wakeq.actors.queue import ending, fetching
+from wakeq.actors.queue import process as queue_process
+from wakeq.actors.queue.process import QueueProcess
+from wakeq.actors.queues import rebuilds, supervisor
 from wakeq.actors.runtime import runtime
 from wakeq.actors.sessions.door import Received
 from wakeq.protocol.wire.worker import codec as wire
@@ -147,3 +153,112 @@ def test_follow_ups_are_stored_in_the_order_of_their_connection(broker: Broker, 
     client.take()
 
     assert [client.fetch("target")["msg"] for _ in range(4)] == ["before", "first", "second", "behind"]
+
+
+# --- a queue that crashes in the middle of a round -------------------------------------------------------------------
+
+STEPS: list[tuple[Any, str]] = [
+    (QueueProcess, "on_turn"), (QueueProcess, "_mark_acknowledged"), (QueueProcess, "_put"), (fetching, "serve"),
+    (fetching, "_serve_one"), (fetching, "_deliveries"), (ending, "on_nack"), (ending, "on_touch"),
+    (QueueProcess, "_take_publishes"), (QueueProcess, "apply"), (QueueProcess, "_tell_outcomes"), (fetching, "settle"),
+]  # fmt: skip
+
+
+class Crashes:
+    """Lets steps of queues raise, before anything is done or after all of it, as often as a test allows."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = 0
+        self.made = 0
+        self.comes: Callable[[str, bool], bool] = lambda step, is_done: False
+        for owner, name in STEPS:
+            self._make_fragile(monkeypatch, owner, name)
+        monkeypatch.setattr(rebuilds, "CRASHES_WITHIN_MS", 0)  # so many bugs would end the node
+
+    def _make_fragile(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+        sound = getattr(owner, name)
+
+        def fragile(*arguments: Any, **named: Any) -> Any:
+            self._maybe_crash(name, is_done=False)
+            result = sound(*arguments, **named)
+            self._maybe_crash(name, is_done=True)
+            return result
+
+        monkeypatch.setattr(owner, name, fragile)
+        for message, handler in list(queue_process._HANDLERS.items()):
+            if handler is sound:
+                monkeypatch.setitem(queue_process._HANDLERS, message, fragile)
+
+    def _maybe_crash(self, step: str, *, is_done: bool) -> None:
+        if self.left and self.comes(step, is_done):
+            self.left -= 1
+            self.made += 1
+            raise ZeroDivisionError(f"{'after' if is_done else 'before'} {step}")
+
+
+@pytest.fixture
+def crashes(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Crashes:
+    caplog.set_level(logging.CRITICAL, "wakeq.runtime")
+    return Crashes(monkeypatch)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_connections_keep_what_they_are_promised_while_queues_crash_in_their_rounds(
+    broker: Broker, crashes: Crashes, seed: int
+) -> None:
+    draw = random.Random(seed)
+    world = World(refusals=["BUSY"], is_exact=False)
+    workers = workers_of(broker, world, draw)
+    crashes.comes = lambda *_: draw.random() < 0.02
+
+    for _ in range(ROUNDS):
+        crashes.left = draw.choice([0, 1, 2])
+        broker.state_disk.held = draw.random() < 0.3  # from which a queue is rebuilt
+        send_a_round(broker, workers, draw)
+        let_disk_work(broker, draw)
+        broker.state_disk.held = False
+        broker.state_disk.complete()
+        broker.settle()
+        for worker in workers:
+            worker.read()
+    crashes.left = 0
+
+    end(broker, world, workers)
+    assert crashes.made, "the life was a life"
+
+
+@pytest.mark.parametrize("call", [1, 2])
+@pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("step", [name for _, name in STEPS])
+def test_crash_in_any_step_of_a_round_takes_nothing_from_anybody(
+    broker: Broker, crashes: Crashes, step: str, is_done: bool, call: int
+) -> None:
+    """One queue has everything in its lanes: reads, acknowledgements, publishes, and orders of four connections."""
+    world = World(refusals=["BUSY"], is_exact=False)
+    workers = workers_of(broker, world, random.Random(0), count=4)
+    for name in ("a", "strict"):
+        for worker in workers:
+            worker.send_these([worker.publish(name, 3) for _ in range(2)] + [ask("FET", name, count=3)])
+    broker.settle()
+    broker.advance(0.1)
+    for worker in workers:
+        worker.read()
+    calls = [0]
+
+    def comes(name: str, done: bool) -> bool:
+        calls[0] += (name, done) == (step, is_done)
+        return (name, done) == (step, is_done) and calls[0] == call
+
+    crashes.comes, crashes.left = comes, 1
+    broker.log_disk.held = True
+    for name in ("a", "strict"):
+        for worker in workers:
+            mine = [message for message in worker.held if message.queue == name]
+            worker.send_these([ask("FET", name), worker.settle("TOUCH", mine[:1]), worker.settle("ACK", mine[:1])])
+            worker.send_these([worker.settle("NACK", mine[1:2]), worker.publish(name), ask("FET", name, count=2)])
+            worker.send_these([worker.publish(name, id=str(worker.number)), worker.settle("ACK", mine[2:])])
+    broker.settle()
+    crashes.left = 0
+
+    end(broker, world, workers)
+    assert crashes.made or (step, call) == ("_serve_one", 2), "the step was taken"

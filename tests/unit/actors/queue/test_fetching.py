@@ -104,6 +104,23 @@ def test_fetch_of_a_connection_that_ended_in_its_round_takes_nothing(
     assert [reply["msg"] for reply in client.ask(FET, FET)] == ["hi", "accepted"]
 
 
+@pytest.mark.parametrize("ends", ["PURGE", "DROP"])
+@pytest.mark.parametrize("fields", [{}, {"wait": 5}], ids=["at once", "waiting"])
+def test_strict_delivery_committed_together_with_the_end_of_its_queue_is_answered(
+    broker: Broker, client: Client, worker: Client, ends: str, fields: Json
+) -> None:
+    client.call("CREATE", Q, lease="strict")
+    client.publish(Q)
+
+    worker.send({**FET, **fields})
+    client.send({"cmd": ends, "qname": Q})
+    broker.settle()
+    broker.advance(6)
+
+    assert broker.runtime.failures == 0
+    assert worker.words() in (["msg"], ["nomsg"])
+
+
 # --- a crash in the middle of a turn (rule 16) -----------------------------------------------------------------------
 
 
@@ -130,6 +147,28 @@ def test_fetches_in_hand_of_a_queue_that_crashes_get_their_message_or_leave_it_t
     assert len(replies) == 3, "each is answered once"
     assert sorted(got) == ["1", "2", "3"], "what was answered with nothing is delivered to nobody"
     broker.check(Q)
+
+
+def test_strict_delivery_on_its_way_to_a_waiting_fetch_outlives_a_crash_of_its_queue(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    client.call("CREATE", Q, lease="strict")
+    client.publish(Q, "m")
+    broker.log_disk.held = True
+    worker.send({**FET, "wait": 5})
+    broker.settle()
+
+    broker.queue(Q).tell("nothing that a queue knows")
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+    broker.advance(6)
+
+    assert broker.runtime.failures == 1
+    assert len(worker.take()) == 1
+    broker.advance(60)
+    assert client.fetch(Q)["msg"] == "m"
 
 
 def test_commands_filed_while_a_queue_is_rebuilt_are_done_by_the_rebuilt_one(
