@@ -173,7 +173,7 @@ class Crashes:
         self.comes: Callable[[str, bool], bool] = lambda step, is_done: False
         for owner, name in STEPS:
             self._make_fragile(monkeypatch, owner, name)
-        monkeypatch.setattr(rebuilds, "CRASHES_WITHIN_MS", 0)  # so many bugs would end the node
+        monkeypatch.setattr(rebuilds, "CRASHES_MAX", 100)  # so many bugs would end the node
 
     def _make_fragile(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
         sound = getattr(owner, name)
@@ -255,10 +255,14 @@ def test_crash_in_any_step_of_a_round_takes_nothing_from_anybody(
         for worker in workers:
             mine = [message for message in worker.held if message.queue == name]
             worker.send_these([ask("FET", name), worker.settle("TOUCH", mine[:1]), worker.settle("ACK", mine[:1])])
+            worker.send_these([ask("ISLP", name), ask("FET", name, wait=WAIT_S)])
             worker.send_these([worker.settle("NACK", mine[1:2]), worker.publish(name), ask("FET", name, count=2)])
             worker.send_these([worker.publish(name, id=str(worker.number)), worker.settle("ACK", mine[2:])])
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
     broker.settle()
     crashes.left = 0
 
     end(broker, world, workers)
-    assert crashes.made or (step, call) == ("_serve_one", 2), "the step was taken"
+    assert crashes.made, "the step was taken"
