@@ -533,7 +533,7 @@ class QueueProcess(Process):
 
     def apply(self, items: Sequence[Item]) -> None:
         """Apply committed entries in the order of the log, and put their outcomes where they are waited for."""
-        outcomes: list[tuple[Any, Entry, int, Results]] = []
+        outcomes: list[tuple[Any, int, Results]] = []
         is_changed = False  # somebody may have to be served or woken, or something becomes due
         leases, ledger = self.leases, self.ledger
         for index, term, at_ms, entry, ticket in items:
@@ -549,8 +549,12 @@ class QueueProcess(Process):
                 is_changed |= leases is not None and (leases.has_audience or not ledger.only_sizes)
             else:
                 is_changed |= kind not in SETTLED or (kind is Ack and any(results))
-            if ticket is not None:
-                outcomes.append((ticket, entry, queue_id, results))
+            if type(ticket) is AnswerOnCommit:
+                self._answer_on_commit(ticket, entry, results)  # at once: a later entry may end the incarnation
+            elif type(ticket) is SharesOnCommit:
+                self._share_on_commit(ticket, entry, results)
+            elif ticket is not None:
+                outcomes.append((ticket, queue_id, results))
         self.applying = 0
         leases = self.leases  # a purge makes new ones
         if is_changed and leases is not None and not leases.is_at_rest:
@@ -558,10 +562,10 @@ class QueueProcess(Process):
         if outcomes:
             self._tell_outcomes(outcomes)
 
-    def _tell_outcomes(self, outcomes: list[tuple[Any, Entry, int, Results]]) -> None:
+    def _tell_outcomes(self, outcomes: list[tuple[Any, int, Results]]) -> None:
         """Put what became of entries where it is waited for."""
         mail: dict[Process, list[tuple[Any, Any, Any]]] = {}
-        for ticket, entry, queue_id, results in outcomes:
+        for ticket, queue_id, results in outcomes:
             kind = type(ticket)
             if kind is Tickets:
                 if type(results) is range:
@@ -574,10 +578,6 @@ class QueueProcess(Process):
             elif kind is AckTickets:
                 for slot, code in zip(ticket.slots, results, strict=True):
                     slot.tell(int(code))
-            elif kind is AnswerOnCommit:
-                self._answer_on_commit(ticket, entry, results)
-            elif kind is SharesOnCommit:
-                self._share_on_commit(ticket, entry, results)
             elif kind is Asker:
                 answer = (ticket.ticket, ticket.place, Outcome(self.name, queue_id, results))
                 mail.setdefault(ticket.process, []).append(answer)
