@@ -67,7 +67,7 @@ class BrokerProcess:
         self.command = tuple(command or THIS_RELEASE)  # what the next start runs
         self.prefix = prefix
         self._process: subprocess.Popen[str] | None = None
-        self._stderr: IO[str] | None = None
+        self._stderr: IO[bytes] | None = None
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         _ALIVE.add(self)
 
@@ -83,7 +83,7 @@ class BrokerProcess:
         """Start the process and do not wait.  The kernel kills it when the thread that called this ends."""
         assert self._process is None or self._process.poll() is not None, "it runs already"
         self._close_pipes()
-        self._stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         arguments = [
             "--data-dir",
             str(self.data_dir),
@@ -193,8 +193,9 @@ class BrokerProcess:
         """Everything that the current process has written to its standard error."""
         if self._stderr is None:
             return ""
-        self._stderr.seek(0)
-        return self._stderr.read()
+        descriptor = self._stderr.fileno()
+        said = os.pread(descriptor, os.fstat(descriptor).st_size, 0)  # no seek: the process writes at the same offset
+        return said.decode(errors="replace")
 
     def __enter__(self) -> Self:
         return self.start()
