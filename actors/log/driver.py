@@ -31,8 +31,9 @@ from wakeq.actors.log.transfer import (
 from wakeq.actors.mail import Applied, Asker, Follow, Item, Propose, Started, Throttle, Tick
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import Busy, DiskDisowned, NoQuorum, NotLeader
-from wakeq.protocol.log.entries import Members, Noop, SetAside
+from wakeq.protocol.log.entries import Members, Noop, Publish, SetAside
 from wakeq.protocol.log.reader import decode_entry
+from wakeq.protocol.queue.columns.alike import Alike
 from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.leases.audience import NEVER
 from wakeq.protocol.queue.orders import ReplyTo
@@ -45,6 +46,8 @@ from wakeq.storage.state.images import mark_for_install
 
 BEATS_A_HEARTBEAT = 2
 UNCOMMITTED_BYTES_MAX = 32 << 20  # then proposals wait; also when a voter that answers is BEHIND_BYTES_MAX behind
+WRITE_MESSAGES_MAX = 8_192  # in one write of the log, and what is applied before anybody else has a turn ...
+WRITE_BYTES_MAX = 4 << 20  # ... and of their bodies; one entry is always written
 BUSY_AFTER_MS = 3_000  # that a write of a lone node has been under way
 UNKNOWN_AFTER_S = 2.0  # how long askers wait after this node lost leadership, before they hear UNKNOWN
 SYNC = Tick("sync")
@@ -100,6 +103,7 @@ class LogDriver(LogEntries):
         self._writers: dict[Writer, None] = {}  # queues with something for the next write, in the order of enlisting
         self._ahead_since_ms = NEVER  # since when a delivery has left that is in no entry yet
         self._ahead: deque[tuple[int, int]] = deque()  # the same of what was collected: (last index, since when)
+        self._collected: deque[Proposal] = deque()  # entries that were more than one write may hold, in their order
         self._collect_queued = False
         self._collect_parked = False  # queues have something for the log, and it may take nothing at this moment
         self._parked_ms = NEVER  # since when proposals have been parked, or were that are not committed yet
@@ -169,7 +173,8 @@ class LogDriver(LogEntries):
     def at_rest(self) -> bool:
         """Whether everything that was proposed has its outcome and is on disk."""
         asked = any(asker is not None for *_, asker in self._uncommitted)
-        return not (self._writing or asked or self._parked or self._writers or self._log.buffered_bytes)
+        waits = self._parked or self._writers or self._collected
+        return not (self._writing or asked or waits or self._log.buffered_bytes)
 
     def waits_since_ms(self) -> int:
         """Return since when the oldest thing has waited that is not committed or written; NEVER if nothing waits."""
@@ -218,7 +223,7 @@ class LogDriver(LogEntries):
         self._collect_queued = False
         if self._peers:
             self._look_at_clock()
-        if not self._writers or self._writing or (self._roll is not None and self._waits_to_roll):
+        if not (self._writers or self._collected) or self._writing or (self._roll is not None and self._waits_to_roll):
             return  # what is under way collects when it is done
         if self._parks:
             if not self._has_parked:
@@ -230,29 +235,67 @@ class LogDriver(LogEntries):
             self._flush()  # at once: no other process has mail, so nobody else can propose in this turn
         else:
             self._flush_soon()
+        if self._collected:
+            self._collect_soon()
 
-    def _collect(self) -> None:
-        """Put into the log what queues have for it; entries that name several queues stand behind all others."""
-        writers, self._writers = self._writers, {}
+    def _collect(self, *, everything: bool = False) -> None:
+        """Put into the log what queues have for it, as much as one write may hold, or everything.
+
+        Entries that name several queues stand behind all others.  What is more than a write stays collected, in its
+        order; nothing else is collected before that.
+        """
         if not self._led_term:
-            refusal = self._not_leader()
-            for queue in writers:
-                queue.refuse_filed(refusal)
+            self._refuse_writers(self._not_leader())
             return
-        items: list[Proposal] = []
-        behind: list[Proposal] = []
-        for queue in writers:
-            queue.put_entries(items, behind)
-        items += behind
+        if everything or not self._collected:
+            writers, self._writers = self._writers, {}
+            items: list[Proposal] = []
+            behind: list[Proposal] = []
+            for queue in writers:
+                queue.put_entries(items, behind)
+            items += behind
+            if self._collected:
+                items = [*self._collected, *items]
+                self._collected.clear()
+            if len(items) > 1 and not everything:
+                items = self._first_write_of(items)
+        else:
+            items = self._first_write_of([])
         if items:
             self._append(items)
-        if self._ahead_since_ms != NEVER:
+        if self._ahead_since_ms != NEVER and not self._collected:
             self._ahead.append((self.core.log.last_index, self._ahead_since_ms))
             self._ahead_since_ms = NEVER
 
+    def _first_write_of(self, items: list[Proposal]) -> list[Proposal]:
+        """Return the entries that one write may hold, one at least, and keep the others."""
+        collected = self._collected
+        collected.extend(items)
+        messages = size_bytes = 0
+        taken: list[Proposal] = []
+        while collected and messages < WRITE_MESSAGES_MAX and size_bytes < WRITE_BYTES_MAX:
+            entry, _ticket = proposal = collected.popleft()
+            taken.append(proposal)
+            if type(entry) is Publish:
+                drafts = entry.drafts
+                messages += len(drafts)
+                size_bytes += len(drafts.bodies) if type(drafts) is Alike else sum([len(d.body) for d in drafts])
+            else:
+                messages += len(getattr(entry, "numbers", ())) or 1
+        return taken
+
+    def _refuse_writers(self, refusal: Refusal) -> None:
+        """This node does not lead: nothing that queues have for the log was ever in it."""
+        writers, self._writers = self._writers, {}
+        for queue in writers:
+            queue.refuse_filed(refusal)
+        collected, self._collected = self._collected, deque()
+        for _entry, ticket in collected:
+            answer(ticket, refusal)
+
     def _go_on_writing(self) -> None:
         super()._go_on_writing()
-        if self._writers:
+        if self._writers or self._collected:
             self._collect_soon()
 
     def on_propose(self, message: Propose) -> None:
@@ -262,8 +305,8 @@ class LogDriver(LogEntries):
         if (self._parks and not self._is_urgent(message)) or not self._led_term:
             self._put_off(message)
             return
-        if self._writers and not self._parks:
-            self._collect()
+        if (self._writers or self._collected) and not self._parks:
+            self._collect(everything=True)
         self._append(message.items)
         if not self._peers and self.runtime.is_last(self) and not self._flush_queued and not self._writing:
             self._flush()
@@ -337,6 +380,9 @@ class LogDriver(LogEntries):
         assert self._queues is not None, "started first"
         self._drop_promises()
         self._ahead_since_ms = NEVER
+        for _entry, ticket in self._collected:
+            answer(ticket, self._not_leader())
+        self._collected.clear()
         self._writers, self._collect_parked = {}, False  # they refuse what they have when they hear of this
         self._queues.tell(Follow(term, self._not_leader()))
         if self._hang_ms >= self.core.settings.election_ms:

@@ -135,8 +135,8 @@ class LogStanding(LogDriver):
             go_on()
 
     def on_caught_up(self, message: CaughtUp) -> None:
-        if self._writers and not self._parks:
-            self._collect()  # all deliveries must be in the log before another node leads
+        if (self._writers or self._collected) and not self._parks:
+            self._collect(everything=True)  # all deliveries must be in the log before another node leads
         self._closings -= 1
         message.go_on()
 

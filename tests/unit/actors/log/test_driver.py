@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.helpers.brokers.broker import Client
-from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, Operator, leads_again
-from wakeq.actors.log.driver import UNKNOWN_AFTER_S, GiveUp
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, Operator, leads_again, successor
+from wakeq.actors.log.driver import UNKNOWN_AFTER_S, WRITE_MESSAGES_MAX, GiveUp
 from wakeq.actors.log.peer import FromPeer, Peer
+from wakeq.actors.log.sync_place import SyncPlace
 from wakeq.actors.mail import Answered, Asker, Propose, Throttle
 from wakeq.protocol.log.entries import Draft, Noop, Publish
 from wakeq.protocol.log.records import encode_entry
@@ -316,3 +317,55 @@ def test_entries_are_not_taken_from_a_leader_while_the_state_store_is_behind(
 
     assert held == last
     assert follower.raft_log.core.log.last_index == leader.raft_log.core.log.last_index
+
+
+# --- how much one write holds ----------------------------------------------------------------------------------------
+
+
+def batch(first: int) -> dict[str, object]:
+    return {"cmd": "PUB", "qname": Q, "messages": [str(first + place) for place in range(WRITE_MESSAGES_MAX // 2)]}
+
+
+def test_more_than_one_write_holds_is_written_in_several_in_its_order(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SyncPlace, "on_loop", lambda *_: False)
+    clients = [broker.client() for _ in range(3)]
+    clients[0].publish("other")
+    broker.log_disk.held = True
+    clients[0].send({"cmd": "PUB", "qname": "other", "message": "under way"})
+    broker.settle()
+    for first, client in enumerate(clients):
+        client.send(batch(first * WRITE_MESSAGES_MAX), batch(first * WRITE_MESSAGES_MAX + WRITE_MESSAGES_MAX // 2))
+    broker.settle()
+    syncs = broker.raft_log.syncs
+
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert broker.raft_log.syncs - syncs >= 1 + len(clients)
+    assert [client.words()[-2:] for client in clients] == [["ok", "ok"]] * 3
+    texts = [int(clients[0].fetch(Q)["msg"]) for _ in range(3)]
+    assert texts == [0, 1, 2]
+    assert clients[0].figures(Q)["ready"] == len(clients) * WRITE_MESSAGES_MAX - 3
+
+
+def test_what_no_write_has_held_yet_is_refused_when_the_leader_is_deposed(
+    cluster: HandCluster, leader: HandNode
+) -> None:
+    client, other = leader.client(), leader.client()
+    client.publish(Q)
+    cluster.advance(0.2)
+    cluster.isolate(leader)
+    client.send(batch(0), batch(1))
+    other.send(batch(2), batch(3))
+    cluster.settle()
+
+    successor(cluster, leader)
+    cluster.advance(UNKNOWN_AFTER_S + 4 * ELECTION_S)
+
+    answers = [reply["err"] for reply in (*client.take(), *other.take())]
+    assert sorted(answers) == ["NOT_LEADER"] * answers.count("NOT_LEADER") + ["UNKNOWN"] * answers.count("UNKNOWN")
+    assert len(answers) == 4
+    assert not leader.raft_log._collected
