@@ -166,7 +166,7 @@ def test_nodes_with_tokens_and_no_secret_do_not_start(tmp_path: Path) -> None:
 def test_nodes_of_one_machine_without_tokens_need_no_secret_but_are_warned(tmp_path: Path) -> None:
     with Cluster(tmp_path, has_secret=False) as cluster:
         assert cluster.leader().running
-        assert all("prove nothing to each other" in node.stderr for node in cluster.nodes)
+        assert all("do not authenticate each other" in node.stderr for node in cluster.nodes)
 
 
 def test_high_terms_of_a_stranger_cut_no_node_off(tmp_path: Path) -> None:
