@@ -1,7 +1,7 @@
 """Many clients that pipeline mixtures of commands: each gets what the rules of order promise, whatever the disk does.
 
 A fetch may get what its own connection has published after it, and an acknowledgement is marked before any read
-is served; so nobody can say how each command is answered.  What must hold is in tests/helpers/pipelining.
+is served; so nobody can say how each command is answered.  What must hold is in tests/helpers/loads/pipelining.
 """
 
 import json
@@ -15,7 +15,8 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.brokers.by_hand import Json
-from tests.helpers.pipelining import AT_ONCE, LEASE_S, SHARED, WAIT_S, Worker, World, ask
+from tests.helpers.examples import seeds
+from tests.helpers.loads.pipelining import AT_ONCE, LEASE_S, SHARED, WAIT_S, Worker, World, ask
 from wakeq.actors.mail import Flushed
 from wakeq.actors.queue import ending, fetching
 from wakeq.actors.queue import process as queue_process
@@ -112,7 +113,7 @@ def drained(client: Client, names: list[str]) -> dict[str, str]:
     return left
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", seeds(6, of=48))
 def test_each_connection_gets_what_it_is_promised_whatever_others_send_and_the_disk_does(
     broker: Broker, seed: int
 ) -> None:
@@ -202,7 +203,7 @@ def crashes(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -
     return Crashes(monkeypatch)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", seeds(6, of=48))
 def test_connections_keep_what_they_are_promised_while_queues_crash_in_their_rounds(
     broker: Broker, crashes: Crashes, seed: int
 ) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, Operator
-from tests.helpers.lanes_by_hand import HandSession
+from tests.helpers.doors.lanes import HandSession
 from wakeq.actors.mail import Answered, Asker
 from wakeq.protocol.log.entries import ANY_TOKEN, Draft
 from wakeq.protocol.queue.orders import Nack, Touch

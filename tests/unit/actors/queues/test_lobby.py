@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
-from tests.helpers.lanes_by_hand import HandSession
+from tests.helpers.doors.lanes import HandSession
 from tests.helpers.loops.recorder import Recorder
 from wakeq.actors.queues.lobby import TAKE_TURN, Lobby
 from wakeq.actors.runtime import Process, Runtime

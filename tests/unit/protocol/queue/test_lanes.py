@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.helpers.doors.lanes import HandLobby, HandSession, ack_slots
 from tests.helpers.examples import examples
-from tests.helpers.lanes_by_hand import HandLobby, HandSession, ack_slots
 from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Draft, Publish
 from wakeq.protocol.queue.lanes import (
     Acking,

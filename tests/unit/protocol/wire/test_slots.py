@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from tests.helpers.lanes_by_hand import HandSession
+from tests.helpers.doors.lanes import HandSession
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
 from wakeq.protocol.wire.slots import MISSING, SeveralResults, Slot
 

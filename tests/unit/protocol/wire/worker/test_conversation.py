@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.lanes_by_hand import (
+from tests.helpers.doors.lanes import (
     HandLobby,
     HandSession,
     Json,
