@@ -29,7 +29,7 @@ def test_what_is_published_is_on_every_node(cluster: HandCluster, leader: HandNo
     assert [size_of(node) for node in cluster.nodes] == [10, 10, 10]
 
 
-def test_a_node_that_follows_says_who_leads(cluster: HandCluster, leader: HandNode) -> None:
+def test_node_that_follows_says_who_leads(cluster: HandCluster, leader: HandNode) -> None:
     follower = cluster.others(leader)[0]
 
     replies = [follower.client().call(cmd, Q, **more) for cmd, more in (("PUB", {"message": "m"}), ("FET", {}))]
@@ -56,7 +56,7 @@ def test_who_changes_the_cluster_is_in_the_log(
     ]
 
 
-def test_a_follower_answers_ping_and_hello(cluster: HandCluster, leader: HandNode) -> None:
+def test_follower_answers_ping_and_hello(cluster: HandCluster, leader: HandNode) -> None:
     client = cluster.others(leader)[0].client()
 
     assert [client.call("PING")["cmd"], client.call("HELLO")["cmd"]] == ["pong", "hello"]
@@ -83,7 +83,7 @@ def test_what_a_cut_off_leader_took_is_unknown_and_never_a_false_no(cluster: Han
     assert [reply["err"] for reply in client.take()] == ["UNKNOWN"]
 
 
-def test_a_delivery_whose_commit_nobody_can_know_is_not_said_to_be_none(cluster: HandCluster, leader: HandNode) -> None:
+def test_delivery_whose_commit_nobody_can_know_is_not_said_to_be_none(cluster: HandCluster, leader: HandNode) -> None:
     client = leader.client()
     client.call("CREATE", Q, lease="strict")
     client.publish(Q)
@@ -126,7 +126,7 @@ def test_what_a_cut_off_leader_took_is_a_certain_no_once_another_has_committed(
     assert [size_of(node) for node in cluster.nodes] == [1, 1, 1]
 
 
-def test_a_leader_that_hands_over_hands_out_nothing_that_its_log_would_not_take(
+def test_leader_that_hands_over_hands_out_nothing_that_its_log_would_not_take(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     client, heir = leader.client(), cluster.others(leader)[0]
@@ -218,7 +218,7 @@ def test_what_comes_behind_a_look_on_one_connection_is_not_seen_by_it(cluster: H
     assert (looked["stats"]["ready"], looked["stats"]["leased"]) == (1, 0)
 
 
-def test_a_cut_off_leader_serves_nothing_after_half_an_election(cluster: HandCluster, leader: HandNode) -> None:
+def test_cut_off_leader_serves_nothing_after_half_an_election(cluster: HandCluster, leader: HandNode) -> None:
     client = leader.client()
     client.publish(Q)
     cluster.isolate(leader)
@@ -231,7 +231,7 @@ def test_a_cut_off_leader_serves_nothing_after_half_an_election(cluster: HandClu
     assert [early["err"], late["err"]] == ["NO_QUORUM", "NOT_LEADER"]
 
 
-def test_a_successor_has_everything_that_was_answered(cluster: HandCluster, leader: HandNode) -> None:
+def test_successor_has_everything_that_was_answered(cluster: HandCluster, leader: HandNode) -> None:
     uids = [leader.client().publish(Q) for _ in range(5)]
     leader.kill()
 
@@ -240,7 +240,7 @@ def test_a_successor_has_everything_that_was_answered(cluster: HandCluster, lead
     assert [client.fetch(Q)["uid"] for _ in range(5)] == uids
 
 
-def test_a_delivery_that_is_committed_stays_with_its_worker_when_the_leader_dies(
+def test_delivery_that_is_committed_stays_with_its_worker_when_the_leader_dies(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     worker = leader.client()
@@ -258,7 +258,7 @@ def test_a_delivery_that_is_committed_stays_with_its_worker_when_the_leader_dies
     assert client.call("ACK", Q, uid=again["uid"], lease=lease)["err"] == "STALE_LEASE"
 
 
-def test_an_acknowledgement_with_a_lease_of_the_former_leader_counts(cluster: HandCluster, leader: HandNode) -> None:
+def test_acknowledgement_with_a_lease_of_the_former_leader_counts(cluster: HandCluster, leader: HandNode) -> None:
     worker = leader.client()
     worker.publish(Q)
     message = worker.fetch(Q)
@@ -295,7 +295,7 @@ def test_who_waits_at_a_leader_that_steps_down_hears_so(cluster: HandCluster, le
     assert [reply["err"] for reply in worker.take()] == ["NOT_LEADER"]
 
 
-def test_a_leader_that_stood_still_finds_that_out_before_it_takes_anything(
+def test_leader_that_stood_still_finds_that_out_before_it_takes_anything(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     leader.client().publish(Q)
@@ -310,7 +310,7 @@ def test_a_leader_that_stood_still_finds_that_out_before_it_takes_anything(
     assert leader.client().call("PUB", Q, message="m")["err"] == "NOT_LEADER"
 
 
-def test_a_node_that_was_away_catches_up(cluster: HandCluster, leader: HandNode) -> None:
+def test_node_that_was_away_catches_up(cluster: HandCluster, leader: HandNode) -> None:
     away = cluster.others(leader)[0]
     away.kill()
     for _ in range(20):
@@ -378,7 +378,7 @@ def test_leadership_is_handed_over_without_an_election_in_between(cluster: HandC
     assert operator.heard
 
 
-def test_a_node_whose_address_is_none_is_not_added(cluster: HandCluster, leader: HandNode) -> None:
+def test_node_whose_address_is_none_is_not_added(cluster: HandCluster, leader: HandNode) -> None:
     operator = leader.runtime.spawn(Operator)
     last_index = leader.opened.log.last_index
 
@@ -402,7 +402,7 @@ def bring_up_for(cluster: HandCluster, node: HandNode, seconds: float) -> None:
     cluster.advance(seconds)
 
 
-def test_a_disk_that_was_set_back_by_one_life_stops_its_node_and_the_right_one_may_come_back(
+def test_disk_that_was_set_back_by_one_life_stops_its_node_and_the_right_one_may_come_back(
     cluster: HandCluster, leader: HandNode, tmp_path: Path
 ) -> None:
     lost, copy, good = cluster.others(leader)[0], tmp_path / "copy", tmp_path / "good"
@@ -501,7 +501,7 @@ def test_quiet_cluster_saves_what_disks_have_acknowledged_once(cluster: HandClus
     }
 
 
-def test_an_emptied_disk_stops_its_node(cluster: HandCluster, leader: HandNode) -> None:
+def test_emptied_disk_stops_its_node(cluster: HandCluster, leader: HandNode) -> None:
     leader.client().publish(Q)
     cluster.advance(0.2)
     lost = cluster.others(leader)[0]

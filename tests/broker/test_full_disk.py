@@ -11,7 +11,7 @@ def step_aside(cluster: HandCluster, node: HandNode, *, on: bool) -> None:
     cluster.settle()
 
 
-def test_a_follower_without_room_takes_nothing_and_the_others_go_on(cluster: HandCluster, leader: HandNode) -> None:
+def test_follower_without_room_takes_nothing_and_the_others_go_on(cluster: HandCluster, leader: HandNode) -> None:
     full = cluster.others(leader)[0]
     step_aside(cluster, full, on=True)
     last_index = full.opened.log.last_index
@@ -53,7 +53,7 @@ def test_where_a_majority_has_no_room_everybody_is_told_so(cluster: HandCluster,
     cluster.until(lambda: cluster.leader() is not None, "a node serves again")
 
 
-def test_a_leader_without_room_lets_another_one_lead(cluster: HandCluster, leader: HandNode) -> None:
+def test_leader_without_room_lets_another_one_lead(cluster: HandCluster, leader: HandNode) -> None:
     leader.client().publish(Q)
 
     step_aside(cluster, leader, on=True)

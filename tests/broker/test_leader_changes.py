@@ -23,7 +23,7 @@ Q = "q"
 HOUR_MS = 3_600_000
 
 
-def test_a_full_segment_does_not_keep_a_new_leader_from_committing(cluster: HandCluster, leader: HandNode) -> None:
+def test_full_segment_does_not_keep_a_new_leader_from_committing(cluster: HandCluster, leader: HandNode) -> None:
     client = leader.client()
     client.publish(Q)
     cluster.advance(0.2)
@@ -39,7 +39,7 @@ def test_a_full_segment_does_not_keep_a_new_leader_from_committing(cluster: Hand
     assert [other.opened.log.sealed_bytes > 0 for other in cluster.others(leader)] == [True, True]
 
 
-def test_a_message_of_a_former_term_does_not_leave_with_what_replaced_its_entries(
+def test_message_of_a_former_term_does_not_leave_with_what_replaced_its_entries(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may have waited for a slow connection while this node lost the lead, and its entries."""
@@ -59,7 +59,7 @@ def test_a_message_of_a_former_term_does_not_leave_with_what_replaced_its_entrie
     assert [frame.append.term for frame in left if isinstance(frame, Entries)] == [term]
 
 
-def test_an_entry_that_no_queue_can_apply_is_set_aside_by_whoever_leads_next(
+def test_entry_that_no_queue_can_apply_is_set_aside_by_whoever_leads_next(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader.client().publish(Q)
@@ -181,7 +181,7 @@ def test_what_crashes_a_queue_of_one_node_only_is_never_taken_from_those_who_wer
 
 
 @pytest.mark.parametrize("is_follow_up", [False, True])
-def test_a_node_that_alone_cannot_apply_an_entry_ends_and_says_so(
+def test_node_that_alone_cannot_apply_an_entry_ends_and_says_so(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch, is_follow_up: bool
 ) -> None:
     halted = cluster.others(leader)[0]
@@ -254,9 +254,7 @@ def test_what_is_set_aside_while_a_queue_is_rebuilt_for_it_does_not_halt_that_fo
     assert [size_of(node) for node in cluster.nodes] == [2, 2, 2]
 
 
-def test_the_clock_does_not_go_back_to_that_of_a_node_that_has_caught_up(
-    cluster: HandCluster, leader: HandNode
-) -> None:
+def test_clock_does_not_go_back_to_that_of_a_node_that_has_caught_up(cluster: HandCluster, leader: HandNode) -> None:
     away = cluster.others(leader)[1]
     away.kill()
     leader.clock.reach(leader.now_ms() + HOUR_MS)  # as if it had been started with a wrong one
@@ -273,7 +271,7 @@ def test_the_clock_does_not_go_back_to_that_of_a_node_that_has_caught_up(
     assert away.now_ms() >= stamped_ms
 
 
-def test_a_delay_is_none_the_shorter_while_the_clock_leans_forward(cluster: HandCluster, leader: HandNode) -> None:
+def test_delay_is_none_the_shorter_while_the_clock_leans_forward(cluster: HandCluster, leader: HandNode) -> None:
     """It does after every change of leaders, for a follower hears the time late."""
     client = leader.client()
     for queue in ("returned", "done"):
@@ -352,7 +350,7 @@ def test_what_was_handed_out_until_a_leader_is_removed_is_known_to_its_successor
     assert (client.words(), new.client().call("FET", Q)["cmd"]) in [(["msg"], "nomsg"), (["nok"], "msg")]
 
 
-def test_a_leader_that_is_removed_says_so_of_itself(cluster: HandCluster, leader: HandNode) -> None:
+def test_leader_that_is_removed_says_so_of_itself(cluster: HandCluster, leader: HandNode) -> None:
     operator = leader.runtime.spawn(Operator)
 
     leader.raft_log.tell(Administer(Asker(operator, None, None), "remove", leader.number))
@@ -389,7 +387,7 @@ def test_what_was_set_aside_while_a_slow_node_waited_for_its_verdicts_is_not_don
     assert [list(node.queues._processes[Q].ledger.living_numbers()) for node in cluster.nodes] == [[1]] * 3
 
 
-def test_a_node_whose_state_is_made_anew_still_writes_what_a_truncation_waits_behind(
+def test_node_whose_state_is_made_anew_still_writes_what_a_truncation_waits_behind(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     client = leader.client()

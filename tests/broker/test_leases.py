@@ -29,9 +29,7 @@ def words(replies: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.parametrize("cmd", ["ACK", "DEL", "NACK", "TOUCH"])
-def test_an_older_lease_is_refused_and_changes_nothing(
-    broker: Broker, client: Client, worker: Client, cmd: str
-) -> None:
+def test_older_lease_is_refused_and_changes_nothing(broker: Broker, client: Client, worker: Client, cmd: str) -> None:
     uid = client.publish(Q, timeout=5)
     old = client.fetch(Q)
     broker.advance(5)
@@ -56,7 +54,7 @@ def test_leases_only_grow_through_a_purge_too(client: Client) -> None:
     assert (before, behind) == ("1-1", "1-2")
 
 
-def test_an_acknowledgement_without_a_lease_is_taken_as_the_original_takes_it(
+def test_acknowledgement_without_a_lease_is_taken_as_the_original_takes_it(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     uid = client.publish(Q, timeout=5)
@@ -71,7 +69,7 @@ def test_an_acknowledgement_without_a_lease_is_taken_as_the_original_takes_it(
     assert worker.finds_nothing(Q)
 
 
-def test_an_acknowledgement_of_something_unknown_says_so(client: Client) -> None:
+def test_acknowledgement_of_something_unknown_says_so(client: Client) -> None:
     uid = client.publish(Q)
     client.call("ACK", Q, uid=uid)
 
@@ -110,7 +108,7 @@ def test_uids_with_a_stale_lease_among_them_name_it(broker: Broker, client: Clie
 # One after the other ----------------------------------------------------------------------------------------------
 
 
-def test_a_fetch_behind_a_publish_on_one_connection_sees_the_message(client: Client) -> None:
+def test_fetch_behind_a_publish_on_one_connection_sees_the_message(client: Client) -> None:
     replies = client.ask(
         {"cmd": "PUB", "qname": Q, "message": "a"}, {"cmd": "FET", "qname": Q}, {"cmd": "FET", "qname": Q}
     )
@@ -199,7 +197,7 @@ def test_between_an_acknowledgement_and_its_commit_a_message_is_neither_handed_o
 
 @pytest.mark.parametrize("delay", [0, 5])
 @pytest.mark.parametrize("asked", ["FET", "PEEK"])
-def test_a_message_whose_acknowledgement_is_refused_is_available_again(
+def test_message_whose_acknowledgement_is_refused_is_available_again(
     broker: Broker, client: Client, worker: Client, delay: int, asked: str
 ) -> None:
     client.call("CREATE", "full", max_size=0)
@@ -218,7 +216,7 @@ def test_a_message_whose_acknowledgement_is_refused_is_available_again(
     broker.check(Q)
 
 
-def test_a_lease_whose_end_was_refused_ends_again() -> None:
+def test_lease_whose_end_was_refused_ends_again() -> None:
     ledger = Ledger(Q, 1, Policies(), Limits())
     leases = Leases(ledger, 1, 0)
     leases.published(ledger.publish(Publish(Q, [Draft(b"", timeout_ms=5_000)]), 1), 1, lambda: 1)
@@ -290,7 +288,7 @@ def _publish(leases: Leases, draft: Draft) -> None:
         lambda leases: _publish(leases, Draft(b"", expires_ms=5_000)),
     ],
 )
-def test_a_queue_is_at_rest_only_if_nobody_wants_anything_and_nothing_falls_due(
+def test_queue_is_at_rest_only_if_nobody_wants_anything_and_nothing_falls_due(
     happens: Callable[[Leases], None],
 ) -> None:
     leases = Leases(Ledger(Q, 1, Policies(), Limits()), 1, 0)
@@ -343,7 +341,7 @@ def test_what_was_never_fetched_and_is_gone_does_not_pile_up_in_the_line(delay_m
 
 
 @pytest.mark.parametrize(("delay_ms", "looks"), [(0, 0), (5, 1)])
-def test_the_clock_is_looked_at_only_for_what_may_have_to_wait(delay_ms: int, looks: int) -> None:
+def test_clock_is_looked_at_only_for_what_may_have_to_wait(delay_ms: int, looks: int) -> None:
     ledger = Ledger(Q, 1, Policies(), Limits())
     leases = Leases(ledger, 1, 0)
     moments = [1]

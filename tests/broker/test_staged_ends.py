@@ -82,14 +82,14 @@ def test_renewals_leave_nothing_behind() -> None:
     assert (ends.over(19_998), ends.over(19_999), ends.over(50_000)) == ([], [("c", "s", 1)], [("t", "s", 0)])
 
 
-def test_a_queue_that_never_stages_keeps_nothing_for_it(client: Client) -> None:
+def test_queue_that_never_stages_keeps_nothing_for_it(client: Client) -> None:
     client.publish("q", "a")
 
     assert client.broker.queue("q").leases.ends is None  # type: ignore[union-attr]
     assert client.broker.queue("q").ledger.staging is None
 
 
-def test_a_stash_among_many_costs_a_look_at_itself(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stash_among_many_costs_a_look_at_itself(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(20):
         client.call("STASH", "q", stash=f"t{number}", messages=["a"])
     looked: list[Name] = []

@@ -40,7 +40,7 @@ def test_every_node_names_all_of_them_the_leader_and_itself(cluster: HandCluster
     assert answers == [[ClusterMetadataResponse(ADDRESSES, leader.number, node.number)] for node in cluster.nodes]
 
 
-def test_a_node_that_was_never_heard_of_has_the_address_of_the_one_that_answers(directory: Path) -> None:
+def test_node_that_was_never_heard_of_has_the_address_of_the_one_that_answers(directory: Path) -> None:
     cluster = HandCluster(directory)
     for node in cluster.nodes[:2]:
         cluster.bring_up(node)
@@ -76,7 +76,7 @@ def test_what_one_door_takes_another_gives_on_the_next_leader(cluster: HandClust
     assert flux.ask(ACK) == [OK]
 
 
-def test_an_ack_that_nobody_can_know_of_is_answered_not_leader(cluster: HandCluster, leader: HandNode) -> None:
+def test_ack_that_nobody_can_know_of_is_answered_not_leader(cluster: HandCluster, leader: HandNode) -> None:
     flux = leader.taskflux()
     flux.ask(Enqueue(Q, 1, b"x"), ACK)
     flux.ask(Dequeue(Q))
@@ -89,7 +89,7 @@ def test_an_ack_that_nobody_can_know_of_is_answered_not_leader(cluster: HandClus
     assert flux.take() == [NotLeader(UNKNOWN_NODE)]
 
 
-def test_an_enqueue_that_nobody_can_know_of_is_not_said_to_be_refused(cluster: HandCluster, leader: HandNode) -> None:
+def test_enqueue_that_nobody_can_know_of_is_not_said_to_be_refused(cluster: HandCluster, leader: HandNode) -> None:
     flux = leader.taskflux()
     cluster.isolate(leader)
 

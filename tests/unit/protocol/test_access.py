@@ -33,7 +33,7 @@ def grant(*queues: str, rights: tuple[Right, ...] = (Right.FETCH,), end: datetim
         ("", "emails", False),
     ],
 )
-def test_a_pattern_is_a_name_or_the_beginning_of_names(pattern: str, queue: str, matches: bool) -> None:
+def test_pattern_is_a_name_or_the_beginning_of_names(pattern: str, queue: str, matches: bool) -> None:
     assert grant(pattern).allows(Right.FETCH, queue) is matches
 
 
@@ -60,7 +60,7 @@ def test_what_covers_a_prefix_allows_every_name_that_begins_so(pattern: str, pre
         assert grant(pattern).allows(Right.FETCH, prefix + rest)
 
 
-def test_a_token_is_found_until_the_moment_it_expires() -> None:
+def test_token_is_found_until_the_moment_it_expires() -> None:
     book = Book([grant("*", end=NOON)])
 
     assert book.find(digest_of("secret"), NOON_MS - 1) is not None

@@ -17,7 +17,7 @@ def test_anything_else_is_refused(name: str) -> None:
         check_name(name)
 
 
-def test_the_refusal_names_the_place_and_escapes_what_the_peer_sent() -> None:
+def test_refusal_names_the_place_and_escapes_what_the_peer_sent() -> None:
     with pytest.raises(BadName) as refused:
         check_name("ab\r\nfake log line")
 
@@ -26,7 +26,7 @@ def test_the_refusal_names_the_place_and_escapes_what_the_peer_sent() -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_a_long_bad_name_is_not_repeated_in_the_refusal() -> None:
+def test_long_bad_name_is_not_repeated_in_the_refusal() -> None:
     with pytest.raises(BadName) as refused:
         check_name("ä" * 200)
 

@@ -11,7 +11,7 @@ QUEUE_IDS = st.integers(0, QUEUE_ID_MAX)
 NUMBERS = st.one_of(st.integers(1, NUMBER_MAX), st.integers(1, 10**6))
 
 
-def test_a_uid_is_seven_digits_of_the_queue_and_eight_of_the_number() -> None:
+def test_uid_is_seven_digits_of_the_queue_and_eight_of_the_number() -> None:
     assert prefix(1) == "0000001_"
     assert UidMaker(1).uid(1) == "0000001_00000001"
     assert UidMaker(61).uid(62) == "000000z_00000010"
@@ -20,7 +20,7 @@ def test_a_uid_is_seven_digits_of_the_queue_and_eight_of_the_number() -> None:
 
 
 @given(queue_id=QUEUE_IDS, number=NUMBERS)
-def test_a_uid_reads_back_as_what_it_was_made_from(queue_id: int, number: int) -> None:
+def test_uid_reads_back_as_what_it_was_made_from(queue_id: int, number: int) -> None:
     made = UidMaker(queue_id).uid(number)
 
     assert len(made) == 16
@@ -29,7 +29,7 @@ def test_a_uid_reads_back_as_what_it_was_made_from(queue_id: int, number: int) -
 
 
 @given(first=st.tuples(QUEUE_IDS, NUMBERS), second=st.tuples(QUEUE_IDS, NUMBERS))
-def test_the_order_of_texts_is_the_order_of_queue_and_number(first: tuple[int, int], second: tuple[int, int]) -> None:
+def test_order_of_texts_is_the_order_of_queue_and_number(first: tuple[int, int], second: tuple[int, int]) -> None:
     texts = [UidMaker(queue_id).uid(number).encode() for queue_id, number in (first, second)]
 
     assert (texts[0] < texts[1]) == (first < second)
@@ -46,7 +46,7 @@ def test_many_uids_are_the_same_as_one_by_one(many: list[int]) -> None:
 
 
 @pytest.mark.parametrize("start", [1, 3_840, 62**4 - 9, NUMBER_MAX - 5_000])
-def test_the_uids_of_a_range_cross_every_carry(start: int) -> None:
+def test_uids_of_a_range_cross_every_carry(start: int) -> None:
     run = range(start, start + 4_000)
 
     one_by_one = [UidMaker(7).uid(number) for number in run]
@@ -92,12 +92,12 @@ def test_what_reading_remembers_stays_bounded(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("number", [-1, NUMBER_MAX + 1])
-def test_a_number_beyond_the_digits_is_a_bug_of_the_caller(number: int) -> None:
+def test_number_beyond_the_digits_is_a_bug_of_the_caller(number: int) -> None:
     with pytest.raises(AssertionError):
         UidMaker(1).uid(number)
 
 
 @pytest.mark.parametrize("queue_id", [-1, QUEUE_ID_MAX + 1])
-def test_a_queue_id_beyond_the_digits_is_a_bug_of_the_caller(queue_id: int) -> None:
+def test_queue_id_beyond_the_digits_is_a_bug_of_the_caller(queue_id: int) -> None:
     with pytest.raises(AssertionError):
         prefix(queue_id)

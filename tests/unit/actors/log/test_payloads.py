@@ -26,7 +26,7 @@ def test_what_is_kept_is_found_and_nothing_else(first: int, count: int) -> None:
     assert found == ([of(index) for index in range(first, last + 1)] if is_kept else None)
 
 
-def test_the_oldest_go_when_there_is_no_room() -> None:
+def test_oldest_go_when_there_is_no_room() -> None:
     payloads = kept(1, 100, bytes_max=80)
 
     assert payloads.get(1, 1) is None
@@ -51,7 +51,7 @@ def test_what_was_taken_back_is_replaced() -> None:
     assert payloads.get(6, 7) is None
 
 
-def test_a_gap_forgets_what_was_before_it() -> None:
+def test_gap_forgets_what_was_before_it() -> None:
     payloads = kept(1, 10)
 
     payloads.put(20, [of(20)])

@@ -75,7 +75,7 @@ def test_what_waited_for_the_store_goes_out_in_one_write(broker: Broker) -> None
     assert broker.raft_log.syncs - syncs == 1
 
 
-def test_a_delivery_is_written_after_20_ms_if_nothing_else_is(broker: Broker, client: Client) -> None:
+def test_delivery_is_written_after_20_ms_if_nothing_else_is(broker: Broker, client: Client) -> None:
     client.publish(Q)
     syncs = broker.raft_log.syncs
     client.fetch(Q)
@@ -89,7 +89,7 @@ def test_a_delivery_is_written_after_20_ms_if_nothing_else_is(broker: Broker, cl
     assert client.figures(Q)["delivered"] == 1
 
 
-def test_a_delivery_rides_with_the_next_entry(broker: Broker, client: Client) -> None:
+def test_delivery_rides_with_the_next_entry(broker: Broker, client: Client) -> None:
     client.publish(Q)
     syncs = broker.raft_log.syncs
     client.fetch(Q)
@@ -118,7 +118,7 @@ def test_while_nearly_all_syncs_are_fast_they_are_done_on_the_loop() -> None:
     assert not tried(place, FAST_SYNC_S)
 
 
-def test_a_sync_that_stalled_the_loop_is_not_risked_again_for_a_while() -> None:
+def test_sync_that_stalled_the_loop_is_not_risked_again_for_a_while() -> None:
     place = SyncPlace()
     tried(place, FAST_SYNC_S / 2, SYNCS_LOOKED_AT)
 
@@ -129,7 +129,7 @@ def test_a_sync_that_stalled_the_loop_is_not_risked_again_for_a_while() -> None:
 
 
 @pytest.mark.parametrize("on_loop", [False, True])
-def test_a_failed_sync_ends_the_process_and_no_answer_leaves(
+def test_failed_sync_ends_the_process_and_no_answer_leaves(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, on_loop: bool
 ) -> None:
     def fail(*_: object) -> None:
@@ -147,7 +147,7 @@ def test_a_failed_sync_ends_the_process_and_no_answer_leaves(
     assert not broker.raft_log.alive
 
 
-def test_an_error_of_the_disk_is_a_failed_sync_whatever_it_is_called(
+def test_error_of_the_disk_is_a_failed_sync_whatever_it_is_called(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> int:
@@ -178,7 +178,7 @@ def test_under_pressure_publishes_are_refused_and_acknowledgements_are_not(broke
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_the_messages_of_a_refused_acknowledgement_are_not_stuck(broker: Broker, client: Client, many: bool) -> None:
+def test_messages_of_a_refused_acknowledgement_are_not_stuck(broker: Broker, client: Client, many: bool) -> None:
     uid = client.publish(Q, timeout=5)
     client.fetch(Q)
     broker.raft_log.tell(Pressure(Refusal("DISK_FULL", "no room")))
@@ -227,7 +227,7 @@ def test_what_sets_an_entry_aside_does_not_wait_for_a_store_that_waits_for_it(br
     assert broker.raft_log.synced_entries - before == 1
 
 
-def test_a_segment_is_sealed_although_an_older_one_was_being_removed(broker: Broker, client: Client) -> None:
+def test_segment_is_sealed_although_an_older_one_was_being_removed(broker: Broker, client: Client) -> None:
     while not broker.files.log.roll_due:
         client.publish(Q, "m" * 100_000)
     broker.log_disk.held = True

@@ -80,7 +80,7 @@ def test_no_more_is_fetched_than_components_can_take(place: Place, worker: Clien
     assert worker.figures("sums")["leased"] == 2
 
 
-def test_a_task_that_no_component_had_is_no_dead_letter(broker: Broker, place: Place, worker: Client) -> None:
+def test_task_that_no_component_had_is_no_dead_letter(broker: Broker, place: Place, worker: Client) -> None:
     worker.call("CREATE", "sums", max_deliveries=1)
     place.bridge()
     place.port.is_full = True
@@ -92,7 +92,7 @@ def test_a_task_that_no_component_had_is_no_dead_letter(broker: Broker, place: P
     assert failures_of(worker.fetch("sums")) == 0
 
 
-def test_a_task_is_with_one_component_also_if_nobody_could_take_it_for_long(
+def test_task_is_with_one_component_also_if_nobody_could_take_it_for_long(
     broker: Broker, place: Place, worker: Client
 ) -> None:
     bridge = place.bridge()
@@ -107,7 +107,7 @@ def test_a_task_is_with_one_component_also_if_nobody_could_take_it_for_long(
     assert (bridge.out, worker.figures("sums")["leased"]) == (1, 1)
 
 
-def test_a_queue_that_cannot_be_asked_is_asked_again(
+def test_queue_that_cannot_be_asked_is_asked_again(
     broker: Broker, place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bridge = place.bridge()
@@ -128,7 +128,7 @@ def test_a_queue_that_cannot_be_asked_is_asked_again(
     assert place.port.ids() == ["t2"]
 
 
-def test_a_task_that_a_component_would_die_of_is_a_dead_letter(place: Place, worker: Client) -> None:
+def test_task_that_a_component_would_die_of_is_a_dead_letter(place: Place, worker: Client) -> None:
     place.bridge()
     made = push(TASK)
     place.client().ask(type(made)(type(made.data)(b"encrypted", made.data.tag)))

@@ -60,7 +60,7 @@ def test_who_lets_a_lease_end_is_behind_all_others_until_it_has_answered() -> No
     assert turns(crew) == [2, 3, 1]
 
 
-def test_an_answer_costs_the_same_however_many_components_there_are() -> None:
+def test_answer_costs_the_same_however_many_components_there_are() -> None:
     def cost(components: int) -> int:
         crew = Crew()
         crew.meet(map(Counted, range(components)))

@@ -67,7 +67,7 @@ def test_commands_that_come_together_are_done_one_after_the_other(place: Place) 
     assert [reply.data.tag for reply in replies if isinstance(reply, PushedFromMq)] == [two.data.tag]
 
 
-def test_a_message_comes_once_to_each_who_wants_it_and_to_nobody_else(place: Place) -> None:
+def test_message_comes_once_to_each_who_wants_it_and_to_nobody_else(place: Place) -> None:
     twice, by_type, other, none = (place.client() for _ in range(4))
     twice.ask(subscribe("a_b data", "* *", "a_b *"))
     by_type.ask(subscribe("* data"))
@@ -115,7 +115,7 @@ def test_too_many_subscriptions_are_refused_as_a_whole(place: Place) -> None:
     assert kinds(client.ask(push("data a_b"))) == [PushedToMq]
 
 
-def test_a_push_with_a_bad_tag_is_refused_and_goes_nowhere(place: Place) -> None:
+def test_push_with_a_bad_tag_is_refused_and_goes_nowhere(place: Place) -> None:
     client = place.client()
     client.ask(subscribe("* *"))
 
@@ -218,7 +218,7 @@ def taken(*transfers: Any, is_technical: bool = False, passed_on: Callable[[], o
     return Taken(transfers, passed_on, is_technical)
 
 
-def test_a_kill_is_told_on_the_communication_layer_and_then_relayed(place: Place) -> None:
+def test_kill_is_told_on_the_communication_layer_and_then_relayed(place: Place) -> None:
     components, written = with_components(place)
 
     components.tell(taken(kill_of("t1").frames, is_technical=True))
@@ -227,7 +227,7 @@ def test_a_kill_is_told_on_the_communication_layer_and_then_relayed(place: Place
     assert written == [("communication", "error"), ("technical", "kill")]
 
 
-def test_a_kill_by_websocket_is_one_too(place: Place) -> None:
+def test_kill_by_websocket_is_one_too(place: Place) -> None:
     _, written = with_components(place)
     client = place.client()
 
@@ -237,7 +237,7 @@ def test_a_kill_by_websocket_is_one_too(place: Place) -> None:
     assert written == [("communication", "error"), ("technical", "kill"), ("communication", "kill")]
 
 
-def test_a_kill_by_websocket_that_components_would_die_of_is_refused(place: Place) -> None:
+def test_kill_by_websocket_that_components_would_die_of_is_refused(place: Place) -> None:
     """Its id is a number."""
     _, written = with_components(place)
     kill = kill_of("t1")
@@ -249,7 +249,7 @@ def test_a_kill_by_websocket_that_components_would_die_of_is_refused(place: Plac
     assert written == []
 
 
-def test_a_kill_that_cannot_be_used_is_neither_told_nor_relayed(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_kill_that_cannot_be_used_is_neither_told_nor_relayed(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     components, written = with_components(place)
     monitoring = transfer("data monitoring")
 
@@ -327,7 +327,7 @@ def test_ids_as_text_and_as_bytes_reach_components_byte_by_byte(place: Place, ve
     assert heard == [(tag, packed)]
 
 
-def test_a_flood_of_bad_transfers_is_one_line_of_the_log(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_flood_of_bad_transfers_is_one_line_of_the_log(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     components, _ = with_components(place)
 
     components.tell(taken(*[[b"one frame"]] * 1000))
@@ -343,7 +343,7 @@ def test_a_flood_of_bad_transfers_is_one_line_of_the_log(place: Place, caplog: p
 
 
 @pytest.mark.parametrize("is_technical", [False, True])
-def test_a_port_hears_when_what_it_took_has_been_passed_on(place: Place, is_technical: bool) -> None:
+def test_port_hears_when_what_it_took_has_been_passed_on(place: Place, is_technical: bool) -> None:
     """Else what comes faster would pile up in the mail of those who pass it on."""
     components, written = with_components(place)
     seen: list[int] = []
@@ -359,7 +359,7 @@ def test_a_port_hears_when_what_it_took_has_been_passed_on(place: Place, is_tech
 # --- what an operator sees ---
 
 
-def test_a_connection_says_what_it_is_to_an_operator(place: Place) -> None:
+def test_connection_says_what_it_is_to_an_operator(place: Place) -> None:
     said: list[Any] = []
     operator = place.runtime.spawn(Operator)
     client = HandMonique(place.runtime, place.exchange, place.settle, place.counters, worker=7)

@@ -10,7 +10,7 @@ Q = "q"
 # Expiry ---------------------------------------------------------------------------------------------------------------
 
 
-def test_an_expired_message_is_never_handed_out_and_goes_without_a_fetch(broker: Broker, client: Client) -> None:
+def test_expired_message_is_never_handed_out_and_goes_without_a_fetch(broker: Broker, client: Client) -> None:
     client.publish(Q, expires=10)
 
     broker.advance(9.9)
@@ -24,7 +24,7 @@ def test_an_expired_message_is_never_handed_out_and_goes_without_a_fetch(broker:
 
 
 @pytest.mark.parametrize(("delay", "expires"), [(10, 10), (11, 10)])
-def test_a_delay_that_is_not_shorter_than_the_expiry_means_never(
+def test_delay_that_is_not_shorter_than_the_expiry_means_never(
     broker: Broker, client: Client, delay: int, expires: int
 ) -> None:
     client.publish(Q, delay=delay, expires=expires)
@@ -36,7 +36,7 @@ def test_a_delay_that_is_not_shorter_than_the_expiry_means_never(
     assert client.figures(Q)["size"] == 0
 
 
-def test_a_message_handed_out_before_its_expiry_stays_with_the_worker(broker: Broker, client: Client) -> None:
+def test_message_handed_out_before_its_expiry_stays_with_the_worker(broker: Broker, client: Client) -> None:
     client.publish(Q, expires=10, timeout=30)
     message = client.fetch(Q)
 
@@ -48,7 +48,7 @@ def test_a_message_handed_out_before_its_expiry_stays_with_the_worker(broker: Br
 
 
 @pytest.mark.parametrize("expires", [7, 100])
-def test_a_message_that_comes_back_expires_all_the_same(broker: Broker, client: Client, expires: int) -> None:
+def test_message_that_comes_back_expires_all_the_same(broker: Broker, client: Client, expires: int) -> None:
     client.publish(Q, expires=expires, timeout=5)
     broker.advance(3)
     client.fetch(Q)
@@ -67,7 +67,7 @@ def test_a_message_that_comes_back_expires_all_the_same(broker: Broker, client: 
 
 @pytest.mark.parametrize("stored", [False, True], ids=["body in memory", "body in the store"])
 @pytest.mark.parametrize("how", ["timeout", "nack"])
-def test_the_last_allowed_delivery_ends_in_the_dead_letter_queue(
+def test_last_allowed_delivery_ends_in_the_dead_letter_queue(
     broker: Broker, client: Client, how: str, stored: bool
 ) -> None:
     client.call("CREATE", Q, max_deliveries=2)
@@ -92,7 +92,7 @@ def test_the_last_allowed_delivery_ends_in_the_dead_letter_queue(
     assert client.figures(Q)["dead"] == 1
 
 
-def test_a_dead_letter_is_in_one_queue_only_after_a_restart(broker: Broker, client: Client) -> None:
+def test_dead_letter_is_in_one_queue_only_after_a_restart(broker: Broker, client: Client) -> None:
     client.call("CREATE", Q, max_deliveries=1, dead_letter="grave")
     client.publish(Q)
     client.call("NACK", Q, uid=client.fetch(Q)["uid"])
@@ -105,7 +105,7 @@ def test_a_dead_letter_is_in_one_queue_only_after_a_restart(broker: Broker, clie
     assert client.finds_nothing("grave")
 
 
-def test_a_dead_letter_is_not_refused_by_a_full_queue(broker: Broker, client: Client) -> None:
+def test_dead_letter_is_not_refused_by_a_full_queue(broker: Broker, client: Client) -> None:
     client.call("CREATE", "grave", max_size=0)
     client.call("CREATE", Q, max_deliveries=1, dead_letter="grave")
     client.publish(Q)
@@ -121,7 +121,7 @@ def test_a_dead_letter_is_not_refused_by_a_full_queue(broker: Broker, client: Cl
 @pytest.mark.parametrize("stored", [False, True], ids=["body in memory", "body in the store"])
 @pytest.mark.parametrize("allowed", [0, 5])
 @pytest.mark.parametrize("reason", ["rejected", "exhausted"])
-def test_a_rejected_message_is_a_dead_letter_at_once(
+def test_rejected_message_is_a_dead_letter_at_once(
     broker: Broker, client: Client, allowed: int, stored: bool, reason: str
 ) -> None:
     client.call("CREATE", Q, max_deliveries=allowed)
@@ -171,7 +171,7 @@ def test_what_nobody_holds_is_neither_rejected_nor_returned(
     assert client.fetch(Q)["error_count"] == 1
 
 
-def test_a_lease_that_ends_while_its_message_is_rejected_is_not_handed_on(
+def test_lease_that_ends_while_its_message_is_rejected_is_not_handed_on(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     uid = client.publish(Q, timeout=5)
@@ -191,7 +191,7 @@ def test_a_lease_that_ends_while_its_message_is_rejected_is_not_handed_on(
     assert worker.call("ACK", Q, uid=uid).get("known", True)
 
 
-def test_a_message_is_not_rejected_where_its_letter_could_have_no_queue(broker: Broker, client: Client) -> None:
+def test_message_is_not_rejected_where_its_letter_could_have_no_queue(broker: Broker, client: Client) -> None:
     name = "x" * 255
     uid = client.publish(name, timeout=5)
     client.fetch(name)
@@ -254,7 +254,7 @@ def test_many_are_returned_in_one_entry_after_their_delay(broker: Broker, client
     assert len(client.call("FET", Q, count=3)["messages"]) == 3
 
 
-def test_the_wait_after_a_failure_grows_with_failures_alone(broker: Broker, client: Client) -> None:
+def test_wait_after_a_failure_grows_with_failures_alone(broker: Broker, client: Client) -> None:
     client.call("CREATE", Q, retry={"backoff": "exponential", "base": 1})
     uid = client.publish(Q)
     for _ in range(5):
@@ -270,7 +270,7 @@ def test_the_wait_after_a_failure_grows_with_failures_alone(broker: Broker, clie
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-def test_a_restart_forgets_no_failure(broker: Broker, client: Client, flushed: bool) -> None:
+def test_restart_forgets_no_failure(broker: Broker, client: Client, flushed: bool) -> None:
     uid = client.publish(Q)
     for fields in ({"failed": False}, {}, {"failed": False}):
         client.fetch(Q)
@@ -287,7 +287,7 @@ def test_a_restart_forgets_no_failure(broker: Broker, client: Client, flushed: b
     assert (message["error_count"], message["failures"]) == (3, 1)
 
 
-def test_a_delivery_that_a_crash_forgot_counts_as_neither(broker: Broker, client: Client) -> None:
+def test_delivery_that_a_crash_forgot_counts_as_neither(broker: Broker, client: Client) -> None:
     uid = client.publish(Q)
     client.fetch(Q)
     client.call("NACK", Q, uid=uid, failed=False)

@@ -53,7 +53,7 @@ def test_what_leaves_memory_while_the_rest_is_read_is_shown_with_it(broker: Brok
     assert [(row["uid"], row["body"]) for row in rows] == list(zip(uids, [b"on disk", b"in memory"], strict=True))
 
 
-def test_a_look_at_all_messages_leaves_none_of_them_in_memory(broker: Broker, client: Client) -> None:
+def test_look_at_all_messages_leaves_none_of_them_in_memory(broker: Broker, client: Client) -> None:
     client.publish(Q, delay=1_000)
     broker.flush()
 
@@ -62,7 +62,7 @@ def test_a_look_at_all_messages_leaves_none_of_them_in_memory(broker: Broker, cl
     assert not len(broker.queue(Q).bodies)
 
 
-def test_a_message_that_is_named_twice_is_moved_once(broker: Broker, client: Client) -> None:
+def test_message_that_is_named_twice_is_moved_once(broker: Broker, client: Client) -> None:
     uid = client.publish(Q)
 
     moved = broker.operate(Q, lambda me: Move(me, Q, [uid, uid], OTHER))

@@ -16,7 +16,7 @@ Q = "q"
 # Waking ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_woken_worker_that_does_not_fetch_is_passed_over(broker: Broker, client: Client) -> None:
+def test_woken_worker_that_does_not_fetch_is_passed_over(broker: Broker, client: Client) -> None:
     workers = [broker.client() for _ in range(2)]
     for worker in workers:
         worker.fall_asleep(Q, wake="ready")
@@ -31,7 +31,7 @@ def test_a_woken_worker_that_does_not_fetch_is_passed_over(broker: Broker, clien
     assert [worker.awks for worker in workers] == [1, 1]
 
 
-def test_a_woken_worker_that_sleeps_again_is_woken_again(broker: Broker, client: Client) -> None:
+def test_woken_worker_that_sleeps_again_is_woken_again(broker: Broker, client: Client) -> None:
     worker = broker.client()
     worker.fall_asleep(Q)
     client.publish(Q)
@@ -41,7 +41,7 @@ def test_a_woken_worker_that_sleeps_again_is_woken_again(broker: Broker, client:
     assert words == ["awk", "okslp", "awk"]
 
 
-def test_a_woken_worker_that_never_comes_costs_nothing(broker: Broker, client: Client) -> None:
+def test_woken_worker_that_never_comes_costs_nothing(broker: Broker, client: Client) -> None:
     worker = broker.client()
     worker.fall_asleep(Q)
     client.publish(Q)
@@ -220,7 +220,7 @@ def test_whatever_makes_a_message_available_wakes_all_plain_sleepers_and_takes_t
     assert [sleeper.awks for sleeper in sleepers] == [1] * 5
 
 
-def test_the_last_islp_of_a_connection_says_when_it_is_woken(broker: Broker, client: Client) -> None:
+def test_last_islp_of_a_connection_says_when_it_is_woken(broker: Broker, client: Client) -> None:
     changed, other = broker.client(), broker.client()
     other.fall_asleep(Q, **CHOOSY)
     changed.fall_asleep(Q)
@@ -231,7 +231,7 @@ def test_the_last_islp_of_a_connection_says_when_it_is_woken(broker: Broker, cli
     assert (changed.awks, other.awks) == (0, 1)
 
 
-def test_a_plain_sleeper_that_went_away_is_not_kept(broker: Broker, client: Client) -> None:
+def test_plain_sleeper_that_went_away_is_not_kept(broker: Broker, client: Client) -> None:
     client.publish(Q)
     client.fetch(Q)
     fetches, leaves, ends = (broker.client() for _ in range(3))
@@ -282,7 +282,7 @@ def test_when_a_woken_worker_leaves_the_next_is_woken(broker: Broker, client: Cl
     assert second.awks == 1
 
 
-def test_a_policy_of_waking_all_wakes_those_who_sleep_already(broker: Broker, client: Client) -> None:
+def test_policy_of_waking_all_wakes_those_who_sleep_already(broker: Broker, client: Client) -> None:
     workers = [broker.client() for _ in range(3)]
     for worker in workers:
         worker.fall_asleep(Q)
@@ -297,7 +297,7 @@ def test_a_policy_of_waking_all_wakes_those_who_sleep_already(broker: Broker, cl
 
 
 @pytest.mark.parametrize(("lease", "at_once"), [("fast", ["msg"]), ("strict", [])])
-def test_a_strict_queue_answers_a_fetch_only_when_it_is_committed(
+def test_strict_queue_answers_a_fetch_only_when_it_is_committed(
     broker: Broker, client: Client, lease: str, at_once: list[str]
 ) -> None:
     client.call("CREATE", Q, lease=lease)

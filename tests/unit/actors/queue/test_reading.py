@@ -47,7 +47,7 @@ def end_reading(broker: Broker) -> None:
     broker.reader_disk.complete()
 
 
-def test_a_stored_message_that_rotted_ends_the_node_which_says_where_it_stood(broker: Broker, client: Client) -> None:
+def test_stored_message_that_rotted_ends_the_node_which_says_where_it_stood(broker: Broker, client: Client) -> None:
     uid = client.publish(Q, "body")
     evict(broker)
     store, key = broker.files.store, f"{Q}-{uid}".encode()
@@ -66,7 +66,7 @@ def test_a_stored_message_that_rotted_ends_the_node_which_says_where_it_stood(br
 
 
 @pytest.mark.parametrize("asked", ["FET", "PEEK"])
-def test_a_message_that_the_store_has_lost_ends_the_node_instead_of_being_read_for_ever(
+def test_message_that_the_store_has_lost_ends_the_node_instead_of_being_read_for_ever(
     broker: Broker, client: Client, asked: str
 ) -> None:
     uid = client.publish(Q)
@@ -84,7 +84,7 @@ def test_a_message_that_the_store_has_lost_ends_the_node_instead_of_being_read_f
     ]
 
 
-def test_a_fetch_reads_what_is_not_in_memory(broker: Broker, client: Client) -> None:
+def test_fetch_reads_what_is_not_in_memory(broker: Broker, client: Client) -> None:
     uid = client.publish(Q, "body", priority=3, headers={"a": "b"}, timeout=5)
     evict(broker)
 
@@ -94,7 +94,7 @@ def test_a_fetch_reads_what_is_not_in_memory(broker: Broker, client: Client) -> 
     assert message["headers"] == {"a": "b"}
 
 
-def test_a_thousand_messages_drain_in_order_from_the_store(broker: Broker, client: Client) -> None:
+def test_thousand_messages_drain_in_order_from_the_store(broker: Broker, client: Client) -> None:
     client.call("PUB", Q, messages=[str(i) for i in range(1_000)])
     evict(broker)
 
@@ -106,7 +106,7 @@ def test_a_thousand_messages_drain_in_order_from_the_store(broker: Broker, clien
     broker.check(Q)
 
 
-def test_a_thousand_single_fetches_in_one_read_drain_in_order(broker: Broker, client: Client) -> None:
+def test_thousand_single_fetches_in_one_read_drain_in_order(broker: Broker, client: Client) -> None:
     client.call("PUB", Q, messages=[str(i) for i in range(1_000)])
     evict(broker)
     broker.reader_disk.held = True
@@ -174,7 +174,7 @@ def test_what_two_fetches_of_a_dead_worker_had_read_comes_in_its_old_order(
     broker.check(Q)
 
 
-def test_a_message_whose_worker_dies_while_its_body_is_read_is_available_again(
+def test_message_whose_worker_dies_while_its_body_is_read_is_available_again(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     uid = client.publish(Q)
@@ -188,7 +188,7 @@ def test_a_message_whose_worker_dies_while_its_body_is_read_is_available_again(
     assert client.fetch(Q)["uid"] == uid
 
 
-def test_a_sleeper_is_woken_for_a_message_that_nobody_took_in_the_end(
+def test_sleeper_is_woken_for_a_message_that_nobody_took_in_the_end(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     sleeper = broker.client()
@@ -264,7 +264,7 @@ def test_whoever_asked_for_a_body_hears_where_to_go_when_leadership_ends(
 
 
 @pytest.mark.parametrize("end", ["ACK", "PURGE", "DROP"])
-def test_a_fetch_whose_message_goes_while_it_is_read_gets_nothing(
+def test_fetch_whose_message_goes_while_it_is_read_gets_nothing(
     broker: Broker, client: Client, worker: Client, end: str
 ) -> None:
     uid = client.publish(Q)
@@ -358,7 +358,7 @@ def test_whoever_waits_is_answered_if_what_comes_for_him_crashes_the_queue(
 
 
 @pytest.mark.parametrize("end", ["ACK", "PURGE"])
-def test_a_fetch_that_waits_goes_on_waiting_if_its_message_goes_while_it_is_read(
+def test_fetch_that_waits_goes_on_waiting_if_its_message_goes_while_it_is_read(
     broker: Broker, client: Client, worker: Client, end: str
 ) -> None:
     uid = client.publish(Q)
@@ -381,7 +381,7 @@ def test_a_fetch_that_waits_goes_on_waiting_if_its_message_goes_while_it_is_read
     broker.check(Q)
 
 
-def test_a_fetch_whose_wait_was_ended_while_its_message_was_read_gets_nothing_at_once_if_that_goes(
+def test_fetch_whose_wait_was_ended_while_its_message_was_read_gets_nothing_at_once_if_that_goes(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     uid = client.publish(Q)
@@ -437,7 +437,7 @@ def test_what_was_read_for_an_earlier_incarnation_is_no_body_of_this_one(
     assert client.fetch(Q)["msg"] == "new"
 
 
-def test_a_queue_that_is_emptied_fast_is_read_in_ever_larger_pieces(
+def test_queue_that_is_emptied_fast_is_read_in_ever_larger_pieces(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(10):

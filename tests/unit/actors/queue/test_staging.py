@@ -13,7 +13,7 @@ from wakeq.protocol.queue.ledger import Ledger
 from wakeq.protocol.queue.publishers import Limits
 
 
-def test_a_claim_is_cut_into_slices_in_the_order_of_the_line(client: Client) -> None:
+def test_claim_is_cut_into_slices_in_the_order_of_the_line(client: Client) -> None:
     publish(client, "b", "c", "d", "e")
     client.publish("q", "a", priority=-1)
 
@@ -35,7 +35,7 @@ def test_claim_behind_a_publish_of_its_own_connection_finds_the_message(client: 
     assert read(client, 1) == ["a"]
 
 
-def test_an_epoch_that_is_staged_again_is_the_same_whatever_came_meanwhile(client: Client) -> None:
+def test_epoch_that_is_staged_again_is_the_same_whatever_came_meanwhile(client: Client) -> None:
     publish(client, "a", "b")
     first = stage(client, 1)
     publish(client, "c")
@@ -44,7 +44,7 @@ def test_an_epoch_that_is_staged_again_is_the_same_whatever_came_meanwhile(clien
     assert read(client, 1) == ["a", "b"]
 
 
-def test_the_same_epoch_asked_for_twice_at_once_is_made_once(client: Client, broker: Broker) -> None:
+def test_same_epoch_asked_for_twice_at_once_is_made_once(client: Client, broker: Broker) -> None:
     publish(client, "a", "b")
     command = {"cmd": "STAGE", "qname": "q", "source": "s", "epoch": 1, "count": 1}
     other = broker.client()
@@ -89,7 +89,7 @@ def test_settling_acknowledges_every_epoch_up_to_one_and_again_nothing(client: C
     assert client.figures("q")["acked"] == 2
 
 
-def test_a_source_is_told_which_epoch_to_stage_next(client: Client, broker: Broker) -> None:
+def test_source_is_told_which_epoch_to_stage_next(client: Client, broker: Broker) -> None:
     publish(client, *"abc")
 
     def next_epoch() -> int:
@@ -113,7 +113,7 @@ def test_a_source_is_told_which_epoch_to_stage_next(client: Client, broker: Brok
     assert next_epoch() == 8
 
 
-def test_a_source_has_two_open_epochs_at_most(client: Client) -> None:
+def test_source_has_two_open_epochs_at_most(client: Client) -> None:
     publish(client, *"abc")
     stage(client, 1, count=1)
     stage(client, 2, count=1)
@@ -123,7 +123,7 @@ def test_a_source_has_two_open_epochs_at_most(client: Client) -> None:
     assert stage(client, 3)["sizes"] == [1]
 
 
-def test_a_claim_that_is_not_renewed_lapses_and_its_epoch_is_fenced(client: Client) -> None:
+def test_claim_that_is_not_renewed_lapses_and_its_epoch_is_fenced(client: Client) -> None:
     publish(client, "a", "b")
     stage(client, 1, timeout=10)
 
@@ -186,7 +186,7 @@ def test_what_is_about_to_end_stays_so_whatever_else_happens_to_its_source(clien
     assert sorted(fetched(client)) == ["a", "b"]
 
 
-def test_a_renewed_claim_stays(client: Client) -> None:
+def test_renewed_claim_stays(client: Client) -> None:
     publish(client, "a")
     stage(client, 1, timeout=10)
     client.broker.advance(9)
@@ -199,7 +199,7 @@ def test_a_renewed_claim_stays(client: Client) -> None:
     assert fetched(client) == ["a"]
 
 
-def test_a_renewal_that_stands_before_the_end_in_the_log_makes_it_void(client: Client, broker: Broker) -> None:
+def test_renewal_that_stands_before_the_end_in_the_log_makes_it_void(client: Client, broker: Broker) -> None:
     publish(client, "a")
     stage(client, 1, timeout=10)
     broker.advance(9)
@@ -216,7 +216,7 @@ def test_a_renewal_that_stands_before_the_end_in_the_log_makes_it_void(client: C
     broker.check("q")
 
 
-def test_a_renewal_that_comes_too_late_in_the_log_leaves_no_note_about_an_item_that_it_has_not(
+def test_renewal_that_comes_too_late_in_the_log_leaves_no_note_about_an_item_that_it_has_not(
     client: Client, worker: Client, broker: Broker
 ) -> None:
     publish(client, "a")
@@ -270,7 +270,7 @@ def test_what_was_given_back_by_its_uid_is_not_acknowledged_with_its_epoch(clien
     client.broker.check("q")
 
 
-def test_a_touch_gives_no_message_of_a_claim_an_end_of_its_own(client: Client) -> None:
+def test_touch_gives_no_message_of_a_claim_an_end_of_its_own(client: Client) -> None:
     (uid,) = publish(client, "a")
     stage(client, 1, timeout=60)
 
@@ -310,7 +310,7 @@ def test_bodies_that_are_no_longer_in_memory_are_read(client: Client, broker: Br
     assert len(broker.queue("q").bodies) == 0
 
 
-def test_a_purge_ends_claims_with_their_messages(client: Client) -> None:
+def test_purge_ends_claims_with_their_messages(client: Client) -> None:
     publish(client, "a")
     stage(client, 1, timeout=10)
 
@@ -322,7 +322,7 @@ def test_a_purge_ends_claims_with_their_messages(client: Client) -> None:
     assert stage(client, 2)["sizes"] == [1]
 
 
-def test_a_source_is_forgotten_a_month_after_its_last_use_or_after_a_day_where_there_are_too_many(
+def test_source_is_forgotten_a_month_after_its_last_use_or_after_a_day_where_there_are_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ledger, day_ms = Ledger("q", 1, Policies(), Limits()), 86_400_000
@@ -400,7 +400,7 @@ def test_what_expires_while_a_claim_that_does_not_get_it_is_committed_is_removed
     broker.check("q")
 
 
-def test_a_claim_of_what_an_acknowledgement_before_it_removed_leaves_the_queue_as_it_is(
+def test_claim_of_what_an_acknowledgement_before_it_removed_leaves_the_queue_as_it_is(
     client: Client, broker: Broker
 ) -> None:
     uids: list[str] = []

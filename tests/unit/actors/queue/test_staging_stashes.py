@@ -73,7 +73,7 @@ def test_what_is_stashed_expires_once_it_is_published(broker: Broker, restarts: 
     assert (stashed, *(figures[name] for name in ("published", "expired", "size"))) == (3, 2, 2, 0)
 
 
-def test_an_epoch_that_is_published_again_publishes_nothing(client: Client) -> None:
+def test_epoch_that_is_published_again_publishes_nothing(client: Client) -> None:
     stash(client, "t", "a")
     unstash(client, 1, ("t", 1))
     stash(client, "again", "a")
@@ -85,7 +85,7 @@ def test_an_epoch_that_is_published_again_publishes_nothing(client: Client) -> N
     assert client.figures("q")["stashed"] == 0
 
 
-def test_an_epoch_that_is_older_than_the_last_one_is_refused_and_what_was_stashed_stays(client: Client) -> None:
+def test_epoch_that_is_older_than_the_last_one_is_refused_and_what_was_stashed_stays(client: Client) -> None:
     stash(client, "t", "a")
     unstash(client, 5, ("t", 1))
     stash(client, "another", "b")
@@ -98,7 +98,7 @@ def test_an_epoch_that_is_older_than_the_last_one_is_refused_and_what_was_stashe
     assert fetched(client) == ["a", "b"]
 
 
-def test_a_part_that_is_sent_twice_is_stored_once(client: Client) -> None:
+def test_part_that_is_sent_twice_is_stored_once(client: Client) -> None:
     for _ in range(2):
         stash(client, "t", "a")
         stash(client, "t", "b", part=1)
@@ -107,7 +107,7 @@ def test_a_part_that_is_sent_twice_is_stored_once(client: Client) -> None:
     assert fetched(client) == ["a", "b"]
 
 
-def test_a_stash_has_so_many_parts_and_no_more(client: Client) -> None:
+def test_stash_has_so_many_parts_and_no_more(client: Client) -> None:
     assert stash(client, "t", "a", part=STASH_PARTS_MAX - 1)["cmd"] == "okrows"
 
     reply = stash(client, "t", "b", part=STASH_PARTS_MAX)
@@ -177,7 +177,7 @@ def test_nodes_forget_the_same_writer_whether_they_were_restarted_or_not(monkeyp
     assert set(went_on.staging.writers) == set(restarted.staging.writers)
 
 
-def test_a_job_that_has_no_epoch_publishes_once(client: Client, broker: Broker) -> None:
+def test_job_that_has_no_epoch_publishes_once(client: Client, broker: Broker) -> None:
     stash(client, "t", "a")
     assert publish_job(client, "job", ("t", 1))["rows"] == 1
     broker.flush()
@@ -190,7 +190,7 @@ def test_a_job_that_has_no_epoch_publishes_once(client: Client, broker: Broker) 
     assert (fetched(client), client.figures("q")["stashed"]) == (["a"], 0)
 
 
-def test_a_job_is_forgotten_after_minutes_and_takes_no_place_from_a_writer(
+def test_job_is_forgotten_after_minutes_and_takes_no_place_from_a_writer(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staging, "JOBS_MAX", 1)
@@ -210,7 +210,7 @@ def test_a_job_is_forgotten_after_minutes_and_takes_no_place_from_a_writer(
     assert (list(known.jobs), list(known.writers)) == (["two"], ["w"])
 
 
-def test_a_part_that_is_sent_again_keeps_its_stash_for_longer(client: Client) -> None:
+def test_part_that_is_sent_again_keeps_its_stash_for_longer(client: Client) -> None:
     stash(client, "t", "a", keep=60)
     client.broker.advance(59)
     stash(client, "t", "a", keep=60)
@@ -219,7 +219,7 @@ def test_a_part_that_is_sent_again_keeps_its_stash_for_longer(client: Client) ->
     assert unstash(client, 1, ("t", 1))["rows"] == 1
 
 
-def test_a_look_in_blocks_leaves_out_what_is_stashed(client: Client) -> None:
+def test_look_in_blocks_leaves_out_what_is_stashed(client: Client) -> None:
     stash(client, "t", "a", "b")
     publish(client, "c")
 
@@ -284,7 +284,7 @@ def test_stashes_outlive_crashes_cuts_and_restarts(client: Client, broker: Broke
     assert fetched(client) == ["a", "b"]
 
 
-def test_a_limit_of_the_queue_counts_what_is_stashed(client: Client) -> None:
+def test_limit_of_the_queue_counts_what_is_stashed(client: Client) -> None:
     client.call("CREATE", "q", max_size=2)
     stash(client, "t", "a", "b")
 

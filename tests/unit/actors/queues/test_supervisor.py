@@ -36,7 +36,7 @@ def test_list_stats_and_peek_tell_every_state_apart(broker: Broker, client: Clie
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_an_update_of_the_structure_keeps_what_is_in_line(broker: Broker, client: Client, stored: bool) -> None:
+def test_update_of_the_structure_keeps_what_is_in_line(broker: Broker, client: Client, stored: bool) -> None:
     for place, priority in enumerate([2, 0, 1, 0, 2]):
         client.publish(Q, str(place), priority=priority)
     if stored:
@@ -66,7 +66,7 @@ def test_both_structures_give_the_smallest_priority_first_and_its_oldest(
     assert client.call("PUB", Q, message="m", priority=4)["err"] == "KEY_RANGE"
 
 
-def test_the_default_queue_is_there_and_cannot_be_deleted(broker: Broker, client: Client) -> None:
+def test_default_queue_is_there_and_cannot_be_deleted(broker: Broker, client: Client) -> None:
     reply = client.call("DROP", "")
     client.publish("", "m")
 
@@ -87,7 +87,7 @@ def test_what_a_queue_is_told_before_it_has_its_turn_is_applied_once(broker: Bro
     assert client.finds_nothing("new")
 
 
-def test_a_delivery_of_what_is_gone_changes_nothing(broker: Broker, client: Client) -> None:
+def test_delivery_of_what_is_gone_changes_nothing(broker: Broker, client: Client) -> None:
     uid = client.publish(Q)
     queue_id = broker.queue(Q).ledger.id
     client.call("ACK", Q, uid=uid)
@@ -105,7 +105,7 @@ def test_a_delivery_of_what_is_gone_changes_nothing(broker: Broker, client: Clie
 
 @pytest.mark.parametrize("end", ["PURGE", "DROP"])
 @pytest.mark.parametrize("stored", [False, True])
-def test_a_dead_incarnation_vanishes_at_once_and_its_records_are_swept(
+def test_dead_incarnation_vanishes_at_once_and_its_records_are_swept(
     broker: Broker, client: Client, end: str, stored: bool
 ) -> None:
     uids = client.call("PUB", Q, messages=["m"] * 2_500)["uids"]
@@ -129,7 +129,7 @@ def test_a_dead_incarnation_vanishes_at_once_and_its_records_are_swept(
 
 
 @pytest.mark.parametrize("end", ["PURGE", "DROP"])
-def test_a_dead_incarnation_does_not_come_back_with_a_restart(broker: Broker, client: Client, end: str) -> None:
+def test_dead_incarnation_does_not_come_back_with_a_restart(broker: Broker, client: Client, end: str) -> None:
     client.publish(Q, "old")
     broker.flush()
     client.call(end, Q)
@@ -169,7 +169,7 @@ def test_those_who_sleep_and_wait_outlive_a_purge(client: Client, broker: Broker
 
 
 @pytest.mark.parametrize(("subscribed", "word"), [(True, "nomsg"), (False, "nok")])
-def test_a_wait_for_a_queue_that_is_deleted_ends_as_a_fetch_of_none_does(
+def test_wait_for_a_queue_that_is_deleted_ends_as_a_fetch_of_none_does(
     client: Client, broker: Broker, subscribed: bool, word: str
 ) -> None:
     waits = broker.client()
@@ -187,7 +187,7 @@ def test_a_wait_for_a_queue_that_is_deleted_ends_as_a_fetch_of_none_does(
 # Imported messages ----------------------------------------------------------------------------------------------------
 
 
-def test_an_imported_message_is_reached_by_its_old_uid_only(broker: Broker, client: Client) -> None:
+def test_imported_message_is_reached_by_its_old_uid_only(broker: Broker, client: Client) -> None:
     broker.raft_log.tell(Propose([(Publish("new", [Draft(b"old", alias="aB1440000000_250")]), None)]))
     other = client.publish(Q)
 

@@ -60,7 +60,7 @@ def test_who_is_told_together_with_others_gets_his_own_mail_behind_what_he_had()
     assert idle.idle
 
 
-def test_a_busy_process_lets_the_others_have_their_share() -> None:
+def test_busy_process_lets_the_others_have_their_share() -> None:
     order: list[str] = []
     runtime = Runtime()
     busy, calm = runtime.spawn(Recorder, order), runtime.spawn(Recorder, order)
@@ -74,7 +74,7 @@ def test_a_busy_process_lets_the_others_have_their_share() -> None:
     assert len(order) == 10 * MAIL_BUDGET + 1
 
 
-def test_a_turn_ends_when_its_time_is_up_and_another_one_follows() -> None:
+def test_turn_ends_when_its_time_is_up_and_another_one_follows() -> None:
     now = [0.0]
     steps = Steps()
     runtime = Runtime(steps, clock=lambda: now[0], turn_s=0.005)
@@ -151,7 +151,7 @@ def test_where_arrivals_meet_they_are_gathered_until_they_come_alone_again() -> 
     assert arrive_in_a_round(1) == 1
 
 
-def test_a_process_that_fails_at_an_arrival_fails_alone_and_the_next_round_is_like_any_other() -> None:
+def test_process_that_fails_at_an_arrival_fails_alone_and_the_next_round_is_like_any_other() -> None:
     steps = Steps()
     runtime = Runtime(steps)
     fails, other = runtime.spawn(Recorder), runtime.spawn(Recorder)
@@ -171,7 +171,7 @@ def test_a_process_that_fails_at_an_arrival_fails_alone_and_the_next_round_is_li
     assert other.got == ["behind it", *["gathered"] * GATHER_ROUNDS, "alone"]
 
 
-def test_an_interrupt_at_an_arrival_leaves_nobodys_mail_behind() -> None:
+def test_interrupt_at_an_arrival_leaves_nobodys_mail_behind() -> None:
     steps = Steps()
     runtime = Runtime(steps)
     interrupted, other = runtime.spawn(Recorder), runtime.spawn(Recorder)
@@ -208,7 +208,7 @@ def test_what_arrives_within_a_turn_waits_for_its_place(begin: str) -> None:
     assert got == ["the rest of the turn", "mail"]
 
 
-def test_a_process_is_the_last_when_nobody_has_mail_and_it_has_no_more() -> None:
+def test_process_is_the_last_when_nobody_has_mail_and_it_has_no_more() -> None:
     class Asked(Process):
         def on_receive(self, message: Any) -> None:
             seen.append(self.runtime.is_last(self))
@@ -224,7 +224,7 @@ def test_a_process_is_the_last_when_nobody_has_mail_and_it_has_no_more() -> None
     assert seen == [False, False, True]
 
 
-def test_an_arrival_that_makes_much_work_lets_the_loop_go_on_when_its_time_is_up() -> None:
+def test_arrival_that_makes_much_work_lets_the_loop_go_on_when_its_time_is_up() -> None:
     class Endless(Process):
         def on_receive(self, message: Any) -> None:
             self.tell(message)
@@ -249,7 +249,7 @@ def test_run_until_idle_says_when_mail_goes_in_circles() -> None:
         runtime.run_until_idle(messages_max=1000)
 
 
-def test_a_turn_cannot_begin_within_a_turn() -> None:
+def test_turn_cannot_begin_within_a_turn() -> None:
     class Nested(Recorder):
         def on_receive(self, message: Any) -> None:
             self.runtime.run_until_idle()

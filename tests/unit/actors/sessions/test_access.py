@@ -172,7 +172,7 @@ def test_who_shows_no_token_is_a_line_too_but_not_whoever_looks_at_a_page(caplog
     assert caplog.messages == ["10.0.0.1:5 was refused: it shows no token"]
 
 
-def test_a_wrong_token_takes_as_many_steps_as_an_unknown_one() -> None:
+def test_wrong_token_takes_as_many_steps_as_an_unknown_one() -> None:
     tokens = [secrets.token_urlsafe(32) for _ in range(100)]
     door = gate(*[grant(token, "*") for token in tokens])
 
@@ -211,7 +211,7 @@ def test_what_nobody_has_decided_about_needs_an_operator() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in COMMANDS.values() if kind is not wire.Hello])
-def test_a_stranger_may_do_nothing(kind: type[wire.CommandBase]) -> None:
+def test_stranger_may_do_nothing(kind: type[wire.CommandBase]) -> None:
     fields = {field.name: "q" for field in msgspec.structs.fields(kind) if field.required}
 
     assert isinstance(permissions.refusal_of(kind(**fields), STRANGER), Unauthorized)
@@ -256,7 +256,7 @@ FOLLOWUP = [wire.Followup(qname="other", message="x")]
     ],
     ids=str,
 )
-def test_a_command_needs_all_of_its_rights_and_no_other(command: wire.CommandBase, needed: str) -> None:
+def test_command_needs_all_of_its_rights_and_no_other(command: wire.CommandBase, needed: str) -> None:
     rights = [tuple(part.split()) for part in needed.split(", ")]
 
     assert permissions.refusal_of(command, Only(rights)) is None
@@ -281,7 +281,7 @@ def hello(client: Client, token: str | None, **fields: str) -> dict[str, object]
     return client.call("HELLO", **({} if token is None else {"token": token}), **fields)
 
 
-def test_a_stranger_is_told_and_shown_out(guarded: tuple[Broker, Gate], caplog: pytest.LogCaptureFixture) -> None:
+def test_stranger_is_told_and_shown_out(guarded: tuple[Broker, Gate], caplog: pytest.LogCaptureFixture) -> None:
     broker, _ = guarded
     client = broker.client()
 
@@ -328,7 +328,7 @@ def test_who_has_said_who_he_is_may_do_what_his_token_allows(guarded: tuple[Brok
     assert not client.door.closed
 
 
-def test_a_revoked_token_ends_the_connection(guarded: tuple[Broker, Gate]) -> None:
+def test_revoked_token_ends_the_connection(guarded: tuple[Broker, Gate]) -> None:
     broker, door = guarded
     client = broker.client()
     hello(client, "web")

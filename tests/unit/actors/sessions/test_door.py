@@ -37,7 +37,7 @@ def test_this_machine_and_unknown_addresses_have_no_limit_of_their_own() -> None
         assert [admission.enter(address) for _ in range(3)] == ["", "", ""]
 
 
-def test_an_address_is_forgotten_when_its_last_connection_goes() -> None:
+def test_address_is_forgotten_when_its_last_connection_goes() -> None:
     admission = Admission(per_address_max=10)
     for number in range(1000):
         admission.enter(f"10.0.{number // 256}.{number % 256}")

@@ -8,7 +8,7 @@ from wakeq.protocol.queue.columns.alike import alike_bodies
 from wakeq.protocol.queue.columns.runs import Stretch
 
 
-def test_a_body_is_at_hand_until_the_store_has_it() -> None:
+def test_body_is_at_hand_until_the_store_has_it() -> None:
     bodies = Bodies()
     bodies.publish([1, 2], [Draft(b"a"), Draft(b"b")], 5)
 
@@ -33,7 +33,7 @@ def test_only_what_is_next_is_kept_and_within_bounds() -> None:
     assert bodies.missing(range(1, 11)) == [1, 2, 3, 4, 9, 10]
 
 
-def test_a_message_without_a_body_counts_too() -> None:
+def test_message_without_a_body_counts_too() -> None:
     bodies = Bodies()
     bodies.publish(range(1, 11), [Draft(b"")] * 10, 5)
     bodies.collect()
@@ -43,7 +43,7 @@ def test_a_message_without_a_body_counts_too() -> None:
     assert len(bodies) == 3
 
 
-def test_a_full_queue_is_not_looked_through_again_until_something_goes() -> None:
+def test_full_queue_is_not_looked_through_again_until_something_goes() -> None:
     bodies = Bodies()
     looks: list[int] = []
     bodies.publish(range(1, 11), [Draft(b"")] * 10, 5)

@@ -8,7 +8,7 @@ from wakeq.protocol.queue.columns.chunks import CHUNK, encode_chunk
 from wakeq.protocol.queue.ledger import Ledger
 
 
-def test_an_acknowledged_message_is_gone_and_a_second_time_it_is_unknown() -> None:
+def test_acknowledged_message_is_gone_and_a_second_time_it_is_unknown() -> None:
     ledger = make()
     put(ledger, *drafts(2))
     deliver(ledger, 1, 1)
@@ -22,7 +22,7 @@ def test_an_acknowledged_message_is_gone_and_a_second_time_it_is_unknown() -> No
 
 
 @pytest.mark.parametrize("number", [-1, 0, 2, CHUNK, 10**12])
-def test_a_number_that_never_was_is_unknown(number: int) -> None:
+def test_number_that_never_was_is_unknown(number: int) -> None:
     ledger = make()
     put(ledger)
 
@@ -30,7 +30,7 @@ def test_a_number_that_never_was_is_unknown(number: int) -> None:
     assert ledger.living == 1
 
 
-def test_the_verdict_on_an_acknowledgement_changes_nothing() -> None:
+def test_verdict_on_an_acknowledgement_changes_nothing() -> None:
     ledger = make()
     put(ledger, *drafts(2))
     deliver(ledger, 2, 3)
@@ -41,7 +41,7 @@ def test_the_verdict_on_an_acknowledgement_changes_nothing() -> None:
     assert ledger.living == 2
 
 
-def test_a_dead_letter_is_counted_as_dead() -> None:
+def test_dead_letter_is_counted_as_dead() -> None:
     ledger = make()
     put(ledger)
 
@@ -86,7 +86,7 @@ def test_what_is_stashed_expires_once_it_is_published() -> None:
     assert ledger.expire(expired, NOW_MS + 7) == [Result.DONE]
 
 
-def test_a_chunk_goes_with_its_last_message_and_the_unfinished_one_is_filled_on() -> None:
+def test_chunk_goes_with_its_last_message_and_the_unfinished_one_is_filled_on() -> None:
     ledger = make()
     put(ledger, *drafts(CHUNK + 3))
 

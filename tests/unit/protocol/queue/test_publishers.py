@@ -69,7 +69,7 @@ def test_new_numbers_of_a_session_become_the_same_together_and_one_by_one(
     assert together.collect() == apart.collect()
 
 
-def test_a_batch_of_new_numbers_is_stored_as_one(publishers: Publishers, store: Stored) -> None:
+def test_batch_of_new_numbers_is_stored_as_one(publishers: Publishers, store: Stored) -> None:
     entry = numbered(1, 2, 3)
 
     publishers.publish(entry, 10)

@@ -32,7 +32,7 @@ def test_what_is_new_is_named_with_its_draft(results: Results, new: dict[int, by
     assert dict(zip(numbers, (draft.body for draft in drafts), strict=True)) == new
 
 
-def test_a_repetition_reads_like_the_results_of_the_first_time() -> None:
+def test_repetition_reads_like_the_results_of_the_first_time() -> None:
     repeated = Repeated(5, range(7, 10))
 
     assert (list(repeated), len(repeated), repeated[0], repeated[-1]) == ([7, 8, 9], 3, 7, 9)

@@ -39,7 +39,7 @@ LETTER = READY._replace(
         "reason!=nack",
     ],
 )
-def test_a_condition_holds_for_what_it_describes(condition: str) -> None:
+def test_condition_holds_for_what_it_describes(condition: str) -> None:
     assert fits(READY, [parse_condition(condition)])
 
 
@@ -48,11 +48,11 @@ def test_all_conditions_must_hold() -> None:
 
 
 @pytest.mark.parametrize("condition", ["origin=mails", "reason=rejected", "error~such", "header.wakeq-error~such"])
-def test_a_dead_letter_is_picked_by_why_it_died(condition: str) -> None:
+def test_dead_letter_is_picked_by_why_it_died(condition: str) -> None:
     assert fits(LETTER, [parse_condition(condition)])
 
 
-def test_a_dead_letter_that_failed_again_is_picked_by_its_last_error() -> None:
+def test_dead_letter_that_failed_again_is_picked_by_its_last_error() -> None:
     again = LETTER._replace(error="still none")
 
     assert fits(again, [parse_condition("error=still none")])

@@ -43,7 +43,7 @@ def test_it_is_open_when_both_have_said_who_they_are() -> None:
 
 
 @given(st.lists(st.integers(0, 200), max_size=8))
-def test_the_peers_words_may_be_cut_anywhere(cuts: list[int]) -> None:
+def test_peers_words_may_be_cut_anywhere(cuts: list[int]) -> None:
     stream = PEER_GREETING + PEER_READY + command(b"PING", b"\0\1context") + command(b"NEWS", b"x")
     places = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     pusher, said = Pusher(), b""
@@ -56,12 +56,12 @@ def test_the_peers_words_may_be_cut_anywhere(cuts: list[int]) -> None:
     assert said == OUR_READY + command(b"PONG", b"context")
 
 
-def test_a_message_is_frames_with_their_sizes() -> None:
+def test_message_is_frames_with_their_sizes() -> None:
     assert encode([b"tag", b"x" * 255]) == b"\x01\x03tag" + b"\x00\xff" + b"x" * 255
     assert encode([b"t", b"x" * 256]) == b"\x01\x01t" + b"\x02" + (256).to_bytes(8, "big") + b"x" * 256
 
 
-def test_a_long_command_is_read_and_too_long_a_one_refused_before_it_is_here() -> None:
+def test_long_command_is_read_and_too_long_a_one_refused_before_it_is_here() -> None:
     pusher = opened()
     body = b"\x04PING\0\0" + b"c" * 300
 

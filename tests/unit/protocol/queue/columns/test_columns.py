@@ -66,7 +66,7 @@ def test_columns_know_whether_any_message_ever_had_more_than_a_size(drafts: list
     assert not hidden.only_sizes
 
 
-def test_the_messages_that_fit_are_counted_by_their_bodies() -> None:
+def test_messages_that_fit_are_counted_by_their_bodies() -> None:
     columns = Bare()
     columns._append([Draft(b"x" * size) for size in (0, 4, 3, 9)], 1_000)
 
@@ -75,7 +75,7 @@ def test_the_messages_that_fit_are_counted_by_their_bodies() -> None:
     assert counts == [1, 1, 2, 2, 3, 3, 4]
 
 
-def test_a_crossed_out_message_is_gone_and_a_chunk_that_is_full_and_empty_too() -> None:
+def test_crossed_out_message_is_gone_and_a_chunk_that_is_full_and_empty_too() -> None:
     columns = Bare()
     columns._append([Draft(b"xy")] * (CHUNK + 1), 1_000)
 

@@ -84,7 +84,7 @@ def test_what_comes_one_by_one_lies_together_and_not_in_the_list_of_its_entry() 
     assert entry == [Draft(b"1")]
 
 
-def test_a_queue_that_keeps_up_holds_little_more_than_what_waits() -> None:
+def test_queue_that_keeps_up_holds_little_more_than_what_waits() -> None:
     kept = Runs()
     for number in range(1, 10_001):
         kept.append(number, [Draft(b"%d" % number)])
@@ -108,7 +108,7 @@ def test_what_goes_before_the_next_comes_leaves_nothing() -> None:
     assert kept.hand_over() == []
 
 
-def test_a_stretch_over_messages_that_have_gone_is_not_all_there() -> None:
+def test_stretch_over_messages_that_have_gone_is_not_all_there() -> None:
     held = Runs()
     held.append(1, [Draft(b"1"), Draft(b"2")])
     held.append(3, alike_bodies([b"3", b"4"]))

@@ -23,7 +23,7 @@ def test_leases_end_at_their_moment_and_once() -> None:
     assert ends.first_ms == NEVER
 
 
-def test_a_lease_that_was_put_off_or_is_over_otherwise_does_not_end_at_its_old_moment() -> None:
+def test_lease_that_was_put_off_or_is_over_otherwise_does_not_end_at_its_old_moment() -> None:
     held = held_until(n1=100, n2=100)
     ends = LeaseEnds(held)
     ends.add(100, [1, 2])

@@ -131,7 +131,7 @@ def test_who_matches_in_four_ways_gets_a_message_once() -> None:
     assert exchange.subscribers("a", "data") == ["x"]
 
 
-def test_a_star_within_a_text_is_a_star() -> None:
+def test_star_within_a_text_is_a_star() -> None:
     exchange = Exchange[str]()
     exchange.subscribe("x", [Subscription("example_*", ANY)])
 
@@ -158,7 +158,7 @@ def test_subscribers_come_in_the_order_in_which_they_subscribed() -> None:
     assert exchange.subscribers("a", "data") == ["c", "a", "b", "d"]
 
 
-def test_a_subscriber_may_have_so_many_subscriptions_and_not_one_more() -> None:
+def test_subscriber_may_have_so_many_subscriptions_and_not_one_more() -> None:
     exchange = Exchange[str]()
     exchange.subscribe("x", named(SUBSCRIPTIONS_MAX))
 

@@ -34,7 +34,7 @@ def test_everybody_is_told_with_the_task_as_parent_and_what_the_kill_brought() -
     assert (message.encoding, message.created_at_ms, message.expires_at_ms) == ("JSON", 77, 9000)
 
 
-def test_a_kill_from_before_ids_were_text_is_understood() -> None:
+def test_kill_from_before_ids_were_text_is_understood() -> None:
     transfer = transfer_of(KILL)
     fields = msgpack.unpackb(transfer.message) | {"id": b"k", "pid": b""}
 
@@ -63,13 +63,13 @@ def test_more_in_the_data_than_the_task_does_no_harm() -> None:
         (b'{"task_id":"a:b"}', BadMessage),
     ],
 )
-def test_a_kill_that_names_no_task_is_refused(data: bytes, kind: type[MoniqueError]) -> None:
+def test_kill_that_names_no_task_is_refused(data: bytes, kind: type[MoniqueError]) -> None:
     with pytest.raises(kind):
         killed(transfer_of(replace(KILL, data=data)), id="fresh", now_ms=77)
 
 
 @pytest.mark.parametrize("packed", [b"", b"\x80", b"encrypted"])
-def test_a_kill_that_is_no_message_is_refused(packed: bytes) -> None:
+def test_kill_that_is_no_message_is_refused(packed: bytes) -> None:
     with pytest.raises(MoniqueError):
         killed(Transfer(read_tag("config:kill:k::operator"), packed), id="fresh", now_ms=77)
 

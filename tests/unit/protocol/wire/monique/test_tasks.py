@@ -39,7 +39,7 @@ messages = st.builds(
 
 
 @given(messages)
-def test_a_task_comes_back_as_it_was(message: Message) -> None:
+def test_task_comes_back_as_it_was(message: Message) -> None:
     transfer = Transfer(tag_of(message), encode_message(message))
 
     draft = draft_of(transfer, NOW_MS)
@@ -85,7 +85,7 @@ def test_any_message_of_a_queue_is_a_task_or_an_error_of_ours(body: bytes, heade
             read(body, headers)
 
 
-def test_an_answer_has_the_task_as_its_parent() -> None:
+def test_answer_has_the_task_as_its_parent() -> None:
     answer = answer_of(b"1", {TAG: TASK.text, "monique-encoding": "MessagePack"}, id="r", creator="w", now_ms=NOW_MS)
 
     assert answer.tag == Tag("result", "sum_it", "r", "t1", "w")
@@ -108,6 +108,6 @@ def test_what_is_no_answer_is_said(headers: dict[str, str], error: type[WakeqErr
 
 
 @pytest.mark.parametrize("moment", ["-1", "x", "1" * 21, "²"])
-def test_a_moment_that_is_none_is_said(moment: str) -> None:
+def test_moment_that_is_none_is_said(moment: str) -> None:
     with pytest.raises(BadMessage, match="monique-created-at is not a time"):
         task_transfer_of(b"", {TAG: TASK.text, "monique-encoding": "JSON", "monique-created-at": moment})

@@ -90,7 +90,7 @@ def test_frames_arrive_in_any_pieces(step: int) -> None:
     assert heard == FRAMES
 
 
-def test_a_hello_is_what_its_page_says() -> None:
+def test_hello_is_what_its_page_says() -> None:
     spelled = "9a 64 aa77616b65712d70656572 01 02 c410" + CLUSTER.hex() + "02 4d 05 81 a6776f726b6572 a6623a32363031"
     spelled += "c400"  # no nonce
 
@@ -121,7 +121,7 @@ def test_hello_that_cannot_be_decoded_is_refused(body: bytes) -> None:
 
 
 @given(place=st.integers(0, len(encode(FRAMES[4])) - 1), bit=st.integers(0, 7))
-def test_a_bit_that_flips_on_the_way_is_never_taken_for_what_was_said(place: int, bit: int) -> None:
+def test_bit_that_flips_on_the_way_is_never_taken_for_what_was_said(place: int, bit: int) -> None:
     wire = bytearray(encode(FRAMES[4]))
     wire[place] ^= 1 << bit
     reader = FrameReader()
@@ -144,7 +144,7 @@ def test_no_length_is_believed_before_the_peer_has_said_who_it_is() -> None:
     "payloads",
     [[], [b"five"], [b"five", b"six", b"seven"]],
 )
-def test_an_append_brings_exactly_the_entries_that_it_names(payloads: list[bytes]) -> None:
+def test_append_brings_exactly_the_entries_that_it_names(payloads: list[bytes]) -> None:
     with pytest.raises(PeerRefused, match="entries for 5 to 6"):
         FrameReader().receive(encode(Entries(APPEND, payloads)))
 

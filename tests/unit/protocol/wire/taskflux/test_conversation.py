@@ -61,7 +61,7 @@ def test_everything_waits_for_a_change_of_queues_and_for_a_dequeue(first: Packet
     assert works(begun) == [ClusterMetadataRequest(), stored(Enqueue("q", 1, b"a"))]
 
 
-def test_a_dequeue_does_not_wait_for_the_acknowledgement_before_it() -> None:
+def test_dequeue_does_not_wait_for_the_acknowledgement_before_it() -> None:
     conversation = ready()
     taken(conversation)
 
@@ -123,7 +123,7 @@ def test_nothing_that_brings_much_is_begun_for_who_does_not_read() -> None:
     assert works(conversation.go_on()) == [Dequeue("q")]
 
 
-def test_a_count_behind_a_nack_waits_until_the_record_is_back() -> None:
+def test_count_behind_a_nack_waits_until_the_record_is_back() -> None:
     conversation = ready()
     taken(conversation)
     (returned,) = conversation.receive([NACK, Count("q")])
@@ -132,7 +132,7 @@ def test_a_count_behind_a_nack_waits_until_the_record_is_back() -> None:
     assert works(conversation.resolve([(returned, OK)])) == [Count("q")]
 
 
-def test_an_ack_behind_an_empty_dequeue_is_swallowed() -> None:
+def test_ack_behind_an_empty_dequeue_is_swallowed() -> None:
     conversation = ready()
     (dequeue,) = conversation.receive([Dequeue("q"), ACK])
 
@@ -140,7 +140,7 @@ def test_an_ack_behind_an_empty_dequeue_is_swallowed() -> None:
     assert answers(conversation) == [EMPTY]
 
 
-def test_an_outcome_that_is_told_twice_counts_once() -> None:
+def test_outcome_that_is_told_twice_counts_once() -> None:
     conversation = ready()
     (enqueue,) = conversation.receive([Enqueue("q", 1, b"a"), ACK, Count("q")])
 
@@ -161,7 +161,7 @@ def test_not_leader_takes_the_place_of_any_outcome() -> None:
     assert not conversation.closing
 
 
-def test_a_record_whose_removal_failed_is_given_back() -> None:
+def test_record_whose_removal_failed_is_given_back() -> None:
     conversation = ready()
     taken(conversation)
     (remove,) = conversation.receive([ACK])
@@ -171,7 +171,7 @@ def test_a_record_whose_removal_failed_is_given_back() -> None:
 
 
 @pytest.mark.parametrize("outcome", [OK, NotLeader(1)], ids=lambda outcome: type(outcome).__name__)
-def test_a_wrong_packet_is_answered_only_when_the_record_is_back(outcome: Response) -> None:
+def test_wrong_packet_is_answered_only_when_the_record_is_back(outcome: Response) -> None:
     conversation = ready()
     taken(conversation)
     (returned,) = conversation.receive([ListQueues()])

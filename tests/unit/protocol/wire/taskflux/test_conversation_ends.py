@@ -6,7 +6,7 @@ from wakeq.protocol.wire.taskflux.intents import Delivery, Remove, Return, StopW
 from wakeq.protocol.wire.taskflux.packets import ACK, EMPTY, OK, Dequeue, Enqueue, Record
 
 
-def test_a_lost_connection_forgets_what_was_to_be_stored() -> None:
+def test_lost_connection_forgets_what_was_to_be_stored() -> None:
     conversation = ready()
     conversation.receive([Enqueue("q", 1, b"a")])
 
@@ -15,14 +15,14 @@ def test_a_lost_connection_forgets_what_was_to_be_stored() -> None:
     assert conversation.finished
 
 
-def test_a_lost_connection_gives_back_what_it_held() -> None:
+def test_lost_connection_gives_back_what_it_held() -> None:
     conversation = ready()
     taken(conversation)
 
     assert works(conversation.lost()) == [Return("q", 7, Reason.DISCONNECT)]
 
 
-def test_a_record_that_comes_for_a_lost_connection_is_given_back() -> None:
+def test_record_that_comes_for_a_lost_connection_is_given_back() -> None:
     conversation = ready()
     (dequeue,) = conversation.receive([Dequeue("q", 1000), ACK])
 

@@ -99,7 +99,7 @@ def test_no_more_dequeues_go_together_than_may() -> None:
 
 
 @pytest.mark.parametrize("between", [[], [NACK], [ACK, Dequeue("r"), ACK]], ids=["nothing", "a nack", "another queue"])
-def test_a_dequeue_that_is_not_acknowledged_or_of_another_queue_goes_alone(between: list[Packet]) -> None:
+def test_dequeue_that_is_not_acknowledged_or_of_another_queue_goes_alone(between: list[Packet]) -> None:
     assert works(ready().receive([Dequeue("q"), *between, Dequeue("q"), ACK])) == [Dequeue("q")]
 
 
@@ -134,7 +134,7 @@ RUNS = [Enqueues("q", [Draft(b"a", 1), Draft(b"b", 2)], 40), Dequeues(Dequeue("q
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: type(run).__name__)
-def test_a_run_behind_an_enqueue_that_is_not_acknowledged_is_wrong_as_its_first_packet_is(run: Packet) -> None:
+def test_run_behind_an_enqueue_that_is_not_acknowledged_is_wrong_as_its_first_packet_is(run: Packet) -> None:
     conversation = ready()
 
     assert conversation.receive([Enqueue("q", 1, b"a"), run]) == []
@@ -147,7 +147,7 @@ def test_a_run_behind_an_enqueue_that_is_not_acknowledged_is_wrong_as_its_first_
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: type(run).__name__)
-def test_a_run_behind_a_nack_waits_until_the_record_is_back(run: Packet) -> None:
+def test_run_behind_a_nack_waits_until_the_record_is_back(run: Packet) -> None:
     conversation = ready()
     taken(conversation)
 
@@ -157,7 +157,7 @@ def test_a_run_behind_a_nack_waits_until_the_record_is_back(run: Packet) -> None
     assert len(conversation.resolve([(returned, OK)])) == 1
 
 
-def test_a_run_that_brings_much_is_not_begun_for_who_does_not_read() -> None:
+def test_run_that_brings_much_is_not_begun_for_who_does_not_read() -> None:
     conversation = ready()
     conversation.hold_up()
 
@@ -174,7 +174,7 @@ def test_of_a_run_of_enqueues_what_is_too_large_goes_alone() -> None:
     assert [len(intent.work.drafts) for intent in begun if isinstance(intent.work, Store)] == [2, 1]
 
 
-def test_a_run_for_what_can_be_no_queue_is_refused_packet_by_packet() -> None:
+def test_run_for_what_can_be_no_queue_is_refused_packet_by_packet() -> None:
     conversation = ready()
 
     assert conversation.receive([Enqueues("a b", [Draft(b"", 1)] * 2, 40), Dequeues(Dequeue("a b"), 2)]) == []

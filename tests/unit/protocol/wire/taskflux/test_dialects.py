@@ -8,7 +8,7 @@ from wakeq.protocol.wire.taskflux.packets import BootstrapRequest
 
 @pytest.mark.parametrize("configured", [SPEC, CSHARP], ids=lambda dialect: dialect.name)
 @pytest.mark.parametrize("patch", [0, 7, -1])
-def test_the_patch_never_matters(configured: Dialect, patch: int) -> None:
+def test_patch_never_matters(configured: Dialect, patch: int) -> None:
     assert dialect_of(BootstrapRequest(1, 0, patch), configured) is configured
     assert dialect_of(BootstrapRequest(0, 1, patch), configured) is LEGACY
 

@@ -22,7 +22,7 @@ from wakeq.protocol.wire.taskflux.packets import (
 )
 
 
-def test_a_batch_is_its_packets_one_after_the_other() -> None:
+def test_batch_is_its_packets_one_after_the_other() -> None:
     packets: list[Packet] = [Enqueue("q", 1, b"a"), ACK, Count("q")]
 
     assert encode(packets, SPEC) == b"".join(encode([packet], SPEC) for packet in packets)
@@ -51,12 +51,12 @@ def test_what_does_not_fit_into_its_field_is_refused_by_name(packet: Packet) -> 
     ("packet", "dialect"),
     [(OK, LEGACY), (ACK, LEGACY), (CreateQueue("q"), LEGACY), (EnqueueResponse(True), SPEC)],
 )
-def test_a_packet_that_the_dialect_does_not_have_is_refused(packet: Packet, dialect: Dialect) -> None:
+def test_packet_that_the_dialect_does_not_have_is_refused(packet: Packet, dialect: Dialect) -> None:
     with pytest.raises(BadCommand, match=f"does not exist in the dialect {dialect.name}"):
         encode([packet], dialect)
 
 
-def test_an_error_without_a_number_in_the_dialect_is_an_unknown_one() -> None:
+def test_error_without_a_number_in_the_dialect_is_an_unknown_one() -> None:
     for dialect in (CSHARP, LEGACY):
         known, unknown = BusinessError(ErrorCode.UNKNOWN, "x"), BusinessError(ErrorCode.KEY_OUTSIDE, "x")
 

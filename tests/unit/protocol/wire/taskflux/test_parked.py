@@ -98,7 +98,7 @@ def test_what_goes_together_stood_at_the_head_and_can_have_its_turn_again(
         assert rest_of(parked) == behind
 
 
-def test_a_run_counts_as_its_packets_and_can_be_put_apart() -> None:
+def test_run_counts_as_its_packets_and_can_be_put_apart() -> None:
     stored = Enqueues("q", [Draft(b"a", 1), Draft(b"b", 2)], 40)
     parked = Parked([stored, Dequeues(Q, 3), NACK])
     assert len(parked) == 11

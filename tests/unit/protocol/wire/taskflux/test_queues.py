@@ -26,14 +26,14 @@ def test_no_limit_is_no_policy_and_zero_is_a_limit() -> None:
     assert policies_of(CreateQueue("q", 1, 0, 0)) == Policies(max_size=0, max_message_size=0)
 
 
-def test_a_key_range_is_a_policy_of_every_structure() -> None:
+def test_key_range_is_a_policy_of_every_structure() -> None:
     assert policies_of(CreateQueue("q", 1, key_range=(-3, 4))) == Policies(priority_min=-3, priority_max=4)
     assert policies_of(CreateQueue("q", QA, key_range=(0, 0))) == Policies(
         priority_min=0, priority_max=0, structure="QA"
     )
 
 
-def test_a_policy_that_is_not_set_is_not_told() -> None:
+def test_policy_that_is_not_set_is_not_told() -> None:
     policies = Policies(max_size=1000, max_message_size=1048576, priority_min=-10, priority_max=10)
     metadata = (("max-queue-size", "1000"), ("max-payload-size", "1048576"), ("priority-range", "-10 10"))
 
@@ -58,11 +58,11 @@ def test_what_other_doors_may_set_is_told_within_32_bits() -> None:
         (Result.TOO_LARGE, Policies(), PayloadSizeViolation(MIB)),
     ],
 )
-def test_a_violation_carries_the_limit_that_counts(result: Result, policies: Policies, answer: Response) -> None:
+def test_violation_carries_the_limit_that_counts(result: Result, policies: Policies, answer: Response) -> None:
     assert refused(result, policies, MIB) == answer
 
 
-def test_a_full_queue_without_a_limit_of_records_is_a_general_violation() -> None:
+def test_full_queue_without_a_limit_of_records_is_a_general_violation() -> None:
     assert isinstance(refused(Result.QUEUE_FULL, Policies(max_bytes=3), MIB), GeneralViolation)
 
 

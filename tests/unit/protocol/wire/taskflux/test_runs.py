@@ -53,7 +53,7 @@ def comparable(packets: list[Packet | Bad]) -> list[object]:
 
 @pytest.mark.parametrize("dialect", [SPEC, CSHARP], ids=lambda dialect: dialect.name)
 @given(SAID, st.binary(max_size=12), st.integers(0, 20))
-def test_a_run_is_read_as_its_packets_one_by_one_are(
+def test_run_is_read_as_its_packets_one_by_one_are(
     dialect: Dialect, said: list[list[Packet]], garbage: bytes, cut: int
 ) -> None:
     data = encode([packet for packets in said for packet in packets], dialect)
@@ -82,7 +82,7 @@ def test_no_more_dequeues_are_one_value_than_go_together() -> None:
 
 
 @pytest.mark.parametrize("pair", [[Enqueue("q", 1, b"abc"), ACK], [Dequeue("q", 5), ACK]], ids=["enqueue", "dequeue"])
-def test_a_run_ends_before_what_it_does_not_take(pair: list[Packet]) -> None:
+def test_run_ends_before_what_it_does_not_take(pair: list[Packet]) -> None:
     run = encode(pair * 2, SPEC)
     too_long = b"CE\x01q" + struct.pack(">qi", 1, LIMIT_BYTES) + bytes(LIMIT_BYTES) + b"Q"
     negative = b"CE\x01q" + struct.pack(">qi", 1, -1) + b"Q"
