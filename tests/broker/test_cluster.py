@@ -20,7 +20,7 @@ Q = "q"
 LEASE_S = 60
 
 
-def test_what_is_published_is_on_every_node(cluster: HandCluster, leader: HandNode) -> None:
+def test_published_messages_are_on_every_node(cluster: HandCluster, leader: HandNode) -> None:
     for _ in range(10):
         leader.client().publish(Q)
 
@@ -37,7 +37,7 @@ def test_node_that_follows_says_who_leads(cluster: HandCluster, leader: HandNode
     assert [(reply["err"], reply["leader"]) for reply in replies] == [("NOT_LEADER", f"node-{leader.number}:2601")] * 2
 
 
-def test_who_changes_the_cluster_is_in_the_log(
+def test_changes_of_the_cluster_are_logged(
     cluster: HandCluster, leader: HandNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="wakeq.admin")
@@ -62,7 +62,7 @@ def test_follower_answers_ping_and_hello(cluster: HandCluster, leader: HandNode)
     assert [client.call("PING")["cmd"], client.call("HELLO")["cmd"]] == ["pong", "hello"]
 
 
-def test_nothing_is_answered_before_a_majority_has_it(cluster: HandCluster, leader: HandNode) -> None:
+def test_publish_is_not_answered_before_a_majority_has_it(cluster: HandCluster, leader: HandNode) -> None:
     client = leader.client()
     client.publish(Q)
     cluster.isolate(leader)
@@ -72,7 +72,7 @@ def test_nothing_is_answered_before_a_majority_has_it(cluster: HandCluster, lead
     assert answered == []
 
 
-def test_what_a_cut_off_leader_took_is_unknown_and_never_a_false_no(cluster: HandCluster, leader: HandNode) -> None:
+def test_publish_at_a_cut_off_leader_is_answered_unknown(cluster: HandCluster, leader: HandNode) -> None:
     client = leader.client()
     client.publish(Q)
     cluster.isolate(leader)
@@ -110,7 +110,7 @@ def test_touch_on_a_leader_that_is_cut_off_promises_no_more_time(cluster: HandCl
     assert new.client().fetch(Q)["uid"] == held["uid"]
 
 
-def test_what_a_cut_off_leader_took_is_a_certain_no_once_another_has_committed(
+def test_publish_at_a_cut_off_leader_is_refused_once_another_leader_has_committed(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     client = leader.client()
@@ -142,7 +142,7 @@ def test_leader_that_hands_over_hands_out_nothing_that_its_log_would_not_take(
     assert client.call("FET", Q)["uid"] == uid
 
 
-def test_what_a_leader_may_not_hand_out_once_it_has_read_it_keeps_its_place(
+def test_messages_read_by_a_leader_that_may_not_deliver_them_keep_their_place(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     client, term = leader.client(), leader.raft_log.core.term
@@ -209,7 +209,7 @@ def test_figures_are_shown_only_by_whom_a_majority_still_follows_when_it_is_aske
     assert [reply["err"] for reply in client.take()] == ["NOT_LEADER"]
 
 
-def test_what_comes_behind_a_look_on_one_connection_is_not_seen_by_it(cluster: HandCluster, leader: HandNode) -> None:
+def test_stats_do_not_count_a_fetch_behind_them_on_the_connection(cluster: HandCluster, leader: HandNode) -> None:
     client = leader.client()
     client.publish(Q)
 
@@ -271,7 +271,7 @@ def test_acknowledgement_with_a_lease_of_the_former_leader_counts(cluster: HandC
     assert client.figures(Q)["size"] == 0
 
 
-def test_who_sleeps_at_a_leader_that_steps_down_is_woken_and_sent_on(cluster: HandCluster, leader: HandNode) -> None:
+def test_sleeper_at_a_leader_that_steps_down_is_woken_and_then_refused(cluster: HandCluster, leader: HandNode) -> None:
     worker = leader.client()
     worker.publish(Q)
     worker.call("ACK", Q, uid=worker.fetch(Q)["uid"])
@@ -284,7 +284,7 @@ def test_who_sleeps_at_a_leader_that_steps_down_is_woken_and_sent_on(cluster: Ha
     assert worker.call("FET", Q)["err"] == "NOT_LEADER"
 
 
-def test_who_waits_at_a_leader_that_steps_down_hears_so(cluster: HandCluster, leader: HandNode) -> None:
+def test_waiting_fetch_at_a_leader_that_steps_down_is_refused(cluster: HandCluster, leader: HandNode) -> None:
     worker = leader.client()
     worker.send({"cmd": "SUB", "qname": Q}, {"cmd": "FET", "qname": Q, "wait": 60})
     worker.take()
@@ -343,7 +343,7 @@ def test_entries_of_a_former_leader_are_taken_back_on_its_disk(cluster: HandClus
     assert uid
 
 
-def test_all_nodes_come_back_with_everything_that_was_answered(cluster: HandCluster, leader: HandNode) -> None:
+def test_answered_publishes_survive_a_crash_of_all_nodes(cluster: HandCluster, leader: HandNode) -> None:
     for _ in range(7):
         leader.client().publish(Q)
     for node in cluster.nodes:
@@ -358,7 +358,7 @@ def test_all_nodes_come_back_with_everything_that_was_answered(cluster: HandClus
     assert serving.client().figures(Q)["size"] == 7
 
 
-def test_without_a_majority_nobody_serves(cluster: HandCluster, leader: HandNode) -> None:
+def test_node_without_a_majority_refuses_publishes(cluster: HandCluster, leader: HandNode) -> None:
     for node in cluster.others(leader):
         node.kill()
 

@@ -131,7 +131,7 @@ def test_fetch_while_proposals_are_parked_is_answered_from_memory_for_100_ms_onl
     assert worker.words() == ["msg", "msg"]
 
 
-def test_what_was_parked_twice_is_as_old_as_the_first(broker: Broker, client: Client, worker: Client) -> None:
+def test_proposal_parked_twice_is_as_old_as_the_first_time(broker: Broker, client: Client, worker: Client) -> None:
     for _ in range(4):
         client.publish(Q)
     broker.raft_log.tell(Throttle(True))

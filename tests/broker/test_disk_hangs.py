@@ -168,7 +168,7 @@ def test_leader_that_lost_the_lead_for_another_reason_than_its_disk_hands_over_a
     assert cluster.leader() in cluster.others(leader)
 
 
-def test_where_all_disks_hang_nobody_is_asked_to_lead(cluster: HandCluster, leader: HandNode) -> None:
+def test_leader_keeps_leading_while_all_disks_hang(cluster: HandCluster, leader: HandNode) -> None:
     for node in cluster.nodes:
         hang(node)
     client = leader.client()

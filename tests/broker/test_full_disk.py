@@ -24,7 +24,7 @@ def test_follower_without_room_takes_nothing_and_the_others_go_on(cluster: HandC
     assert leader.opened.log.last_index > last_index
 
 
-def test_it_catches_up_once_it_has_room_again(cluster: HandCluster, leader: HandNode) -> None:
+def test_follower_catches_up_once_it_has_room_again(cluster: HandCluster, leader: HandNode) -> None:
     full = cluster.others(leader)[0]
     step_aside(cluster, full, on=True)
     for _ in range(5):
@@ -37,7 +37,7 @@ def test_it_catches_up_once_it_has_room_again(cluster: HandCluster, leader: Hand
     assert full.queues._processes[Q].ledger.living == 5
 
 
-def test_where_a_majority_has_no_room_everybody_is_told_so(cluster: HandCluster, leader: HandNode) -> None:
+def test_publish_is_refused_where_a_majority_has_no_room(cluster: HandCluster, leader: HandNode) -> None:
     """Rather than wait for an answer that cannot come."""
     client = leader.client()
     client.publish(Q)

@@ -127,7 +127,7 @@ def begin_again(cluster: HandCluster, nodes: list[HandNode]) -> None:
         cluster.bring_up(node)
 
 
-def test_what_crashed_a_queue_where_it_led_is_left_out_where_it_was_written_down_already(
+def test_entry_that_crashed_the_queue_of_the_leader_is_skipped_where_it_was_stored_already(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = leader.client()
@@ -157,7 +157,7 @@ def test_what_crashed_a_queue_where_it_led_is_left_out_where_it_was_written_down
 
 
 @pytest.mark.parametrize("is_second", [False, True])
-def test_what_crashes_a_queue_of_one_node_only_is_never_taken_from_those_who_were_answered(
+def test_answered_entry_that_crashes_a_queue_of_one_node_only_is_kept(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch, is_second: bool
 ) -> None:
     halted, other = cluster.others(leader)
@@ -206,7 +206,7 @@ def test_node_that_alone_cannot_apply_an_entry_ends_and_says_so(
     assert size_of(leader) == 1
 
 
-def test_what_is_set_aside_is_left_out_where_both_entries_come_together(
+def test_skipped_entry_is_left_out_where_it_and_its_skip_are_applied_together(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader.client().publish(Q)
@@ -228,7 +228,7 @@ def test_what_is_set_aside_is_left_out_where_both_entries_come_together(
     assert ledgers[0].id > 0
 
 
-def test_what_is_set_aside_while_a_queue_is_rebuilt_for_it_does_not_halt_that_for_ever(
+def test_rebuild_goes_on_when_its_entry_is_skipped_meanwhile(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader.client().publish(Q)
@@ -300,7 +300,7 @@ def test_delay_is_none_the_shorter_while_the_clock_leans_forward(cluster: HandCl
     [[HandOver()], [HandOver()] * 2, [HandOver()] * 3, [StepAside(True), BEAT]],
     ids=["once", "twice", "three times", "for want of room"],
 )
-def test_what_was_handed_out_in_the_turn_before_a_hand_over_is_known_to_the_heir(
+def test_delivery_in_the_turn_before_a_transfer_is_known_to_the_new_leader(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch, orders: list[object]
 ) -> None:
     client, log = leader.client(), leader.raft_log
@@ -323,7 +323,7 @@ def test_what_was_handed_out_in_the_turn_before_a_hand_over_is_known_to_the_heir
     assert new.client().finds_nothing(Q)
 
 
-def test_what_was_handed_out_until_a_leader_is_removed_is_known_to_its_successor(
+def test_delivery_of_a_leader_that_is_being_removed_is_known_to_its_successor(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     """The news that its removal is committed may stand in its mail before what a queue has just handed out."""
@@ -362,7 +362,7 @@ def test_leader_that_is_removed_says_so_of_itself(cluster: HandCluster, leader: 
     assert "'role': 'removed'" in str(operator.heard[-1])
 
 
-def test_what_was_set_aside_while_a_slow_node_waited_for_its_verdicts_is_not_done_there_either(
+def test_entries_skipped_while_a_slow_node_waits_for_verdicts_are_skipped_there_too(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, slow = leader.client(), cluster.others(leader)[0]

@@ -47,7 +47,7 @@ def test_timeout_of_the_queue_counts_for_messages_without_their_own(broker: Brok
 
 @pytest.mark.parametrize("way", ["fetch", "many", "wait", "read"])
 @pytest.mark.parametrize("own", [{}, {"timeout": 90}])
-def test_who_fetches_may_say_for_how_long(broker: Broker, way: str, own: dict[str, Any]) -> None:
+def test_fetch_with_a_timeout_leases_for_that_time(broker: Broker, way: str, own: dict[str, Any]) -> None:
     client, worker = broker.client(), broker.client()
     fields: dict[str, Any] = {"fetch": {}, "many": {"count": 10}, "wait": {"wait": 1}, "read": {}}[way]
     if way == "wait":
@@ -121,7 +121,7 @@ def test_delayed_message_is_not_handed_out_early(broker: Broker, client: Client)
         ({"backoff": "exponential", "base": 4, "jitter": 0.5}, 0.5, [3, 6, 12]),
     ],
 )
-def test_what_failed_comes_back_after_the_wait_that_the_queue_says(
+def test_failed_message_is_redelivered_after_the_retry_wait_of_its_queue(
     broker: Broker, client: Client, retry: dict[str, Any], chance: float, waits_s: list[float]
 ) -> None:
     client.call("CREATE", Q, retry=retry)
@@ -164,7 +164,7 @@ def test_pause_of_the_process_does_not_let_everything_fall_due_at_once(broker: B
     assert client.call("FET", Q)["cmd"] == "msg"
 
 
-def test_what_fell_due_while_the_broker_was_down_is_due(broker: Broker, client: Client) -> None:
+def test_moments_passed_while_the_broker_was_down_count_after_a_restart(broker: Broker, client: Client) -> None:
     client.publish(Q, timeout=60)
     client.publish("d", delay=60)
     client.publish("e", expires=60)

@@ -145,7 +145,9 @@ def test_answers_come_in_the_order_of_the_requests(broker: Broker, client: Clien
     ("second", "reply"), [("ACK", "okack"), ("NACK", "oknack"), ("TOUCH", "oktouch"), ("DEL", "okack")]
 )
 @pytest.mark.parametrize("first", ["ACK", "NACK"])
-def test_what_follows_the_end_of_a_delivery_finds_it_over(client: Client, first: str, second: str, reply: str) -> None:
+def test_command_behind_the_end_of_its_delivery_finds_it_ended(
+    client: Client, first: str, second: str, reply: str
+) -> None:
     uid = client.publish(Q)
     lease = client.fetch(Q)["lease"]
 
@@ -173,7 +175,7 @@ def test_touch_then_nack_then_fetch_are_done_one_after_the_other(client: Client)
     assert replies[2]["error_count"] == 1
 
 
-def test_between_an_acknowledgement_and_its_commit_a_message_is_neither_handed_out_nor_released(
+def test_message_with_an_uncommitted_acknowledgement_is_neither_delivered_nor_released(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     held, ready = client.publish(Q, timeout=5), client.publish(Q)
@@ -302,7 +304,7 @@ def test_queue_is_at_rest_only_if_nobody_wants_anything_and_nothing_falls_due(
     assert not leases.is_at_rest
 
 
-def test_what_the_log_cannot_take_stays_where_it_was(
+def test_messages_whose_acknowledgement_cannot_be_encoded_keep_their_place(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uids = [client.publish(Q) for _ in range(2)]
@@ -323,7 +325,7 @@ def test_what_the_log_cannot_take_stays_where_it_was(
 
 @pytest.mark.parametrize("delay_ms", [0, 60_000])
 @pytest.mark.parametrize("step", [1, 7])
-def test_what_was_never_fetched_and_is_gone_does_not_pile_up_in_the_line(delay_ms: int, step: int) -> None:
+def test_messages_removed_before_any_fetch_do_not_pile_up_in_the_line(delay_ms: int, step: int) -> None:
     ledger = Ledger(Q, 1, Policies(), Limits())
     leases = Leases(ledger, 1, 0)
     numbers = list(ledger.publish(Publish(Q, [Draft(b"", delay_ms=delay_ms)] * 60_000), 1))
@@ -356,7 +358,7 @@ def test_clock_is_looked_at_only_for_what_may_have_to_wait(delay_ms: int, looks:
 # What is taken and removed at once ---------------------------------------------------------------------------------
 
 
-def test_what_is_withheld_is_in_line_again_if_it_stays_and_leaves_nothing_behind_if_it_goes() -> None:
+def test_withheld_messages_return_to_the_line_if_kept_and_leave_no_trace_if_removed() -> None:
     ledger = Ledger(Q, 1, Policies(), Limits())
     leases = Leases(ledger, 1, 0)
     numbers = list(ledger.publish(Publish(Q, [Draft(b"")] * 4), 1))
@@ -379,7 +381,7 @@ def test_what_is_withheld_is_in_line_again_if_it_stays_and_leaves_nothing_behind
 # What was taken and is not handed out ------------------------------------------------------------------------------
 
 
-def test_what_is_put_back_while_it_leaves_is_in_line_again_if_it_stays() -> None:
+def test_message_put_back_while_acknowledged_is_in_line_again_if_that_is_refused() -> None:
     ledger = Ledger(Q, 1, Policies(), Limits())
     leases = Leases(ledger, 1, 0)
     leases.published(ledger.publish(Publish(Q, [Draft(b"")] * 2), 1), 1, lambda: 1)

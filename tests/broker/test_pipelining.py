@@ -113,7 +113,7 @@ def drained(client: Client, names: list[str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_each_connection_gets_what_it_is_promised_whatever_others_send_and_the_disk_does(
+def test_connections_get_what_they_are_promised_whatever_others_send_and_the_disk_does(
     broker: Broker, seed: int
 ) -> None:
     draw = random.Random(seed)
