@@ -130,7 +130,7 @@ def test_snapshot_never_holds_a_dead_incarnation(broker: Broker, end: str) -> No
     [DiskFull("no room for a snapshot"), Busy("the view was closed meanwhile; read again")],
     ids=["room", "view"],
 )
-def test_no_snapshot_for_want_of_room_or_of_a_view_is_no_end(
+def test_snapshot_that_fails_for_room_or_view_is_taken_later(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def full(*_: object, **__: object) -> int:
@@ -146,7 +146,7 @@ def test_no_snapshot_for_want_of_room_or_of_a_view_is_no_end(
     assert broker.snapshots.taken >= 1
 
 
-def test_no_snapshot_takes_the_room_that_is_kept_for_acknowledgements(
+def test_snapshot_leaves_the_room_that_is_kept_for_acknowledgements(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A disk that it fills to the brim is one on which the log ends the node."""

@@ -27,7 +27,9 @@ def ask(node: HandNode, what: str, number: int | None = None, address: str = "")
     node.raft_log.tell(Administer(Asker(node.runtime.spawn(Operator), None, None), what, number, address))
 
 
-def test_every_node_says_who_leads(said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode) -> None:
+def test_new_leader_is_logged_by_the_nodes(
+    said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
+) -> None:
     cluster.isolate(leader)
     said.clear()
 
@@ -240,7 +242,7 @@ def test_round_trip_that_lets_nobody_be_elected_is_told_as_an_outage(
     assert all("must take less than 500 ms, half of cluster.election_ms" in line for line in warned)
 
 
-def test_every_node_says_who_belongs_to_the_cluster_and_says_it_again_when_that_changes(
+def test_members_are_logged_by_every_node_and_again_when_they_change(
     said: pytest.LogCaptureFixture, directory: Path
 ) -> None:
     cluster = HandCluster(directory)

@@ -84,7 +84,7 @@ def bring_back(cluster: HandCluster, node: HandNode) -> None:
     cluster.advance(0.5)
 
 
-def test_who_lacks_what_was_cut_off_is_sent_the_state(cluster: HandCluster, straggler: HandNode) -> None:
+def test_follower_that_lacks_removed_entries_is_sent_the_state(cluster: HandCluster, straggler: HandNode) -> None:
     bring_back(cluster, straggler)
 
     assert size(straggler) == MESSAGES

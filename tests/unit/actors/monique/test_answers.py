@@ -91,7 +91,7 @@ def test_answer_that_the_exchange_has_not_passed_on_stays(
     assert (figures["acked"], figures["ready"]) == (0, 1)
 
 
-def test_what_is_no_answer_is_a_dead_letter(place: Place, worker: Client) -> None:
+def test_message_that_is_no_answer_becomes_a_dead_letter(place: Place, worker: Client) -> None:
     place.serve_answers()
     tag = "config:sum_it:t1::me"
     worker.publish("monique.answers", "no headers")

@@ -46,7 +46,7 @@ def test_task_is_counted_as_answered_or_as_killed_whatever_the_error_looks_like(
     assert (place.counters.tasks["answered"], place.counters.tasks["killed"]) == (1, 1)
 
 
-def test_what_is_no_answer_to_it_leaves_a_task_where_it_is(place: Place, worker: Client) -> None:
+def test_message_that_does_not_answer_a_task_leaves_it_leased(place: Place, worker: Client) -> None:
     place.bridge()
     place.client().ask(push(TASK, id="t1"))
 
@@ -57,7 +57,7 @@ def test_what_is_no_answer_to_it_leaves_a_task_where_it_is(place: Place, worker:
     assert worker.figures("sums")["leased"] == 1
 
 
-def test_as_many_tasks_are_out_as_there_are_components(place: Place, worker: Client) -> None:
+def test_tasks_are_leased_up_to_the_number_of_components(place: Place, worker: Client) -> None:
     bridge = place.bridge(2)
     place.client().ask(*[push(TASK, id=f"t{number}") for number in range(5)])
 
@@ -81,7 +81,7 @@ def test_task_that_is_not_answered_goes_to_another_component(broker: Broker, pla
     assert worker.figures("sums")["acked"] == 1
 
 
-def test_who_left_a_task_unanswered_gets_the_next_one_only_if_nobody_else_can(
+def test_component_that_left_a_task_unanswered_gets_the_next_one_only_if_no_other_can(
     broker: Broker, place: Place, worker: Client
 ) -> None:
     worker.call("CREATE", "sums", max_deliveries=1)
@@ -133,7 +133,7 @@ def test_late_answer_counts_also_if_a_worker_has_the_task_by_then(broker: Broker
     assert worker.figures("sums")["acked"] == 1
 
 
-def test_when_the_last_component_has_gone_its_tasks_are_there_for_others(place: Place, worker: Client) -> None:
+def test_tasks_of_the_last_component_are_released_when_it_has_gone(place: Place, worker: Client) -> None:
     bridge = place.bridge(2)
     place.client().ask(push(TASK, id="t1"), push(TASK, id="t2"), push(TASK, id="t3"))
 
@@ -200,7 +200,9 @@ def test_task_that_was_pushed_twice_is_done_with_when_it_is_answered_once(place:
 
 
 @pytest.mark.parametrize("by", ["leader", "crash"])
-def test_what_was_given_out_before_is_done_with_when_it_is_answered(broker: Broker, worker: Client, by: str) -> None:
+def test_task_delivered_by_an_earlier_bridge_is_acknowledged_when_it_is_answered(
+    broker: Broker, worker: Client, by: str
+) -> None:
     place = Place(broker)
     for number in range(2 * PAGE):  # others have messages of this queue too
         worker.publish("sums", str(number))
@@ -224,7 +226,7 @@ def test_what_was_given_out_before_is_done_with_when_it_is_answered(broker: Brok
 
 
 @pytest.mark.parametrize("trouble", ["refused", "lost", "answered twice"])
-def test_what_was_given_out_before_is_found_although_the_queue_has_trouble(
+def test_task_delivered_by_an_earlier_bridge_is_found_although_the_queue_has_trouble(
     broker: Broker, place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
     place.bridge()
@@ -282,9 +284,7 @@ def test_answer_that_comes_behind_the_end_of_its_component_counts(place: Place, 
     assert place.port.ids() == []
 
 
-def test_so_many_late_tasks_are_remembered_and_not_one_more(
-    place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_tasks_are_remembered_up_to_a_bound(place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monique_bridge, "LATE_MAX", 2)
     bridge = place.bridge(3)
     place.client().ask(*[push(TASK, id=f"t{number}") for number in range(3)])

@@ -80,7 +80,7 @@ def test_message_comes_once_to_each_who_wants_it_and_to_nobody_else(place: Place
     assert other.pushed() == none.pushed() == []
 
 
-def test_all_who_hear_a_message_share_one_frame(place: Place) -> None:
+def test_subscribers_of_a_message_share_one_frame(place: Place) -> None:
     clients = [place.client() for _ in range(3)]
     for client in clients:
         client.ask(subscribe("* *"))
@@ -91,7 +91,7 @@ def test_all_who_hear_a_message_share_one_frame(place: Place) -> None:
     assert frames[0][0] is frames[1][0] is frames[2][0]
 
 
-def test_who_has_gone_is_forgotten(place: Place) -> None:
+def test_subscriber_that_has_gone_is_forgotten(place: Place) -> None:
     client = place.client()
     client.ask(subscribe("* *"))
     client.close()
@@ -136,7 +136,7 @@ def test_reading_pauses_while_too_much_is_under_way(place: Place) -> None:
     assert not client.door.paused
 
 
-def test_if_the_exchange_fails_its_connections_are_told_to_come_again(place: Place) -> None:
+def test_connections_of_a_failed_exchange_are_told_to_connect_again(place: Place) -> None:
     client = place.client()
     place.exchange.tell("nothing that it knows")
 
@@ -158,7 +158,7 @@ def test_specs_that_are_not_allowed_are_acknowledged_and_dropped_in_silence() ->
     assert kinds(replies) == [PushedFromMq, PushedToMq, PushedToMq]
 
 
-def test_what_tells_of_a_kill_is_not_filtered() -> None:
+def test_error_that_tells_of_a_kill_is_not_filtered() -> None:
     place = Place(Rules(frozenset(("a_b",))))
     client = place.client()
     client.ask(subscribe("error error"))
@@ -277,7 +277,7 @@ def test_components_are_told_on_the_technical_layer_what_they_survive(place: Pla
 @pytest.mark.parametrize(
     ("checks", "heard", "answers"), [(True, [], [Error]), (False, ["secret_plan"], [PushedFromMq, PushedToMq])]
 )
-def test_what_cannot_be_read_goes_to_components_only_if_that_is_wanted(
+def test_unreadable_message_goes_to_components_only_without_checks(
     place: Place, checks: bool, heard: list[str], answers: list[type]
 ) -> None:
     """What a check would drop on its way is refused to its sender, and told to nobody."""
@@ -291,7 +291,7 @@ def test_what_cannot_be_read_goes_to_components_only_if_that_is_wanted(
     assert [spec for _, spec in written] == heard
 
 
-def test_where_no_component_hears_it_what_cannot_be_read_is_passed_on(place: Place) -> None:
+def test_unreadable_message_is_passed_on_where_no_component_hears_it(place: Place) -> None:
     client = place.client()
     client.ask(subscribe("* *"))
 
@@ -300,7 +300,7 @@ def test_where_no_component_hears_it_what_cannot_be_read_is_passed_on(place: Pla
     assert kinds(replies) == [PushedFromMq, PushedToMq]
 
 
-def test_what_a_controller_would_drop_is_refused_in_its_place_and_the_rest_is_not(place: Place) -> None:
+def test_message_that_a_controller_would_drop_is_refused_alone_and_in_its_place(place: Place) -> None:
     controller = place.runtime.spawn(Controller, "a_b", Nobody(), place.exchange, place.counters, checks=True)
     client = place.client()
 
@@ -375,7 +375,7 @@ def test_connection_says_what_it_is_to_an_operator(place: Place) -> None:
     assert place.exchange.subscriptions == 0
 
 
-def test_what_passes_is_counted_by_where_it_came_from_and_for_each_who_hears_it(place: Place) -> None:
+def test_messages_are_counted_by_their_source_and_for_each_subscriber(place: Place) -> None:
     components, _ = with_components(place)
     clients = [place.client() for _ in range(2)]
     for client in clients:

@@ -53,7 +53,7 @@ def test_answers_stay_in_order_although_a_task_takes_longer(place: Place) -> Non
     ]
 
 
-def test_only_tasks_are_kept(place: Place, worker: Client) -> None:
+def test_messages_other_than_tasks_are_not_kept(place: Place, worker: Client) -> None:
     client = place.client()
 
     client.ask(push("result sum_it"), push("error sum_it"), push("data sum_it"), push("config other_it"))
@@ -79,7 +79,7 @@ def test_task_that_wants_to_be_answered_in_a_thousand_years_is_kept_for_as_long_
     assert kinds(place.client().ask(push(TASK, expires_at=2**63))) == [PushedToMq]
 
 
-def test_what_cannot_be_read_is_kept_packed(place: Place, worker: Client) -> None:
+def test_unreadable_task_is_kept_packed(place: Place, worker: Client) -> None:
     made = push(TASK)
     client = place.client()
 
@@ -116,7 +116,7 @@ def test_component_whose_task_is_refused_hears_nothing_and_the_log_says_it(
     assert "the task 't1' is not kept: QUEUE_FULL" in caplog.text
 
 
-def test_what_a_task_calls_itself_makes_no_line_in_the_log(
+def test_task_id_with_a_line_break_makes_no_line_in_the_log(
     place: Place, worker: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker.call("CREATE", "sums", max_size=0)
@@ -260,7 +260,9 @@ def test_page_that_never_comes_is_asked_for_again_and_one_that_nobody_asked_for_
     assert worker.figures("sums")["size"] == 0
 
 
-def test_when_everything_is_known_nothing_is_looked_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kills_search_the_queue_once_when_all_its_tasks_are_known(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looks: list[str] = []
     asked = QueueUser._look_at
     monkeypatch.setattr(
@@ -343,7 +345,7 @@ def test_tasks_with_one_id_count_as_often_as_they_come(
     assert (refused, worker.figures("sums")["size"]) == (2, 4)
 
 
-def test_what_cannot_reach_the_disk_soon_is_refused_beyond_a_bound(
+def test_tasks_beyond_a_bound_are_refused_while_the_disk_hangs(
     broker: Broker, place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monique_tasks, "UNDER_WAY_MAX", 3)

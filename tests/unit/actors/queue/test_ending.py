@@ -142,7 +142,7 @@ def test_rejected_message_is_a_dead_letter_at_once(
     assert (letter["headers"]["wakeq-deliveries"], letter["headers"]["wakeq-error"]) == ("1", "it is no order")
 
 
-def test_of_many_each_is_rejected_by_its_own_lease(broker: Broker, client: Client, worker: Client) -> None:
+def test_nack_of_several_checks_each_lease(broker: Broker, client: Client, worker: Client) -> None:
     uids = [client.publish(Q, str(i), timeout=5) for i in range(4)]
     leases = [client.fetch(Q)["lease"] for _ in uids]
     client.call("NACK", Q, uid=uids[1])
@@ -158,7 +158,7 @@ def test_of_many_each_is_rejected_by_its_own_lease(broker: Broker, client: Clien
 
 
 @pytest.mark.parametrize("fields", [{"dead": True}, {"failed": False}])
-def test_what_nobody_holds_is_neither_rejected_nor_returned(
+def test_message_without_a_lease_is_neither_rejected_nor_returned(
     broker: Broker, client: Client, fields: dict[str, bool]
 ) -> None:
     uid = client.publish(Q, timeout=5)
@@ -206,7 +206,7 @@ def test_message_is_not_rejected_where_its_letter_could_have_no_queue(broker: Br
     assert client.fetch("letters")["headers"]["wakeq-origin-uid"] == uid
 
 
-def test_what_was_returned_comes_back_at_once_and_has_not_failed(broker: Broker, client: Client) -> None:
+def test_returned_message_is_redelivered_at_once_and_has_not_failed(broker: Broker, client: Client) -> None:
     client.call("CREATE", Q, max_deliveries=2, retry={"base": 30})
     uid = client.publish(Q)
 
@@ -239,7 +239,7 @@ def test_touch_before_the_acknowledgement_of_its_message_in_one_read_is_done(cli
     assert (acknowledged["cmd"], acknowledged.get("known")) == ("okack", None)
 
 
-def test_many_are_returned_in_one_entry_after_their_delay(broker: Broker, client: Client) -> None:
+def test_messages_returned_together_are_one_entry_and_due_after_their_delay(broker: Broker, client: Client) -> None:
     uids = client.call("PUB", Q, messages=["1", "2", "3"])["uids"]
     client.call("FET", Q, count=3)
     broker.advance(0.1)  # the log has the deliveries

@@ -82,7 +82,7 @@ def test_sleeper_that_was_woken_under_one_policy_is_asleep_under_no_other(broker
     assert broker.failures == []
 
 
-def test_nobody_is_woken_for_a_paused_queue_beside_whom_another_waits(broker: Broker, client: Client) -> None:
+def test_sleeper_beside_a_waiting_fetch_is_not_woken_for_a_paused_queue(broker: Broker, client: Client) -> None:
     client.call("CREATE", Q)
     sleeper, waits = broker.client(), broker.client()
     sleeper.fall_asleep(Q)
@@ -103,7 +103,7 @@ def test_nobody_is_woken_for_a_paused_queue_beside_whom_another_waits(broker: Br
     ["nothing that a queue knows", Follow(1, Refusal("NOT_LEADER", "another one leads"))],
     ids=["a_crash", "the_lead_is_lost"],
 )
-def test_whoever_was_woken_and_has_not_fetched_is_woken_again_when_nobody_knows_of_it(
+def test_woken_sleeper_that_has_not_fetched_is_woken_again_when_its_queue_forgets_it(
     broker: Broker, client: Client, ends: object
 ) -> None:
     worker = broker.client()
@@ -202,7 +202,7 @@ def a_publish_that_a_waiting_fetch_gets(broker: Broker, client: Client) -> None:
         a_publish_that_a_waiting_fetch_gets,
     ],
 )
-def test_whatever_makes_a_message_available_wakes_all_plain_sleepers_and_takes_them_off_the_list(
+def test_plain_sleepers_are_all_woken_once_when_a_message_becomes_available(
     broker: Broker, client: Client, event: Callable[[Broker, Client], None]
 ) -> None:
     client.call("CREATE", Q, on_disconnect="release")
@@ -270,7 +270,7 @@ def test_wakes_are_compared_with_the_deliveries_of_the_same_time(broker: Broker,
 
 
 @pytest.mark.parametrize("end", ["close", "UNS"])
-def test_when_a_woken_worker_leaves_the_next_is_woken(broker: Broker, client: Client, end: str) -> None:
+def test_sleeper_is_woken_when_the_woken_one_before_it_leaves(broker: Broker, client: Client, end: str) -> None:
     first, second = broker.client(), broker.client()
     first.fall_asleep(Q)
     second.fall_asleep(Q)
@@ -504,7 +504,7 @@ def test_publish_committed_together_with_the_end_of_its_incarnation_gets_the_uid
     assert parse(published["uid"]) == (queue_id, 2)
 
 
-def test_one_answer_holds_only_so_many_bytes_and_the_rest_keeps_its_place(broker: Broker, client: Client) -> None:
+def test_answer_holds_a_bounded_number_of_bytes_and_the_rest_keeps_its_place(broker: Broker, client: Client) -> None:
     body = "x" * 1_000_000
     uids = [client.publish(Q, body) for _ in range(10)]
 

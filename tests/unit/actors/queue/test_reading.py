@@ -118,7 +118,7 @@ def test_thousand_single_fetches_in_one_read_drain_in_order(broker: Broker, clie
     assert [int(reply["msg"]) for reply in client.take()] == list(range(1_000))
 
 
-def test_nobody_overtakes_a_message_that_is_being_read(broker: Broker, client: Client, worker: Client) -> None:
+def test_message_that_is_being_read_is_not_overtaken(broker: Broker, client: Client, worker: Client) -> None:
     wait_behind_a_read(broker, client, worker)
 
     meanwhile = client.take()
@@ -130,7 +130,7 @@ def test_nobody_overtakes_a_message_that_is_being_read(broker: Broker, client: C
     broker.check(Q)
 
 
-def test_what_leaves_memory_while_another_is_read_is_read_when_its_turn_comes(
+def test_message_that_leaves_memory_while_another_is_read_is_read_in_its_turn(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     wait_behind_a_read(broker, client, worker)
@@ -143,7 +143,7 @@ def test_what_leaves_memory_while_another_is_read_is_read_when_its_turn_comes(
     broker.check(Q)
 
 
-def test_what_is_read_for_a_worker_who_dies_goes_to_the_next_one_who_waits(
+def test_message_read_for_a_worker_that_dies_goes_to_the_next_waiting_fetch(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     wait_behind_a_read(broker, client, worker)
@@ -157,7 +157,7 @@ def test_what_is_read_for_a_worker_who_dies_goes_to_the_next_one_who_waits(
     broker.check(Q)
 
 
-def test_what_two_fetches_of_a_dead_worker_had_read_comes_in_its_old_order(
+def test_messages_read_for_two_fetches_of_a_dead_worker_keep_their_order(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     client.call("PUB", Q, messages=["1", "2", "3", "4"])
@@ -204,7 +204,7 @@ def test_sleeper_is_woken_for_a_message_that_nobody_took_in_the_end(
 
 
 @pytest.mark.parametrize("leads_again", [False, True])
-def test_what_was_read_for_a_leadership_that_is_over_is_not_handed_out(
+def test_message_read_for_a_leadership_that_has_ended_is_not_delivered(
     broker: Broker, client: Client, worker: Client, leads_again: bool
 ) -> None:
     uid = client.publish(Q)
@@ -222,7 +222,7 @@ def test_what_was_read_for_a_leadership_that_is_over_is_not_handed_out(
         broker.check(Q)
 
 
-def test_what_was_read_while_this_node_could_not_serve_returns_to_the_line(
+def test_message_read_while_the_node_cannot_serve_returns_to_the_line(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     uid = client.publish(Q)
@@ -243,7 +243,7 @@ def test_what_was_read_while_this_node_could_not_serve_returns_to_the_line(
 
 
 @pytest.mark.parametrize("asked", ["PEEK", "NACK"])
-def test_whoever_asked_for_a_body_hears_where_to_go_when_leadership_ends(
+def test_request_for_a_body_is_answered_not_leader_when_leadership_ends(
     broker: Broker, client: Client, worker: Client, asked: str
 ) -> None:
     client.call("CREATE", Q, max_deliveries=1)
@@ -278,7 +278,7 @@ def test_fetch_whose_message_goes_while_it_is_read_gets_nothing(
 
 @pytest.mark.parametrize("end", ["ACK", "PURGE", "DROP"])
 @pytest.mark.parametrize("asked", ["PEEK", "NACK"])
-def test_whoever_asked_for_a_body_that_goes_meanwhile_is_answered(
+def test_request_for_a_body_that_is_removed_meanwhile_is_answered(
     broker: Broker, client: Client, worker: Client, asked: str, end: str
 ) -> None:
     client.call("CREATE", Q, max_deliveries=1)
@@ -297,7 +297,7 @@ def test_whoever_asked_for_a_body_that_goes_meanwhile_is_answered(
 
 
 @pytest.mark.parametrize("asked", ["FET", "PEEK"])
-def test_whoever_waits_for_a_read_is_answered_when_the_queue_crashes(
+def test_request_that_waits_for_a_read_is_answered_when_the_queue_crashes(
     broker: Broker, client: Client, worker: Client, monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
     client.publish(Q)
@@ -327,7 +327,7 @@ def crash_once(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 
 @pytest.mark.parametrize("step", ["_deliveries", "_take"])
-def test_whoever_gets_what_was_read_is_answered_if_just_that_crashes_the_queue(
+def test_fetch_is_answered_when_delivering_what_was_read_crashes_the_queue(
     broker: Broker, client: Client, worker: Client, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     client.call("PUB", Q, messages=["1", "2"])
@@ -344,7 +344,7 @@ def test_whoever_gets_what_was_read_is_answered_if_just_that_crashes_the_queue(
     assert [client.fetch(Q)["msg"] for _ in range(2)] == ["1", "2"]
 
 
-def test_whoever_waits_is_answered_if_what_comes_for_him_crashes_the_queue(
+def test_waiting_fetch_is_answered_when_its_delivery_crashes_the_queue(
     broker: Broker, client: Client, worker: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker.send({"cmd": "FET", "qname": Q, "wait": 1})
@@ -398,7 +398,7 @@ def test_fetch_whose_wait_was_ended_while_its_message_was_read_gets_nothing_at_o
     assert worker.words() == ["nomsg", "stats"]
 
 
-def test_what_is_read_while_the_queue_is_paused_stays_where_it_stood(
+def test_messages_read_while_the_queue_is_paused_keep_their_place(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     client.call("PUB", Q, messages=["1", "2", "3"])
@@ -420,7 +420,7 @@ def test_what_is_read_while_the_queue_is_paused_stays_where_it_stood(
 
 
 @pytest.mark.parametrize("end", ["PURGE", "DROP"])
-def test_what_was_read_for_an_earlier_incarnation_is_no_body_of_this_one(
+def test_body_read_for_an_earlier_incarnation_is_not_delivered_by_the_new_one(
     broker: Broker, client: Client, end: str
 ) -> None:
     uid = client.publish(Q, "old")

@@ -69,7 +69,7 @@ def test_reading_a_slice_changes_nothing_and_goes_in_steps(client: Client) -> No
     assert read(client, 1) == list("abcde")
 
 
-def test_nothing_in_line_makes_no_epoch(client: Client) -> None:
+def test_stage_without_a_ready_message_uses_no_epoch(client: Client) -> None:
     publish(client, "a", delay=9)
 
     assert stage(client, 1)["cmd"] == "nomsg"
@@ -141,7 +141,7 @@ def test_claim_that_is_not_renewed_lapses_and_its_epoch_is_fenced(client: Client
     assert stage(client, 2)["sizes"] == [1]
 
 
-def test_who_settles_again_is_told_apart_from_who_comes_too_late(client: Client, broker: Broker) -> None:
+def test_repeated_settle_is_told_apart_from_one_that_is_too_late(client: Client, broker: Broker) -> None:
     publish(client, "a", "b")
     stage(client, 1, count=1)
     client.call("SETTLE", "q", source="s", epoch=1)
@@ -155,7 +155,7 @@ def test_who_settles_again_is_told_apart_from_who_comes_too_late(client: Client,
     assert client.call("SETTLE", "q", source="s", epoch=2)["err"] == "EPOCH_EXPIRED"
 
 
-def test_who_settles_what_is_just_lapsing_comes_too_late_as_well(client: Client, broker: Broker) -> None:
+def test_settle_of_a_claim_that_is_just_lapsing_is_too_late(client: Client, broker: Broker) -> None:
     publish(client, "a")
     stage(client, 1, timeout=10)
     broker.log_disk.held = True
@@ -170,7 +170,7 @@ def test_who_settles_what_is_just_lapsing_comes_too_late_as_well(client: Client,
     broker.check("q")
 
 
-def test_what_is_about_to_end_stays_so_whatever_else_happens_to_its_source(client: Client, broker: Broker) -> None:
+def test_lapsing_claim_keeps_lapsing_after_another_entry_about_its_source(client: Client, broker: Broker) -> None:
     publish(client, "a", "b")
     stage(client, 1, count=1, timeout=10)
     broker.log_disk.held = True
@@ -233,7 +233,7 @@ def test_renewal_that_comes_too_late_in_the_log_leaves_no_note_about_an_item_tha
     assert list(broker.queue("q").unchanged) == []
 
 
-def test_what_lapses_for_the_last_time_becomes_a_dead_letter(client: Client) -> None:
+def test_message_that_lapses_for_the_last_time_becomes_a_dead_letter(client: Client) -> None:
     client.call("CREATE", "q", max_deliveries=1)
     publish(client, "a", "b")
     stage(client, 1, timeout=10)
@@ -246,7 +246,7 @@ def test_what_lapses_for_the_last_time_becomes_a_dead_letter(client: Client) -> 
 
 
 @pytest.mark.parametrize("how", ["ACK", "NACK"])
-def test_what_somebody_settles_by_its_uid_is_left_out(client: Client, how: str) -> None:
+def test_staged_message_that_is_ended_by_its_uid_is_left_out_of_the_claim(client: Client, how: str) -> None:
     uids = publish(client, "a", "b")
     stage(client, 1)
 
@@ -257,7 +257,7 @@ def test_what_somebody_settles_by_its_uid_is_left_out(client: Client, how: str) 
 
 
 @pytest.mark.parametrize("delay", [0, 5])
-def test_what_was_given_back_by_its_uid_is_not_acknowledged_with_its_epoch(client: Client, delay: int) -> None:
+def test_message_released_by_its_uid_is_not_acknowledged_with_its_claim(client: Client, delay: int) -> None:
     uids = publish(client, "a", "b")
     stage(client, 1)
     client.call("NACK", "q", uid=uids[0], delay=delay)
@@ -367,7 +367,7 @@ def test_which_sources_are_forgotten_does_not_depend_on_the_order_of_those_of_on
     assert set(ledger.staging.sources) == {"a", "new"}
 
 
-def test_what_a_repeated_claim_took_beside_the_first_one_keeps_its_place(client: Client, broker: Broker) -> None:
+def test_messages_taken_for_a_repeated_claim_keep_their_place(client: Client, broker: Broker) -> None:
     client.call("PUB", "q", messages=[str(number) for number in range(6)])
     broker.log_disk.held = True
     for claimant in (client, broker.client()):
@@ -380,9 +380,7 @@ def test_what_a_repeated_claim_took_beside_the_first_one_keeps_its_place(client:
     assert fetched(client) == ["2", "3", "4", "5"]
 
 
-def test_what_expires_while_a_claim_that_does_not_get_it_is_committed_is_removed_all_the_same(
-    client: Client, broker: Broker
-) -> None:
+def test_message_that_expires_during_a_claim_that_does_not_get_it_is_removed(client: Client, broker: Broker) -> None:
     publish(client, "a")
     client.publish("q", "b", expires=1)
     command = {"cmd": "STAGE", "qname": "q", "source": "s", "epoch": 1, "count": 1}

@@ -78,7 +78,7 @@ def test_follow_ups_of_one_queue_are_judged_together_and_done_one_by_one() -> No
     assert done == [entry(), publish("a", b"1"), publish("b", b"2"), publish("a", b"3")]
 
 
-def test_of_several_refusals_that_of_the_first_part_counts(broker: Broker, client: Client) -> None:
+def test_refusal_of_the_first_part_counts_among_several(broker: Broker, client: Client) -> None:
     client.call("CREATE", "a", max_size=1)
     client.call("CREATE", "b", priority_min=5, priority_max=6)
     unknown = client.publish("a")

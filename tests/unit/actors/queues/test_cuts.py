@@ -100,7 +100,7 @@ def test_queue_that_crashes_before_it_is_asked_for_its_part_hands_it_in_all_the_
     assert client.fetch(names[-1])["msg"] == names[-1]
 
 
-def test_what_is_set_aside_while_a_cut_is_collected_is_in_no_part_of_it(
+def test_entry_skipped_while_a_checkpoint_is_collected_is_in_no_part_of_it(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.publish("b")

@@ -37,7 +37,7 @@ def test_rows_stand_in_the_order_of_the_names_without_those_that_are_gone() -> N
 
 
 @pytest.mark.parametrize("look", ["LIST", "STATS", "cut"])
-def test_whoever_comes_meanwhile_does_not_stand_behind_all_queues(
+def test_mail_during_a_look_at_all_queues_waits_behind_one_slice_only(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, look: str
 ) -> None:
     for number in range(4 * SLICE_QUEUES):

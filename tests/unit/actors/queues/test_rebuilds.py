@@ -68,7 +68,7 @@ def test_queue_that_cannot_even_say_its_last_words_is_rebuilt(
     assert [client.fetch(Q)["uid"] for _ in range(2)] == [first, second]
 
 
-def test_what_was_published_since_the_last_cut_is_read_from_the_log_for_a_rebuilt_queue(
+def test_messages_published_since_the_last_checkpoint_are_read_from_the_log_for_a_rebuild(
     broker: Broker, client: Client
 ) -> None:
     stored = client.publish(Q, "stored")
@@ -147,7 +147,7 @@ def test_islp_that_came_before_its_queue_crashed_is_answered_and_its_sleeper_wok
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_what_crashes_a_queue_three_times_is_set_aside_with_its_reason(
+def test_entry_that_crashes_a_queue_three_times_is_skipped_with_its_reason(
     broker: Broker, client: Client, poison: list[int], count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.publish(Q, "before")
@@ -194,7 +194,7 @@ def test_publish_that_crashes_a_queue_takes_no_other_connections_publish_with_it
     assert client.finds_nothing(Q)
 
 
-def test_while_a_queue_is_rebuilt_everybody_is_answered_and_the_others_go_on(
+def test_commands_are_answered_after_a_rebuild_and_other_queues_go_on_meanwhile(
     broker: Broker, client: Client, poison: list[int]
 ) -> None:
     worker, other = broker.client(), broker.client()
@@ -253,7 +253,7 @@ def test_queue_that_crashes_again_while_it_is_rebuilt_begins_to_lead_once(
 
 
 @pytest.mark.parametrize("what", ["a batch", "a look at all queues", "a fetch"])
-def test_what_comes_before_the_news_of_a_crash_is_answered_all_the_same(
+def test_mail_before_the_news_of_a_crash_is_answered(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     for name in ("a", "b"):
@@ -303,7 +303,7 @@ def test_replay_tells_nobody_a_second_time(broker: Broker, client: Client, poiso
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_what_was_answered_is_not_kept_for_a_replay_which_may_answer_it_again(
+def test_replayed_entries_do_not_keep_askers_that_were_answered(
     broker: Broker, client: Client, poison: list[int], times: int
 ) -> None:
     client.ask(*({"cmd": "PUB", "qname": Q, "message": "m"} for _ in range(times)))

@@ -52,7 +52,7 @@ def test_update_of_the_structure_keeps_what_is_in_line(broker: Broker, client: C
 
 @pytest.mark.parametrize("structure", ["H4", "QA"])
 @pytest.mark.parametrize("restart", [False, True])
-def test_both_structures_give_the_smallest_priority_first_and_its_oldest(
+def test_structures_deliver_the_smallest_priority_first_and_its_oldest(
     broker: Broker, client: Client, structure: str, restart: bool
 ) -> None:
     client.call("CREATE", Q, structure=structure, priority_min=-3, priority_max=3)
@@ -75,7 +75,7 @@ def test_default_queue_is_there_and_cannot_be_deleted(broker: Broker, client: Cl
     assert client.call("PURGE", "")["cmd"] == "purged"
 
 
-def test_what_a_queue_is_told_before_it_has_its_turn_is_applied_once(broker: Broker, client: Client) -> None:
+def test_follow_ups_to_a_queue_that_has_had_no_turn_are_applied_once(broker: Broker, client: Client) -> None:
     uid = client.publish("source")
     follow_ups = [{"qname": "new", "message": str(number)} for number in range(3)]
 
@@ -155,7 +155,7 @@ def test_publishers_are_remembered_over_a_purge_and_forgotten_with_the_queue(
     assert client.call("FET", Q)["cmd"] == ("nomsg" if again else "msg")
 
 
-def test_those_who_sleep_and_wait_outlive_a_purge(client: Client, broker: Broker) -> None:
+def test_sleepers_and_waiting_fetches_survive_a_purge(client: Client, broker: Broker) -> None:
     sleeps, waits = broker.client(), broker.client()
     client.publish(Q, delay=100)
     sleeps.fall_asleep(Q)
@@ -200,7 +200,7 @@ def test_imported_message_is_reached_by_its_old_uid_only(broker: Broker, client:
     assert client.finds_nothing("new")
 
 
-def test_what_comes_behind_an_entry_that_is_set_aside_is_what_it_was_said_to_be(
+def test_message_published_behind_a_skipped_entry_keeps_the_uid_that_was_answered(
     broker: Broker, client: Client, poison: list[int]
 ) -> None:
     publisher = broker.client()

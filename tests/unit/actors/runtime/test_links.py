@@ -106,7 +106,7 @@ def test_failure_of_one_that_watches_leaves_nothing_behind(runtime: Runtime) -> 
         max_size=30,
     )
 )
-def test_any_course_of_monitors_gives_each_its_due(steps: list[tuple[str, int, int]]) -> None:
+def test_monitors_in_any_order_report_each_end_that_is_due(steps: list[tuple[str, int, int]]) -> None:
     runtime = Runtime()
     nodes = [runtime.spawn(Recorder) for _ in range(5)]
     pairs: set[tuple[int, int]] = set()

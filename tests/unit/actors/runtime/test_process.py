@@ -44,7 +44,7 @@ def test_mail_is_handled_in_the_order_of_telling(runtime: Runtime) -> None:
     assert process.got == list(range(1000))
 
 
-def test_what_it_tells_itself_comes_after_the_mail_it_had(runtime: Runtime) -> None:
+def test_mail_to_itself_comes_behind_the_mail_that_waits(runtime: Runtime) -> None:
     class Echo(Recorder):
         def on_receive(self, message: Any) -> None:
             self.got.append(message)
@@ -60,7 +60,7 @@ def test_what_it_tells_itself_comes_after_the_mail_it_had(runtime: Runtime) -> N
     assert process.got == ["first", "second", "third"]
 
 
-def test_nothing_is_handled_inside_of_tell(runtime: Runtime) -> None:
+def test_mail_is_not_handled_inside_of_tell(runtime: Runtime) -> None:
     process = runtime.spawn(Recorder)
 
     process.tell("later")
@@ -161,14 +161,14 @@ def test_process_must_say_what_it_does_with_mail(runtime: Runtime) -> None:
         runtime.spawn(Process)
 
 
-def test_it_is_made_by_spawn_and_not_otherwise() -> None:
+def test_process_is_made_by_spawn_only() -> None:
     with pytest.raises(TypeError, match="spawn"):
         Recorder()
     with pytest.raises(TypeError, match="spawn"):
         Recorder.start()
 
 
-def test_what_the_constructor_raises_is_the_callers(runtime: Runtime) -> None:
+def test_error_of_a_constructor_is_raised_to_the_caller_of_spawn(runtime: Runtime) -> None:
     class Picky(Recorder):
         def __init__(self, size: int) -> None:
             super().__init__()

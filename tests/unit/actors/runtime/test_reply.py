@@ -94,7 +94,7 @@ def test_reply_is_awaited_on_the_loop() -> None:
     assert asyncio.run(main()) == [2, 2, 4]
 
 
-def test_several_may_await_one_reply_and_one_may_give_up() -> None:
+def test_reply_reaches_the_others_when_one_awaiter_gives_up() -> None:
     async def main() -> list[Any]:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
         reply = Reply()

@@ -45,7 +45,7 @@ def test_mail_between_two_processes_keeps_its_order(steps: list[tuple[int, int, 
     assert runtime.messages == total + len(steps)
 
 
-def test_who_is_told_together_with_others_gets_his_own_mail_behind_what_he_had() -> None:
+def test_mail_told_to_several_goes_to_each_behind_its_earlier_mail() -> None:
     orders: list[list[str]] = [[], [], []]
     runtime = Runtime()
     idle, busy, ended = (runtime.spawn(Recorder, order) for order in orders)
@@ -98,7 +98,7 @@ def test_turn_ends_when_its_time_is_up_and_another_one_follows() -> None:
     assert runtime.longest_turn_s == pytest.approx(0.006)
 
 
-def test_many_tells_ask_the_loop_for_one_turn() -> None:
+def test_tells_in_a_row_ask_the_loop_for_one_turn() -> None:
     steps = Steps()
     runtime = Runtime(steps)
     processes = [runtime.spawn(Recorder) for _ in range(10)]
@@ -113,7 +113,7 @@ def test_many_tells_ask_the_loop_for_one_turn() -> None:
     assert len(steps.waiting) == 1
 
 
-def test_what_arrives_alone_is_handled_at_once_with_all_that_comes_of_it() -> None:
+def test_arrival_alone_in_a_round_is_handled_at_once_with_its_consequences() -> None:
     class Relay(Process):
         def on_receive(self, message: Any) -> None:
             last.tell(message)
@@ -130,7 +130,7 @@ def test_what_arrives_alone_is_handled_at_once_with_all_that_comes_of_it() -> No
     assert last.got == ["first"]  # one in a round of the loop: the rest waits until the sockets were looked at
 
 
-def test_where_arrivals_meet_they_are_gathered_until_they_come_alone_again() -> None:
+def test_arrivals_that_meet_are_gathered_until_they_come_alone_again() -> None:
     steps = Steps()
     runtime = Runtime(steps)
     process = runtime.spawn(Recorder)
@@ -191,7 +191,7 @@ def test_interrupt_at_an_arrival_leaves_nobodys_mail_behind() -> None:
 
 
 @pytest.mark.parametrize("begin", ["tell", "arrive"])
-def test_what_arrives_within_a_turn_waits_for_its_place(begin: str) -> None:
+def test_arrival_within_a_turn_waits_for_the_end_of_that_turn(begin: str) -> None:
     class Reader(Process):
         def on_receive(self, message: Any) -> None:
             other.arrive(message)
@@ -264,7 +264,7 @@ def test_turn_cannot_begin_within_a_turn() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
-def test_what_is_worse_than_an_exception_goes_through_and_ends_nobody(error: type[BaseException]) -> None:
+def test_base_exception_is_raised_to_the_loop_and_stops_no_process(error: type[BaseException]) -> None:
     runtime = Runtime()
     first, other = runtime.spawn(Recorder), runtime.spawn(Recorder)
     first.tell(error())
@@ -280,7 +280,7 @@ def test_what_is_worse_than_an_exception_goes_through_and_ends_nobody(error: typ
     assert first.alive
 
 
-def test_after_an_interrupt_the_loop_is_asked_for_another_turn() -> None:
+def test_loop_is_asked_for_another_turn_after_an_interrupt() -> None:
     steps = Steps()
     runtime = Runtime(steps)
     process = runtime.spawn(Recorder)
@@ -355,7 +355,7 @@ def test_command_received_alone_is_filed_served_and_flushed_before_it_returns() 
     assert runtime.idle
 
 
-def test_everything_received_in_one_round_is_filed_before_any_queue_takes_its_turn() -> None:
+def test_arrivals_of_one_round_are_all_filed_before_a_queue_takes_its_turn() -> None:
     steps, order = Steps(), list[Any]()
     runtime = Runtime(steps)
     queue = runtime.spawn(Answering, order)
@@ -476,7 +476,7 @@ def test_interrupt_in_a_step_goes_through_and_ends_nobody() -> None:
     assert process.alive
 
 
-def test_each_is_flushed_once_behind_all_mail_of_the_turn() -> None:
+def test_session_is_flushed_once_behind_all_mail_of_the_turn() -> None:
     order: list[Any] = []
     runtime = Runtime()
     session = runtime.spawn(Session, order)

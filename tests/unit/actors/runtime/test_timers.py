@@ -149,7 +149,7 @@ def test_clock_that_is_slewed_makes_no_alarm_early_and_a_long_one_hardly_late(ra
     assert 0 <= fired_ms - house.start_ms - 3_600_000 <= 5
 
 
-def test_it_wakes_for_the_earliest_deadline_only(house: House) -> None:
+def test_timers_wake_for_the_earliest_deadline_only(house: House) -> None:
     for i in range(1000):
         house.set(house.owner(), 50 + i // 100)
 
@@ -162,7 +162,7 @@ def test_it_wakes_for_the_earliest_deadline_only(house: House) -> None:
     assert house.time.calls <= 12  # ten moments
 
 
-def test_without_deadlines_it_does_not_wake(house: House) -> None:
+def test_timers_without_deadlines_do_not_wake(house: House) -> None:
     house.set(house.owner(), 50)
 
     house.time.advance(1)
@@ -209,7 +209,7 @@ def test_later_deadlines_cost_no_new_sleep(house: House) -> None:
     assert len(sleeps) == 1
 
 
-def test_nobody_wakes_for_a_deadline_that_was_replaced(house: House) -> None:
+def test_replaced_deadline_causes_no_wakeup(house: House) -> None:
     first, second = house.owner(), house.owner()
     house.set(first, 10)
     house.set(second, 20)
@@ -267,7 +267,7 @@ def test_owners_that_have_ended_are_not_kept_for_ever(house: House) -> None:
     assert len(house.timers._deadlines) <= 100
 
 
-def test_what_is_due_together_beyond_the_bound_goes_out_in_shares(house: House) -> None:
+def test_alarms_due_together_beyond_the_bound_go_out_in_shares(house: House) -> None:
     count = ALARMS_PER_TURN_MAX * 2 + 10
     for _ in range(count):
         house.set(house.owner(), 100)
@@ -300,7 +300,7 @@ def test_ended_timers_leave_no_sleep_behind(house: House, end: str) -> None:
         max_size=40,
     )
 )
-def test_any_course_of_deadlines_fires_as_a_plain_list_would(steps: list[tuple[str, int, int]]) -> None:
+def test_deadlines_set_and_cleared_in_any_order_fire_as_in_a_plain_list(steps: list[tuple[str, int, int]]) -> None:
     house = House()
     owners = [house.owner() for _ in range(4)]
     model: dict[int, int] = {}

@@ -30,7 +30,7 @@ def test_requests_by_http_find_some_places_beyond_the_others() -> None:
     assert "2 connections already" in admission.enter()
 
 
-def test_this_machine_and_unknown_addresses_have_no_limit_of_their_own() -> None:
+def test_loopback_and_unknown_addresses_have_no_limit_of_their_own() -> None:
     admission = Admission(connections_max=100, per_address_max=1)
 
     for address in ("127.0.0.1", "::1", ""):
@@ -54,7 +54,7 @@ def test_address_is_forgotten_when_its_last_connection_goes() -> None:
      ("::ffff:10.0.0.1", False), ("localhost", True), ("0.0.0.0", False), ("", False),
      ("::", False), ("10.0.0.1", False), ("localhost.evil.example", False), ("*", False)],
 )  # fmt: skip
-def test_only_loopback_is_this_machine_alone(host: str, own: bool) -> None:
+def test_loopback_addresses_alone_are_this_machine(host: str, own: bool) -> None:
     assert is_this_machine(host) is own
 
 

@@ -63,7 +63,7 @@ def test_record_is_held_as_long_as_its_connection_lives(broker: Broker, flux: Ha
     assert flux.ask(ACK, Count("")) == [OK, CountResponse(0)]
 
 
-def test_each_record_that_is_held_for_long_is_renewed(broker: Broker, flux: HandTaskFlux) -> None:
+def test_records_held_for_long_are_renewed(broker: Broker, flux: HandTaskFlux) -> None:
     stored(flux, b"a", b"b")
     for _ in range(2):
         held(flux)
@@ -114,7 +114,7 @@ def test_nack_gives_back_at_once_whatever_the_queue_does_on_retry(
     assert flux.ask(NACK, Count("q"), Dequeue("q")) == [OK, CountResponse(1), Record(0, b"a")]
 
 
-def test_what_is_stored_behind_a_nack_comes_behind_what_is_back_and_finds_no_more_room(flux: HandTaskFlux) -> None:
+def test_enqueue_behind_a_nack_comes_behind_the_returned_record_and_finds_its_room_taken(flux: HandTaskFlux) -> None:
     flux.ask(CreateQueue("q", 1, 1))
     stored(flux, b"a")
     stored(flux, b"a", queue="q")
@@ -123,7 +123,7 @@ def test_what_is_stored_behind_a_nack_comes_behind_what_is_back_and_finds_no_mor
     assert flux.ask(Dequeue("q"), NACK, Enqueue("q", 0, b"b"), ACK)[-1] == QueueSizeViolation(1)
 
 
-def test_what_is_given_back_too_often_is_a_dead_letter(broker: Broker, flux: HandTaskFlux, client: Client) -> None:
+def test_record_released_too_often_becomes_a_dead_letter(broker: Broker, flux: HandTaskFlux, client: Client) -> None:
     client.call("CREATE", "q", max_deliveries=2)
     stored(flux, b"a", queue="q")
 
@@ -199,7 +199,7 @@ def test_held_record_outlives_a_crash_of_its_queue(broker: Broker, flux: HandTas
 # --- waiting ---
 
 
-def test_who_waits_is_served_first_come_first_served(broker: Broker, flux: HandTaskFlux) -> None:
+def test_waiting_dequeues_are_served_in_the_order_of_their_arrival(broker: Broker, flux: HandTaskFlux) -> None:
     first, second = HandTaskFlux(broker), HandTaskFlux(broker)
     assert first.ask(Dequeue("", 5000), ACK, Dequeue("", 5000), ACK) == []
     assert second.ask(Dequeue("", 5000)) == []
@@ -231,7 +231,7 @@ def test_wait_is_over_when_the_queue_is_deleted(broker: Broker, flux: HandTaskFl
     assert error(ErrorCode.NO_QUEUE, flux.take())
 
 
-def test_who_waits_and_goes_takes_nothing(broker: Broker, flux: HandTaskFlux) -> None:
+def test_waiting_dequeue_of_a_closed_connection_takes_no_record(broker: Broker, flux: HandTaskFlux) -> None:
     waiting = HandTaskFlux(broker)
     waiting.ask(Dequeue("", 5000))
 
@@ -242,7 +242,7 @@ def test_who_waits_and_goes_takes_nothing(broker: Broker, flux: HandTaskFlux) ->
     assert not waiting.process.alive
 
 
-def test_who_only_ends_his_side_hears_everything(broker: Broker, flux: HandTaskFlux) -> None:
+def test_client_that_ends_its_side_gets_all_answers(broker: Broker, flux: HandTaskFlux) -> None:
     flux.say(Enqueue("", 1, b"a"), ACK, Dequeue("", 5000), ACK, Dequeue("", 5000), ACK)
     flux.end()
 
@@ -264,7 +264,7 @@ def test_number_of_a_record_is_its_id_and_stays(broker: Broker) -> None:
 # --- bounds ---
 
 
-def test_who_does_not_read_is_not_handed_more(broker: Broker, flux: HandTaskFlux) -> None:
+def test_client_that_does_not_read_is_delivered_no_further_record(broker: Broker, flux: HandTaskFlux) -> None:
     stored(flux, b"a", b"b", b"c")
     flux.door.is_congested = True
     assert flux.ask(Dequeue(""), ACK) == [Record(0, b"a"), OK]
@@ -287,7 +287,7 @@ def test_reading_pauses_while_too_much_is_under_way(broker: Broker, flux: HandTa
     assert not flux.door.paused
 
 
-def test_what_awaits_an_ack_is_counted_as_kept(flux: HandTaskFlux) -> None:
+def test_enqueue_that_awaits_its_ack_is_counted_as_kept(flux: HandTaskFlux) -> None:
     flux.ask(Enqueue("", 1, bytes(500)))
     assert flux.door.kept_bytes > 500
 
@@ -321,9 +321,7 @@ def test_wrong_packet_gives_the_record_back_and_closes(broker: Broker, flux: Han
 # --- a broker that stops ---
 
 
-def test_while_the_broker_stops_nothing_is_begun_and_what_is_held_is_settled(
-    broker: Broker, flux: HandTaskFlux
-) -> None:
+def test_broker_that_shuts_down_begins_no_work_and_ends_held_deliveries(broker: Broker, flux: HandTaskFlux) -> None:
     stored(flux, b"a", b"b")
     other, away = HandTaskFlux(broker), NotLeader(0)
     held(flux)

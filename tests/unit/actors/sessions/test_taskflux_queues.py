@@ -24,7 +24,7 @@ from wakeq.protocol.wire.taskflux.packets import (
 
 
 @pytest.mark.parametrize("wait_ms", [0, 5000])
-def test_nothing_but_create_queue_makes_a_queue(flux: HandTaskFlux, client: Client, wait_ms: int) -> None:
+def test_commands_other_than_create_queue_create_no_queue(flux: HandTaskFlux, client: Client, wait_ms: int) -> None:
     for packets in ([Dequeue("q", wait_ms)], [Count("q")], [DeleteQueue("q")]):
         assert error(ErrorCode.NO_QUEUE, flux.ask(*packets))
     assert error(ErrorCode.NO_QUEUE, flux.ask(Enqueue("q", 1, b"a"), ACK)[1:])

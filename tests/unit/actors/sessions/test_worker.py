@@ -42,7 +42,7 @@ def test_fetch_that_waits_is_answered_by_the_first_message(broker: Broker, clien
     [([fet(wait=10)], "msg"), ([{"cmd": "SUB", "qname": Q}, {"cmd": "ISLP", "qname": Q}], "awk")],
     ids=["waits", "sleeps"],
 )
-def test_whoever_waits_or_sleeps_hears_of_a_message_before_its_publisher_is_answered(
+def test_waiting_fetch_or_sleeper_is_answered_before_the_publisher(
     broker: Broker, client: Client, worker: Client, monkeypatch: pytest.MonkeyPatch, idle: list[Json], hears: str
 ) -> None:
     """The publisher only wants to know that it is safe; how soon a job begins is what people measure."""
@@ -69,7 +69,7 @@ def test_fetch_that_waits_is_answered_by_nomsg_when_its_time_is_over(broker: Bro
     assert worker.words() == ["nomsg"]
 
 
-def test_those_who_wait_are_served_in_their_order(broker: Broker, client: Client) -> None:
+def test_waiting_fetches_are_served_in_their_order(broker: Broker, client: Client) -> None:
     workers = [broker.client() for _ in range(3)]
     for worker in workers:
         worker.ask({"cmd": "SUB", "qname": Q})
@@ -83,7 +83,7 @@ def test_those_who_wait_are_served_in_their_order(broker: Broker, client: Client
 
 @pytest.mark.parametrize("together", [True, False], ids=["in one read", "in two reads"])
 @pytest.mark.parametrize("ender", [PING, {"cmd": "FET", "qname": Q}, {"cmd": "SUB", "qname": "x"}])
-def test_any_further_command_ends_a_wait_without_cmd_id(worker: Client, ender: Json, together: bool) -> None:
+def test_wait_without_cmd_id_ends_with_any_further_command(worker: Client, ender: Json, together: bool) -> None:
     worker.ask({"cmd": "SUB", "qname": Q})
 
     replies = worker.ask(fet(wait=60), ender) if together else worker.ask(fet(wait=60)) + worker.ask(ender)
@@ -170,7 +170,7 @@ def test_wake_never_overtakes_the_okslp_that_it_belongs_to(broker: Broker, clien
 
 
 @pytest.mark.parametrize(("policy", "after_s"), [("keep", 30), ("release", 0)])
-def test_what_a_connection_held_when_it_ended_comes_back_as_the_queue_says(
+def test_messages_leased_by_a_closed_connection_come_back_by_the_policy_of_the_queue(
     broker: Broker, client: Client, worker: Client, policy: str, after_s: int
 ) -> None:
     client.call("CREATE", Q, on_disconnect=policy)
@@ -187,7 +187,7 @@ def test_what_a_connection_held_when_it_ended_comes_back_as_the_queue_says(
 
 
 @pytest.mark.parametrize(("before", "after"), [("keep", "release"), ("release", "keep")])
-def test_what_an_update_says_of_disconnects_counts_for_what_is_out_already(
+def test_update_of_the_disconnect_policy_counts_for_existing_leases(
     broker: Broker, client: Client, worker: Client, before: str, after: str
 ) -> None:
     client.call("CREATE", Q, on_disconnect=before)
@@ -413,7 +413,7 @@ def test_publishes_that_wait_for_one_write_become_entries_of_bounded_size(
     assert log.last_index - before == 3
 
 
-def test_only_like_commands_join_and_all_are_answered_in_their_order(broker: Broker, client: Client) -> None:
+def test_commands_of_one_kind_join_and_all_are_answered_in_their_order(broker: Broker, client: Client) -> None:
     client.publish(Q, "1")
     broker.log_disk.held = True
 
@@ -488,7 +488,7 @@ def test_request_by_http_ends_the_connection_of_a_known_client_too(client: Clien
     assert client.door.closed == "BAD_JSON"
 
 
-def test_one_bad_line_more_than_a_thousand_ends_the_connection(client: Client) -> None:
+def test_bad_line_beyond_a_thousand_closes_the_connection(client: Client) -> None:
     client.call("PING")
 
     client.send(b"x\n" * (BAD_LINES_MAX - 1) + UNKNOWN)

@@ -75,7 +75,7 @@ def test_what_is_out_or_never_expires_stays() -> None:
     assert ledger.living == 2
 
 
-def test_what_is_stashed_expires_once_it_is_published() -> None:
+def test_stashed_message_expires_once_it_is_published() -> None:
     ledger = make()
     ledger.stash(Stash("q", [Draft(b"", expires_ms=1)], "t", 0, 60_000), NOW_MS)
     expired = Expired("q", QUEUE_ID, [1])
