@@ -18,7 +18,7 @@ from wakeq.protocol.catalog import (
 from wakeq.protocol.errors import BadField
 
 
-def test_every_policy_is_shown_with_its_defaults() -> None:
+def test_policies_are_all_shown_with_their_defaults() -> None:
     shown = as_dict(Policies(max_size=3))
 
     assert tuple(shown) == FIELDS

@@ -41,7 +41,7 @@ def run(clock: ClusterClock, source: ManualClock, span_ms: int, beat_ms: int = H
     return read(clock, source)
 
 
-def test_it_runs_with_the_wall_clock_while_nothing_happens() -> None:
+def test_clock_runs_with_the_wall_clock_while_nothing_happens() -> None:
     source = ManualClock(START_MS)
     clock = started(source)
 
@@ -61,7 +61,7 @@ def test_step_of_the_wall_clock_is_leaned_into_at_one_percent(step_ms: int) -> N
     assert run(clock, source, 100 * HOUR_MS, beat_ms=2_000) == source.wall_ms()
 
 
-def test_one_percent_holds_for_readings_a_millisecond_apart() -> None:
+def test_lean_of_one_percent_holds_for_readings_a_millisecond_apart() -> None:
     source = ManualClock(START_MS)
     clock = started(source)
     source.step_wall(HOUR_MS)
@@ -123,7 +123,7 @@ def test_new_leader_goes_on_from_the_last_stamp_by_its_own_monotonic_clock() -> 
     assert run(clock, source, 10_000) == START_MS + 10_000 + 100
 
 
-def test_who_follows_a_leader_of_another_time_says_so_once() -> None:
+def test_follower_of_a_leader_with_another_time_reports_the_step_once() -> None:
     source = ManualClock(START_MS)
     clock = started(source)
     reported = []
@@ -145,7 +145,7 @@ def test_who_follows_a_leader_of_another_time_says_so_once() -> None:
     ),
     last_stamp_ms=st.integers(0, 2 * START_MS),
 )
-def test_it_never_goes_back_and_never_outruns_real_time_by_more_than_one_percent(
+def test_clock_never_goes_back_and_never_outruns_real_time_by_more_than_one_percent(
     readings: list[tuple[int, int]], last_stamp_ms: int
 ) -> None:
     source = ManualClock(START_MS)
@@ -216,7 +216,7 @@ def test_within_one_boot_a_start_adds_what_was_spent_whatever_the_wall_clock_did
 
 
 @pytest.mark.parametrize("boot_id", [OTHER_BOOT, b""])
-def test_after_another_boot_a_start_keeps_the_distance_to_the_wall_clock(boot_id: bytes) -> None:
+def test_start_after_another_boot_keeps_the_distance_to_the_wall_clock(boot_id: bytes) -> None:
     assert KEPT.cluster_ms_at(KEPT.wall_ms + HOUR_MS, 3_000, boot_id) == START_MS + HOUR_MS
 
 

@@ -36,7 +36,7 @@ def test_order_of_texts_is_the_order_of_queue_and_number(first: tuple[int, int],
 
 
 @given(many=st.lists(NUMBERS, max_size=30))
-def test_many_uids_are_the_same_as_one_by_one(many: list[int]) -> None:
+def test_uids_made_together_equal_uids_made_one_by_one(many: list[int]) -> None:
     maker = UidMaker(7)
 
     made = maker.uids(many)
@@ -61,14 +61,14 @@ def test_uids_of_a_range_cross_every_carry(start: int) -> None:
         *("!000001_00000001", "0000001_\u06600000001", "a" * 14, "x" * 16, "~" * 18, "0000001_0000 001"),
     ],
 )
-def test_what_does_not_have_our_shape_is_not_read(foreign: str) -> None:
+def test_uid_of_another_shape_is_not_read(foreign: str) -> None:
     assert parse(foreign) is None
     assert numbers([foreign], "0000001_") == [-1]
     assert numbers(["0000001_00000005", foreign], "0000001_") == [5, -1]
 
 
 @given(text=st.text(max_size=18))
-def test_no_text_makes_reading_raise(text: str) -> None:
+def test_parser_never_raises_on_arbitrary_text(text: str) -> None:
     read = parse(text)
 
     assert read is None or UidMaker(read[0]).uid(read[1]) == text
@@ -82,7 +82,7 @@ def test_uids_of_another_queue_are_minus_one() -> None:
     assert numbers([mine.uid(5), other.uid(5)], other.prefix) == [-1, 5]
 
 
-def test_what_reading_remembers_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remembered_stems_of_uids_stay_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uid, "STEMS_MAX", 4)
     maker = UidMaker(99)
     wanted = list(range(1, 100_000, 3_844))

@@ -192,7 +192,7 @@ def test_first_to_file_has_the_queue_woken_and_what_is_filed_later_belongs_to_th
     assert [[slot.command for slot in filed.reads] for filed in (first, second) if filed] == [[1, 2], [3]]
 
 
-def test_everything_filed_is_found_to_be_refused() -> None:
+def test_commands_filed_in_lanes_are_all_refused_through_their_slots() -> None:
     lobby = HandLobby()
     session = HandSession(lobby)
     session.say(

@@ -53,7 +53,7 @@ def test_delivered_message_is_out_until_it_is_released() -> None:
     assert (side.deliveries, side.nacks, side.error) == (1, 1, "why")
 
 
-def test_what_was_acknowledged_without_having_been_out_is_told_of_that_entry_alone() -> None:
+def test_cancelled_messages_are_those_of_the_last_acknowledgement_alone() -> None:
     ledger = make()
     put(ledger, *drafts(3))
     deliver(ledger, 2, 4)
@@ -69,7 +69,7 @@ def test_what_was_acknowledged_without_having_been_out_is_told_of_that_entry_alo
     assert told == [[0], []]
 
 
-def test_each_reason_is_counted() -> None:
+def test_reasons_of_releases_are_counted() -> None:
     ledger = make()
     put(ledger)
     for sequence, reason in enumerate((Reason.NACK, Reason.TIMEOUT, Reason.TIMEOUT, Reason.DISCONNECT), 1):
@@ -80,7 +80,7 @@ def test_each_reason_is_counted() -> None:
     assert (side.deliveries, side.nacks, side.timeouts, side.disconnects) == (4, 1, 2, 1)
 
 
-def test_what_was_returned_is_a_delivery_and_no_failure() -> None:
+def test_returned_message_counts_a_delivery_and_no_failure() -> None:
     ledger = make()
     put(ledger)
     for sequence, reason in enumerate((Reason.NACK, Reason.RETURNED, Reason.RETURNED, Reason.TIMEOUT), 1):
@@ -132,7 +132,7 @@ def test_older_token_is_stale_and_one_that_the_log_does_not_know_is_taken() -> N
     assert ack(ledger, 3, ANY_TOKEN) == Result.DONE
 
 
-def test_what_is_not_out_cannot_be_released_or_extended() -> None:
+def test_message_that_is_not_leased_is_neither_released_nor_extended() -> None:
     ledger = make()
     put(ledger)
 
@@ -237,7 +237,7 @@ def test_new_incarnation_knows_no_imported_uid() -> None:
 # Writing down ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_collected_does_not_change_any_more() -> None:
+def test_collected_delta_does_not_change_with_the_ledger() -> None:
     ledger = make()
     put_numbered(ledger, 1)
     put(ledger, Draft(b"", priority=1))
@@ -254,7 +254,7 @@ def test_what_was_collected_does_not_change_any_more() -> None:
     assert list(chunk.sizes) == [0, 5, 1]
 
 
-def test_only_what_changed_is_collected_and_only_once() -> None:
+def test_changes_alone_are_collected_and_only_once() -> None:
     ledger = make()
     put(ledger, *drafts(2 * CHUNK))
     ledger.collect()
@@ -270,7 +270,7 @@ def test_only_what_changed_is_collected_and_only_once() -> None:
     assert not any(astuple(ledger.collect()))
 
 
-def test_what_is_gone_is_collected_as_gone() -> None:
+def test_removed_rows_are_collected_as_removed() -> None:
     ledger = make()
     put_once(ledger, "a")
     put_numbered(ledger, 1)

@@ -40,7 +40,7 @@ def publishers_of(ledger: Ledger) -> Publishers:
 @pytest.mark.parametrize(
     "once", [{"atomic": True}, {"id": "i", "atomic": True}, {"session": "s", "ordinals": [1], "atomic": True}, {}]
 )
-def test_what_comes_in_one_buffer_is_taken_as_what_does_not(
+def test_drafts_of_one_buffer_are_published_as_separate_drafts_are(
     once: dict[str, Any], shared: tuple[int, ...], policies: dict[str, int]
 ) -> None:
     bodies = [b"x" * (i % 5) for i in range(2 * CHUNK)]
@@ -74,7 +74,7 @@ def test_numbers_run_on_from_one_and_across_chunks() -> None:
     assert (ledger.living, ledger.bytes, ledger.totals.published) == (3 + 2 * CHUNK, 4 * (3 + 2 * CHUNK), 3 + 2 * CHUNK)
 
 
-def test_what_a_message_asks_for_becomes_moments_by_the_stamp_of_its_entry() -> None:
+def test_delay_and_expiry_of_a_message_count_from_the_stamp_of_its_entry() -> None:
     ledger = make(timeout=30)
 
     put(ledger, *drafts(5))
@@ -126,7 +126,7 @@ def test_batch_with_an_id_is_whole_even_if_nobody_said_so() -> None:
     assert (ledger.living, len(publishers_of(ledger).ids)) == (0, 0)
 
 
-def test_each_draft_counts_those_before_it() -> None:
+def test_limits_of_a_queue_count_the_earlier_drafts_of_an_entry() -> None:
     by_size, by_bytes = make(max_size=2), make(max_bytes=9)
 
     assert put(by_size, *drafts(3)) == [1, 2, Result.QUEUE_FULL]
@@ -134,7 +134,7 @@ def test_each_draft_counts_those_before_it() -> None:
     assert put(by_bytes, Draft(b"c")) == [3]
 
 
-def test_several_limits_are_named_in_the_order_size_range_payload() -> None:
+def test_limits_exceeded_together_are_named_in_the_order_size_range_payload() -> None:
     wrong = Draft(b"long", priority=9)
 
     assert put(make(max_size=0, priority_max=1, max_message_size=1), wrong) == [Result.QUEUE_FULL]
@@ -143,7 +143,7 @@ def test_several_limits_are_named_in_the_order_size_range_payload() -> None:
     assert put(make(max_size=1, priority_max=9, max_message_size=1), wrong) == [Result.TOO_LARGE]
 
 
-def test_what_the_node_left_out_for_its_size_is_judged_in_the_same_order_and_never_stored() -> None:
+def test_oversized_message_is_judged_in_the_same_order_and_never_stored() -> None:
     def judged(**policies: int) -> list[int]:
         return list(make(**policies).publish(Publish("q", [Draft(b"", priority=9)], oversized=True), NOW_MS))
 
@@ -162,7 +162,7 @@ def test_acknowledgement_that_is_the_delivery_too_counts_as_both() -> None:
     assert (ledger.totals.delivered, ledger.totals.acked, ledger.living, ledger.out) == (1, 1, 0, 0)
 
 
-def test_what_is_out_with_a_worker_does_not_count_for_the_size() -> None:
+def test_leased_message_does_not_count_for_the_size() -> None:
     ledger = make(max_size=1)
     put(ledger)
 
@@ -213,7 +213,7 @@ def test_repetition_does_not_lengthen_the_time_of_an_id() -> None:
     assert put_once(ledger, "a", NOW_MS + WINDOW_MS) == [2]
 
 
-def test_at_the_bound_of_ids_a_publish_is_busy_until_the_oldest_are_forgotten() -> None:
+def test_publish_at_the_bound_of_ids_is_busy_until_the_oldest_are_forgotten() -> None:
     ledger = make(Limits(dedup_ids_max=2))
     put_once(ledger, "a", NOW_MS)
     put_once(ledger, "b", NOW_MS + 1)

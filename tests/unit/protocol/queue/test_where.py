@@ -43,7 +43,7 @@ def test_condition_holds_for_what_it_describes(condition: str) -> None:
     assert fits(READY, [parse_condition(condition)])
 
 
-def test_all_conditions_must_hold() -> None:
+def test_message_fits_only_if_all_conditions_hold() -> None:
     assert not fits(READY, [parse_condition("priority=5"), parse_condition("header.tenant=other")])
 
 
@@ -60,6 +60,6 @@ def test_dead_letter_that_failed_again_is_picked_by_its_last_error() -> None:
 
 
 @pytest.mark.parametrize("text", ["priority", "bogus=1", "priority~5", "priority=high", "state<5", "=5", ""])
-def test_what_is_no_condition_is_refused(text: str) -> None:
+def test_malformed_condition_is_refused(text: str) -> None:
     with pytest.raises(errors.BadField):
         parse_condition(text)

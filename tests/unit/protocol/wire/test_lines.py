@@ -45,7 +45,7 @@ def test_lines_before_one_that_is_too_long_are_not_lost(step: int) -> None:
     assert refused.value.closes
 
 
-def test_many_lines_together_may_be_longer_than_the_limit() -> None:
+def test_lines_together_may_be_longer_than_the_limit() -> None:
     assert LineReader(4).receive(b"abcd\n" * 10) == b"abcd\n" * 10
 
 

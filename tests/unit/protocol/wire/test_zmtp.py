@@ -32,7 +32,7 @@ def test_our_greeting_is_that_of_zmtp_3_without_security() -> None:
     assert GREETING.hex() == "ff00000000000000017f" + "0300" + "4e554c4c".ljust(40, "0") + "00" * 32
 
 
-def test_it_is_open_when_both_have_said_who_they_are() -> None:
+def test_connection_is_open_when_both_sides_are_ready() -> None:
     pusher = Pusher()
 
     pusher.receive(PEER_GREETING)
@@ -93,7 +93,7 @@ def test_long_command_is_read_and_too_long_a_one_refused_before_it_is_here() -> 
         (PEER_GREETING + PEER_READY + command(b"PING", b"\0\0") * 1_001, "does nothing but ask"),
     ],
 )
-def test_who_is_no_component_is_refused_and_told_apart(said: bytes, why: str) -> None:
+def test_peer_that_is_no_component_is_refused_with_the_reason(said: bytes, why: str) -> None:
     with pytest.raises(BadPeer, match=why):
         Pusher().receive(said)
 
@@ -109,7 +109,7 @@ def test_garbage_is_refused_or_nothing(garbage: bytes, before: bytes) -> None:
     assert len(pusher.bytes_to_send()) <= len(OUR_READY) + SAID_BYTES_MAX
 
 
-def test_of_many_pings_in_one_read_the_last_one_is_answered() -> None:
+def test_last_ping_of_one_read_is_answered() -> None:
     pusher = opened()
 
     pusher.receive(command(b"PING", b"\0\1first") + command(b"PING", b"\0\1last") * 900)

@@ -9,7 +9,7 @@ BODIES = [b"a", b"", b"bcd", bytes(300), b"e"]
 
 
 @pytest.mark.parametrize("shared", [(0, 0, 0, 0), (-1, 2, 3, 4)])
-def test_it_is_a_sequence_of_drafts(shared: tuple[int, int, int, int]) -> None:
+def test_alike_drafts_are_a_sequence_of_drafts(shared: tuple[int, int, int, int]) -> None:
     drafts = [Draft(body, *shared) for body in BODIES]
 
     alike = alike_bodies(BODIES, shape_of(*shared))

@@ -60,7 +60,7 @@ def hold(first: int, steps: list[tuple[str, object]]) -> None:
                 assert newer.between(number, stop) == (expected if whole else None)
 
 
-def test_what_was_handed_over_stays_as_it_was() -> None:
+def test_stretches_handed_over_do_not_change() -> None:
     kept = Runs()
     kept.append(1, [Draft(b"1")])
     kept.append(2, [Draft(b"2")])
@@ -75,7 +75,7 @@ def test_what_was_handed_over_stays_as_it_was() -> None:
     assert kept.hand_over() == []
 
 
-def test_what_comes_one_by_one_lies_together_and_not_in_the_list_of_its_entry() -> None:
+def test_drafts_appended_one_by_one_lie_together_and_not_in_the_list_of_their_entry() -> None:
     kept, entry = Runs(), [Draft(b"1")]
     kept.append(1, entry)
     kept.append(2, [Draft(b"2"), Draft(b"3")])
@@ -98,7 +98,7 @@ def test_queue_that_keeps_up_holds_little_more_than_what_waits() -> None:
     assert sum(len(run.drafts) for run in kept._runs) <= runs.GONE_MIN + 20
 
 
-def test_what_goes_before_the_next_comes_leaves_nothing() -> None:
+def test_drafts_removed_before_the_next_is_appended_leave_nothing() -> None:
     kept = Runs()
     for number in range(1, 1_001):
         kept.append(number, alike_bodies([b"x"]) if number % 2 else [Draft(b"x")])

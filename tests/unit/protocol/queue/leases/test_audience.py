@@ -10,7 +10,7 @@ def waiter(until_ms: int, session: str = "somebody") -> Waiter:
     return Waiter(None, session, 1, until_ms, 0, 0)
 
 
-def test_each_wait_is_over_at_its_own_moment() -> None:
+def test_waits_are_over_at_their_own_moments() -> None:
     audience = Audience()
     first, second, third = waits = [waiter(until_ms) for until_ms in (100, 200, 300)]
     for each in (second, third, first):
@@ -29,7 +29,7 @@ def test_each_wait_is_over_at_its_own_moment() -> None:
     assert all(each.ended for each in waits)
 
 
-def test_who_came_first_is_next_even_if_many_before_him_have_left() -> None:
+def test_longest_waiter_is_next_even_if_many_before_it_have_left() -> None:
     audience = Audience()
     waits = [waiter(1_000, f"session {number}") for number in range(WAITERS)]
     for each in waits:

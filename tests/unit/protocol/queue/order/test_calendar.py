@@ -95,7 +95,7 @@ def test_number_that_moved_to_an_earlier_moment_comes_once() -> None:
     assert len(book) == 0
 
 
-def test_one_call_looks_at_a_bounded_number_of_entries() -> None:
+def test_call_looks_at_a_bounded_number_of_entries() -> None:
     asked = 0
 
     def due_of(number: int) -> int:
@@ -114,7 +114,7 @@ def test_one_call_looks_at_a_bounded_number_of_entries() -> None:
     assert len(taken) == 3 * calendar.WORK_NUMBERS_MAX - 1
 
 
-def test_what_is_due_does_not_wait_for_a_later_bucket_that_is_split_ahead(
+def test_due_message_does_not_wait_for_a_later_bucket_that_is_split_ahead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(calendar, "WORK_NUMBERS_MAX", 10)
@@ -172,7 +172,7 @@ def test_compaction_keeps_the_living_and_ends() -> None:
     assert drain(book, NOW_MS + DAY_MS, due) == list(range(0, 60_000, 3))
 
 
-def test_what_was_added_twice_for_one_moment_comes_once_however_many_calls_that_takes() -> None:
+def test_message_added_twice_for_one_moment_is_taken_once_over_many_calls() -> None:
     due = dict.fromkeys(range(1, 301), NOW_MS + 5_000)
     book = book_of(due)
     book.add_many(NOW_MS + 5_000, list(due))

@@ -65,7 +65,7 @@ def test_run_is_a_segment_of_its_own_if_it_is_long_enough() -> None:
 
 @pytest.mark.parametrize("segment", [range(10, 20), array("q", range(10, 20))], ids=["run", "block"])
 @pytest.mark.parametrize("gone", [[10], [19], [12, 13, 17], list(range(10, 20))])
-def test_what_is_cut_out_leaves_the_others_in_their_order(segment: Sequence[int], gone: list[int]) -> None:
+def test_numbers_cut_out_of_a_segment_leave_the_others_in_their_order(segment: Sequence[int], gone: list[int]) -> None:
     pieces = pieces_without(segment, gone)  # type: ignore[arg-type]
 
     assert [number for piece in pieces for number in piece] == [n for n in range(10, 20) if n not in gone]

@@ -68,7 +68,7 @@ def test_peek_removes_nothing(make: Make) -> None:
 
 
 @BOTH
-def test_what_is_swept_is_neither_counted_nor_given_nor_shown(make: Make) -> None:
+def test_swept_messages_are_neither_counted_nor_taken_nor_shown(make: Make) -> None:
     structure = make()
     structure.extend(1, range(1, 6))
     structure.push(2, 9)

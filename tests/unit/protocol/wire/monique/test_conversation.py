@@ -134,7 +134,7 @@ def test_answers_come_in_the_order_of_the_commands_whatever_is_done_first() -> N
     assert conversation.in_flight == 0
 
 
-def test_what_failed_is_answered_with_its_error_in_its_place() -> None:
+def test_failed_command_is_answered_with_its_error_in_its_place() -> None:
     conversation = Conversation()
     full, bad = conversation.receive([Subscribe(PAIRS), Ping(1), PushToMq(Tagged(b"m", TAG))])
 
@@ -156,7 +156,7 @@ def test_outcome_that_is_told_twice_counts_once() -> None:
 
 
 @given(st.lists(st.sampled_from("spab"), max_size=12), st.randoms())
-def test_any_order_of_outcomes_gives_the_answers_in_order(kinds: list[str], chance: Any) -> None:
+def test_outcomes_in_any_order_give_the_answers_in_order(kinds: list[str], chance: Any) -> None:
     commands: list[Any] = [
         {"s": Subscribe(PAIRS), "p": Ping(n), "a": PushToMq(Tagged(b"m", f"data:a:{n}::c")), "b": Unsubscribe(())}[kind]
         for n, kind in enumerate(kinds)

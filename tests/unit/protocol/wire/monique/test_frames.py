@@ -167,7 +167,7 @@ def test_frame_of_just_the_limit_is_taken_and_one_byte_more_is_not() -> None:
 
 
 @pytest.mark.parametrize("command", ["subscribe", "unsubscribe"])
-def test_as_many_subscriptions_as_are_kept_come_in_a_frame_and_not_one_more(command: str) -> None:
+def test_frame_holds_as_many_subscriptions_as_are_kept_and_not_one_more(command: str) -> None:
     def of(count: int) -> bytes:
         return frame(command, msgpack.packb([{"spec": "*", "type": "*"}] * count))
 
@@ -275,7 +275,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("raw", BOMBS.values(), ids=BOMBS)
-def test_no_input_grows_to_more_than_32_times_its_size(raw: bytes) -> None:
+def test_input_takes_at_most_32_times_its_size_in_memory(raw: bytes) -> None:
     def read_all() -> object:
         (command,) = decode([raw])
         return command, read_tag(command.data.tag) if isinstance(command, PushToMq) else None
@@ -298,7 +298,7 @@ def test_no_input_grows_to_more_than_32_times_its_size(raw: bytes) -> None:
         assert peak_bytes(partial(survive, reader)) <= GROWTH_MAX * len(raw) + ROOM_BYTES
 
 
-def test_what_subscriptions_leave_in_the_exchange_is_no_more_than_that_either() -> None:
+def test_subscriptions_take_at_most_32_times_their_frame_in_the_exchange() -> None:
     raw = frame("subscribe", msgpack.packb([{"spec": f"{n}", "type": "a"} for n in range(SUBSCRIPTIONS_MAX)]))
     exchange = Exchange[int]()
 

@@ -80,5 +80,5 @@ def test_wrapped_tag_is_unwrapped_once_and_a_plain_one_stays(tag: Tag) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"\xc4", b"\xc5", b"\xc4\x02a", b"\xc4\x00a", b"\xc5\x00", b"\xc4\x01ab"])
-def test_what_only_looks_wrapped_stays_as_it_is(raw: bytes) -> None:
+def test_tag_that_only_looks_wrapped_stays_as_it_is(raw: bytes) -> None:
     assert unwrapped(raw) == raw

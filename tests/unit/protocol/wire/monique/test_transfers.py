@@ -23,7 +23,7 @@ MESSAGE = Message(
 
 
 @given(st.text(st.characters(exclude_characters=":", exclude_categories=["Cs"]), max_size=20), st.binary(max_size=60))
-def test_what_is_read_is_sent_on_unchanged_whatever_is_in_the_message(creator: str, message: bytes) -> None:
+def test_transfer_is_sent_on_unchanged_whatever_is_in_its_message(creator: str, message: bytes) -> None:
     frames = f"data:a_b:i::{creator}".encode(), message
 
     assert read_transfer(frames).frames == frames
@@ -40,7 +40,7 @@ def test_garbage_is_a_transfer_or_refused(frames: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_other_than_two_frames_are_refused(count: int) -> None:
+def test_transfer_of_other_than_two_frames_is_refused(count: int) -> None:
     with pytest.raises(BadTransfer, match=f"a transfer of {count} frames") as refused:
         read_transfer([b"data:a_b:i::c"] * count)
 

@@ -135,7 +135,7 @@ def test_bit_that_flips_on_the_way_is_never_taken_for_what_was_said(place: int, 
     assert heard == []
 
 
-def test_no_length_is_believed_before_the_peer_has_said_who_it_is() -> None:
+def test_frame_longer_than_a_hello_is_refused_before_the_hello() -> None:
     with pytest.raises(PeerRefused, match="nothing that long"):
         FrameReader(HELLO_BYTES_MAX).receive(FRONT.pack(HELLO_BYTES_MAX + 1, 0))
 
@@ -160,7 +160,7 @@ def test_append_brings_exactly_the_entries_that_it_names(payloads: list[bytes]) 
         (Hello(MARK, 1, 2, CLUSTER, 2, 77, 5, {}), "works at levels 1 to 2, this one at level 3; run the same release"),
     ],
 )
-def test_who_cannot_be_talked_to_is_told_why(hello: Frame, match: str) -> None:
+def test_peer_with_an_unusable_hello_is_refused_with_the_reason(hello: Frame, match: str) -> None:
     with pytest.raises(PeerRefused, match=match):
         check_hello(hello, OWN)
 

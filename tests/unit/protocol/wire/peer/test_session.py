@@ -71,7 +71,7 @@ def test_secret_is_never_on_the_wire() -> None:
     assert SECRET not in get_acquainted(dialer(), acceptor())
 
 
-def test_what_the_sessions_say_is_what_the_page_says() -> None:
+def test_sessions_send_the_bytes_that_the_protocol_page_names() -> None:
     """docs/protocols/peer.md, spelled out by hand."""
     one, two = dialer(), acceptor()
     hello_of_one, hello_of_two = one.take_unsent(), two.take_unsent()
@@ -178,7 +178,7 @@ def test_beginning_of_a_proof_is_no_proof(size: int) -> None:
 
 
 @pytest.mark.parametrize("frame", [BEAT, Chunk(1, 0, b"x"), DIALER])
-def test_nothing_but_a_proof_is_taken_before_it(frame: Frame) -> None:
+def test_frame_other_than_a_proof_is_refused_before_the_proof(frame: Frame) -> None:
     one, two = dialer(), acceptor()
 
     with pytest.raises(PeerRefused, match="does not know the secret"):

@@ -34,7 +34,7 @@ def test_record_that_comes_for_a_lost_connection_is_given_back() -> None:
     assert conversation.under_way == 0
 
 
-def test_who_only_ends_is_answered_everything_he_asked() -> None:
+def test_client_that_ends_its_side_is_answered_every_command() -> None:
     conversation = ready()
     (dequeue,) = conversation.receive([Dequeue("q", 1000), ACK, Dequeue("q", 1000)])
 
@@ -51,7 +51,7 @@ def test_who_only_ends_is_answered_everything_he_asked() -> None:
     assert conversation.finished
 
 
-def test_who_ends_while_he_waits_hears_that_there_was_nothing() -> None:
+def test_client_that_ends_its_side_while_it_waits_is_answered_empty() -> None:
     conversation = ready()
     (dequeue,) = conversation.receive([Dequeue("q", 1000)])
 

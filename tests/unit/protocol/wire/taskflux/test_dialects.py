@@ -14,5 +14,5 @@ def test_patch_never_matters(configured: Dialect, patch: int) -> None:
 
 
 @pytest.mark.parametrize(("major", "minor"), [(1, 1), (2, 0), (0, 0), (0, 2), (-1, 0), (2**31 - 1, 0)])
-def test_other_versions_are_not_served(major: int, minor: int) -> None:
+def test_versions_other_than_ours_are_not_served(major: int, minor: int) -> None:
     assert dialect_of(BootstrapRequest(major, minor, 0), SPEC) is None

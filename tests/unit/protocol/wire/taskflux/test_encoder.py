@@ -42,7 +42,7 @@ def test_batch_is_its_packets_one_after_the_other() -> None:
     ],
     ids=lambda packet: type(packet).__name__,
 )
-def test_what_does_not_fit_into_its_field_is_refused_by_name(packet: Packet) -> None:
+def test_packet_with_a_value_too_large_for_its_field_is_refused_by_name(packet: Packet) -> None:
     with pytest.raises(BadField, match=type(packet).__name__):
         encode([packet], SPEC)
 
@@ -63,7 +63,7 @@ def test_error_without_a_number_in_the_dialect_is_an_unknown_one() -> None:
         assert encode([unknown], dialect) == encode([known], dialect)
 
 
-def test_only_csharp_writes_the_id_of_a_record() -> None:
+def test_id_of_a_record_is_written_by_csharp_only() -> None:
     record = Record(5, b"x", 77)
 
     assert len(encode([record], CSHARP)) == len(encode([record], SPEC)) + 8

@@ -21,7 +21,7 @@ from wakeq.protocol.wire.taskflux.queues import INT32_MAX, INT64_MAX, info_of, p
 MIB = 1 << 20
 
 
-def test_no_limit_is_no_policy_and_zero_is_a_limit() -> None:
+def test_limit_of_zero_is_a_policy_and_a_missing_limit_is_none() -> None:
     assert policies_of(CreateQueue("q")) == Policies()
     assert policies_of(CreateQueue("q", 1, 0, 0)) == Policies(max_size=0, max_message_size=0)
 
@@ -41,7 +41,7 @@ def test_policy_that_is_not_set_is_not_told() -> None:
     assert info_of("", 3, Policies()) == QueueInfo("", 3)
 
 
-def test_what_other_doors_may_set_is_told_within_32_bits() -> None:
+def test_numbers_beyond_32_bits_are_told_as_the_largest_32_bit_number() -> None:
     info = info_of("q", 2**40, Policies(max_size=2**40, priority_min=5))
 
     assert info.count == INT32_MAX
@@ -75,7 +75,7 @@ def test_full_queue_without_a_limit_of_records_is_a_general_violation() -> None:
         (Result.BUSY, ErrorCode.UNKNOWN),
     ],
 )
-def test_what_is_no_policy_is_an_error_with_its_code(result: Result, code: ErrorCode) -> None:
+def test_refusal_that_no_policy_causes_is_an_error_with_its_code(result: Result, code: ErrorCode) -> None:
     answer = refused(result, Policies(), MIB)
 
     assert isinstance(answer, BusinessError)

@@ -197,7 +197,7 @@ def only_bad(packets: list[Packet | Bad]) -> Bad:
     return bad
 
 
-def test_nothing_is_read_behind_an_error_that_closes() -> None:
+def test_bytes_behind_an_error_that_closes_are_not_read() -> None:
     reader = ready_reader()
     only_bad(reader.receive(b"Z" + encode([Ack()], SPEC)))
 
@@ -301,7 +301,7 @@ def test_packet_of_just_the_limit_is_read_and_one_byte_more_is_not() -> None:
         "636c000000010171000000000000000100000fff",
     ],
 )
-def test_what_a_server_announces_is_refused_before_it_is_kept(hexed: str) -> None:
+def test_oversized_announcement_of_a_server_is_refused_before_it_is_kept(hexed: str) -> None:
     reader = ResponseReader(SPEC, 1000)
 
     assert only_bad(reader.receive(bytes.fromhex(hexed))).error.closes

@@ -63,7 +63,7 @@ def test_run_is_read_as_its_packets_one_by_one_are(
 
 
 @pytest.mark.parametrize("dialect", [SPEC, CSHARP], ids=lambda dialect: dialect.name)
-def test_what_is_said_in_a_row_is_one_value(dialect: Dialect) -> None:
+def test_packets_of_one_kind_in_a_row_are_one_value(dialect: Dialect) -> None:
     q, r = [Draft(b"a", -1), Draft(b"", 2), Draft(bytes(20), 0)], [Draft(b"r", 1), Draft(b"r", 1)]
     run, other = Enqueues("q", q, 72), Enqueues("r", r, 36)
     runs: list[Packet] = [run, other, Dequeues(Dequeue("q", 5), 3), Dequeues(Dequeue("q", 6), 2)]
@@ -73,7 +73,7 @@ def test_what_is_said_in_a_row_is_one_value(dialect: Dialect) -> None:
     assert packets == runs
 
 
-def test_no_more_dequeues_are_one_value_than_go_together() -> None:
+def test_dequeues_in_a_row_are_one_value_up_to_a_bound() -> None:
     pairs: list[Packet] = [Dequeue("q"), ACK]
 
     packets = read(encode(pairs * (TAKEN_TOGETHER_MAX + 1), SPEC), SPEC, in_runs=True)

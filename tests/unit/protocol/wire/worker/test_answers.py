@@ -182,7 +182,7 @@ def test_refusal_says_where_to_go_only_if_another_node_leads() -> None:
     assert (here.leader, here.leader_http, here.cmd_id) == (None, None, 5)
 
 
-def test_every_code_that_can_be_said_has_an_error_of_the_client_and_stands_in_the_page_of_the_protocol() -> None:
+def test_error_codes_all_have_a_client_error_and_stand_in_the_protocol_page() -> None:
     page = PROTOCOL_PAGE.read_text(encoding="utf-8")
 
     assert {code for code, _ in REFUSALS.values()} <= set(BY_CODE)

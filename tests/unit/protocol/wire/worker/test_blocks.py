@@ -91,7 +91,7 @@ def test_line_behind_frames_is_bounded_as_ever() -> None:
         BlockReader(10).receive(b"*2\n{}\n" + b"x" * 11)
 
 
-def test_what_is_whole_before_a_line_that_is_too_long_is_still_read() -> None:
+def test_commands_before_a_line_that_is_too_long_are_still_read() -> None:
     before = b"{}\n" + frame(b"{}", b"abc") + b"\n[]\n"
 
     with pytest.raises(LineTooLong) as raised:

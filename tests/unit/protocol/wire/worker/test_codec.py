@@ -74,7 +74,7 @@ def test_golden_frame_of_the_server_is_read_and_written_the_same(frame: dict[str
 
 
 @pytest.mark.parametrize("step", [step for session in VECTORS["sessions"] for step in session["steps"]])
-def test_every_step_of_the_golden_sessions_is_understood(step: dict[str, Any]) -> None:
+def test_steps_of_the_golden_sessions_are_understood(step: dict[str, Any]) -> None:
     line = json.dumps(step["message"]).encode() + b"\n"
 
     if step["direction"] == "client->server":
@@ -136,7 +136,7 @@ def test_two_objects_in_a_line_are_refused_with_their_line() -> None:
     assert isinstance(bad, Bad)
 
 
-def test_one_bad_line_does_not_hurt_its_neighbours() -> None:
+def test_bad_line_does_not_hurt_its_neighbours() -> None:
     lines = b'{"cmd":"PUB","qname":"q","msg":"1"}\nrubbish\n{"cmd":"PUB","qname":"q","msg":"2"}\n'
 
     first, bad, second = decode(lines)
@@ -146,7 +146,7 @@ def test_one_bad_line_does_not_hurt_its_neighbours() -> None:
 
 
 @pytest.mark.parametrize("named", [Fet, partial(Pub, message="a"), partial(Ack, uid="u"), Sub])
-def test_one_bad_queue_name_does_not_hurt_its_neighbours(named: Callable[[str], Command]) -> None:
+def test_bad_queue_name_does_not_hurt_its_neighbours(named: Callable[[str], Command]) -> None:
     first, bad, second = decode(encode_commands([named("q"), named("q q"), named("q")]))
 
     assert first == second == named("q")
@@ -175,7 +175,7 @@ def test_cmd_id_comes_back_from_a_command_that_was_refused() -> None:
         assert one(text).cmd_id == 7
 
 
-def test_without_cmd_id_the_reply_has_none() -> None:
+def test_reply_to_a_command_without_cmd_id_has_none() -> None:
     assert encode([Okslp("q", cmd_id=one('{"cmd":"ISLP","qname":"q"}').cmd_id)]) == (b'{"cmd":"okslp","qname":"q"}\n')
 
 
@@ -224,7 +224,7 @@ def test_ack_may_publish() -> None:
     assert [(part.qname, followup_content(part)) for part in ack.publish] == [("p", Content(b"m", delay=3))]
 
 
-def test_many_may_be_settled_with_a_lease_for_each() -> None:
+def test_nack_of_several_takes_a_lease_for_each() -> None:
     assert one('{"cmd":"NACK","qname":"q","uids":["a","b"],"leases":["1:1",null],"delay":5}') == Nack(
         "q", uids=["a", "b"], leases=["1:1", None], delay=5
     )

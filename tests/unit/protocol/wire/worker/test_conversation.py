@@ -96,7 +96,7 @@ def test_commands_of_one_read_are_filed_in_the_lanes_of_their_queues(session: Ha
     assert lobby.woken == ["a", "b", "c"], "each queue is woken once"
 
 
-def test_each_command_has_a_slot_of_its_own(session: HandSession, lobby: HandLobby) -> None:
+def test_commands_have_a_slot_each(session: HandSession, lobby: HandLobby) -> None:
     session.say(fet(), pub(), pub(), ack(), ack())
 
     filed = lobby.take("q")
@@ -180,7 +180,7 @@ def test_look_is_asked_of_the_leader(session: HandSession, lobby: HandLobby, com
     assert lobby.woken == []
 
 
-def test_every_command_of_the_protocol_has_a_place(session: HandSession, lobby: HandLobby) -> None:
+def test_commands_of_the_protocol_are_all_filed_asked_for_or_answered(session: HandSession, lobby: HandLobby) -> None:
     """Each kind is filed, asked for or answered: nobody waits for an answer that nobody owes."""
     fields: dict[str, Json] = {
         "PUBB": block_of("x"), "STASH": {"stash": "s", "messages": ["x"]}, "UNSTASH": {"stashes": [["s", 1]]},
@@ -616,7 +616,7 @@ def test_follow_up_to_a_queue_with_an_open_write_of_its_connection_stands_behind
     assert len(lobby.take("other").orders) == 1
 
 
-def test_many_acknowledgements_that_publish_are_filed_together(session: HandSession, lobby: HandLobby) -> None:
+def test_acknowledgements_that_publish_are_filed_together(session: HandSession, lobby: HandLobby) -> None:
     session.say(*[follow_up("r")] * 64)
 
     assert len(lobby.take("q").orders) == 64
@@ -860,7 +860,7 @@ def test_slice_of_a_term_that_is_over_is_refused_and_its_messages_stay_claimed(
 # --- rule 20: a connection that ends ------------------------------------------------------------------------------
 
 
-def test_what_was_filed_stays_filed_when_the_conversation_is_gone(session: HandSession, lobby: HandLobby) -> None:
+def test_filed_commands_stay_filed_when_the_conversation_has_ended(session: HandSession, lobby: HandLobby) -> None:
     session.say(fet(), pub(), ack())
     session.conversation.has_ended = True
 

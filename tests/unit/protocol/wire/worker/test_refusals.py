@@ -108,7 +108,7 @@ def test_headers_beyond_their_limits_are_refused() -> None:
     assert refusal(json.dumps(follow_up))[0] == "TOO_LARGE"
 
 
-def test_every_code_of_a_refusal_here_is_in_the_table_of_errors() -> None:
+def test_codes_of_refusals_are_all_in_the_table_of_errors() -> None:
     assert {"BAD_JSON", "BAD_COMMAND", "BAD_FIELD", "BAD_NAME", "TOO_LARGE"} <= BY_CODE.keys()
 
 
