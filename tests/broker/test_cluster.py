@@ -29,7 +29,7 @@ def test_published_messages_are_on_every_node(cluster: HandCluster, leader: Hand
     assert [size_of(node) for node in cluster.nodes] == [10, 10, 10]
 
 
-def test_node_that_follows_says_who_leads(cluster: HandCluster, leader: HandNode) -> None:
+def test_follower_refuses_commands_and_names_the_leader(cluster: HandCluster, leader: HandNode) -> None:
     follower = cluster.others(leader)[0]
 
     replies = [follower.client().call(cmd, Q, **more) for cmd, more in (("PUB", {"message": "m"}), ("FET", {}))]
@@ -83,7 +83,7 @@ def test_publish_at_a_cut_off_leader_is_answered_unknown(cluster: HandCluster, l
     assert [reply["err"] for reply in client.take()] == ["UNKNOWN"]
 
 
-def test_delivery_whose_commit_nobody_can_know_is_not_said_to_be_none(cluster: HandCluster, leader: HandNode) -> None:
+def test_strict_delivery_at_a_cut_off_leader_is_answered_unknown(cluster: HandCluster, leader: HandNode) -> None:
     client = leader.client()
     client.call("CREATE", Q, lease="strict")
     client.publish(Q)
@@ -126,9 +126,7 @@ def test_publish_at_a_cut_off_leader_is_refused_once_another_leader_has_committe
     assert [size_of(node) for node in cluster.nodes] == [1, 1, 1]
 
 
-def test_leader_that_hands_over_hands_out_nothing_that_its_log_would_not_take(
-    cluster: HandCluster, leader: HandNode
-) -> None:
+def test_leader_that_transfers_leadership_delivers_nothing(cluster: HandCluster, leader: HandNode) -> None:
     client, heir = leader.client(), cluster.others(leader)[0]
     uid = client.publish(Q)
     operator = leader.runtime.spawn(Operator)
@@ -190,7 +188,7 @@ def evict(node: HandNode) -> None:
         ({"cmd": "PEEK", "qname": Q}, "peeked"),
     ],
 )
-def test_figures_are_shown_only_by_whom_a_majority_still_follows_when_it_is_asked(
+def test_figures_are_shown_only_by_a_leader_that_a_majority_still_follows(
     cluster: HandCluster, leader: HandNode, command: dict[str, str], shown: str
 ) -> None:
     client = leader.client()
@@ -231,7 +229,7 @@ def test_cut_off_leader_serves_nothing_after_half_an_election(cluster: HandClust
     assert [early["err"], late["err"]] == ["NO_QUORUM", "NOT_LEADER"]
 
 
-def test_successor_has_everything_that_was_answered(cluster: HandCluster, leader: HandNode) -> None:
+def test_successor_has_all_messages_whose_publish_was_answered(cluster: HandCluster, leader: HandNode) -> None:
     uids = [leader.client().publish(Q) for _ in range(5)]
     leader.kill()
 
@@ -367,7 +365,7 @@ def test_node_without_a_majority_refuses_publishes(cluster: HandCluster, leader:
     assert leader.client().call("PUB", Q, message="m")["err"] == "NOT_LEADER"
 
 
-def test_leadership_is_handed_over_without_an_election_in_between(cluster: HandCluster, leader: HandNode) -> None:
+def test_leadership_is_transferred_in_less_than_an_election_timeout(cluster: HandCluster, leader: HandNode) -> None:
     heir = cluster.others(leader)[0]
     operator = leader.runtime.spawn(Operator)
 
@@ -439,7 +437,7 @@ def set_back(cluster: HandCluster, leader: HandNode, copy: Path) -> HandNode:
     return lost
 
 
-def test_old_copy_of_a_disk_stops_its_node_whoever_leads_by_now(
+def test_old_copy_of_a_disk_stops_its_node_after_a_change_of_leader(
     cluster: HandCluster, leader: HandNode, tmp_path: Path
 ) -> None:
     lost = set_back(cluster, leader, tmp_path / "copy")
@@ -488,7 +486,7 @@ def test_old_copy_of_a_disk_stops_its_node_after_all_nodes_were_killed(
     assert known.of(lost.opened.metadata.state.disk_id) > 0
 
 
-def test_quiet_cluster_saves_what_disks_have_acknowledged_once(cluster: HandCluster, leader: HandNode) -> None:
+def test_quiet_cluster_saves_the_acknowledged_indexes_once(cluster: HandCluster, leader: HandNode) -> None:
     leader.client().publish(Q)
     cluster.advance(3 * KEEP_ACKNOWLEDGED_MS / 1000)
     before = [node.opened.metadata._sequence for node in cluster.nodes]

@@ -10,7 +10,7 @@ IN_FLIGHT = 8
 FOLLOW_UPS = 200
 
 
-def test_cut_is_not_put_off_by_those_who_never_stop_to_acknowledge_with_a_follow_up(
+def test_checkpoint_is_not_delayed_by_clients_that_acknowledge_with_follow_ups_without_pause(
     broker: Broker, client: Client
 ) -> None:
     uids = [client.publish("from", str(place)) for place in range(FOLLOW_UPS)]

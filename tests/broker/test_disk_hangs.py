@@ -109,7 +109,7 @@ def test_leader_whose_disk_hangs_is_not_ready_after_one_election_timeout(
     assert "the disk of this node has not answered for 1." in replies[0]["detail"]
 
 
-def test_leader_whose_disk_hangs_says_so_while_it_does(
+def test_leader_whose_disk_hangs_logs_a_warning_meanwhile(
     cluster: HandCluster, leader: HandNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     hang(leader)
@@ -122,7 +122,7 @@ def test_leader_whose_disk_hangs_says_so_while_it_does(
     assert second.startswith("this node leads and its disk has not answered for 2.")
 
 
-def test_leader_that_handed_over_keeps_the_lead_for_half_a_minute_when_it_has_it_again(
+def test_leader_that_transferred_the_lead_keeps_it_for_half_a_minute_once_it_leads_again(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     hang(leader)
@@ -147,7 +147,7 @@ def test_leader_that_handed_over_keeps_the_lead_for_half_a_minute_when_it_has_it
 
 
 @pytest.mark.parametrize("elections", [0, 1.25])
-def test_leader_that_lost_the_lead_for_another_reason_than_its_disk_hands_over_as_soon_as_that_hangs(
+def test_leader_that_lost_the_lead_for_another_reason_transfers_it_as_soon_as_its_disk_hangs(
     cluster: HandCluster, leader: HandNode, elections: float
 ) -> None:
     hang(leader)

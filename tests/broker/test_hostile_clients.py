@@ -83,7 +83,7 @@ def test_stop_in_the_middle_of_an_entry_for_several_queues_loses_nothing(broker:
 
 @pytest.mark.usefixtures("poison")
 @pytest.mark.parametrize("held_up_by", ["a cut", "a barrier"])
-def test_queue_that_crashes_for_good_holds_up_nobody_else(directory: object, held_up_by: str) -> None:
+def test_queue_that_crashes_for_good_does_not_delay_other_queues(directory: object, held_up_by: str) -> None:
     broker = Broker(directory, flush_bytes=1_000 if held_up_by == "a cut" else 1 << 24)  # type: ignore[arg-type]
     client = broker.client()
     client.publish(Q)
@@ -157,7 +157,7 @@ def test_headers_count_like_bodies(broker: Broker, client: Client) -> None:
     assert (first["cmd"], second["err"], huge["err"]) == ("ok", "QUEUE_FULL", "TOO_LARGE")
 
 
-def test_read_full_of_pings_costs_what_its_length_costs(broker: Broker) -> None:
+def test_read_full_of_pings_costs_in_proportion_to_its_length(broker: Broker) -> None:
     clients: list[Client] = []
     broker.log_disk.held = True
 
@@ -185,9 +185,7 @@ def test_subscriber_that_ends_in_the_turn_in_which_it_came_leaves_nothing_behind
     assert [name for name in broker.queues._processes if name.startswith("n")] == []
 
 
-def test_two_acknowledgements_with_follow_ups_in_one_read_leave_the_connection_free(
-    broker: Broker, client: Client
-) -> None:
+def test_acknowledgements_with_follow_ups_in_one_read_leave_the_connection_free(broker: Broker, client: Client) -> None:
     uids = [client.publish(Q) for _ in range(2)]
     client.send(*[{"cmd": "ACK", "qname": Q, "uid": uid, "publish": [{"qname": "r", "message": "n"}]} for uid in uids])
     client.send({"cmd": "FET", "qname": "r"}, {"cmd": "PING"})
@@ -214,7 +212,7 @@ def test_strict_delivery_behind_the_end_of_its_queue_is_no_message(broker: Broke
 
 
 @pytest.mark.parametrize("wait", [0, 5])
-def test_strict_delivery_behind_an_acknowledgement_is_without_what_that_took_away(
+def test_strict_delivery_behind_an_acknowledgement_leaves_out_the_acknowledged_message(
     broker: Broker, client: Client, wait: int
 ) -> None:
     """Whoever acknowledges, by the uid alone, may be in the log before the queue hears of it."""
@@ -236,7 +234,7 @@ def test_strict_delivery_behind_an_acknowledgement_is_without_what_that_took_awa
 
 
 @pytest.mark.parametrize(("wait", "said"), [(0, ["nomsg"]), (5, [])])
-def test_strict_delivery_of_what_was_acknowledged_before_it_is_none(
+def test_strict_delivery_of_a_message_acknowledged_before_it_is_not_sent(
     broker: Broker, client: Client, wait: int, said: list[str]
 ) -> None:
     client.call("CREATE", Q, lease="strict")

@@ -39,7 +39,7 @@ def test_full_segment_does_not_keep_a_new_leader_from_committing(cluster: HandCl
     assert [other.opened.log.sealed_bytes > 0 for other in cluster.others(leader)] == [True, True]
 
 
-def test_message_of_a_former_term_does_not_leave_with_what_replaced_its_entries(
+def test_append_of_a_former_term_is_not_sent_with_the_entries_that_replaced_its_own(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may have waited for a slow connection while this node lost the lead, and its entries."""
@@ -59,7 +59,7 @@ def test_message_of_a_former_term_does_not_leave_with_what_replaced_its_entries(
     assert [frame.append.term for frame in left if isinstance(frame, Entries)] == [term]
 
 
-def test_entry_that_no_queue_can_apply_is_set_aside_by_whoever_leads_next(
+def test_entry_that_no_queue_can_apply_is_skipped_by_the_next_leader(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader.client().publish(Q)
@@ -350,7 +350,7 @@ def test_delivery_of_a_leader_that_is_being_removed_is_known_to_its_successor(
     assert (client.words(), new.client().call("FET", Q)["cmd"]) in [(["msg"], "nomsg"), (["nok"], "msg")]
 
 
-def test_leader_that_is_removed_says_so_of_itself(cluster: HandCluster, leader: HandNode) -> None:
+def test_removed_leader_shows_the_role_removed(cluster: HandCluster, leader: HandNode) -> None:
     operator = leader.runtime.spawn(Operator)
 
     leader.raft_log.tell(Administer(Asker(operator, None, None), "remove", leader.number))
@@ -387,7 +387,7 @@ def test_entries_skipped_while_a_slow_node_waits_for_verdicts_are_skipped_there_
     assert [list(node.queues._processes[Q].ledger.living_numbers()) for node in cluster.nodes] == [[1]] * 3
 
 
-def test_node_whose_state_is_made_anew_still_writes_what_a_truncation_waits_behind(
+def test_node_that_rebuilds_its_state_still_finishes_the_write_before_a_truncation(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     client = leader.client()

@@ -101,7 +101,7 @@ def test_nack_with_a_delay_brings_the_message_back_after_it(broker: Broker, clie
     assert client.fetch(Q)["error_count"] == 1
 
 
-def test_delayed_message_is_not_handed_out_early(broker: Broker, client: Client) -> None:
+def test_delayed_message_is_not_delivered_early(broker: Broker, client: Client) -> None:
     client.publish(Q, delay=30)
 
     assert client.finds_nothing(Q)

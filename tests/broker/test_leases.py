@@ -80,7 +80,7 @@ def test_acknowledgement_of_something_unknown_says_so(client: Client) -> None:
     assert [reply["known"] for reply in (again, never, nowhere)] == [False, False, False]
 
 
-def test_uids_end_many_deliveries_and_name_those_that_were_unknown(client: Client) -> None:
+def test_acknowledgement_of_several_uids_names_the_unknown_ones(client: Client) -> None:
     uids = client.call("PUB", Q, messages=["a", "b", "c"])["uids"]
     client.call("FET", Q, count=3)
 
@@ -290,7 +290,7 @@ def _publish(leases: Leases, draft: Draft) -> None:
         lambda leases: _publish(leases, Draft(b"", expires_ms=5_000)),
     ],
 )
-def test_queue_is_at_rest_only_if_nobody_wants_anything_and_nothing_falls_due(
+def test_queue_is_at_rest_only_without_consumers_leases_and_due_moments(
     happens: Callable[[Leases], None],
 ) -> None:
     leases = Leases(Ledger(Q, 1, Policies(), Limits()), 1, 0)
@@ -343,7 +343,7 @@ def test_messages_removed_before_any_fetch_do_not_pile_up_in_the_line(delay_ms: 
 
 
 @pytest.mark.parametrize(("delay_ms", "looks"), [(0, 0), (5, 1)])
-def test_clock_is_looked_at_only_for_what_may_have_to_wait(delay_ms: int, looks: int) -> None:
+def test_clock_is_read_only_for_messages_that_may_have_to_wait(delay_ms: int, looks: int) -> None:
     ledger = Ledger(Q, 1, Policies(), Limits())
     leases = Leases(ledger, 1, 0)
     moments = [1]

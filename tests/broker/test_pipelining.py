@@ -113,9 +113,7 @@ def drained(client: Client, names: list[str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_connections_get_what_they_are_promised_whatever_others_send_and_the_disk_does(
-    broker: Broker, seed: int
-) -> None:
+def test_promises_to_connections_hold_whatever_others_send_and_the_disk_does(broker: Broker, seed: int) -> None:
     draw = random.Random(seed)
     world = World()
     workers = workers_of(broker, world, draw)
@@ -203,7 +201,7 @@ def crashes(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_connections_keep_what_they_are_promised_while_queues_crash_in_their_rounds(
+def test_promises_to_connections_hold_while_queues_crash_in_their_rounds(
     broker: Broker, crashes: Crashes, seed: int
 ) -> None:
     draw = random.Random(seed)

@@ -76,7 +76,7 @@ def test_record_enqueued_at_one_leader_is_dequeued_at_the_next(cluster: HandClus
     assert flux.ask(ACK) == [OK]
 
 
-def test_ack_that_nobody_can_know_of_is_answered_not_leader(cluster: HandCluster, leader: HandNode) -> None:
+def test_ack_at_a_cut_off_leader_is_answered_not_leader(cluster: HandCluster, leader: HandNode) -> None:
     flux = leader.taskflux()
     flux.ask(Enqueue(Q, 1, b"x"), ACK)
     flux.ask(Dequeue(Q))
@@ -89,7 +89,7 @@ def test_ack_that_nobody_can_know_of_is_answered_not_leader(cluster: HandCluster
     assert flux.take() == [NotLeader(UNKNOWN_NODE)]
 
 
-def test_enqueue_that_nobody_can_know_of_is_not_said_to_be_refused(cluster: HandCluster, leader: HandNode) -> None:
+def test_enqueue_at_a_cut_off_leader_is_answered_unknown(cluster: HandCluster, leader: HandNode) -> None:
     flux = leader.taskflux()
     cluster.isolate(leader)
 

@@ -38,7 +38,7 @@ def test_first_is_said_and_the_next_only_after_a_while_with_how_many_were_not(
     ]
 
 
-def test_end_of_a_burst_is_said_to_who_looks_after_a_while(caplog: pytest.LogCaptureFixture) -> None:
+def test_end_of_a_burst_is_logged_by_a_later_tick(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     complaints = Complaints(logging.getLogger("wakeq.test"), clock)
     for number in range(4):
@@ -53,7 +53,7 @@ def test_end_of_a_burst_is_said_to_who_looks_after_a_while(caplog: pytest.LogCap
     assert caplog.messages == ["knock 0", "knock 3, and 2 others since 2026-11-18 12:00:00 UTC"]
 
 
-def test_moments_are_those_of_the_clock_on_the_wall(caplog: pytest.LogCaptureFixture) -> None:
+def test_moments_in_complaints_come_from_the_wall_clock(caplog: pytest.LogCaptureFixture) -> None:
     complaints = Complaints(logging.getLogger("wakeq.test"))
 
     with freeze_time(BEGIN) as clock:

@@ -82,7 +82,7 @@ def test_state_is_rebuilt_from_snapshot_and_log(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("way", ["ACK", "PURGE"])
-def test_image_of_what_is_gone_makes_room_once(broker: Broker, way: str) -> None:
+def test_image_of_removed_messages_is_rewritten_smaller_once(broker: Broker, way: str) -> None:
     uids = fill(broker, 300)
     client = broker.client()
     size_before, taken_before = broker.files.snapshot_path.stat().st_size, broker.snapshots.taken
@@ -189,7 +189,7 @@ def test_first_snapshot_of_much_that_lives_has_time_for_it(
     assert "not written in time" not in caplog.text
 
 
-def test_image_claims_what_it_holds_and_the_log_keeps_the_rest_although_more_is_written_down_meanwhile(
+def test_image_names_its_last_entry_and_the_log_keeps_the_later_ones(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = Broker(directory, segment_bytes_max=1)  # so that each entry has a segment of its own

@@ -26,7 +26,7 @@ def test_policies_are_all_shown_with_their_defaults() -> None:
     assert shown["retry"] == {"backoff": "fixed", "base": 0.0, "max": 3600.0, "jitter": 0.0}
 
 
-def test_change_touches_what_it_names_and_nothing_sets_back_to_the_default() -> None:
+def test_change_touches_the_named_policies_and_none_restores_a_default() -> None:
     before = Policies(max_size=3, timeout=9, wake="all")
 
     after = changed(before, {"max_size": None, "timeout": 5, "retry": {"base": 2}})

@@ -211,7 +211,7 @@ KEPT = Mark(START_MS, START_MS + 10_000, 500_000, BOOT)
 
 
 @pytest.mark.parametrize("by_ms", [0, HOUR_MS, -HOUR_MS])
-def test_within_one_boot_a_start_adds_what_was_spent_whatever_the_wall_clock_did(by_ms: int) -> None:
+def test_start_within_one_boot_adds_the_elapsed_time_whatever_the_wall_clock_did(by_ms: int) -> None:
     assert KEPT.cluster_ms_at(KEPT.wall_ms + 700 + by_ms, KEPT.boot_ms + 700, BOOT) == START_MS + 700
 
 

@@ -17,7 +17,7 @@ def test_malformed_name_is_refused(name: str) -> None:
         check_name(name)
 
 
-def test_refusal_names_the_place_and_escapes_what_the_peer_sent() -> None:
+def test_refusal_of_a_name_gives_the_place_and_escapes_the_text_of_the_peer() -> None:
     with pytest.raises(BadName) as refused:
         check_name("ab\r\nfake log line")
 

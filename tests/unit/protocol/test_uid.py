@@ -20,7 +20,7 @@ def test_uid_is_seven_digits_of_the_queue_and_eight_of_the_number() -> None:
 
 
 @given(queue_id=QUEUE_IDS, number=NUMBERS)
-def test_uid_reads_back_as_what_it_was_made_from(queue_id: int, number: int) -> None:
+def test_uid_is_parsed_to_its_queue_and_number(queue_id: int, number: int) -> None:
     made = UidMaker(queue_id).uid(number)
 
     assert len(made) == 16

@@ -119,7 +119,7 @@ def test_asker_of_a_dropped_entry_hears_no_as_soon_as_a_later_term_is_committed_
     assert [[reply.get("err") for reply in client.take()] for client in clients] == [[None], ["NOT_LEADER"]]
 
 
-def test_asker_of_a_dropped_entry_of_which_nothing_is_heard_is_told_that_nobody_knows(deposed: Deposed) -> None:
+def test_publish_of_a_dropped_entry_without_news_is_answered_unknown(deposed: Deposed) -> None:
     client, at, term = deposed.publishes(), deposed.begin, deposed.term
     deposed.hears(term + 1, at - 1, [(term + 1, deposed.noop())], commit=at - 1)
 
@@ -128,7 +128,7 @@ def test_asker_of_a_dropped_entry_of_which_nothing_is_heard_is_told_that_nobody_
     assert [reply["err"] for reply in client.take()] == ["UNKNOWN"]
 
 
-def test_asker_of_a_dropped_entry_is_not_given_up_with_those_of_a_former_term(deposed: Deposed) -> None:
+def test_asker_of_a_dropped_entry_is_not_given_up_with_askers_of_a_former_term(deposed: Deposed) -> None:
     client, at, term = deposed.publishes(), deposed.begin, deposed.term
     payload = deposed.payload(at)
     deposed.hears(term + 1, at - 1, [(term + 1, deposed.noop())], commit=at - 1)
@@ -140,7 +140,7 @@ def test_asker_of_a_dropped_entry_is_not_given_up_with_those_of_a_former_term(de
     assert client.words() == ["ok"]
 
 
-def test_asker_of_a_later_term_is_not_given_up_with_those_of_the_term_that_was_lost(deposed: Deposed) -> None:
+def test_asker_of_a_later_term_is_not_given_up_with_askers_of_the_lost_term(deposed: Deposed) -> None:
     """The node leads again by the time at which it gives up those who asked when it led before."""
     cluster, node = deposed.cluster, deposed.node
     cluster.until(lambda: not deposed.log.core.leads, "it knows that it leads no longer")
@@ -156,7 +156,7 @@ def test_asker_of_a_later_term_is_not_given_up_with_those_of_the_term_that_was_l
     assert client.words() == []
 
 
-def test_asker_who_was_told_that_nobody_knows_is_told_nothing_more(deposed: Deposed) -> None:
+def test_asker_that_was_answered_unknown_gets_no_second_answer(deposed: Deposed) -> None:
     operator, at, term = deposed.node.runtime.spawn(Operator), deposed.begin, deposed.term
     deposed.log.tell(Propose([(Publish(Q, [Draft(b"m")]), Asker(operator, None, None))]))
     deposed.cluster.advance(4 * ELECTION_S)
@@ -181,7 +181,9 @@ def test_proposal_that_was_parked_when_leadership_was_lost_is_refused_and_not_wr
     assert deposed.log.core.log.last_index == deposed.begin - 1
 
 
-def test_noop_of_a_lost_term_that_is_committed_later_lets_nobody_lead(cluster: HandCluster, leader: HandNode) -> None:
+def test_noop_of_a_lost_term_that_is_committed_later_makes_no_queue_lead(
+    cluster: HandCluster, leader: HandNode
+) -> None:
     leader.client().publish(Q)
     cluster.advance(0.2)
     node = cluster.others(leader)[0]
@@ -274,7 +276,7 @@ def test_entry_that_a_majority_has_is_applied_only_once_the_own_disk_has_it_too(
     assert [client.words() for client in clients] == [[], ["ok"]]
 
 
-def test_peer_that_asks_again_after_a_truncation_is_not_sent_what_was_dropped(deposed: Deposed) -> None:
+def test_payload_of_a_dropped_entry_is_replaced_after_a_truncation(deposed: Deposed) -> None:
     deposed.publishes()
     at, term = deposed.begin, deposed.term
     dropped = deposed.payload(at)

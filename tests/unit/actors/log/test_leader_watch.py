@@ -50,7 +50,7 @@ def test_election_is_worth_no_warning(said: pytest.LogCaptureFixture, cluster: H
     assert lines(said, logging.WARNING) == []
 
 
-def test_node_without_a_majority_says_once_who_is_away_and_then_who_leads(
+def test_node_without_a_majority_logs_once_the_absent_nodes_and_then_the_leader(
     said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
 ) -> None:
     left, lost = cluster.others(leader)
@@ -70,7 +70,7 @@ def test_node_without_a_majority_says_once_who_is_away_and_then_who_leads(
     assert " leads in term " in lines(said, logging.WARNING)[-1]
 
 
-def test_leader_that_loses_its_majority_says_so_at_once_and_not_again(
+def test_leader_that_loses_its_majority_logs_one_warning(
     said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
 ) -> None:
     said.clear()
@@ -111,7 +111,7 @@ def test_new_cluster_whose_last_node_has_just_come_names_nobody(
     cluster.close()
 
 
-def test_node_that_was_removed_says_so_once(
+def test_removed_node_logs_its_removal_once(
     said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
 ) -> None:
     removed = cluster.others(leader)[0]
@@ -229,7 +229,7 @@ def test_leaders_that_come_and_go_are_told_as_an_outage(
     assert all("for 10 s nobody has served: " in line and "cluster.election_ms" in line for line in warned)
 
 
-def test_round_trip_that_lets_nobody_be_elected_is_told_as_an_outage(
+def test_round_trip_too_long_for_an_election_is_logged_as_an_outage(
     said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
 ) -> None:
     said.clear()

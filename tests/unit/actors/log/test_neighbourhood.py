@@ -76,7 +76,7 @@ def test_message_in_the_name_of_another_life_is_not_heard(
     assert leader.raft_log.core.leads
 
 
-def test_peer_that_claims_what_cannot_be_is_refused_and_changes_nothing(cluster: HandCluster, leader: HandNode) -> None:
+def test_peer_with_an_impossible_claim_is_refused_and_changes_nothing(cluster: HandCluster, leader: HandNode) -> None:
     core, follower = leader.raft_log.core, cluster.others(leader)[0]
     term = core.term
     for message in (

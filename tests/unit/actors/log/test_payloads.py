@@ -51,7 +51,7 @@ def test_truncated_payloads_are_replaced() -> None:
     assert payloads.get(6, 7) is None
 
 
-def test_gap_forgets_what_was_before_it() -> None:
+def test_gap_forgets_the_payloads_before_it() -> None:
     payloads = kept(1, 10)
 
     payloads.put(20, [of(20)])

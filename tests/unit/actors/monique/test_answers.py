@@ -40,9 +40,7 @@ def test_answer_on_the_queue_goes_out_and_is_gone(place: Place, worker: Client) 
     assert worker.figures("monique.answers")["size"] == 0
 
 
-def test_answers_wait_until_those_who_lost_their_connection_can_be_there_again(
-    broker: Broker, place: Place, worker: Client
-) -> None:
+def test_answers_wait_until_lost_clients_can_have_connected_again(broker: Broker, place: Place, worker: Client) -> None:
     worker.publish("monique.answers", "1", headers={"monique-tag": "config:sum_it:t1::me"})
     place.begin_answers()
     broker.advance(FIRST_AFTER_MS / 1000 - 1)

@@ -257,7 +257,7 @@ def test_queue_that_is_not_there_has_nothing_that_was_given_out(place: Place) ->
     assert place.bridge()._looked_behind is None
 
 
-def test_answer_that_comes_before_it_is_known_what_was_given_out_counts(place: Place, worker: Client) -> None:
+def test_answer_that_comes_before_the_bridge_knows_its_deliveries_counts(place: Place, worker: Client) -> None:
     bridge = place.bridge(1)
     place.client().ask(push(TASK, id="t1"))
     bridge.stop()

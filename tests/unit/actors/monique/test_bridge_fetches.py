@@ -92,7 +92,7 @@ def test_task_that_no_component_had_is_no_dead_letter(broker: Broker, place: Pla
     assert failures_of(worker.fetch("sums")) == 0
 
 
-def test_task_is_with_one_component_also_if_nobody_could_take_it_for_long(
+def test_task_that_no_component_could_take_for_long_goes_to_one_component(
     broker: Broker, place: Place, worker: Client
 ) -> None:
     bridge = place.bridge()

@@ -50,7 +50,7 @@ def kinds(replies: list[Any]) -> list[type]:
 # --- who hears what ---
 
 
-def test_answers_come_in_order_and_what_is_pushed_before_the_answer_to_its_push(place: Place) -> None:
+def test_answers_come_in_order_and_pushed_messages_before_the_answer_to_their_push(place: Place) -> None:
     client = place.client()
 
     replies = client.ask(Ping(1), subscribe("* *"), push("data a_b"), Bad(BadFrame("no")), Ping(2))
@@ -67,7 +67,7 @@ def test_commands_that_come_together_are_done_one_after_the_other(place: Place) 
     assert [reply.data.tag for reply in replies if isinstance(reply, PushedFromMq)] == [two.data.tag]
 
 
-def test_message_comes_once_to_each_who_wants_it_and_to_nobody_else(place: Place) -> None:
+def test_message_comes_once_to_each_subscriber_and_to_no_other_client(place: Place) -> None:
     twice, by_type, other, none = (place.client() for _ in range(4))
     twice.ask(subscribe("a_b data", "* *", "a_b *"))
     by_type.ask(subscribe("* data"))
@@ -103,7 +103,7 @@ def test_subscriber_that_has_gone_is_forgotten(place: Place) -> None:
     assert place.exchange._exchange.subscribers("a_b", "data") == []
 
 
-def test_too_many_subscriptions_are_refused_as_a_whole(place: Place) -> None:
+def test_subscriptions_beyond_the_limit_are_refused(place: Place) -> None:
     client = place.client()
     many = Subscribe(tuple(Subscription(str(number), "data") for number in range(SUBSCRIPTIONS_MAX)))
     assert kinds(client.ask(many)) == [Subscribed]
@@ -261,7 +261,7 @@ def test_kill_that_cannot_be_used_is_neither_told_nor_relayed(place: Place, capl
 
 
 @pytest.mark.parametrize("checks", [True, False])
-def test_components_are_told_on_the_technical_layer_what_they_survive(place: Place, checks: bool) -> None:
+def test_components_get_only_messages_they_survive_on_the_technical_layer(place: Place, checks: bool) -> None:
     """A field more they do not; what nobody can read goes nowhere.  An id as bytes, as in old messages, is no flaw."""
     components, written = with_components(place, checks=checks)
     good = transfer("data monitoring")
@@ -343,7 +343,7 @@ def test_flood_of_bad_transfers_is_one_line_of_the_log(place: Place, caplog: pyt
 
 
 @pytest.mark.parametrize("is_technical", [False, True])
-def test_port_hears_when_what_it_took_has_been_passed_on(place: Place, is_technical: bool) -> None:
+def test_port_is_told_once_its_transfers_have_been_passed_on(place: Place, is_technical: bool) -> None:
     """Else what comes faster would pile up in the mail of those who pass it on."""
     components, written = with_components(place)
     seen: list[int] = []
@@ -359,7 +359,7 @@ def test_port_hears_when_what_it_took_has_been_passed_on(place: Place, is_techni
 # --- what an operator sees ---
 
 
-def test_connection_says_what_it_is_to_an_operator(place: Place) -> None:
+def test_connection_describes_itself_to_an_operator(place: Place) -> None:
     said: list[Any] = []
     operator = place.runtime.spawn(Operator)
     client = HandMonique(place.runtime, place.exchange, place.settle, place.counters, worker=7)

@@ -61,7 +61,7 @@ def test_messages_other_than_tasks_are_not_kept(place: Place, worker: Client) ->
     assert worker.call("FET", "sums")["err"] == "Q_NOT_FOUND"
 
 
-def test_task_that_expires_is_not_handed_out_any_more(broker: Broker, place: Place, worker: Client) -> None:
+def test_expired_task_is_not_delivered(broker: Broker, place: Place, worker: Client) -> None:
     client = place.client()
     now_ms = broker.now_ms()
 
@@ -245,7 +245,7 @@ def test_kill_finds_a_task_although_its_queue_cannot_be_asked_at_first(
     assert worker.figures("sums")["size"] == 0
 
 
-def test_page_that_never_comes_is_asked_for_again_and_one_that_nobody_asked_for_is_nothing(
+def test_page_that_never_comes_is_asked_for_again_and_an_unrequested_one_is_ignored(
     broker: Broker, worker: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, asked = with_a_task_of_before(broker), QueueUser._look_at
@@ -394,7 +394,7 @@ def test_components_are_not_read_on_while_too_much_is_on_its_way_to_the_disk(
     assert worker.figures("sums")["size"] == 7
 
 
-def test_queue_that_crashes_and_says_again_what_it_has_kept_says_nothing_new(
+def test_queue_that_crashes_and_reports_its_tasks_again_causes_no_second_answer(
     broker: Broker, place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply, crashes = QueueProcess.apply, [True]

@@ -10,7 +10,7 @@ Q = "q"
 # Expiry ---------------------------------------------------------------------------------------------------------------
 
 
-def test_expired_message_is_never_handed_out_and_goes_without_a_fetch(broker: Broker, client: Client) -> None:
+def test_expired_message_is_removed_without_a_fetch(broker: Broker, client: Client) -> None:
     client.publish(Q, expires=10)
 
     broker.advance(9.9)
@@ -36,7 +36,7 @@ def test_delay_that_is_not_shorter_than_the_expiry_means_never(
     assert client.figures(Q)["size"] == 0
 
 
-def test_message_handed_out_before_its_expiry_stays_with_the_worker(broker: Broker, client: Client) -> None:
+def test_message_delivered_before_its_expiry_stays_with_the_worker(broker: Broker, client: Client) -> None:
     client.publish(Q, expires=10, timeout=30)
     message = client.fetch(Q)
 
@@ -171,7 +171,7 @@ def test_message_without_a_lease_is_neither_rejected_nor_returned(
     assert client.fetch(Q)["error_count"] == 1
 
 
-def test_lease_that_ends_while_its_message_is_rejected_is_not_handed_on(
+def test_reject_behind_a_lease_timeout_under_way_finds_the_delivery_ended(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     uid = client.publish(Q, timeout=5)

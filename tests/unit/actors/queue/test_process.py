@@ -248,7 +248,7 @@ def test_plain_sleeper_that_went_away_is_not_kept(broker: Broker, client: Client
 
 
 @pytest.mark.parametrize("between", ["restart", "purge"])
-def test_wakes_are_compared_with_the_deliveries_of_the_same_time(broker: Broker, client: Client, between: str) -> None:
+def test_wake_ratio_counts_deliveries_of_the_same_time(broker: Broker, client: Client, between: str) -> None:
     for _ in range(4):
         client.publish(Q)
         client.call("ACK", Q, uid=client.fetch(Q)["uid"])
@@ -282,7 +282,7 @@ def test_sleeper_is_woken_when_the_woken_one_before_it_leaves(broker: Broker, cl
     assert second.awks == 1
 
 
-def test_policy_of_waking_all_wakes_those_who_sleep_already(broker: Broker, client: Client) -> None:
+def test_policy_of_waking_all_wakes_existing_sleepers(broker: Broker, client: Client) -> None:
     workers = [broker.client() for _ in range(3)]
     for worker in workers:
         worker.fall_asleep(Q)
@@ -332,7 +332,7 @@ def test_touch_is_answered_when_it_is_committed(broker: Broker, client: Client, 
 # The known faults of the original that need time ----------------------------------------------------------------------
 
 
-def test_fault_4_a_message_acknowledged_while_hidden_wakes_nobody_later(broker: Broker, client: Client) -> None:
+def test_fault_4_a_message_acknowledged_while_leased_wakes_no_sleeper_later(broker: Broker, client: Client) -> None:
     worker = broker.client()
     uid = client.publish(Q, timeout=5)
     client.fetch(Q)
@@ -345,7 +345,7 @@ def test_fault_4_a_message_acknowledged_while_hidden_wakes_nobody_later(broker: 
     assert not broker.queue(Q).leases.held  # type: ignore[union-attr]
 
 
-def test_fault_5_acknowledgements_of_what_is_unknown_leave_nothing_behind(broker: Broker, client: Client) -> None:
+def test_fault_5_acknowledgements_of_unknown_messages_leave_nothing_behind(broker: Broker, client: Client) -> None:
     uid = client.publish(Q, delay=100)
     client.call("ACK", Q, uid=uid)
     for _ in range(100):

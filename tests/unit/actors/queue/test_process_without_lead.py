@@ -95,7 +95,7 @@ def test_write_filed_at_a_node_that_leads_no_longer_is_refused(cluster: HandClus
     assert leader.queues._processes[Q].outgoing is None
 
 
-def test_another_order_of_the_line_is_taken_over_by_those_who_follow(cluster: HandCluster, leader: HandNode) -> None:
+def test_update_of_the_structure_is_applied_by_followers(cluster: HandCluster, leader: HandNode) -> None:
     client = leader.client()
     client.publish(Q)
     processes = [node.queues._processes[Q] for node in cluster.nodes if Q in node.queues._processes]

@@ -84,7 +84,7 @@ def test_message_that_the_store_has_lost_ends_the_node_instead_of_being_read_for
     ]
 
 
-def test_fetch_reads_what_is_not_in_memory(broker: Broker, client: Client) -> None:
+def test_fetch_reads_a_message_that_is_not_in_memory(broker: Broker, client: Client) -> None:
     uid = client.publish(Q, "body", priority=3, headers={"a": "b"}, timeout=5)
     evict(broker)
 
@@ -188,7 +188,7 @@ def test_message_whose_worker_dies_while_its_body_is_read_is_available_again(
     assert client.fetch(Q)["uid"] == uid
 
 
-def test_sleeper_is_woken_for_a_message_that_nobody_took_in_the_end(
+def test_sleeper_is_woken_for_a_message_whose_fetch_was_abandoned(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     sleeper = broker.client()
@@ -327,7 +327,7 @@ def crash_once(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 
 @pytest.mark.parametrize("step", ["_deliveries", "_take"])
-def test_fetch_is_answered_when_delivering_what_was_read_crashes_the_queue(
+def test_waiting_fetch_is_answered_when_delivering_a_read_message_crashes_the_queue(
     broker: Broker, client: Client, worker: Client, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     client.call("PUB", Q, messages=["1", "2"])

@@ -44,7 +44,7 @@ def test_epoch_that_is_staged_again_is_the_same_whatever_came_meanwhile(client: 
     assert read(client, 1) == ["a", "b"]
 
 
-def test_same_epoch_asked_for_twice_at_once_is_made_once(client: Client, broker: Broker) -> None:
+def test_epoch_asked_for_twice_at_once_is_made_once(client: Client, broker: Broker) -> None:
     publish(client, "a", "b")
     command = {"cmd": "STAGE", "qname": "q", "source": "s", "epoch": 1, "count": 1}
     other = broker.client()
@@ -77,7 +77,7 @@ def test_stage_without_a_ready_message_uses_no_epoch(client: Client) -> None:
     assert stage(client, 1)["sizes"] == [1]
 
 
-def test_settling_acknowledges_every_epoch_up_to_one_and_again_nothing(client: Client) -> None:
+def test_settle_acknowledges_every_epoch_up_to_its_own_and_nothing_when_repeated(client: Client) -> None:
     publish(client, *"abc")
     stage(client, 1, count=1)
     stage(client, 2, count=1)
@@ -351,7 +351,7 @@ def test_source_is_forgotten_a_month_after_its_last_use_or_after_a_day_where_the
 
 
 @pytest.mark.parametrize("names", ["ab", "ba"])
-def test_which_sources_are_forgotten_does_not_depend_on_the_order_of_those_of_one_moment(names: str) -> None:
+def test_choice_of_forgotten_sources_does_not_depend_on_their_order(names: str) -> None:
     ledger, day_ms = Ledger("q", 1, Policies(), Limits()), 86_400_000
     ledger.publish(Publish("q", [Draft(b"a")] * 3), 0)
     for name in names:
@@ -398,7 +398,7 @@ def test_message_that_expires_during_a_claim_that_does_not_get_it_is_removed(cli
     broker.check("q")
 
 
-def test_claim_of_what_an_acknowledgement_before_it_removed_leaves_the_queue_as_it_is(
+def test_claim_of_messages_removed_by_an_acknowledgement_before_it_changes_nothing(
     client: Client, broker: Broker
 ) -> None:
     uids: list[str] = []

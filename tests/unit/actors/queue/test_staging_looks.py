@@ -10,7 +10,7 @@ from tests.helpers.brokers.staging import fetched, publish, read, stage, stash, 
 from tests.helpers.clusters.by_hand import HandCluster
 
 
-def test_peek_and_stats_know_what_is_staged(client: Client) -> None:
+def test_peek_and_stats_show_staged_and_stashed_messages(client: Client) -> None:
     publish(client, *"abc")
     stage(client, 1, count=2, timeout=30)
     stash(client, "t", "d")

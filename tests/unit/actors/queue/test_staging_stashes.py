@@ -85,7 +85,7 @@ def test_epoch_that_is_published_again_publishes_nothing(client: Client) -> None
     assert client.figures("q")["stashed"] == 0
 
 
-def test_epoch_that_is_older_than_the_last_one_is_refused_and_what_was_stashed_stays(client: Client) -> None:
+def test_epoch_older_than_the_last_one_is_refused_and_its_stash_stays(client: Client) -> None:
     stash(client, "t", "a")
     unstash(client, 5, ("t", 1))
     stash(client, "another", "b")
@@ -107,7 +107,7 @@ def test_part_that_is_sent_twice_is_stored_once(client: Client) -> None:
     assert fetched(client) == ["a", "b"]
 
 
-def test_stash_has_so_many_parts_and_no_more(client: Client) -> None:
+def test_stash_has_a_bounded_number_of_parts(client: Client) -> None:
     assert stash(client, "t", "a", part=STASH_PARTS_MAX - 1)["cmd"] == "okrows"
 
     reply = stash(client, "t", "b", part=STASH_PARTS_MAX)
@@ -217,7 +217,7 @@ def test_part_that_is_sent_again_keeps_its_stash_for_longer(client: Client) -> N
     assert unstash(client, 1, ("t", 1))["rows"] == 1
 
 
-def test_look_in_blocks_leaves_out_what_is_stashed(client: Client) -> None:
+def test_peek_in_blocks_leaves_out_stashed_messages(client: Client) -> None:
     stash(client, "t", "a", "b")
     publish(client, "c")
 
@@ -282,7 +282,7 @@ def test_stashes_outlive_crashes_cuts_and_restarts(client: Client, broker: Broke
     assert fetched(client) == ["a", "b"]
 
 
-def test_limit_of_the_queue_counts_what_is_stashed(client: Client) -> None:
+def test_limit_of_the_queue_counts_stashed_messages(client: Client) -> None:
     client.call("CREATE", "q", max_size=2)
     stash(client, "t", "a", "b")
 
@@ -302,7 +302,7 @@ def test_stashed_message_is_not_requeued_by_an_operator(client: Client, broker: 
     assert fetched(client) == []
 
 
-def test_publishing_a_stash_wakes_a_sleeper(client: Client, worker: Client) -> None:
+def test_sleeper_is_woken_when_a_stash_is_published(client: Client, worker: Client) -> None:
     stash(client, "t", "a")
     worker.fall_asleep("q")
 

@@ -56,7 +56,7 @@ def test_part_that_is_told_again_by_a_rebuilt_queue_counts_once() -> None:
     assert (len(ticket.answers), len(ends)) == (1, 1)
 
 
-def test_barrier_ends_although_nobody_asked_for_its_entry() -> None:
+def test_barrier_ends_without_an_asker() -> None:
     ends = []
     gathering = Gathering(None, 1, lambda: ends.append(True))
 
@@ -65,7 +65,7 @@ def test_barrier_ends_although_nobody_asked_for_its_entry() -> None:
     assert ends == [True]
 
 
-def test_part_that_was_answered_before_its_queue_was_rebuilt_tells_nobody() -> None:
+def test_part_that_was_answered_before_its_queue_was_rebuilt_is_not_answered_again() -> None:
     ANSWERED_PART.tell(outcome("q", 0))
 
 

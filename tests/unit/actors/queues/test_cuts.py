@@ -77,7 +77,7 @@ def test_crash_while_a_cut_is_collected_loses_nothing_of_it(
     assert [client.fetch(name)["uid"] for name in ("a", "b")] == uids
 
 
-def test_queue_that_crashes_before_it_is_asked_for_its_part_hands_it_in_all_the_same(
+def test_queue_that_crashes_before_a_checkpoint_reaches_it_still_hands_in_its_part(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [f"q-{number}" for number in range(2 * SLICE_QUEUES + 2)]

@@ -26,7 +26,7 @@ def test_next_slice_comes_when_all_of_this_one_have_answered() -> None:
     assert [name for _, name in second] == names[SLICE_QUEUES:]
 
 
-def test_rows_stand_in_the_order_of_the_names_without_those_that_are_gone() -> None:
+def test_rows_are_in_the_order_of_the_names_without_missing_queues() -> None:
     listing = Listing(NOBODY, ["a", "b", "c", "d"])
     rows: list[dict[str, Any] | Refusal | None] = [{"qname": "a"}, Refusal("BUSY", "..."), None, {"qname": "d"}]
 

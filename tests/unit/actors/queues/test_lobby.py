@@ -96,7 +96,7 @@ def test_lanes_outlive_the_process_of_their_queue(lobby: Lobby, runtime: Runtime
     assert opened == [Q], "there is no process any more"
 
 
-def test_bug_in_opening_a_queue_is_not_that_of_whoever_filed(
+def test_bug_in_opening_a_queue_stops_the_supervisor_and_not_the_filing_session(
     lobby: Lobby, runtime: Runtime, queues: Queues, opened: list[str]
 ) -> None:
     lobby.lanes_of("bad").open()

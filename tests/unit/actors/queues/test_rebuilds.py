@@ -114,7 +114,7 @@ def test_queue_that_crashes_before_it_comes_to_a_publish_answers_it_when_it_is_r
     broker.check(Q)
 
 
-def test_crash_wakes_who_sleeps_and_answers_who_waits(broker: Broker, client: Client, poison: list[int]) -> None:
+def test_crash_wakes_sleepers_and_answers_waiting_fetches(broker: Broker, client: Client, poison: list[int]) -> None:
     sleeps, waits = broker.client(), broker.client()
     client.publish(Q, delay=100)
     sleeps.fall_asleep(Q)
@@ -222,7 +222,7 @@ def test_commands_are_answered_after_a_rebuild_and_other_queues_go_on_meanwhile(
 
 
 @pytest.mark.parametrize("bad", ["a", "b"])
-def test_queue_that_crashes_holds_up_nobody_elses_answer(
+def test_queue_that_crashes_does_not_withhold_the_answers_of_another_queue(
     broker: Broker, client: Client, worker: Client, poison: list[int], bad: str
 ) -> None:
     for name in ("a", "b"):
@@ -288,7 +288,7 @@ def test_mail_before_the_news_of_a_crash_is_answered(
     assert crashed
 
 
-def test_replay_tells_nobody_a_second_time(broker: Broker, client: Client, poison: list[int]) -> None:
+def test_replay_sends_no_second_answer(broker: Broker, client: Client, poison: list[int]) -> None:
     client.call("CREATE", Q, lease="strict")
     worker = broker.client()
     worker.ask({"cmd": "FET", "qname": Q, "wait": 10, "cmd_id": "w"})
@@ -338,9 +338,7 @@ def test_follow_up_to_a_queue_that_crashed_is_answered(broker: Broker, client: C
     assert [client.fetch("b")["msg"] for _ in range(2)] == ["hi", "poison"]
 
 
-def test_follow_up_that_is_set_aside_takes_the_acknowledgement_with_it(
-    broker: Broker, client: Client, poison: list[int]
-) -> None:
+def test_skipped_follow_up_undoes_its_acknowledgement(broker: Broker, client: Client, poison: list[int]) -> None:
     client.publish("b")
     uid = client.publish(Q, timeout=5)
     client.fetch(Q)
@@ -378,7 +376,7 @@ def test_entry_that_crashes_two_queues_is_left_out_of_both(
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_queue_that_was_made_by_what_was_set_aside_keeps_what_comes_after(
+def test_queue_created_by_a_skipped_entry_keeps_later_messages(
     broker: Broker, client: Client, poison: list[int], stored: bool
 ) -> None:
     client.publish(Q)
@@ -395,7 +393,7 @@ def test_queue_that_was_made_by_what_was_set_aside_keeps_what_comes_after(
     assert [broker.client().fetch(name)["uid"] for name in ("new", "next")] == uids
 
 
-def test_acknowledgement_with_a_follow_up_waits_until_its_queue_is_without_what_crashed_it(
+def test_acknowledgement_with_a_follow_up_waits_until_the_crashing_entry_is_skipped(
     broker: Broker, client: Client, poison: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refused here, it would be done on a node whose queue crashed a moment later, or not at all."""

@@ -22,7 +22,7 @@ class Operator(Process):
         self.results += [result for _, _, outcome in message.answers for result in outcome.results]
 
 
-def test_queue_that_is_made_again_while_what_crashed_it_is_not_set_aside_yet_is_one(
+def test_queue_created_again_before_its_crashing_entry_is_skipped_is_made_once(
     broker: Broker, client: Client, poison: list[int]
 ) -> None:
     poison[0] = -1

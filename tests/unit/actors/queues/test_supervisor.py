@@ -36,7 +36,7 @@ def test_list_stats_and_peek_tell_every_state_apart(broker: Broker, client: Clie
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_update_of_the_structure_keeps_what_is_in_line(broker: Broker, client: Client, stored: bool) -> None:
+def test_update_of_the_structure_keeps_the_ready_messages(broker: Broker, client: Client, stored: bool) -> None:
     for place, priority in enumerate([2, 0, 1, 0, 2]):
         client.publish(Q, str(place), priority=priority)
     if stored:
@@ -87,7 +87,7 @@ def test_follow_ups_to_a_queue_that_has_had_no_turn_are_applied_once(broker: Bro
     assert client.finds_nothing("new")
 
 
-def test_delivery_of_what_is_gone_changes_nothing(broker: Broker, client: Client) -> None:
+def test_delivery_of_a_removed_message_changes_nothing(broker: Broker, client: Client) -> None:
     uid = client.publish(Q)
     queue_id = broker.queue(Q).ledger.id
     client.call("ACK", Q, uid=uid)

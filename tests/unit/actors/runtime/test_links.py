@@ -45,7 +45,7 @@ def test_normal_stop_has_no_reason(runtime: Runtime) -> None:
     assert watcher.got == [Down(target, None, None)]
 
 
-def test_watching_a_dead_process_tells_at_once(runtime: Runtime) -> None:
+def test_monitor_of_a_dead_process_reports_its_end_at_once(runtime: Runtime) -> None:
     watcher, target = runtime.spawn(Recorder), runtime.spawn(Recorder)
     target.stop()
     runtime.run_until_idle()
@@ -71,7 +71,7 @@ def test_monitor_taken_back_tells_nothing(runtime: Runtime) -> None:
     assert watcher.got == []
 
 
-def test_down_comes_behind_what_the_process_told_before(runtime: Runtime) -> None:
+def test_down_comes_behind_the_last_mail_of_the_process(runtime: Runtime) -> None:
     class Talker(Recorder):
         def on_receive(self, message: Any) -> None:
             watcher.tell("last words")

@@ -156,7 +156,7 @@ def test_failure_is_logged_with_its_traceback(runtime: Runtime, caplog: pytest.L
     assert "bad apple" in caplog.text
 
 
-def test_process_must_say_what_it_does_with_mail(runtime: Runtime) -> None:
+def test_process_class_without_on_receive_is_refused(runtime: Runtime) -> None:
     with pytest.raises(TypeError, match="on_receive"):
         runtime.spawn(Process)
 

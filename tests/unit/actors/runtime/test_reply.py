@@ -18,7 +18,7 @@ class Oracle(Process):
         return message * 2
 
 
-def test_reply_is_what_on_receive_returns() -> None:
+def test_reply_holds_the_value_that_on_receive_returns() -> None:
     runtime = Runtime()
     oracle = runtime.spawn(Oracle)
 
@@ -117,7 +117,7 @@ async def _wait(reply: Reply) -> Any:
     return await reply
 
 
-def test_reply_settled_by_another_thread_wakes_who_awaits_it() -> None:
+def test_reply_set_by_another_thread_wakes_its_awaiter() -> None:
     async def main() -> Any:
         reply = Reply()
         task = asyncio.ensure_future(_wait(reply))

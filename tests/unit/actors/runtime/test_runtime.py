@@ -208,7 +208,7 @@ def test_arrival_within_a_turn_waits_for_the_end_of_that_turn(begin: str) -> Non
     assert got == ["the rest of the turn", "mail"]
 
 
-def test_process_is_the_last_when_nobody_has_mail_and_it_has_no_more() -> None:
+def test_process_is_the_last_when_no_process_has_more_mail() -> None:
     class Asked(Process):
         def on_receive(self, message: Any) -> None:
             seen.append(self.runtime.is_last(self))
@@ -391,7 +391,7 @@ def test_received_commands_are_gathered_like_any_arrivals() -> None:
         assert at_once == ([number] if number < GATHER_ROUNDS else [number, ("filed", number)])
 
 
-def test_command_received_that_wakes_nobody_does_not_count_into_the_next_round() -> None:
+def test_arrival_that_wakes_no_process_does_not_count_into_the_next_round() -> None:
     steps, order = Steps(), list[Any]()
     runtime = Runtime(steps)
     queue = runtime.spawn(Recorder, order)
@@ -409,7 +409,7 @@ def test_command_received_that_wakes_nobody_does_not_count_into_the_next_round()
     assert order == ["alone again", ("filed", "alone again")]
 
 
-def test_session_that_fails_over_what_it_received_fails_alone() -> None:
+def test_session_that_crashes_on_an_arrival_stops_alone() -> None:
     steps, order = Steps(), list[Any]()
     runtime = Runtime(steps)
     fails, other = runtime.spawn(Session, order), runtime.spawn(Session, order)
@@ -425,7 +425,7 @@ def test_session_that_fails_over_what_it_received_fails_alone() -> None:
     assert runtime.failures == 1
 
 
-def test_interrupt_over_what_was_received_leaves_nobodys_mail_behind() -> None:
+def test_interrupt_during_an_arrival_loses_no_other_mail() -> None:
     steps, order = Steps(), list[Any]()
     runtime = Runtime(steps)
     queue = runtime.spawn(Recorder, order)
@@ -529,7 +529,7 @@ def test_flush_that_fails_ends_its_process_only() -> None:
     assert order == ["flush"], "who has ended sends nothing"
 
 
-def test_loop_is_asked_for_a_turn_by_whoever_has_something_to_send() -> None:
+def test_session_with_something_to_send_asks_the_loop_for_a_turn() -> None:
     steps, order = Steps(), list[Any]()
     runtime = Runtime(steps)
     session = runtime.spawn(Session, order)

@@ -43,7 +43,7 @@ def test_dead_process_gets_no_name() -> None:
     assert runtime.whereis("log") is None
 
 
-def test_two_runtimes_do_not_disturb_each_other() -> None:
+def test_runtimes_do_not_disturb_each_other() -> None:
     one, two = Runtime(), Runtime()
     mine, yours = one.spawn(Recorder), two.spawn(Recorder)
     one.register("log", mine)

@@ -82,7 +82,7 @@ def test_tells_of_a_thread_are_kept_until_the_runtime_is_run_or_attached() -> No
     assert sorted(process.got) == ["early", "late"]
 
 
-def test_closed_runtime_serves_nobody_whoever_tells_whatever() -> None:
+def test_closed_runtime_handles_no_mail() -> None:
     steps = Steps()
     runtime = Runtime(steps, steps)
     recorder = runtime.spawn(Recorder)

@@ -87,7 +87,7 @@ def test_child_that_stops_is_not_started_again(house: House) -> None:
     assert house.supervisor.alive
 
 
-def test_too_many_restarts_end_the_supervisor_and_its_children(house: House) -> None:
+def test_restarts_beyond_the_limit_end_the_supervisor_and_its_children(house: House) -> None:
     house.supervise(Child("a", house.start("a")), Child("b", house.start("b")))
 
     for _ in range(3):

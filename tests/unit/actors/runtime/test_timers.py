@@ -220,7 +220,7 @@ def test_replaced_deadline_causes_no_wakeup(house: House) -> None:
     assert house.time.calls == 1
 
 
-def test_same_deadline_again_costs_nothing(house: House) -> None:
+def test_deadline_set_again_unchanged_costs_nothing(house: House) -> None:
     owner = house.owner()
 
     for _ in range(10):

@@ -87,7 +87,7 @@ def test_connection_is_closed_when_its_token_is_revoked_or_expires() -> None:
     assert not kept.closed
 
 
-def test_rights_that_are_added_hold_for_who_is_inside() -> None:
+def test_rights_added_to_a_token_hold_for_its_open_connections() -> None:
     connection = Connection()
     door = gate(grant("a", "q", "fetch"))
     access = door.login("a", connection)
@@ -396,7 +396,7 @@ def test_headers_of_the_broker_are_refused_in_every_command_but_of_an_operator(
 
 
 @pytest.mark.parametrize("command", WAYS)
-def test_right_to_publish_is_asked_for_before_headers_are(command: wire.CommandBase) -> None:
+def test_right_to_publish_is_checked_before_the_headers(command: wire.CommandBase) -> None:
     access = gate(grant("t", "c*", "publish,fetch,admin")).login("t")
 
     found = permissions.refusal_of(command, access)
@@ -434,7 +434,7 @@ def test_headers_of_other_names_need_the_right_to_publish_only(headers: dict[str
 NO_TEXT = pack([("headers", [b"\x81\xa8wakeq-\xff\xff\xa1x"])])
 
 
-def test_block_that_cannot_be_read_is_left_to_whoever_reads_all_of_it() -> None:
+def test_unreadable_block_is_not_refused_by_the_permission_check() -> None:
     access = gate(grant("t", "a*", "publish")).login("t")
     block = packed(ORIGIN)
 
@@ -443,7 +443,7 @@ def test_block_that_cannot_be_read_is_left_to_whoever_reads_all_of_it() -> None:
         assert permissions.refusal_of(command, access) is None
 
 
-def test_publish_refused_for_its_headers_leaves_those_around_it_done(guarded: tuple[Broker, Gate]) -> None:
+def test_publish_refused_for_its_headers_does_not_hurt_its_neighbours(guarded: tuple[Broker, Gate]) -> None:
     client = guarded[0].client()
     hello(client, "web")
 

@@ -67,7 +67,7 @@ def test_peer_that_reads_all_but_the_last_answer_may_ask_for_as_much_as_it_likes
     assert set(verdicts) == {Verdict.KEEP}
 
 
-def test_peer_that_reads_none_of_what_it_asked_for_is_dropped() -> None:
+def test_peer_that_reads_none_of_its_answers_is_dropped() -> None:
     answer = UNREAD_BYTES_MAX // 2
     backlog = Backlog(0, 0.0)
 

@@ -90,7 +90,7 @@ def test_record_that_was_long_on_its_way_does_not_keep_the_broker_busy(
     broker.advance(10)  # which sees if anything is due again and again
 
 
-def test_lost_connection_gives_back_at_once_whatever_the_queue_does_on_disconnect(
+def test_lost_connection_releases_its_record_at_once_whatever_the_disconnect_policy(
     broker: Broker, flux: HandTaskFlux, client: Client
 ) -> None:
     stored(flux, b"a")
@@ -104,7 +104,7 @@ def test_lost_connection_gives_back_at_once_whatever_the_queue_does_on_disconnec
     assert not flux.process.alive
 
 
-def test_nack_gives_back_at_once_whatever_the_queue_does_on_retry(
+def test_nack_releases_the_record_at_once_whatever_the_retry_policy(
     broker: Broker, flux: HandTaskFlux, client: Client
 ) -> None:
     client.call("CREATE", "q", retry={"base": 30})
@@ -134,7 +134,7 @@ def test_record_released_too_often_becomes_a_dead_letter(broker: Broker, flux: H
     assert client.fetch("q.dead")["msg"] == "a"
 
 
-def test_record_that_nobody_saw_did_not_fail(broker: Broker, flux: HandTaskFlux, client: Client) -> None:
+def test_record_released_unseen_has_not_failed(broker: Broker, flux: HandTaskFlux, client: Client) -> None:
     client.call("CREATE", "q", lease="strict")
     stored(flux, b"a", queue="q")
     broker.log_disk.held = True
@@ -165,7 +165,7 @@ def test_ack_of_a_record_whose_queue_is_gone_is_in_order(flux: HandTaskFlux, bro
 
 
 @pytest.mark.parametrize(("addresses", "expected"), [(("a:1",), BusinessError), (("a:1", "b:1", "c:1"), NotLeader)])
-def test_ack_of_what_was_handed_out_again_is_refused(
+def test_ack_of_a_redelivered_record_is_refused(
     broker: Broker, client: Client, addresses: tuple[str, ...], expected: type
 ) -> None:
     flux = HandTaskFlux(broker, addresses=addresses)
@@ -296,7 +296,7 @@ def test_enqueue_that_awaits_its_ack_is_counted_as_kept(flux: HandTaskFlux) -> N
     assert flux.door.kept_bytes == 0
 
 
-def test_quiet_is_allowed_only_to_who_waits_for_an_answer(broker: Broker, flux: HandTaskFlux) -> None:
+def test_quiet_connection_is_kept_only_while_it_waits_for_an_answer(broker: Broker, flux: HandTaskFlux) -> None:
     flux.ask(Dequeue("", 600_000))
     flux.be_quiet()
     assert not flux.door.ended

@@ -93,7 +93,9 @@ def test_wait_without_cmd_id_ends_with_any_further_command(worker: Client, ender
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["in one read", "in two reads"])
-def test_another_fetch_with_wait_ends_no_wait(broker: Broker, client: Client, worker: Client, together: bool) -> None:
+def test_wait_does_not_end_with_another_waiting_fetch(
+    broker: Broker, client: Client, worker: Client, together: bool
+) -> None:
     worker.ask({"cmd": "SUB", "qname": Q})
     if together:
         worker.ask(fet(wait=60), fet(wait=60))
@@ -232,7 +234,7 @@ def test_sleeper_that_comes_while_the_last_one_leaves_is_not_forgotten(broker: B
 # What belongs to the connection -----------------------------------------------------------------------------------
 
 
-def test_queue_that_nobody_made_is_unknown_until_somebody_subscribes_to_it(client: Client, worker: Client) -> None:
+def test_queue_that_was_not_created_is_unknown_until_a_client_subscribes_to_it(client: Client, worker: Client) -> None:
     before = client.call("FET", Q)
     worker.call("SUB", Q)
     meanwhile = [worker.call("FET", Q)["cmd"], client.call("FET", Q)["cmd"], client.call("ISLP", Q)["cmd"]]

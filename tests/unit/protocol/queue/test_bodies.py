@@ -127,7 +127,7 @@ def test_drafts_of_one_buffer_are_collected_in_it_without_those_removed() -> Non
     assert len(bodies) == 1
 
 
-def test_messages_of_several_buffers_are_handed_out_together() -> None:
+def test_messages_of_several_buffers_are_returned_together() -> None:
     bodies = Bodies()
     bodies.publish(range(1, 3), alike_bodies([b"1", b"2"]), 5)
     bodies.collect()

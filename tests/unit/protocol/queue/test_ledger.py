@@ -92,7 +92,7 @@ def test_returned_message_counts_a_delivery_and_no_failure() -> None:
     assert (ledger.out, ledger.totals.released) == (0, 4)
 
 
-def test_dead_letter_is_made_only_of_what_is_out() -> None:
+def test_dead_letter_is_made_only_of_a_leased_message() -> None:
     ledger = make()
     put(ledger)
     deliver(ledger, 1, 1)
@@ -148,7 +148,7 @@ def test_message_that_is_not_leased_is_neither_released_nor_extended() -> None:
     assert ledger.sides[1].until_ms == 0
 
 
-def test_delivery_of_what_is_gone_is_not_counted() -> None:
+def test_delivery_of_a_removed_message_is_not_counted() -> None:
     ledger = make()
     put(ledger, *drafts(2))
     ack(ledger, 1)

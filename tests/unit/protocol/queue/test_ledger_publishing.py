@@ -117,7 +117,7 @@ def test_batch_is_checked_whole_before_its_first_change() -> None:
     assert not any(astuple(ledger.collect()))
 
 
-def test_batch_with_an_id_is_whole_even_if_nobody_said_so() -> None:
+def test_batch_with_an_id_is_atomic_without_being_marked_so() -> None:
     ledger = make(max_size=2)
 
     results = ledger.publish(Publish("q", drafts(3), id="a"), NOW_MS)
@@ -180,7 +180,7 @@ def test_dead_letters_are_not_subject_to_policies() -> None:
     assert list(ledger.publish(letter, NOW_MS)) == [1]
 
 
-def test_verdict_on_a_follow_up_is_what_publishing_it_says() -> None:
+def test_verdict_on_a_follow_up_matches_its_publish() -> None:
     ledger = make(max_size=2)
 
     assert ledger.judge(Publish("q", drafts(3), atomic=True)) == Result.QUEUE_FULL
@@ -258,7 +258,7 @@ def test_number_that_stands_twice_in_one_entry_is_stored_once() -> None:
     assert list(new_numbers(results)) == [1, 2]
 
 
-def test_new_drafts_are_those_that_were_stored_and_not_those_that_look_like_it() -> None:
+def test_new_drafts_are_the_stored_ones_and_not_repeated_ones_with_equal_numbers() -> None:
     ledger = make()
     put_numbered(ledger, 5)
     ledger.begin(QUEUE_ID + 1, Policies())  # numbers begin again at 1
@@ -346,7 +346,7 @@ def test_sessions_are_bounded_as_ids_are() -> None:
     assert put_numbered(ledger, 1, session="other", at_ms=NOW_MS + WINDOW_MS) == [3]
 
 
-def test_purge_keeps_what_was_published_once_and_a_deletion_does_not() -> None:
+def test_purge_keeps_publisher_ids_and_a_deletion_does_not() -> None:
     ledger = make()
     put_once(ledger, "a")
     put_numbered(ledger, 1)

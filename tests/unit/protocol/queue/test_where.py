@@ -39,7 +39,7 @@ LETTER = READY._replace(
         "reason!=nack",
     ],
 )
-def test_condition_holds_for_what_it_describes(condition: str) -> None:
+def test_condition_holds_for_a_row_it_describes(condition: str) -> None:
     assert fits(READY, [parse_condition(condition)])
 
 

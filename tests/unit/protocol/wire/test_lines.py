@@ -49,7 +49,7 @@ def test_lines_together_may_be_longer_than_the_limit() -> None:
     assert LineReader(4).receive(b"abcd\n" * 10) == b"abcd\n" * 10
 
 
-def test_long_line_in_small_pieces_costs_what_its_length_costs() -> None:
+def test_long_line_in_small_pieces_is_not_copied_for_each_piece() -> None:
     size, piece = 1 << 18, b"x" * 64
 
     def read() -> None:

@@ -28,7 +28,7 @@ def command(name: bytes, data: bytes = b"") -> bytes:
     return bytes((4, len(body))) + body
 
 
-def test_our_greeting_is_that_of_zmtp_3_without_security() -> None:
+def test_greeting_is_that_of_zmtp_3_without_security() -> None:
     assert GREETING.hex() == "ff00000000000000017f" + "0300" + "4e554c4c".ljust(40, "0") + "00" * 32
 
 

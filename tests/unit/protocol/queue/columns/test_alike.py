@@ -23,7 +23,7 @@ def test_alike_drafts_are_a_sequence_of_drafts(shared: tuple[int, int, int, int]
 
 
 @pytest.mark.parametrize("part", [slice(None), slice(1, 3), slice(3, 1), slice(-2, None), slice(2, 99)], ids=str)
-def test_part_of_it_is_a_list(part: slice) -> None:
+def test_slice_of_alike_drafts_is_a_list(part: slice) -> None:
     assert alike_bodies(BODIES)[part] == [Draft(body) for body in BODIES][part]
 
 
@@ -34,7 +34,7 @@ def test_place_beyond_its_ends_is_none(place: int) -> None:
 
 
 @pytest.mark.parametrize("texts", [["a", "", "bc"], ["ä", "", "€b", "\U0001f600"], [""]])
-def test_places_of_texts_are_those_of_their_bytes(texts: list[str]) -> None:
+def test_alike_texts_have_the_sizes_of_their_bytes(texts: list[str]) -> None:
     alike = alike_texts(texts)
 
     assert alike == [Draft(text.encode()) for text in texts]

@@ -19,7 +19,7 @@ def small_chunk() -> Chunk:
     return chunk
 
 
-def test_chunk_is_what_its_page_says() -> None:
+def test_encoded_chunk_matches_the_format_page() -> None:
     head = bytes.fromhex("01 11 0003")  # version, priorities and sides, rows
     body = bytes.fromhex("00000000 00000003 00000001" + "00" * 16 + "fffffffffffffffe" + "0002")
 

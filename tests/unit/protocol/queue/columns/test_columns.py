@@ -25,7 +25,7 @@ class Bare(Columns):
     "drafts",
     [[PLAIN], [PLAIN] * (CHUNK + 2), [*MIXED, PLAIN, PLAIN], [PLAIN, PLAIN, *MIXED], [*[PLAIN] * (CHUNK - 2), *MIXED]],
 )
-def test_messages_one_by_one_are_written_as_those_of_a_batch(drafts: list[Draft]) -> None:
+def test_messages_appended_one_by_one_are_written_like_a_batch(drafts: list[Draft]) -> None:
     together, apart = Bare(), Bare()
 
     together._append(drafts, 1_000)

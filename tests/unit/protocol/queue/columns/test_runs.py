@@ -20,7 +20,9 @@ STEPS = st.one_of(
 
 @settings(max_examples=examples(200))
 @given(first=st.integers(1, 5), steps=st.lists(STEPS, max_size=30), gone_min=st.sampled_from([1, 1_024]))
-def test_runs_hold_what_was_appended_until_it_goes(first: int, steps: list[tuple[str, object]], gone_min: int) -> None:
+def test_runs_hold_appended_drafts_until_they_are_removed(
+    first: int, steps: list[tuple[str, object]], gone_min: int
+) -> None:
     with patch.object(runs, "GONE_MIN", gone_min):
         hold(first, steps)
 
@@ -84,7 +86,7 @@ def test_drafts_appended_one_by_one_lie_together_and_not_in_the_list_of_their_en
     assert entry == [Draft(b"1")]
 
 
-def test_queue_that_keeps_up_holds_little_more_than_what_waits() -> None:
+def test_queue_that_keeps_up_holds_few_drafts_besides_the_waiting_ones() -> None:
     kept = Runs()
     for number in range(1, 10_001):
         kept.append(number, [Draft(b"%d" % number)])

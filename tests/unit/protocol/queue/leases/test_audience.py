@@ -46,7 +46,7 @@ def test_longest_waiter_is_next_even_if_many_before_it_have_left() -> None:
     assert audience.next_waiter() is None
 
 
-def test_waits_that_are_over_behind_one_that_is_not_do_not_pile_up() -> None:
+def test_ended_waits_behind_an_open_one_do_not_pile_up() -> None:
     audience = Audience()
     patient = waiter(NEVER)
     audience.wait(patient)
@@ -61,7 +61,7 @@ def test_waits_that_are_over_behind_one_that_is_not_do_not_pile_up() -> None:
     assert len(audience.waiters) < KEPT_MAX
 
 
-def test_waits_that_were_served_are_not_counted_among_those_to_be_cleared_away() -> None:
+def test_served_waits_are_not_counted_as_ended() -> None:
     audience = Audience()
     for _ in range(WAITERS):
         audience.wait(served := waiter(NEVER))

@@ -80,7 +80,7 @@ def test_number_that_goes_on_from_the_last_one_lengthens_the_run() -> None:
     assert fifo.sealed() == [range(7, 200)]
 
 
-def test_numbers_put_in_front_come_before_what_is_left() -> None:
+def test_numbers_put_in_front_come_before_the_rest() -> None:
     fifo = filled(SCATTERED, range(90_000, 90_050))
     first = taken(fifo, BLOCK_NUMBERS + 5)
 

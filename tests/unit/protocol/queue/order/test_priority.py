@@ -101,7 +101,7 @@ def test_sweep_looks_at_a_bounded_piece_and_a_round_at_everything(make: Make) ->
     assert structure.take(10**6) == [n for n in (*range(20_000), *range(20_000, 40_001, 2)) if n % 4 != 1]
 
 
-def test_another_order_keeps_every_number_under_its_key() -> None:
+def test_change_of_order_keeps_every_number_under_its_key() -> None:
     structure = PriorityLine(h4_order())
     for number, key in enumerate((70, -5, 3, 70, 1 << 40)):
         structure.push(key, number)

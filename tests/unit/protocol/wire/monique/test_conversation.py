@@ -201,7 +201,7 @@ def test_pushed_message_comes_with_its_tag_as_text_and_its_bytes_unchanged() -> 
     assert msgpack.unpackb(frame) == {"command": "pushed_from_mq", "data": {"message": b"\xff encrypted", "tag": TAG}}
 
 
-def test_too_many_subscriptions_are_refused_together_and_the_connection_goes_on() -> None:
+def test_subscriptions_beyond_the_limit_are_refused_together_and_the_connection_goes_on() -> None:
     scheduler = Scheduler("a")
     scheduler.say("a", [Subscribe(tuple(Subscription(f"s{n}", ANY) for n in range(SUBSCRIPTIONS_MAX)))])
 

@@ -139,7 +139,7 @@ def test_star_within_a_text_is_a_star() -> None:
     assert exchange.subscribers("example_*", "data") == ["x"]
 
 
-def test_unsubscribing_what_was_never_subscribed_leaves_what_covers_it() -> None:
+def test_unsubscribe_of_a_pair_never_subscribed_leaves_the_wildcard_that_covers_it() -> None:
     exchange = Exchange[str]()
     exchange.subscribe("x", [Subscription(ANY, ANY)])
 
@@ -158,7 +158,7 @@ def test_subscribers_come_in_the_order_in_which_they_subscribed() -> None:
     assert exchange.subscribers("a", "data") == ["c", "a", "b", "d"]
 
 
-def test_subscriber_may_have_so_many_subscriptions_and_not_one_more() -> None:
+def test_subscriber_has_a_bounded_number_of_subscriptions() -> None:
     exchange = Exchange[str]()
     exchange.subscribe("x", named(SUBSCRIPTIONS_MAX))
 

@@ -196,7 +196,7 @@ def test_client_reads_an_old_servers_tag_wrapped_or_not(tag: str, wrapped: bool)
 
 
 @pytest.mark.parametrize("raw", [b"", b"\xc1", b"\x80", frame("ping", b"\x01"), b"\x81\xa5error\x01"])
-def test_client_refuses_what_no_server_says(raw: bytes) -> None:
+def test_client_refuses_replies_that_no_server_sends(raw: bytes) -> None:
     with pytest.raises(BadFrame, match="the server sent what this client cannot read"):
         decode_replies([raw])
 

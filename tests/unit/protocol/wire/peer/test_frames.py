@@ -90,7 +90,7 @@ def test_frames_arrive_in_any_pieces(step: int) -> None:
     assert heard == FRAMES
 
 
-def test_hello_is_what_its_page_says() -> None:
+def test_encoded_hello_matches_the_protocol_page() -> None:
     spelled = "9a 64 aa77616b65712d70656572 01 02 c410" + CLUSTER.hex() + "02 4d 05 81 a6776f726b6572 a6623a32363031"
     spelled += "c400"  # no nonce
 
@@ -121,7 +121,7 @@ def test_hello_that_cannot_be_decoded_is_refused(body: bytes) -> None:
 
 
 @given(place=st.integers(0, len(encode(FRAMES[4])) - 1), bit=st.integers(0, 7))
-def test_bit_that_flips_on_the_way_is_never_taken_for_what_was_said(place: int, bit: int) -> None:
+def test_frame_with_a_flipped_bit_is_never_accepted(place: int, bit: int) -> None:
     wire = bytearray(encode(FRAMES[4]))
     wire[place] ^= 1 << bit
     reader = FrameReader()

@@ -131,7 +131,7 @@ def test_secret_on_one_side_only_is_refused_in_words(secrets: tuple[bytes | None
         two.receive(one.take_unsent())
 
 
-def test_own_proof_sent_back_is_refused() -> None:
+def test_proof_sent_back_to_its_sender_is_refused() -> None:
     one = dialer()
     mirrored = acceptor()  # somebody without the secret, who repeats what the dialer says
     one.receive(mirrored.take_unsent())
@@ -247,7 +247,7 @@ def test_node_that_joins_is_told_which_cluster_it_is(secret: bytes | None) -> No
     assert one.peer.cluster_id == CLUSTER
 
 
-def test_node_that_joins_believes_nobody_without_the_secret() -> None:
+def test_joining_node_refuses_a_peer_without_the_secret() -> None:
     one = dialer(SECRET, Hello(MARK, LEVEL, LEVEL, NO_CLUSTER, 3, 0, 0, {}))
 
     with pytest.raises(PeerRefused, match="node 0 has none"):

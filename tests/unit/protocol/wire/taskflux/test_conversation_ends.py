@@ -6,7 +6,7 @@ from wakeq.protocol.wire.taskflux.intents import Delivery, Remove, Return, StopW
 from wakeq.protocol.wire.taskflux.packets import ACK, EMPTY, OK, Dequeue, Enqueue, Record
 
 
-def test_lost_connection_forgets_what_was_to_be_stored() -> None:
+def test_lost_connection_forgets_its_unacknowledged_enqueue() -> None:
     conversation = ready()
     conversation.receive([Enqueue("q", 1, b"a")])
 
@@ -15,7 +15,7 @@ def test_lost_connection_forgets_what_was_to_be_stored() -> None:
     assert conversation.finished
 
 
-def test_lost_connection_gives_back_what_it_held() -> None:
+def test_lost_connection_releases_its_record() -> None:
     conversation = ready()
     taken(conversation)
 

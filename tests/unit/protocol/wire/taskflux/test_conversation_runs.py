@@ -157,7 +157,7 @@ def test_run_behind_a_nack_waits_until_the_record_is_back(run: Packet) -> None:
     assert len(conversation.resolve([(returned, OK)])) == 1
 
 
-def test_run_that_brings_much_is_not_begun_for_who_does_not_read() -> None:
+def test_run_of_dequeues_is_not_begun_for_a_client_that_does_not_read() -> None:
     conversation = ready()
     conversation.hold_up()
 
@@ -174,7 +174,7 @@ def test_enqueue_of_a_run_that_is_too_large_goes_alone() -> None:
     assert [len(intent.work.drafts) for intent in begun if isinstance(intent.work, Store)] == [2, 1]
 
 
-def test_run_for_what_can_be_no_queue_is_refused_packet_by_packet() -> None:
+def test_run_for_an_invalid_queue_name_is_refused_packet_by_packet() -> None:
     conversation = ready()
 
     assert conversation.receive([Enqueues("a b", [Draft(b"", 1)] * 2, 40), Dequeues(Dequeue("a b"), 2)]) == []

@@ -69,6 +69,6 @@ def test_id_of_a_record_is_written_by_csharp_only() -> None:
     assert len(encode([record], CSHARP)) == len(encode([record], SPEC)) + 8
 
 
-def test_refusals_are_what_a_client_catches() -> None:
+def test_refusals_are_of_the_class_that_clients_catch() -> None:
     assert issubclass(BadField, Refused)
     assert issubclass(BadCommand, Refused)

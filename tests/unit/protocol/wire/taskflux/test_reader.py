@@ -217,7 +217,7 @@ def test_bytes_behind_an_error_that_closes_are_not_read() -> None:
         ("51435a", "byte 1 of the packet: 0x5A is not a marker of a command"),
     ],
 )
-def test_error_names_the_byte_what_it_was_and_what_it_must_be(hexed: str, text: str) -> None:
+def test_error_names_the_byte_its_value_and_the_allowed_values(hexed: str, text: str) -> None:
     bad = ready_reader().receive(bytes.fromhex(hexed))[-1]
 
     assert isinstance(bad, Bad)
@@ -331,7 +331,7 @@ def test_long_payload_in_small_pieces_is_not_copied_for_each() -> None:
     assert peak_bytes(read_all_but_the_end) < 1.5 * size, "a copy for each piece would make it two"
 
 
-def test_long_list_in_small_pieces_costs_what_its_length_costs() -> None:
+def test_long_list_in_small_pieces_costs_in_proportion_to_its_length() -> None:
     def cost(count: int) -> int:
         queues = tuple(QueueInfo("q" * 50, 1, (("max-queue-size", "1"),)) for _ in range(count))
         wire = encode([ListQueuesResponse(queues)], SPEC)

@@ -82,7 +82,7 @@ def test_dequeues_in_a_row_are_one_value_up_to_a_bound() -> None:
 
 
 @pytest.mark.parametrize("pair", [[Enqueue("q", 1, b"abc"), ACK], [Dequeue("q", 5), ACK]], ids=["enqueue", "dequeue"])
-def test_run_ends_before_what_it_does_not_take(pair: list[Packet]) -> None:
+def test_run_ends_before_a_packet_that_it_does_not_take(pair: list[Packet]) -> None:
     run = encode(pair * 2, SPEC)
     too_long = b"CE\x01q" + struct.pack(">qi", 1, LIMIT_BYTES) + bytes(LIMIT_BYTES) + b"Q"
     negative = b"CE\x01q" + struct.pack(">qi", 1, -1) + b"Q"

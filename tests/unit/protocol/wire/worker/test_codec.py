@@ -129,7 +129,7 @@ def test_object_over_two_lines_is_two_bad_lines_however_it_arrives() -> None:
     assert [type(command) for command in together] == [type(command) for command in apart] == [Bad, Bad]
 
 
-def test_two_objects_in_a_line_are_refused_with_their_line() -> None:
+def test_line_with_two_objects_is_refused() -> None:
     good, bad = decode(b'{"cmd":"PING"}\n{"cmd":"PING"}{"cmd":"PING"}\n')
 
     assert good == Ping()
@@ -182,7 +182,7 @@ def test_reply_to_a_command_without_cmd_id_has_none() -> None:
 # --- extensions ---
 
 
-def test_batch_takes_what_its_items_leave_out_from_the_publish() -> None:
+def test_items_of_a_batch_take_missing_fields_from_the_publish() -> None:
     pub = one(
         '{"cmd":"PUB","qname":"q","delay":5,"priority":-20,"headers":{"a":"b"},'
         '"messages":["x",{"msg":"y","delay":0,"priority":20,"timeout":30}]}'
@@ -331,7 +331,7 @@ def test_reader_accepts_an_error_count_in_quotes_and_replies_it_does_not_know() 
     assert decode_replies(lines) == [Msg("q", "u", 2, "a"), Awk("q")]
 
 
-def test_reader_refuses_what_is_no_reply() -> None:
+def test_reader_refuses_a_line_that_is_no_reply() -> None:
     for line in (b"rubbish\n", b'{"cmd":"msg"}\n', b"[1]\n"):
         with pytest.raises(BadJson):
             decode_replies(line)

@@ -151,7 +151,7 @@ def test_command_that_is_no_column_is_filed_as_an_order(
         assert type(order) is expected
 
 
-def test_commands_about_who_wants_messages_are_filed_in_their_order(session: HandSession, lobby: HandLobby) -> None:
+def test_commands_of_consumers_are_filed_in_their_order(session: HandSession, lobby: HandLobby) -> None:
     session.say(of("SUB"), fet(count=3), of("ISLP"), of("UNS"), of("SUB"), of("FETB"), of("ISLP"))
 
     filed = lobby.take("q")
@@ -203,7 +203,7 @@ def test_commands_of_the_protocol_are_all_filed_asked_for_or_answered(session: H
 # --- rule 1: answers leave in the order of the commands ------------------------------------------------------------
 
 
-def test_answer_that_comes_early_waits_for_those_before_it(session: HandSession, lobby: HandLobby) -> None:
+def test_answer_that_comes_early_waits_for_the_answers_before_it(session: HandSession, lobby: HandLobby) -> None:
     session.say(pub("a", "1"), fet("b"), PING, pub("c", "3"))
 
     publish_all(lobby.take("c"))
@@ -644,7 +644,7 @@ def test_writes_that_are_held_back_are_filed_in_their_order(session: HandSession
     assert three.outcome is MISSING
 
 
-def test_acknowledgement_that_publishes_stands_behind_what_is_held_back_on_any_of_its_queues(
+def test_acknowledgement_that_publishes_waits_behind_writes_held_back_on_any_of_its_queues(
     session: HandSession, lobby: HandLobby
 ) -> None:
     session.say(of("CREATE", "r"), pub("r", "first"), follow_up("r"))
@@ -734,7 +734,7 @@ def test_further_command_ends_the_fetches_that_wait_without_cmd_id(
 
 
 @pytest.mark.parametrize("more", [fet(wait=5), fet(wait=5, cmd_id=1)], ids=["without cmd_id", "with cmd_id"])
-def test_another_fetch_with_wait_ends_no_wait(session: HandSession, lobby: HandLobby, more: Json) -> None:
+def test_wait_does_not_end_with_another_waiting_fetch(session: HandSession, lobby: HandLobby, more: Json) -> None:
     session.say(fet(wait=5), more)
     session.say(more)
 
@@ -873,7 +873,7 @@ def test_filed_commands_stay_filed_when_the_conversation_has_ended(session: Hand
 # --- refusals ------------------------------------------------------------------------------------------------------
 
 
-def test_node_that_may_not_serve_refuses_what_needs_a_leader_and_answers_the_rest(
+def test_node_that_may_not_serve_refuses_commands_that_need_a_leader_and_answers_the_rest(
     session: HandSession, lobby: HandLobby
 ) -> None:
     session.refused = NOT_LEADER

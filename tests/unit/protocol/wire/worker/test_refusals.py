@@ -89,7 +89,7 @@ from wakeq.protocol.wire.worker.refusals import LONG_BYTES, VALUES_MAX, decode_a
         ('{"cmd":"SUB","qname":"' + "x" * 256 + '"}', "BAD_NAME", "at most 255"),
     ],
 )
-def test_refusal_names_the_field_and_what_it_must_be(text: str | bytes, code: str, words: str) -> None:
+def test_refusal_names_the_field_and_its_allowed_values(text: str | bytes, code: str, words: str) -> None:
     found, detail = refusal(text)
 
     assert found == code
