@@ -465,7 +465,7 @@ def test_old_copy_of_a_disk_stops_its_node_before_its_vote_makes_a_leader(
 def test_old_copy_of_a_disk_stops_its_node_after_all_nodes_were_killed(
     cluster: HandCluster, leader: HandNode, tmp_path: Path, after_s: float
 ) -> None:
-    """Of what was acknowledged in the last 10 s nothing need be known then."""
+    """The other nodes may then have forgotten acknowledgements of the last 10 s."""
     lost = set_back(cluster, leader, tmp_path / "copy")
     cluster.advance(after_s)
     others = cluster.others(lost)

@@ -242,7 +242,7 @@ def test_wrong_clock_counts_for_nothing_before_its_node_has_heard_a_leader(
 def test_wrong_clock_after_an_outage_of_all_nodes_ends_nothing_early(
     cluster: HandCluster, by_ms: int, wrong: int
 ) -> None:
-    """Node 0 stands first, and the others vote for it."""
+    """Node 0 campaigns first, and the others vote for it."""
     give(led(cluster).client())
     watch = Watch(cluster)
 

@@ -67,7 +67,7 @@ def test_image_that_the_disk_does_not_take_ends_the_node(
     assert [type(error) for error in broker.failures] == [SyncFailed]
 
 
-def test_vote_that_could_not_be_saved_ends_its_node_and_counts_for_nobody(
+def test_vote_that_could_not_be_saved_ends_its_node_and_elects_no_leader(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others = cluster.others(leader)

@@ -63,7 +63,7 @@ def test_leader_whose_disk_never_answers_again_sends_its_clients_to_the_one_that
     assert (reply["err"], reply["leader"]) == ("NOT_LEADER", f"node-{new.number}:2601")
 
 
-def test_disk_that_answers_again_catches_up_and_deposes_nobody(cluster: HandCluster, leader: HandNode) -> None:
+def test_disk_that_answers_again_catches_up_and_the_new_leader_stays(cluster: HandCluster, leader: HandNode) -> None:
     hang(leader)
     leader.client().send(pub())
     new = successor(cluster, leader)
@@ -79,7 +79,7 @@ def test_disk_that_answers_again_catches_up_and_deposes_nobody(cluster: HandClus
     assert [size_of(node) for node in cluster.nodes] == [2, 2, 2]
 
 
-def test_hang_that_ends_in_time_moves_nobody(cluster: HandCluster, leader: HandNode) -> None:
+def test_hang_that_ends_in_time_changes_no_leader(cluster: HandCluster, leader: HandNode) -> None:
     client = leader.client()
     hang(leader)
     client.send(pub())
@@ -184,7 +184,9 @@ def test_leader_keeps_leading_while_all_disks_hang(cluster: HandCluster, leader:
     assert client.words() == ["ok"]
 
 
-def test_leader_whose_disk_hangs_waits_if_the_others_could_elect_nobody(cluster: HandCluster, leader: HandNode) -> None:
+def test_leader_whose_disk_hangs_keeps_leading_if_the_others_have_no_majority(
+    cluster: HandCluster, leader: HandNode
+) -> None:
     cluster.others(leader)[0].kill()
     client = leader.client()
     hang(leader)

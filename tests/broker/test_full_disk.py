@@ -38,7 +38,7 @@ def test_follower_catches_up_once_it_has_room_again(cluster: HandCluster, leader
 
 
 def test_publish_is_refused_where_a_majority_has_no_room(cluster: HandCluster, leader: HandNode) -> None:
-    """Rather than wait for an answer that cannot come."""
+    """A client must not wait for an answer that cannot come."""
     client = leader.client()
     client.publish(Q)
     for other in cluster.others(leader):

@@ -215,7 +215,7 @@ def test_strict_delivery_behind_the_end_of_its_queue_is_no_message(broker: Broke
 def test_strict_delivery_behind_an_acknowledgement_leaves_out_the_acknowledged_message(
     broker: Broker, client: Client, wait: int
 ) -> None:
-    """Whoever acknowledges, by the uid alone, may be in the log before the queue hears of it."""
+    """An acknowledgement by the uid alone may be in the log before the queue hears of it."""
     client.call("CREATE", Q, lease="strict")
     numbers = [parse(client.publish(Q, message))[1] for message in ("taken away", "stays")]  # type: ignore[index]
     broker.log_disk.held = True
@@ -254,7 +254,7 @@ def test_strict_delivery_of_a_message_acknowledged_before_it_is_not_sent(
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_fetch_that_waits_waits_on_if_its_strict_delivery_stands_behind_a_purge(
+def test_waiting_fetch_goes_on_waiting_if_its_strict_delivery_is_behind_a_purge(
     broker: Broker, client: Client, goes_on: bool
 ) -> None:
     client.call("CREATE", Q, lease="strict")

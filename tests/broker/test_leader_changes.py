@@ -42,7 +42,7 @@ def test_full_segment_does_not_keep_a_new_leader_from_committing(cluster: HandCl
 def test_append_of_a_former_term_is_not_sent_with_the_entries_that_replaced_its_own(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may have waited for a slow connection while this node lost the lead, and its entries."""
+    """The append may have waited for a slow connection while this node lost the lead and its entries."""
     leader.client().publish(Q)
     core, other = leader.raft_log.core, cluster.others(leader)[0]
     peer = leader.raft_log._around.peers[other.number]
@@ -181,7 +181,7 @@ def test_answered_entry_that_crashes_a_queue_of_one_node_only_is_kept(
 
 
 @pytest.mark.parametrize("is_follow_up", [False, True])
-def test_node_that_alone_cannot_apply_an_entry_ends_and_says_so(
+def test_node_that_alone_cannot_apply_an_entry_ends_with_the_reason(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch, is_follow_up: bool
 ) -> None:
     halted = cluster.others(leader)[0]
@@ -272,7 +272,7 @@ def test_clock_does_not_go_back_to_that_of_a_node_that_has_caught_up(cluster: Ha
 
 
 def test_delay_is_none_the_shorter_while_the_clock_leans_forward(cluster: HandCluster, leader: HandNode) -> None:
-    """It does after every change of leaders, for a follower hears the time late."""
+    """The clock leans forward after every change of leaders, for a follower hears the time late."""
     client = leader.client()
     for queue in ("returned", "done"):
         client.publish(queue)
@@ -326,7 +326,7 @@ def test_delivery_in_the_turn_before_a_transfer_is_known_to_the_new_leader(
 def test_delivery_of_a_leader_that_is_being_removed_is_known_to_its_successor(
     cluster: HandCluster, leader: HandNode
 ) -> None:
-    """The news that its removal is committed may stand in its mail before what a queue has just handed out."""
+    """The news of the committed removal may stand in the leader's mail before the latest delivery of a queue."""
     client, operator = leader.client(), leader.runtime.spawn(Operator)
     client.publish(Q)
     cluster.advance(0.5)

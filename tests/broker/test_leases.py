@@ -69,7 +69,7 @@ def test_acknowledgement_without_a_lease_is_taken_as_the_original_takes_it(
     assert worker.finds_nothing(Q)
 
 
-def test_acknowledgement_of_something_unknown_says_so(client: Client) -> None:
+def test_acknowledgement_of_an_unknown_message_is_answered_as_unknown(client: Client) -> None:
     uid = client.publish(Q)
     client.call("ACK", Q, uid=uid)
 

@@ -228,7 +228,7 @@ def test_promises_to_connections_hold_while_queues_crash_in_their_rounds(
 @pytest.mark.parametrize("call", [1, 2])
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("step", [name for _, name in STEPS])
-def test_crash_in_any_step_of_a_round_takes_nothing_from_anybody(
+def test_crash_in_any_step_of_a_round_breaks_no_promise_to_a_connection(
     broker: Broker, crashes: Crashes, step: str, is_done: bool, call: int
 ) -> None:
     """One queue has everything in its lanes: reads, acknowledgements, publishes, and orders of four connections."""

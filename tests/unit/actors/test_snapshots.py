@@ -163,7 +163,7 @@ def test_snapshot_leaves_the_room_that_is_kept_for_acknowledgements(
 
 
 def test_small_snapshot_is_written_although_there_is_hardly_any_room(broker: Broker) -> None:
-    """Once a queue is empty the image of all that was in it may be what fills the disk."""
+    """The image of a queue that has since been emptied may be what fills the disk."""
     broker.snapshots._room_bytes = lambda: 0
 
     fill(broker, 100)
@@ -174,7 +174,7 @@ def test_small_snapshot_is_written_although_there_is_hardly_any_room(broker: Bro
 def test_first_snapshot_of_much_that_lives_has_time_for_it(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As after an import: there is none before it whose size could tell."""
+    """After an import there is no earlier snapshot whose size could tell."""
     seconds = iter([0.0, *[100.0] * 1_000])  # when it is begun, and from its first block on
     broker.snapshots.tell(StateWritten(200 * BYTES_A_SECOND_MIN))
     broker.settle()

@@ -83,7 +83,7 @@ def deposed(cluster: HandCluster, leader: HandNode) -> Deposed:
 # Who is answered ------------------------------------------------------------------------------------------------------
 
 
-def test_asker_of_an_entry_that_was_dropped_and_brought_back_hears_that_it_is_done(deposed: Deposed) -> None:
+def test_publish_whose_entry_was_dropped_and_brought_back_is_answered_ok(deposed: Deposed) -> None:
     client, at, term = deposed.publishes(), deposed.begin, deposed.term
     payload = deposed.payload(at)
 
@@ -106,7 +106,7 @@ def test_asker_of_a_dropped_entry_is_not_answered_while_another_of_its_term_is_c
     assert [client.words() for client in clients] == [[], ["ok"]]
 
 
-def test_asker_of_a_dropped_entry_hears_no_as_soon_as_a_later_term_is_committed_whatever_comes_along(
+def test_publish_of_a_dropped_entry_is_refused_once_a_later_term_is_committed(
     deposed: Deposed,
 ) -> None:
     deposed.node.log_disk.held = True  # so that both are committed together
@@ -141,7 +141,7 @@ def test_asker_of_a_dropped_entry_is_not_given_up_with_askers_of_a_former_term(d
 
 
 def test_asker_of_a_later_term_is_not_given_up_with_askers_of_the_lost_term(deposed: Deposed) -> None:
-    """The node leads again by the time at which it gives up those who asked when it led before."""
+    """The node leads again by the time at which it gives up the askers of its earlier term."""
     cluster, node = deposed.cluster, deposed.node
     cluster.until(lambda: not deposed.log.core.leads, "it knows that it leads no longer")
     gives_up_s = cluster.time.monotonic_s() + UNKNOWN_AFTER_S

@@ -97,7 +97,7 @@ def test_new_cluster_that_waits_for_a_node_says_for_which(said: pytest.LogCaptur
     cluster.close()
 
 
-def test_new_cluster_whose_last_node_has_just_come_names_nobody(
+def test_new_cluster_whose_last_node_has_just_come_names_no_absent_node(
     said: pytest.LogCaptureFixture, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = HandCluster(directory)
@@ -124,7 +124,7 @@ def test_removed_node_logs_its_removal_once(
     assert warned.startswith("this node was removed from the cluster, by entry ")
 
 
-def test_node_that_was_removed_unheard_says_that_it_may_have_been(
+def test_node_that_missed_its_removal_logs_that_it_may_have_been_removed(
     said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     removed = cluster.others(leader)[0]
@@ -214,7 +214,7 @@ def test_node_that_stood_still_does_not_call_its_own_pause_an_outage(
 def test_leaders_that_come_and_go_are_told_as_an_outage(
     said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
 ) -> None:
-    """Each is heard by the others, and hears nobody as soon as it leads."""
+    """Each leader is heard by the other nodes, and hears none of them as soon as it leads."""
     cluster.delay_s = 0.1
     said.clear()
     for _ in range(2 * ELECTIONS_WITHOUT):

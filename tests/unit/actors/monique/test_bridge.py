@@ -157,7 +157,7 @@ def test_task_of_a_component_that_goes_away_is_given_to_another_one_at_once(plac
     assert place.counters.tasks == {"kept": 2, "refused": 0, "given": 3, "returned": 1, "answered": 2, "killed": 0}
 
 
-def test_task_of_which_components_die_comes_as_late_as_the_queue_says_and_is_a_dead_letter_in_the_end(
+def test_task_that_crashes_components_is_retried_by_the_policy_and_becomes_a_dead_letter(
     broker: Broker, place: Place, worker: Client
 ) -> None:
     worker.call("CREATE", "sums", retry={"backoff": "fixed", "base": 10}, max_deliveries=2)

@@ -262,7 +262,7 @@ def test_kill_that_cannot_be_used_is_neither_told_nor_relayed(place: Place, capl
 
 @pytest.mark.parametrize("checks", [True, False])
 def test_components_get_only_messages_they_survive_on_the_technical_layer(place: Place, checks: bool) -> None:
-    """A field more they do not; what nobody can read goes nowhere.  An id as bytes, as in old messages, is no flaw."""
+    """A field too many crashes a component and an unreadable message reaches none; an id as bytes is allowed."""
     components, written = with_components(place, checks=checks)
     good = transfer("data monitoring")
     old, more = (msgpack.packb(msgpack.unpackb(good.message) | other) for other in ({"id": b"bytes"}, {"later": 1}))
@@ -280,7 +280,7 @@ def test_components_get_only_messages_they_survive_on_the_technical_layer(place:
 def test_unreadable_message_goes_to_components_only_without_checks(
     place: Place, checks: bool, heard: list[str], answers: list[type]
 ) -> None:
-    """What a check would drop on its way is refused to its sender, and told to nobody."""
+    """A message that a check would drop is refused to its sender and reaches no subscriber."""
     _, written = with_components(place, checks=checks)
     client = place.client()
     client.ask(subscribe("* *"))
@@ -344,7 +344,7 @@ def test_flood_of_bad_transfers_is_one_line_of_the_log(place: Place, caplog: pyt
 
 @pytest.mark.parametrize("is_technical", [False, True])
 def test_port_is_told_once_its_transfers_have_been_passed_on(place: Place, is_technical: bool) -> None:
-    """Else what comes faster would pile up in the mail of those who pass it on."""
+    """Otherwise transfers that arrive faster would pile up in the mail of the processes that pass them on."""
     components, written = with_components(place)
     seen: list[int] = []
 

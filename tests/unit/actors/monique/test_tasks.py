@@ -217,7 +217,7 @@ def test_kill_finds_a_task_although_there_are_more_than_can_be_remembered(
     assert len(place.tasks._known) <= 10
 
 
-def test_kill_that_is_not_looked_for_because_there_are_too_many_is_said(
+def test_kill_beyond_the_bound_is_dropped_and_logged(
     place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(monique_tasks, "CANCELS_MAX", 2)

@@ -369,7 +369,7 @@ def test_fault_6_an_acknowledgement_in_the_wrong_queue_removes_nothing(broker: B
     client.fetch("other")
 
 
-def test_fault_7_a_late_acknowledgement_ends_the_message_for_everybody(
+def test_fault_7_a_late_acknowledgement_removes_the_message_from_its_next_worker(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     uid = client.publish(Q, timeout=5)

@@ -47,7 +47,7 @@ def end_reading(broker: Broker) -> None:
     broker.reader_disk.complete()
 
 
-def test_stored_message_that_rotted_ends_the_node_which_says_where_it_stood(broker: Broker, client: Client) -> None:
+def test_stored_message_with_a_wrong_checksum_ends_the_node_with_its_place(broker: Broker, client: Client) -> None:
     uid = client.publish(Q, "body")
     evict(broker)
     store, key = broker.files.store, f"{Q}-{uid}".encode()

@@ -143,7 +143,7 @@ def test_publishes_wait_while_the_store_is_too_far_behind(
     assert len(answered) + len(client.words()) == 5
 
 
-def test_stored_message_that_is_damaged_ends_the_node_and_says_so(broker: Broker, client: Client) -> None:
+def test_stored_message_that_is_damaged_ends_the_node_with_the_reason(broker: Broker, client: Client) -> None:
     uid = client.publish(Q, "m")
     broker.flush()
     broker.crash_and_restart()

@@ -178,7 +178,7 @@ def test_entry_that_crashes_a_queue_three_times_is_skipped_with_its_reason(
 def test_publish_that_crashes_a_queue_takes_no_other_connections_publish_with_it(
     broker: Broker, client: Client, poison: list[int], numbered: bool
 ) -> None:
-    """Publishes of one round share an entry; who is answered SET_ASIDE has sent what crashes the queue."""
+    """Publishes of one round share an entry; only the client whose publish crashes the queue is answered SET_ASIDE."""
     client.publish(Q, "before")
     clients = [broker.client() for _ in range(3)]
     for number, one in enumerate(clients if numbered else ()):

@@ -31,7 +31,7 @@ def test_reply_holds_the_value_that_on_receive_returns() -> None:
     assert reply.result() == 42
 
 
-def test_unanswered_reply_says_so() -> None:
+def test_unanswered_reply_raises_an_error_for_its_result() -> None:
     with pytest.raises(NoReplyYet):
         Reply().result()
 

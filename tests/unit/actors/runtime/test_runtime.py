@@ -466,7 +466,7 @@ def test_step_of_a_process_that_has_ended_is_not_run() -> None:
     assert done == []
 
 
-def test_interrupt_in_a_step_goes_through_and_ends_nobody() -> None:
+def test_interrupt_in_a_step_is_raised_and_stops_no_process() -> None:
     runtime = Runtime()
     process = runtime.spawn(Recorder)
 
@@ -560,7 +560,7 @@ def test_turn_whose_time_is_up_flushes_before_it_ends() -> None:
 
 
 def test_flush_asked_for_within_a_turn_is_done_at_once_and_not_again() -> None:
-    """Before the log waits for its disk, whoever needs no sync is answered."""
+    """Before the log waits for its disk, commands that need no sync are answered."""
 
     class Log(Recorder):
         def on_receive(self, message: Any) -> None:

@@ -114,7 +114,7 @@ def test_mail_that_was_there_before_the_loop_is_served_when_it_is_attached() -> 
     assert process.got == ["early"]
 
 
-def test_thread_that_tells_into_a_closed_loop_hears_of_it() -> None:
+def test_thread_that_tells_into_a_closed_loop_gets_an_error() -> None:
     runtime = Runtime()
     process = runtime.spawn(Recorder)
 

@@ -112,7 +112,7 @@ def test_rights_added_to_a_token_hold_for_its_open_connections() -> None:
     ],
 )
 def test_connection_is_closed_when_its_token_loses_rights(before: tuple[str, str], after: tuple[str, str]) -> None:
-    """What the token was good for may be under way: a fetch that waits, a subscription."""
+    """Commands that the token allowed may be under way: a waiting fetch, a subscription."""
     connection = Connection()
     door = gate(grant("a", *before))
     access = door.login("a", connection)
@@ -281,7 +281,9 @@ def hello(client: Client, token: str | None, **fields: str) -> dict[str, object]
     return client.call("HELLO", **({} if token is None else {"token": token}), **fields)
 
 
-def test_stranger_is_told_and_shown_out(guarded: tuple[Broker, Gate], caplog: pytest.LogCaptureFixture) -> None:
+def test_client_without_a_token_is_refused_and_its_connection_closed(
+    guarded: tuple[Broker, Gate], caplog: pytest.LogCaptureFixture
+) -> None:
     broker, _ = guarded
     client = broker.client()
 

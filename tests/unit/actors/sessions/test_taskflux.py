@@ -151,7 +151,7 @@ def test_record_released_unseen_has_not_failed(broker: Broker, flux: HandTaskFlu
     assert not flux.process.alive
 
 
-def test_ack_of_a_record_whose_queue_is_gone_is_in_order(flux: HandTaskFlux, broker: Broker) -> None:
+def test_ack_or_nack_of_a_record_whose_queue_is_deleted_is_answered_ok(flux: HandTaskFlux, broker: Broker) -> None:
     other = HandTaskFlux(broker)
     assert flux.ask(CreateQueue("q")) == [OK]
     stored(flux, b"a", b"b", queue="q")

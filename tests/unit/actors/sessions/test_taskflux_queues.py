@@ -61,7 +61,7 @@ def test_payload_above_the_limit_of_the_node_is_never_stored(broker: Broker, flu
     assert HandTaskFlux(broker).ask(Count("")) == [CountResponse(0)]
 
 
-def test_full_disk_is_told_in_words(broker: Broker, flux: HandTaskFlux) -> None:
+def test_enqueue_on_a_full_disk_is_answered_with_an_unknown_error(broker: Broker, flux: HandTaskFlux) -> None:
     broker.disk_full(True)
 
     assert error(ErrorCode.UNKNOWN, flux.ask(Enqueue("", 1, b"a"), ACK)[1:])

@@ -110,6 +110,6 @@ def test_message_that_is_no_answer_is_refused_with_its_reason(
 
 
 @pytest.mark.parametrize("moment", ["-1", "x", "1" * 21, "²"])
-def test_moment_that_is_none_is_said(moment: str) -> None:
+def test_malformed_moment_of_a_task_is_refused(moment: str) -> None:
     with pytest.raises(BadMessage, match="monique-created-at is not a time"):
         task_transfer_of(b"", {TAG: TASK.text, "monique-encoding": "JSON", "monique-created-at": moment})

@@ -115,7 +115,7 @@ def test_garbage_is_refused_or_nothing_yet(data: bytes) -> None:
     ids=["a mark that is no text", "an address that is no text", "a field more, nested too deep"],
 )
 def test_hello_that_cannot_be_decoded_is_refused(body: bytes) -> None:
-    """Whoever can connect can send it; a traceback for each would fill the log."""
+    """Every peer that can connect can send such a hello; a traceback for each would fill the log."""
     with pytest.raises(PeerRefused, match="says nothing we know"):
         decode_body(body)
 

@@ -150,7 +150,7 @@ def test_proof_of_another_connection_is_refused() -> None:
 
 
 def test_hello_that_was_changed_on_the_way_is_refused() -> None:
-    """So that nobody in between sends clients somewhere else."""
+    """A peer in between must not send clients somewhere else."""
     one, two = dialer(), acceptor()
     one.receive(two.take_unsent())
     said = one.take_unsent()
@@ -194,7 +194,7 @@ def test_long_frame_before_the_proof_is_refused_by_its_length() -> None:
 
 @given(place=st.integers(FRONT.size, len(framed(encode_body(BEAT))) + MAC_BYTES - 1), bit=st.integers(0, 7))
 def test_sealed_frame_that_was_changed_is_refused(place: int, bit: int) -> None:
-    """Also by somebody who mends the checksum, which is no secret."""
+    """A peer in between could also mend the checksum, which is no secret."""
     one, two = dialer(), acceptor()
     get_acquainted(one, two)
     wire = bytearray(one.encode([BEAT]))

@@ -301,14 +301,14 @@ def test_error_count_is_always_in_a_message() -> None:
     )
 
 
-def test_failures_are_said_only_when_they_are_given() -> None:
+def test_failures_are_encoded_only_when_they_are_given() -> None:
     assert encode([Msg("q", "u", 2, "a", failures=0), Msgs("q", [Delivery("u", 2, "a", failures=1)])]) == (
         b'{"cmd":"msg","qname":"q","uid":"u","error_count":2,"msg":"a","failures":0}\n'
         b'{"cmd":"msgs","qname":"q","messages":[{"uid":"u","error_count":2,"msg":"a","failures":1}]}\n'
     )
 
 
-def test_known_is_said_only_when_it_is_not() -> None:
+def test_known_is_encoded_only_when_it_is_false() -> None:
     assert encode([Okack(uid="u", qname=""), Okack(uid="u", qname="", known=False)]) == (
         b'{"cmd":"okack","uid":"u","qname":""}\n{"cmd":"okack","uid":"u","qname":"","known":false}\n'
     )

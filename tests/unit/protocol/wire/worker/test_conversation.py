@@ -181,7 +181,7 @@ def test_look_is_asked_of_the_leader(session: HandSession, lobby: HandLobby, com
 
 
 def test_commands_of_the_protocol_are_all_filed_asked_for_or_answered(session: HandSession, lobby: HandLobby) -> None:
-    """Each kind is filed, asked for or answered: nobody waits for an answer that nobody owes."""
+    """Each kind is filed, asked for or answered: no client waits for an answer that will not come."""
     fields: dict[str, Json] = {
         "PUBB": block_of("x"), "STASH": {"stash": "s", "messages": ["x"]}, "UNSTASH": {"stashes": [["s", 1]]},
         "STAGE": {"source": "s", "epoch": 1}, "SLICE": {"source": "s", "epoch": 1}, "RENEW": {"source": "s"},
@@ -422,7 +422,7 @@ def test_reads_behind_writes_are_filed_in_their_order_also_when_a_later_write_is
     assert [slot.command.cmd_id for slot in lobby.take("q").reads] == [1, 2, 3]
 
 
-def test_read_that_comes_while_another_stands_there_stands_behind_it(session: HandSession, lobby: HandLobby) -> None:
+def test_read_that_comes_while_another_waits_is_filed_behind_it(session: HandSession, lobby: HandLobby) -> None:
     session.say(pub(), fet(cmd_id=1))
     filed = lobby.take("q")
     publish_all(filed)  # and the session has not been flushed yet
