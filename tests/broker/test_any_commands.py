@@ -204,7 +204,7 @@ def staged(staging: Staging | None) -> Any:
 
 
 @pytest.mark.parametrize("seed", seeds(3, of=24))
-def test_whatever_clients_send_is_answered_and_ends_nothing(broker: Broker, seed: int) -> None:
+def test_random_commands_of_clients_are_answered_and_crash_nothing(broker: Broker, seed: int) -> None:
     crowd = Crowd(broker, seed)
     for _ in range(8):
         for _ in range(20):

@@ -20,7 +20,7 @@ Q = "q"
 LEASE_S = 60
 
 
-def test_what_is_published_is_on_every_node(cluster: HandCluster, leader: HandNode) -> None:
+def test_published_messages_are_on_every_node(cluster: HandCluster, leader: HandNode) -> None:
     for _ in range(10):
         leader.client().publish(Q)
 
@@ -29,7 +29,7 @@ def test_what_is_published_is_on_every_node(cluster: HandCluster, leader: HandNo
     assert [size_of(node) for node in cluster.nodes] == [10, 10, 10]
 
 
-def test_a_node_that_follows_says_who_leads(cluster: HandCluster, leader: HandNode) -> None:
+def test_follower_refuses_commands_and_names_the_leader(cluster: HandCluster, leader: HandNode) -> None:
     follower = cluster.others(leader)[0]
 
     replies = [follower.client().call(cmd, Q, **more) for cmd, more in (("PUB", {"message": "m"}), ("FET", {}))]
@@ -37,7 +37,7 @@ def test_a_node_that_follows_says_who_leads(cluster: HandCluster, leader: HandNo
     assert [(reply["err"], reply["leader"]) for reply in replies] == [("NOT_LEADER", f"node-{leader.number}:2601")] * 2
 
 
-def test_who_changes_the_cluster_is_in_the_log(
+def test_changes_of_the_cluster_are_logged(
     cluster: HandCluster, leader: HandNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="wakeq.admin")
@@ -56,13 +56,13 @@ def test_who_changes_the_cluster_is_in_the_log(
     ]
 
 
-def test_a_follower_answers_ping_and_hello(cluster: HandCluster, leader: HandNode) -> None:
+def test_follower_answers_ping_and_hello(cluster: HandCluster, leader: HandNode) -> None:
     client = cluster.others(leader)[0].client()
 
     assert [client.call("PING")["cmd"], client.call("HELLO")["cmd"]] == ["pong", "hello"]
 
 
-def test_nothing_is_answered_before_a_majority_has_it(cluster: HandCluster, leader: HandNode) -> None:
+def test_publish_is_not_answered_before_a_majority_has_it(cluster: HandCluster, leader: HandNode) -> None:
     client = leader.client()
     client.publish(Q)
     cluster.isolate(leader)
@@ -72,7 +72,7 @@ def test_nothing_is_answered_before_a_majority_has_it(cluster: HandCluster, lead
     assert answered == []
 
 
-def test_what_a_cut_off_leader_took_is_unknown_and_never_a_false_no(cluster: HandCluster, leader: HandNode) -> None:
+def test_publish_at_a_cut_off_leader_is_answered_unknown(cluster: HandCluster, leader: HandNode) -> None:
     client = leader.client()
     client.publish(Q)
     cluster.isolate(leader)
@@ -83,7 +83,7 @@ def test_what_a_cut_off_leader_took_is_unknown_and_never_a_false_no(cluster: Han
     assert [reply["err"] for reply in client.take()] == ["UNKNOWN"]
 
 
-def test_a_delivery_whose_commit_nobody_can_know_is_not_said_to_be_none(cluster: HandCluster, leader: HandNode) -> None:
+def test_strict_delivery_at_a_cut_off_leader_is_answered_unknown(cluster: HandCluster, leader: HandNode) -> None:
     client = leader.client()
     client.call("CREATE", Q, lease="strict")
     client.publish(Q)
@@ -110,7 +110,7 @@ def test_touch_on_a_leader_that_is_cut_off_promises_no_more_time(cluster: HandCl
     assert new.client().fetch(Q)["uid"] == held["uid"]
 
 
-def test_what_a_cut_off_leader_took_is_a_certain_no_once_another_has_committed(
+def test_publish_at_a_cut_off_leader_is_refused_once_another_leader_has_committed(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     client = leader.client()
@@ -126,9 +126,7 @@ def test_what_a_cut_off_leader_took_is_a_certain_no_once_another_has_committed(
     assert [size_of(node) for node in cluster.nodes] == [1, 1, 1]
 
 
-def test_a_leader_that_hands_over_hands_out_nothing_that_its_log_would_not_take(
-    cluster: HandCluster, leader: HandNode
-) -> None:
+def test_leader_that_transfers_leadership_delivers_nothing(cluster: HandCluster, leader: HandNode) -> None:
     client, heir = leader.client(), cluster.others(leader)[0]
     uid = client.publish(Q)
     operator = leader.runtime.spawn(Operator)
@@ -142,7 +140,7 @@ def test_a_leader_that_hands_over_hands_out_nothing_that_its_log_would_not_take(
     assert client.call("FET", Q)["uid"] == uid
 
 
-def test_what_a_leader_may_not_hand_out_once_it_has_read_it_keeps_its_place(
+def test_messages_read_by_a_leader_that_may_not_deliver_them_keep_their_place(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     client, term = leader.client(), leader.raft_log.core.term
@@ -190,7 +188,7 @@ def evict(node: HandNode) -> None:
         ({"cmd": "PEEK", "qname": Q}, "peeked"),
     ],
 )
-def test_figures_are_shown_only_by_whom_a_majority_still_follows_when_it_is_asked(
+def test_figures_are_shown_only_by_a_leader_that_a_majority_still_follows(
     cluster: HandCluster, leader: HandNode, command: dict[str, str], shown: str
 ) -> None:
     client = leader.client()
@@ -209,7 +207,7 @@ def test_figures_are_shown_only_by_whom_a_majority_still_follows_when_it_is_aske
     assert [reply["err"] for reply in client.take()] == ["NOT_LEADER"]
 
 
-def test_what_comes_behind_a_look_on_one_connection_is_not_seen_by_it(cluster: HandCluster, leader: HandNode) -> None:
+def test_stats_do_not_count_a_fetch_behind_them_on_the_connection(cluster: HandCluster, leader: HandNode) -> None:
     client = leader.client()
     client.publish(Q)
 
@@ -218,7 +216,7 @@ def test_what_comes_behind_a_look_on_one_connection_is_not_seen_by_it(cluster: H
     assert (looked["stats"]["ready"], looked["stats"]["leased"]) == (1, 0)
 
 
-def test_a_cut_off_leader_serves_nothing_after_half_an_election(cluster: HandCluster, leader: HandNode) -> None:
+def test_cut_off_leader_serves_nothing_after_half_an_election(cluster: HandCluster, leader: HandNode) -> None:
     client = leader.client()
     client.publish(Q)
     cluster.isolate(leader)
@@ -231,7 +229,7 @@ def test_a_cut_off_leader_serves_nothing_after_half_an_election(cluster: HandClu
     assert [early["err"], late["err"]] == ["NO_QUORUM", "NOT_LEADER"]
 
 
-def test_a_successor_has_everything_that_was_answered(cluster: HandCluster, leader: HandNode) -> None:
+def test_successor_has_all_messages_whose_publish_was_answered(cluster: HandCluster, leader: HandNode) -> None:
     uids = [leader.client().publish(Q) for _ in range(5)]
     leader.kill()
 
@@ -240,7 +238,7 @@ def test_a_successor_has_everything_that_was_answered(cluster: HandCluster, lead
     assert [client.fetch(Q)["uid"] for _ in range(5)] == uids
 
 
-def test_a_delivery_that_is_committed_stays_with_its_worker_when_the_leader_dies(
+def test_delivery_that_is_committed_stays_with_its_worker_when_the_leader_dies(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     worker = leader.client()
@@ -258,7 +256,7 @@ def test_a_delivery_that_is_committed_stays_with_its_worker_when_the_leader_dies
     assert client.call("ACK", Q, uid=again["uid"], lease=lease)["err"] == "STALE_LEASE"
 
 
-def test_an_acknowledgement_with_a_lease_of_the_former_leader_counts(cluster: HandCluster, leader: HandNode) -> None:
+def test_acknowledgement_with_a_lease_of_the_former_leader_counts(cluster: HandCluster, leader: HandNode) -> None:
     worker = leader.client()
     worker.publish(Q)
     message = worker.fetch(Q)
@@ -271,7 +269,7 @@ def test_an_acknowledgement_with_a_lease_of_the_former_leader_counts(cluster: Ha
     assert client.figures(Q)["size"] == 0
 
 
-def test_who_sleeps_at_a_leader_that_steps_down_is_woken_and_sent_on(cluster: HandCluster, leader: HandNode) -> None:
+def test_sleeper_at_a_leader_that_steps_down_is_woken_and_then_refused(cluster: HandCluster, leader: HandNode) -> None:
     worker = leader.client()
     worker.publish(Q)
     worker.call("ACK", Q, uid=worker.fetch(Q)["uid"])
@@ -284,7 +282,7 @@ def test_who_sleeps_at_a_leader_that_steps_down_is_woken_and_sent_on(cluster: Ha
     assert worker.call("FET", Q)["err"] == "NOT_LEADER"
 
 
-def test_who_waits_at_a_leader_that_steps_down_hears_so(cluster: HandCluster, leader: HandNode) -> None:
+def test_waiting_fetch_at_a_leader_that_steps_down_is_refused(cluster: HandCluster, leader: HandNode) -> None:
     worker = leader.client()
     worker.send({"cmd": "SUB", "qname": Q}, {"cmd": "FET", "qname": Q, "wait": 60})
     worker.take()
@@ -295,7 +293,7 @@ def test_who_waits_at_a_leader_that_steps_down_hears_so(cluster: HandCluster, le
     assert [reply["err"] for reply in worker.take()] == ["NOT_LEADER"]
 
 
-def test_a_leader_that_stood_still_finds_that_out_before_it_takes_anything(
+def test_leader_that_stood_still_finds_that_out_before_it_takes_anything(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     leader.client().publish(Q)
@@ -310,7 +308,7 @@ def test_a_leader_that_stood_still_finds_that_out_before_it_takes_anything(
     assert leader.client().call("PUB", Q, message="m")["err"] == "NOT_LEADER"
 
 
-def test_a_node_that_was_away_catches_up(cluster: HandCluster, leader: HandNode) -> None:
+def test_node_that_was_away_catches_up(cluster: HandCluster, leader: HandNode) -> None:
     away = cluster.others(leader)[0]
     away.kill()
     for _ in range(20):
@@ -343,7 +341,7 @@ def test_entries_of_a_former_leader_are_taken_back_on_its_disk(cluster: HandClus
     assert uid
 
 
-def test_all_nodes_come_back_with_everything_that_was_answered(cluster: HandCluster, leader: HandNode) -> None:
+def test_answered_publishes_survive_a_crash_of_all_nodes(cluster: HandCluster, leader: HandNode) -> None:
     for _ in range(7):
         leader.client().publish(Q)
     for node in cluster.nodes:
@@ -358,7 +356,7 @@ def test_all_nodes_come_back_with_everything_that_was_answered(cluster: HandClus
     assert serving.client().figures(Q)["size"] == 7
 
 
-def test_without_a_majority_nobody_serves(cluster: HandCluster, leader: HandNode) -> None:
+def test_node_without_a_majority_refuses_publishes(cluster: HandCluster, leader: HandNode) -> None:
     for node in cluster.others(leader):
         node.kill()
 
@@ -367,7 +365,7 @@ def test_without_a_majority_nobody_serves(cluster: HandCluster, leader: HandNode
     assert leader.client().call("PUB", Q, message="m")["err"] == "NOT_LEADER"
 
 
-def test_leadership_is_handed_over_without_an_election_in_between(cluster: HandCluster, leader: HandNode) -> None:
+def test_leadership_is_transferred_in_less_than_an_election_timeout(cluster: HandCluster, leader: HandNode) -> None:
     heir = cluster.others(leader)[0]
     operator = leader.runtime.spawn(Operator)
 
@@ -378,7 +376,7 @@ def test_leadership_is_handed_over_without_an_election_in_between(cluster: HandC
     assert operator.heard
 
 
-def test_a_node_whose_address_is_none_is_not_added(cluster: HandCluster, leader: HandNode) -> None:
+def test_node_whose_address_is_none_is_not_added(cluster: HandCluster, leader: HandNode) -> None:
     operator = leader.runtime.spawn(Operator)
     last_index = leader.opened.log.last_index
 
@@ -402,7 +400,7 @@ def bring_up_for(cluster: HandCluster, node: HandNode, seconds: float) -> None:
     cluster.advance(seconds)
 
 
-def test_a_disk_that_was_set_back_by_one_life_stops_its_node_and_the_right_one_may_come_back(
+def test_disk_that_was_set_back_by_one_life_stops_its_node_and_the_right_one_may_come_back(
     cluster: HandCluster, leader: HandNode, tmp_path: Path
 ) -> None:
     lost, copy, good = cluster.others(leader)[0], tmp_path / "copy", tmp_path / "good"
@@ -439,7 +437,7 @@ def set_back(cluster: HandCluster, leader: HandNode, copy: Path) -> HandNode:
     return lost
 
 
-def test_old_copy_of_a_disk_stops_its_node_whoever_leads_by_now(
+def test_old_copy_of_a_disk_stops_its_node_after_a_change_of_leader(
     cluster: HandCluster, leader: HandNode, tmp_path: Path
 ) -> None:
     lost = set_back(cluster, leader, tmp_path / "copy")
@@ -467,7 +465,7 @@ def test_old_copy_of_a_disk_stops_its_node_before_its_vote_makes_a_leader(
 def test_old_copy_of_a_disk_stops_its_node_after_all_nodes_were_killed(
     cluster: HandCluster, leader: HandNode, tmp_path: Path, after_s: float
 ) -> None:
-    """Of what was acknowledged in the last 10 s nothing need be known then."""
+    """The other nodes may then have forgotten acknowledgements of the last 10 s."""
     lost = set_back(cluster, leader, tmp_path / "copy")
     cluster.advance(after_s)
     others = cluster.others(lost)
@@ -488,7 +486,7 @@ def test_old_copy_of_a_disk_stops_its_node_after_all_nodes_were_killed(
     assert known.of(lost.opened.metadata.state.disk_id) > 0
 
 
-def test_quiet_cluster_saves_what_disks_have_acknowledged_once(cluster: HandCluster, leader: HandNode) -> None:
+def test_quiet_cluster_saves_the_acknowledged_indexes_once(cluster: HandCluster, leader: HandNode) -> None:
     leader.client().publish(Q)
     cluster.advance(3 * KEEP_ACKNOWLEDGED_MS / 1000)
     before = [node.opened.metadata._sequence for node in cluster.nodes]
@@ -501,7 +499,7 @@ def test_quiet_cluster_saves_what_disks_have_acknowledged_once(cluster: HandClus
     }
 
 
-def test_an_emptied_disk_stops_its_node(cluster: HandCluster, leader: HandNode) -> None:
+def test_emptied_disk_stops_its_node(cluster: HandCluster, leader: HandNode) -> None:
     leader.client().publish(Q)
     cluster.advance(0.2)
     lost = cluster.others(leader)[0]

@@ -239,10 +239,10 @@ def test_wrong_clock_counts_for_nothing_before_its_node_has_heard_a_leader(
 
 @pytest.mark.parametrize("wrong", [0, 1, 2])
 @pytest.mark.parametrize("by_ms", [HOUR_MS, -HOUR_MS])
-def test_after_an_outage_of_all_nodes_one_wrong_clock_ends_nothing_early(
+def test_wrong_clock_after_an_outage_of_all_nodes_ends_nothing_early(
     cluster: HandCluster, by_ms: int, wrong: int
 ) -> None:
-    """Node 0 stands first, and the others vote for it."""
+    """Node 0 campaigns first, and the others vote for it."""
     give(led(cluster).client())
     watch = Watch(cluster)
 

@@ -131,7 +131,7 @@ def living(broker: Broker, client: Client) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("seed", seeds(6, of=48))
-def test_whatever_crashes_each_command_is_answered_once_and_a_restart_finds_the_same(
+def test_commands_are_answered_once_and_survive_a_restart_whatever_crashes(
     broker: Broker, seed: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "wakeq.runtime")

@@ -10,7 +10,7 @@ IN_FLIGHT = 8
 FOLLOW_UPS = 200
 
 
-def test_a_cut_is_not_put_off_by_those_who_never_stop_to_acknowledge_with_a_follow_up(
+def test_checkpoint_is_not_delayed_by_clients_that_acknowledge_with_follow_ups_without_pause(
     broker: Broker, client: Client
 ) -> None:
     uids = [client.publish("from", str(place)) for place in range(FOLLOW_UPS)]
@@ -41,7 +41,7 @@ def test_a_cut_is_not_put_off_by_those_who_never_stop_to_acknowledge_with_a_foll
     assert broker.queue("to").ledger.living == FOLLOW_UPS
 
 
-def test_a_queue_at_rest_hears_when_it_has_to_keep_much_less(broker: Broker, client: Client) -> None:
+def test_queue_at_rest_hears_when_it_has_to_keep_much_less(broker: Broker, client: Client) -> None:
     body = "x" * 9_600
     client.call("PUB", "idle", messages=[body] * (CACHED_BYTES_MAX // 10_000 + 50))
     broker.flush()
@@ -56,7 +56,7 @@ def test_a_queue_at_rest_hears_when_it_has_to_keep_much_less(broker: Broker, cli
     assert len(client.call("FET", "idle", count=40)["messages"]) == 40
 
 
-def test_a_queue_that_was_allowed_more_meanwhile_hears_again_when_it_has_to_keep_much_less(
+def test_queue_that_was_allowed_more_meanwhile_hears_again_when_it_has_to_keep_much_less(
     broker: Broker, client: Client
 ) -> None:
     body = "x" * 9_600
@@ -79,7 +79,7 @@ def test_a_queue_that_was_allowed_more_meanwhile_hears_again_when_it_has_to_keep
     assert len(broker.queue("idle").bodies) == share_of(64) // (KEPT_BYTES + len(body))
 
 
-def test_a_full_queue_is_looked_through_again_if_it_has_to_keep_much_less() -> None:
+def test_full_queue_is_looked_through_again_if_it_has_to_keep_much_less() -> None:
     bodies = Bodies()
     bodies.publish(range(1, 11), [Draft(b"")] * 10, 5)
     bodies.collect()

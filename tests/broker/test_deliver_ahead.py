@@ -43,7 +43,9 @@ def test_fetch_while_a_sync_hangs_is_answered_from_memory_for_100_ms_only(
     assert words + worker.words() == ["msg"]
 
 
-def test_delivery_itself_is_what_the_next_ones_wait_for(broker: Broker, client: Client, worker: Client) -> None:
+def test_fetch_waits_for_the_commit_of_deliveries_older_than_100_ms(
+    broker: Broker, client: Client, worker: Client
+) -> None:
     for _ in range(3):
         client.publish(Q)
     hang(broker)
@@ -131,7 +133,7 @@ def test_fetch_while_proposals_are_parked_is_answered_from_memory_for_100_ms_onl
     assert worker.words() == ["msg", "msg"]
 
 
-def test_what_was_parked_twice_is_as_old_as_the_first(broker: Broker, client: Client, worker: Client) -> None:
+def test_proposal_parked_twice_is_as_old_as_the_first_time(broker: Broker, client: Client, worker: Client) -> None:
     for _ in range(4):
         client.publish(Q)
     broker.raft_log.tell(Throttle(True))
@@ -149,7 +151,7 @@ def test_what_was_parked_twice_is_as_old_as_the_first(broker: Broker, client: Cl
     assert worker.words() == []
 
 
-def test_waiting_fetch_gets_what_falls_due_during_a_hang_when_it_is_committed(
+def test_waiting_fetch_gets_a_message_due_during_a_hang_only_after_the_hang(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     client.publish(Q, delay=1)

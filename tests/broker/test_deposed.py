@@ -192,7 +192,7 @@ def test_record_that_its_client_has_acknowledged_unseen_is_sent_for_it_may_be_go
 
 
 @pytest.mark.parametrize("way", ["nack", "end"])
-def test_record_that_its_client_has_given_back_unseen_is_not_sent_by_a_deposed_leader(
+def test_record_that_its_client_released_unseen_is_not_sent_by_a_deposed_leader(
     cluster: HandCluster, leader: HandNode, way: str
 ) -> None:
     leader.client().publish(OTHER)

@@ -21,7 +21,7 @@ def fail(*_: object, **__: object) -> Any:
 @pytest.mark.parametrize(
     ("holder", "name"), [("log", "roll"), ("log", "cut_below"), ("metadata", "save")], ids=lambda what: str(what)
 )
-def test_a_failed_step_between_two_writes_of_the_log_ends_the_node(
+def test_failed_step_between_two_writes_of_the_log_ends_the_node(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, holder: str, name: str
 ) -> None:
     broker.files.log.segment_bytes_max = 1
@@ -39,7 +39,7 @@ def test_a_failed_step_between_two_writes_of_the_log_ends_the_node(
 
 
 @pytest.mark.parametrize("name", ["commit", "sweep"])
-def test_a_failed_write_of_the_state_ends_the_node(
+def test_failed_write_of_the_state_ends_the_node(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     client.publish(Q)
@@ -54,7 +54,7 @@ def test_a_failed_write_of_the_state_ends_the_node(
     assert not broker.queues.alive
 
 
-def test_an_image_that_the_disk_does_not_take_ends_the_node(
+def test_image_that_the_disk_does_not_take_ends_the_node(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.publish(Q)
@@ -67,7 +67,7 @@ def test_an_image_that_the_disk_does_not_take_ends_the_node(
     assert [type(error) for error in broker.failures] == [SyncFailed]
 
 
-def test_a_vote_that_could_not_be_saved_ends_its_node_and_counts_for_nobody(
+def test_vote_that_could_not_be_saved_ends_its_node_and_elects_no_leader(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others = cluster.others(leader)
@@ -82,7 +82,7 @@ def test_a_vote_that_could_not_be_saved_ends_its_node_and_counts_for_nobody(
     assert cluster.leader() is None
 
 
-def test_a_truncation_that_the_disk_does_not_take_ends_its_node(
+def test_truncation_that_the_disk_does_not_take_ends_its_node(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = leader.client()

@@ -32,9 +32,7 @@ def warnings(said: pytest.LogCaptureFixture) -> list[str]:
     return [record.message for record in said.records if record.levelno == logging.WARNING]
 
 
-def test_a_leader_whose_disk_hangs_lets_a_node_lead_that_has_its_entries(
-    cluster: HandCluster, leader: HandNode
-) -> None:
+def test_leader_whose_disk_hangs_lets_a_node_lead_that_has_its_entries(cluster: HandCluster, leader: HandNode) -> None:
     leader.client().publish(Q)
     client = leader.client()
     hang(leader)
@@ -52,7 +50,7 @@ def test_a_leader_whose_disk_hangs_lets_a_node_lead_that_has_its_entries(
     assert new.client().call("PUB", Q, message="m")["cmd"] == "ok"
 
 
-def test_a_leader_whose_disk_never_answers_again_sends_its_clients_to_the_one_that_leads(
+def test_leader_whose_disk_never_answers_again_sends_its_clients_to_the_one_that_leads(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     hang(leader)
@@ -65,7 +63,7 @@ def test_a_leader_whose_disk_never_answers_again_sends_its_clients_to_the_one_th
     assert (reply["err"], reply["leader"]) == ("NOT_LEADER", f"node-{new.number}:2601")
 
 
-def test_a_disk_that_answers_again_catches_up_and_deposes_nobody(cluster: HandCluster, leader: HandNode) -> None:
+def test_disk_that_answers_again_catches_up_and_the_new_leader_stays(cluster: HandCluster, leader: HandNode) -> None:
     hang(leader)
     leader.client().send(pub())
     new = successor(cluster, leader)
@@ -81,7 +79,7 @@ def test_a_disk_that_answers_again_catches_up_and_deposes_nobody(cluster: HandCl
     assert [size_of(node) for node in cluster.nodes] == [2, 2, 2]
 
 
-def test_a_hang_that_ends_in_time_moves_nobody(cluster: HandCluster, leader: HandNode) -> None:
+def test_hang_that_ends_in_time_changes_no_leader(cluster: HandCluster, leader: HandNode) -> None:
     client = leader.client()
     hang(leader)
     client.send(pub())
@@ -94,7 +92,7 @@ def test_a_hang_that_ends_in_time_moves_nobody(cluster: HandCluster, leader: Han
     assert cluster.leader() is leader
 
 
-def test_a_leader_whose_disk_hangs_is_not_ready_after_one_election_timeout(
+def test_leader_whose_disk_hangs_is_not_ready_after_one_election_timeout(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     hang(leader)
@@ -111,7 +109,7 @@ def test_a_leader_whose_disk_hangs_is_not_ready_after_one_election_timeout(
     assert "the disk of this node has not answered for 1." in replies[0]["detail"]
 
 
-def test_a_leader_whose_disk_hangs_says_so_while_it_does(
+def test_leader_whose_disk_hangs_logs_a_warning_meanwhile(
     cluster: HandCluster, leader: HandNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     hang(leader)
@@ -124,7 +122,7 @@ def test_a_leader_whose_disk_hangs_says_so_while_it_does(
     assert second.startswith("this node leads and its disk has not answered for 2.")
 
 
-def test_a_leader_that_handed_over_keeps_the_lead_for_half_a_minute_when_it_has_it_again(
+def test_leader_that_transferred_the_lead_keeps_it_for_half_a_minute_once_it_leads_again(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     hang(leader)
@@ -149,7 +147,7 @@ def test_a_leader_that_handed_over_keeps_the_lead_for_half_a_minute_when_it_has_
 
 
 @pytest.mark.parametrize("elections", [0, 1.25])
-def test_a_leader_that_lost_the_lead_for_another_reason_than_its_disk_hands_over_as_soon_as_that_hangs(
+def test_leader_that_lost_the_lead_for_another_reason_transfers_it_as_soon_as_its_disk_hangs(
     cluster: HandCluster, leader: HandNode, elections: float
 ) -> None:
     hang(leader)
@@ -170,7 +168,7 @@ def test_a_leader_that_lost_the_lead_for_another_reason_than_its_disk_hands_over
     assert cluster.leader() in cluster.others(leader)
 
 
-def test_where_all_disks_hang_nobody_is_asked_to_lead(cluster: HandCluster, leader: HandNode) -> None:
+def test_leader_keeps_leading_while_all_disks_hang(cluster: HandCluster, leader: HandNode) -> None:
     for node in cluster.nodes:
         hang(node)
     client = leader.client()
@@ -186,7 +184,7 @@ def test_where_all_disks_hang_nobody_is_asked_to_lead(cluster: HandCluster, lead
     assert client.words() == ["ok"]
 
 
-def test_a_leader_whose_disk_hangs_waits_if_the_others_could_elect_nobody(
+def test_leader_whose_disk_hangs_keeps_leading_if_the_others_have_no_majority(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     cluster.others(leader)[0].kill()
@@ -203,7 +201,7 @@ def test_a_leader_whose_disk_hangs_waits_if_the_others_could_elect_nobody(
     assert client.words() == ["ok"]
 
 
-def test_a_disk_that_hangs_in_something_else_than_a_batch_moves_the_lead_too(
+def test_disk_that_hangs_in_something_else_than_a_batch_moves_the_lead_too(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     cluster.advance(1)
@@ -215,7 +213,7 @@ def test_a_disk_that_hangs_in_something_else_than_a_batch_moves_the_lead_too(
     assert cluster.leader() in cluster.others(leader)
 
 
-def test_a_pause_of_a_node_is_no_hang_of_its_disk(broker: Broker) -> None:
+def test_pause_of_a_node_is_no_hang_of_its_disk(broker: Broker) -> None:
     client = broker.client()
     broker.log_disk.held = True
     client.send(pub())
@@ -226,7 +224,7 @@ def test_a_pause_of_a_node_is_no_hang_of_its_disk(broker: Broker) -> None:
     assert broker.raft_log.refusal() is None
 
 
-def test_a_lone_node_whose_disk_hangs_answers_busy_with_the_reason_and_goes_on_when_it_answers(
+def test_lone_node_whose_disk_hangs_answers_busy_with_the_reason_and_goes_on_when_it_answers(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     waiting, late = broker.client(), broker.client()
@@ -247,14 +245,14 @@ def test_a_lone_node_whose_disk_hangs_answers_busy_with_the_reason_and_goes_on_w
     assert late.call("FET", Q)["cmd"] == "msg"
 
 
-def test_a_write_that_is_under_way_is_looked_at_and_an_idle_disk_is_not(broker: Broker) -> None:
+def test_write_that_is_under_way_is_looked_at_and_an_idle_disk_is_not(broker: Broker) -> None:
     broker.client().publish(Q)
     broker.advance(2)
 
     assert not broker.raft_log._look_queued
 
 
-def test_a_sync_on_the_loop_is_watched_while_it_is_under_way(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_on_the_loop_is_watched_while_it_is_under_way(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     raft_log, seen = broker.raft_log, []
     write = raft_log._log.write
 
@@ -271,7 +269,7 @@ def test_a_sync_on_the_loop_is_watched_while_it_is_under_way(broker: Broker, mon
     assert raft_log._sync_watch.since_s == 0
 
 
-def test_a_node_of_a_cluster_never_syncs_on_its_loop(
+def test_node_of_a_cluster_never_syncs_on_its_loop(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SyncPlace, "on_loop", lambda *_: True)

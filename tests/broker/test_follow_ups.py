@@ -7,7 +7,7 @@ from tests.helpers.brokers.broker import Broker, Client
 Q = "q"
 
 
-def test_an_acknowledgement_with_follow_ups_does_all_of_it(client: Client) -> None:
+def test_acknowledgement_with_follow_ups_does_all_of_it(client: Client) -> None:
     uid = client.publish(Q, "a")
     client.fetch(Q)
 
@@ -34,7 +34,7 @@ def test_queues_that_one_acknowledgement_makes_have_uids_and_records_of_their_ow
     assert [again.fetch(name)["uid"] for name in names] == published
 
 
-def test_an_acknowledgement_does_nothing_if_several_of_its_queues_are_dropped_meanwhile(
+def test_acknowledgement_does_nothing_if_several_of_its_queues_are_dropped_meanwhile(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     follow_ups = [{"qname": name, "message": name} for name in ("b", "c")]
@@ -60,7 +60,7 @@ def test_an_acknowledgement_does_nothing_if_several_of_its_queues_are_dropped_me
 
 
 @pytest.mark.parametrize("targets", [["full"], ["b", "full"], ["one", "one"]])
-def test_an_acknowledgement_whose_follow_up_finds_no_room_does_nothing(
+def test_acknowledgement_whose_follow_up_finds_no_room_does_nothing(
     broker: Broker, client: Client, targets: list[str]
 ) -> None:
     client.call("CREATE", "full", max_size=0)
@@ -77,7 +77,7 @@ def test_an_acknowledgement_whose_follow_up_finds_no_room_does_nothing(
     broker.check(Q)
 
 
-def test_an_acknowledgement_with_follow_ups_of_a_stale_or_unknown_message_does_nothing(
+def test_acknowledgement_with_follow_ups_of_a_stale_or_unknown_message_does_nothing(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     uid = client.publish(Q, timeout=5)

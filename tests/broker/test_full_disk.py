@@ -11,7 +11,7 @@ def step_aside(cluster: HandCluster, node: HandNode, *, on: bool) -> None:
     cluster.settle()
 
 
-def test_a_follower_without_room_takes_nothing_and_the_others_go_on(cluster: HandCluster, leader: HandNode) -> None:
+def test_follower_without_room_takes_nothing_and_the_others_go_on(cluster: HandCluster, leader: HandNode) -> None:
     full = cluster.others(leader)[0]
     step_aside(cluster, full, on=True)
     last_index = full.opened.log.last_index
@@ -24,7 +24,7 @@ def test_a_follower_without_room_takes_nothing_and_the_others_go_on(cluster: Han
     assert leader.opened.log.last_index > last_index
 
 
-def test_it_catches_up_once_it_has_room_again(cluster: HandCluster, leader: HandNode) -> None:
+def test_follower_catches_up_once_it_has_room_again(cluster: HandCluster, leader: HandNode) -> None:
     full = cluster.others(leader)[0]
     step_aside(cluster, full, on=True)
     for _ in range(5):
@@ -37,8 +37,8 @@ def test_it_catches_up_once_it_has_room_again(cluster: HandCluster, leader: Hand
     assert full.queues._processes[Q].ledger.living == 5
 
 
-def test_where_a_majority_has_no_room_everybody_is_told_so(cluster: HandCluster, leader: HandNode) -> None:
-    """Rather than wait for an answer that cannot come."""
+def test_publish_is_refused_where_a_majority_has_no_room(cluster: HandCluster, leader: HandNode) -> None:
+    """A client must not wait for an answer that cannot come."""
     client = leader.client()
     client.publish(Q)
     for other in cluster.others(leader):
@@ -53,7 +53,7 @@ def test_where_a_majority_has_no_room_everybody_is_told_so(cluster: HandCluster,
     cluster.until(lambda: cluster.leader() is not None, "a node serves again")
 
 
-def test_a_leader_without_room_lets_another_one_lead(cluster: HandCluster, leader: HandNode) -> None:
+def test_leader_without_room_lets_another_one_lead(cluster: HandCluster, leader: HandNode) -> None:
     leader.client().publish(Q)
 
     step_aside(cluster, leader, on=True)

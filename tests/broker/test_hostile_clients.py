@@ -29,7 +29,7 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(queue._APPLY, Publish, fragile)
 
 
-def test_the_longest_timeout_delay_and_expiry_are_taken_and_survive(broker: Broker, client: Client) -> None:
+def test_longest_timeout_delay_and_expiry_are_taken_and_survive(broker: Broker, client: Client) -> None:
     client.publish(Q, timeout=YEAR_S, expires=10 * YEAR_S)
     client.publish(Q, delay=YEAR_S)
     broker.flush()
@@ -39,7 +39,7 @@ def test_the_longest_timeout_delay_and_expiry_are_taken_and_survive(broker: Brok
     assert broker.client().figures(Q)["size"] == 2
 
 
-def test_the_longest_id_is_taken_and_survives(broker: Broker, client: Client) -> None:
+def test_longest_id_is_taken_and_survives(broker: Broker, client: Client) -> None:
     name = "\N{GRINNING FACE}" * 120
     uid = client.publish(Q, id=name)
     broker.flush()
@@ -49,7 +49,7 @@ def test_the_longest_id_is_taken_and_survives(broker: Broker, client: Client) ->
     assert broker.client().publish(Q, id=name) == uid
 
 
-def test_an_entry_that_the_log_has_no_room_for_is_refused(broker: Broker, client: Client) -> None:
+def test_entry_that_the_log_has_no_room_for_is_refused(broker: Broker, client: Client) -> None:
     broker.raft_log.tell(Propose([(Publish(Q, [Draft(b"", priority=1 << 70)]), None)]))
 
     uid = client.publish(Q)
@@ -57,7 +57,7 @@ def test_an_entry_that_the_log_has_no_room_for_is_refused(broker: Broker, client
     assert client.fetch(Q)["uid"] == uid
 
 
-def test_a_stop_in_the_middle_of_an_entry_for_several_queues_loses_nothing(broker: Broker, client: Client) -> None:
+def test_stop_in_the_middle_of_an_entry_for_several_queues_loses_nothing(broker: Broker, client: Client) -> None:
     client.publish("from")
     uid = client.fetch("from")["uid"]
     broker.advance(1)
@@ -83,7 +83,7 @@ def test_a_stop_in_the_middle_of_an_entry_for_several_queues_loses_nothing(broke
 
 @pytest.mark.usefixtures("poison")
 @pytest.mark.parametrize("held_up_by", ["a cut", "a barrier"])
-def test_a_queue_that_crashes_for_good_holds_up_nobody_else(directory: object, held_up_by: str) -> None:
+def test_queue_that_crashes_for_good_does_not_delay_other_queues(directory: object, held_up_by: str) -> None:
     broker = Broker(directory, flush_bytes=1_000 if held_up_by == "a cut" else 1 << 24)  # type: ignore[arg-type]
     client = broker.client()
     client.publish(Q)
@@ -108,7 +108,7 @@ def test_a_queue_that_crashes_for_good_holds_up_nobody_else(directory: object, h
     broker.close()
 
 
-def test_a_lease_whose_end_was_refused_ends_a_little_later(broker: Broker, client: Client) -> None:
+def test_lease_whose_end_was_refused_ends_a_little_later(broker: Broker, client: Client) -> None:
     client.call("CREATE", "letters", max_size=0)
     client.call("CREATE", Q, max_deliveries=1, dead_letter="letters", timeout=5)
     uid = client.publish(Q)
@@ -157,7 +157,7 @@ def test_headers_count_like_bodies(broker: Broker, client: Client) -> None:
     assert (first["cmd"], second["err"], huge["err"]) == ("ok", "QUEUE_FULL", "TOO_LARGE")
 
 
-def test_a_read_full_of_pings_costs_what_its_length_costs(broker: Broker) -> None:
+def test_read_full_of_pings_costs_in_proportion_to_its_length(broker: Broker) -> None:
     clients: list[Client] = []
     broker.log_disk.held = True
 
@@ -174,7 +174,7 @@ def test_a_read_full_of_pings_costs_what_its_length_costs(broker: Broker) -> Non
     assert [len(client.take()) for client in clients] == [2_001, 251]
 
 
-def test_a_subscriber_that_ends_in_the_turn_in_which_it_came_leaves_nothing_behind(broker: Broker) -> None:
+def test_subscriber_that_ends_in_the_turn_in_which_it_came_leaves_nothing_behind(broker: Broker) -> None:
     for number in range(20):
         client = broker.client()
         client.send({"cmd": "SUB", "qname": f"n{number}"}, {"cmd": "ISLP", "qname": f"n{number}"})
@@ -185,9 +185,7 @@ def test_a_subscriber_that_ends_in_the_turn_in_which_it_came_leaves_nothing_behi
     assert [name for name in broker.queues._processes if name.startswith("n")] == []
 
 
-def test_two_acknowledgements_with_follow_ups_in_one_read_leave_the_connection_free(
-    broker: Broker, client: Client
-) -> None:
+def test_acknowledgements_with_follow_ups_in_one_read_leave_the_connection_free(broker: Broker, client: Client) -> None:
     uids = [client.publish(Q) for _ in range(2)]
     client.send(*[{"cmd": "ACK", "qname": Q, "uid": uid, "publish": [{"qname": "r", "message": "n"}]} for uid in uids])
     client.send({"cmd": "FET", "qname": "r"}, {"cmd": "PING"})
@@ -196,7 +194,7 @@ def test_two_acknowledgements_with_follow_ups_in_one_read_leave_the_connection_f
 
 
 @pytest.mark.parametrize("end", ["DROP", "PURGE"])
-def test_a_strict_delivery_behind_the_end_of_its_queue_is_no_message(broker: Broker, client: Client, end: str) -> None:
+def test_strict_delivery_behind_the_end_of_its_queue_is_no_message(broker: Broker, client: Client, end: str) -> None:
     client.call("CREATE", Q, lease="strict")
     client.publish(Q)
     broker.log_disk.held = True
@@ -214,10 +212,10 @@ def test_a_strict_delivery_behind_the_end_of_its_queue_is_no_message(broker: Bro
 
 
 @pytest.mark.parametrize("wait", [0, 5])
-def test_a_strict_delivery_behind_an_acknowledgement_is_without_what_that_took_away(
+def test_strict_delivery_behind_an_acknowledgement_leaves_out_the_acknowledged_message(
     broker: Broker, client: Client, wait: int
 ) -> None:
-    """Whoever acknowledges, by the uid alone, may be in the log before the queue hears of it."""
+    """An acknowledgement by the uid alone may be in the log before the queue hears of it."""
     client.call("CREATE", Q, lease="strict")
     numbers = [parse(client.publish(Q, message))[1] for message in ("taken away", "stays")]  # type: ignore[index]
     broker.log_disk.held = True
@@ -236,7 +234,7 @@ def test_a_strict_delivery_behind_an_acknowledgement_is_without_what_that_took_a
 
 
 @pytest.mark.parametrize(("wait", "said"), [(0, ["nomsg"]), (5, [])])
-def test_a_strict_delivery_of_what_was_acknowledged_before_it_is_none(
+def test_strict_delivery_of_a_message_acknowledged_before_it_is_not_sent(
     broker: Broker, client: Client, wait: int, said: list[str]
 ) -> None:
     client.call("CREATE", Q, lease="strict")
@@ -256,7 +254,7 @@ def test_a_strict_delivery_of_what_was_acknowledged_before_it_is_none(
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_a_fetch_that_waits_waits_on_if_its_strict_delivery_stands_behind_a_purge(
+def test_waiting_fetch_goes_on_waiting_if_its_strict_delivery_is_behind_a_purge(
     broker: Broker, client: Client, goes_on: bool
 ) -> None:
     client.call("CREATE", Q, lease="strict")

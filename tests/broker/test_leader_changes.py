@@ -23,7 +23,7 @@ Q = "q"
 HOUR_MS = 3_600_000
 
 
-def test_a_full_segment_does_not_keep_a_new_leader_from_committing(cluster: HandCluster, leader: HandNode) -> None:
+def test_full_segment_does_not_keep_a_new_leader_from_committing(cluster: HandCluster, leader: HandNode) -> None:
     client = leader.client()
     client.publish(Q)
     cluster.advance(0.2)
@@ -39,10 +39,10 @@ def test_a_full_segment_does_not_keep_a_new_leader_from_committing(cluster: Hand
     assert [other.opened.log.sealed_bytes > 0 for other in cluster.others(leader)] == [True, True]
 
 
-def test_a_message_of_a_former_term_does_not_leave_with_what_replaced_its_entries(
+def test_append_of_a_former_term_is_not_sent_with_the_entries_that_replaced_its_own(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may have waited for a slow connection while this node lost the lead, and its entries."""
+    """The append may have waited for a slow connection while this node lost the lead and its entries."""
     leader.client().publish(Q)
     core, other = leader.raft_log.core, cluster.others(leader)[0]
     peer = leader.raft_log._around.peers[other.number]
@@ -59,7 +59,7 @@ def test_a_message_of_a_former_term_does_not_leave_with_what_replaced_its_entrie
     assert [frame.append.term for frame in left if isinstance(frame, Entries)] == [term]
 
 
-def test_an_entry_that_no_queue_can_apply_is_set_aside_by_whoever_leads_next(
+def test_entry_that_no_queue_can_apply_is_skipped_by_the_next_leader(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader.client().publish(Q)
@@ -127,7 +127,7 @@ def begin_again(cluster: HandCluster, nodes: list[HandNode]) -> None:
         cluster.bring_up(node)
 
 
-def test_what_crashed_a_queue_where_it_led_is_left_out_where_it_was_written_down_already(
+def test_entry_that_crashed_the_queue_of_the_leader_is_skipped_where_it_was_stored_already(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = leader.client()
@@ -157,7 +157,7 @@ def test_what_crashed_a_queue_where_it_led_is_left_out_where_it_was_written_down
 
 
 @pytest.mark.parametrize("is_second", [False, True])
-def test_what_crashes_a_queue_of_one_node_only_is_never_taken_from_those_who_were_answered(
+def test_answered_entry_that_crashes_a_queue_of_one_node_only_is_kept(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch, is_second: bool
 ) -> None:
     halted, other = cluster.others(leader)
@@ -181,7 +181,7 @@ def test_what_crashes_a_queue_of_one_node_only_is_never_taken_from_those_who_wer
 
 
 @pytest.mark.parametrize("is_follow_up", [False, True])
-def test_a_node_that_alone_cannot_apply_an_entry_ends_and_says_so(
+def test_node_that_alone_cannot_apply_an_entry_ends_with_the_reason(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch, is_follow_up: bool
 ) -> None:
     halted = cluster.others(leader)[0]
@@ -206,7 +206,7 @@ def test_a_node_that_alone_cannot_apply_an_entry_ends_and_says_so(
     assert size_of(leader) == 1
 
 
-def test_what_is_set_aside_is_left_out_where_both_entries_come_together(
+def test_skipped_entry_is_left_out_where_it_and_its_skip_are_applied_together(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader.client().publish(Q)
@@ -228,7 +228,7 @@ def test_what_is_set_aside_is_left_out_where_both_entries_come_together(
     assert ledgers[0].id > 0
 
 
-def test_what_is_set_aside_while_a_queue_is_rebuilt_for_it_does_not_halt_that_for_ever(
+def test_rebuild_goes_on_when_its_entry_is_skipped_meanwhile(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader.client().publish(Q)
@@ -254,9 +254,7 @@ def test_what_is_set_aside_while_a_queue_is_rebuilt_for_it_does_not_halt_that_fo
     assert [size_of(node) for node in cluster.nodes] == [2, 2, 2]
 
 
-def test_the_clock_does_not_go_back_to_that_of_a_node_that_has_caught_up(
-    cluster: HandCluster, leader: HandNode
-) -> None:
+def test_clock_does_not_go_back_to_that_of_a_node_that_has_caught_up(cluster: HandCluster, leader: HandNode) -> None:
     away = cluster.others(leader)[1]
     away.kill()
     leader.clock.reach(leader.now_ms() + HOUR_MS)  # as if it had been started with a wrong one
@@ -273,8 +271,8 @@ def test_the_clock_does_not_go_back_to_that_of_a_node_that_has_caught_up(
     assert away.now_ms() >= stamped_ms
 
 
-def test_a_delay_is_none_the_shorter_while_the_clock_leans_forward(cluster: HandCluster, leader: HandNode) -> None:
-    """It does after every change of leaders, for a follower hears the time late."""
+def test_delay_is_none_the_shorter_while_the_clock_leans_forward(cluster: HandCluster, leader: HandNode) -> None:
+    """The clock leans forward after every change of leaders, for a follower hears the time late."""
     client = leader.client()
     for queue in ("returned", "done"):
         client.publish(queue)
@@ -302,7 +300,7 @@ def test_a_delay_is_none_the_shorter_while_the_clock_leans_forward(cluster: Hand
     [[HandOver()], [HandOver()] * 2, [HandOver()] * 3, [StepAside(True), BEAT]],
     ids=["once", "twice", "three times", "for want of room"],
 )
-def test_what_was_handed_out_in_the_turn_before_a_hand_over_is_known_to_the_heir(
+def test_delivery_in_the_turn_before_a_transfer_is_known_to_the_new_leader(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch, orders: list[object]
 ) -> None:
     client, log = leader.client(), leader.raft_log
@@ -325,10 +323,10 @@ def test_what_was_handed_out_in_the_turn_before_a_hand_over_is_known_to_the_heir
     assert new.client().finds_nothing(Q)
 
 
-def test_what_was_handed_out_until_a_leader_is_removed_is_known_to_its_successor(
+def test_delivery_of_a_leader_that_is_being_removed_is_known_to_its_successor(
     cluster: HandCluster, leader: HandNode
 ) -> None:
-    """The news that its removal is committed may stand in its mail before what a queue has just handed out."""
+    """The news of the committed removal may stand in the leader's mail before the latest delivery of a queue."""
     client, operator = leader.client(), leader.runtime.spawn(Operator)
     client.publish(Q)
     cluster.advance(0.5)
@@ -352,7 +350,7 @@ def test_what_was_handed_out_until_a_leader_is_removed_is_known_to_its_successor
     assert (client.words(), new.client().call("FET", Q)["cmd"]) in [(["msg"], "nomsg"), (["nok"], "msg")]
 
 
-def test_a_leader_that_is_removed_says_so_of_itself(cluster: HandCluster, leader: HandNode) -> None:
+def test_removed_leader_shows_the_role_removed(cluster: HandCluster, leader: HandNode) -> None:
     operator = leader.runtime.spawn(Operator)
 
     leader.raft_log.tell(Administer(Asker(operator, None, None), "remove", leader.number))
@@ -364,7 +362,7 @@ def test_a_leader_that_is_removed_says_so_of_itself(cluster: HandCluster, leader
     assert "'role': 'removed'" in str(operator.heard[-1])
 
 
-def test_what_was_set_aside_while_a_slow_node_waited_for_its_verdicts_is_not_done_there_either(
+def test_entries_skipped_while_a_slow_node_waits_for_verdicts_are_skipped_there_too(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, slow = leader.client(), cluster.others(leader)[0]
@@ -389,7 +387,7 @@ def test_what_was_set_aside_while_a_slow_node_waited_for_its_verdicts_is_not_don
     assert [list(node.queues._processes[Q].ledger.living_numbers()) for node in cluster.nodes] == [[1]] * 3
 
 
-def test_a_node_whose_state_is_made_anew_still_writes_what_a_truncation_waits_behind(
+def test_node_that_rebuilds_its_state_still_finishes_the_write_before_a_truncation(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     client = leader.client()

@@ -12,7 +12,7 @@ Q = "q"
 
 
 @pytest.mark.parametrize(("fields", "after_s"), [({}, 60), ({"timeout": 5}, 5), ({"timeout": 90}, 90)])
-def test_a_delivery_that_is_not_acknowledged_ends_at_its_timeout(
+def test_delivery_that_is_not_acknowledged_ends_at_its_timeout(
     broker: Broker, client: Client, fields: dict[str, Any], after_s: int
 ) -> None:
     uid = client.publish(Q, **fields)
@@ -28,12 +28,12 @@ def test_a_delivery_that_is_not_acknowledged_ends_at_its_timeout(
 
 
 @pytest.mark.parametrize("timeout", [4, 0, -1, 1.5, "5"])
-def test_a_timeout_out_of_range_is_refused(client: Client, timeout: object) -> None:
+def test_timeout_out_of_range_is_refused(client: Client, timeout: object) -> None:
     assert client.call("PUB", Q, message="m", timeout=timeout)["err"] == "BAD_FIELD"
     assert client.call("FET", Q)["err"] == "Q_NOT_FOUND"
 
 
-def test_the_timeout_of_the_queue_counts_for_messages_without_their_own(broker: Broker, client: Client) -> None:
+def test_timeout_of_the_queue_counts_for_messages_without_their_own(broker: Broker, client: Client) -> None:
     client.call("CREATE", Q, timeout=7)
     client.publish(Q)
     client.fetch(Q)
@@ -47,7 +47,7 @@ def test_the_timeout_of_the_queue_counts_for_messages_without_their_own(broker: 
 
 @pytest.mark.parametrize("way", ["fetch", "many", "wait", "read"])
 @pytest.mark.parametrize("own", [{}, {"timeout": 90}])
-def test_who_fetches_may_say_for_how_long(broker: Broker, way: str, own: dict[str, Any]) -> None:
+def test_fetch_with_a_timeout_leases_for_that_time(broker: Broker, way: str, own: dict[str, Any]) -> None:
     client, worker = broker.client(), broker.client()
     fields: dict[str, Any] = {"fetch": {}, "many": {"count": 10}, "wait": {"wait": 1}, "read": {}}[way]
     if way == "wait":
@@ -68,7 +68,7 @@ def test_who_fetches_may_say_for_how_long(broker: Broker, way: str, own: dict[st
     assert client.fetch(Q)["error_count"] == 1
 
 
-def test_a_fetch_for_a_time_that_is_out_of_range_is_refused(client: Client) -> None:
+def test_fetch_for_a_time_that_is_out_of_range_is_refused(client: Client) -> None:
     client.publish(Q)
 
     assert client.call("FET", Q, timeout=4)["err"] == "BAD_FIELD"
@@ -101,7 +101,7 @@ def test_nack_with_a_delay_brings_the_message_back_after_it(broker: Broker, clie
     assert client.fetch(Q)["error_count"] == 1
 
 
-def test_a_delayed_message_is_not_handed_out_early(broker: Broker, client: Client) -> None:
+def test_delayed_message_is_not_delivered_early(broker: Broker, client: Client) -> None:
     client.publish(Q, delay=30)
 
     assert client.finds_nothing(Q)
@@ -121,7 +121,7 @@ def test_a_delayed_message_is_not_handed_out_early(broker: Broker, client: Clien
         ({"backoff": "exponential", "base": 4, "jitter": 0.5}, 0.5, [3, 6, 12]),
     ],
 )
-def test_what_failed_comes_back_after_the_wait_that_the_queue_says(
+def test_failed_message_is_redelivered_after_the_retry_wait_of_its_queue(
     broker: Broker, client: Client, retry: dict[str, Any], chance: float, waits_s: list[float]
 ) -> None:
     client.call("CREATE", Q, retry=retry)
@@ -137,7 +137,7 @@ def test_what_failed_comes_back_after_the_wait_that_the_queue_says(
         broker.advance(0.06)
 
 
-def test_a_step_of_the_wall_clock_moves_no_deadline(broker: Broker, client: Client) -> None:
+def test_step_of_the_wall_clock_moves_no_deadline(broker: Broker, client: Client) -> None:
     client.publish(Q, timeout=60)
     client.publish("d", delay=60)
     client.fetch(Q)
@@ -152,7 +152,7 @@ def test_a_step_of_the_wall_clock_moves_no_deadline(broker: Broker, client: Clie
     assert [client.call("FET", name)["cmd"] for name in (Q, "d")] == ["msg", "msg"]
 
 
-def test_a_pause_of_the_process_does_not_let_everything_fall_due_at_once(broker: Broker, client: Client) -> None:
+def test_pause_of_the_process_does_not_let_everything_fall_due_at_once(broker: Broker, client: Client) -> None:
     client.publish(Q, timeout=60)
     client.fetch(Q)
 
@@ -164,7 +164,7 @@ def test_a_pause_of_the_process_does_not_let_everything_fall_due_at_once(broker:
     assert client.call("FET", Q)["cmd"] == "msg"
 
 
-def test_what_fell_due_while_the_broker_was_down_is_due(broker: Broker, client: Client) -> None:
+def test_moments_passed_while_the_broker_was_down_count_after_a_restart(broker: Broker, client: Client) -> None:
     client.publish(Q, timeout=60)
     client.publish("d", delay=60)
     client.publish("e", expires=60)
@@ -178,7 +178,7 @@ def test_what_fell_due_while_the_broker_was_down_is_due(broker: Broker, client: 
     assert [client.call("FET", name)["cmd"] for name in (Q, "d", "e")] == ["msg", "msg", "nomsg"]
 
 
-def test_a_restart_forgets_no_lease_and_no_delay(broker: Broker, client: Client) -> None:
+def test_restart_forgets_no_lease_and_no_delay(broker: Broker, client: Client) -> None:
     client.publish(Q, timeout=60)
     client.publish("d", delay=60)
     lease = client.fetch(Q)["lease"]
@@ -193,7 +193,7 @@ def test_a_restart_forgets_no_lease_and_no_delay(broker: Broker, client: Client)
     assert lease == "1-1"
 
 
-def test_a_timeout_is_kept_by_the_clock_of_the_machine(
+def test_timeout_is_kept_by_the_clock_of_the_machine(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with freeze_time("2030-01-01 00:00:00") as frozen:

@@ -29,9 +29,7 @@ def words(replies: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.parametrize("cmd", ["ACK", "DEL", "NACK", "TOUCH"])
-def test_an_older_lease_is_refused_and_changes_nothing(
-    broker: Broker, client: Client, worker: Client, cmd: str
-) -> None:
+def test_older_lease_is_refused_and_changes_nothing(broker: Broker, client: Client, worker: Client, cmd: str) -> None:
     uid = client.publish(Q, timeout=5)
     old = client.fetch(Q)
     broker.advance(5)
@@ -56,7 +54,7 @@ def test_leases_only_grow_through_a_purge_too(client: Client) -> None:
     assert (before, behind) == ("1-1", "1-2")
 
 
-def test_an_acknowledgement_without_a_lease_is_taken_as_the_original_takes_it(
+def test_acknowledgement_without_a_lease_is_taken_as_the_original_takes_it(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     uid = client.publish(Q, timeout=5)
@@ -71,7 +69,7 @@ def test_an_acknowledgement_without_a_lease_is_taken_as_the_original_takes_it(
     assert worker.finds_nothing(Q)
 
 
-def test_an_acknowledgement_of_something_unknown_says_so(client: Client) -> None:
+def test_acknowledgement_of_an_unknown_message_is_answered_as_unknown(client: Client) -> None:
     uid = client.publish(Q)
     client.call("ACK", Q, uid=uid)
 
@@ -82,7 +80,7 @@ def test_an_acknowledgement_of_something_unknown_says_so(client: Client) -> None
     assert [reply["known"] for reply in (again, never, nowhere)] == [False, False, False]
 
 
-def test_uids_end_many_deliveries_and_name_those_that_were_unknown(client: Client) -> None:
+def test_acknowledgement_of_several_uids_names_the_unknown_ones(client: Client) -> None:
     uids = client.call("PUB", Q, messages=["a", "b", "c"])["uids"]
     client.call("FET", Q, count=3)
 
@@ -110,7 +108,7 @@ def test_uids_with_a_stale_lease_among_them_name_it(broker: Broker, client: Clie
 # One after the other ----------------------------------------------------------------------------------------------
 
 
-def test_a_fetch_behind_a_publish_on_one_connection_sees_the_message(client: Client) -> None:
+def test_fetch_behind_a_publish_on_one_connection_sees_the_message(client: Client) -> None:
     replies = client.ask(
         {"cmd": "PUB", "qname": Q, "message": "a"}, {"cmd": "FET", "qname": Q}, {"cmd": "FET", "qname": Q}
     )
@@ -147,7 +145,9 @@ def test_answers_come_in_the_order_of_the_requests(broker: Broker, client: Clien
     ("second", "reply"), [("ACK", "okack"), ("NACK", "oknack"), ("TOUCH", "oktouch"), ("DEL", "okack")]
 )
 @pytest.mark.parametrize("first", ["ACK", "NACK"])
-def test_what_follows_the_end_of_a_delivery_finds_it_over(client: Client, first: str, second: str, reply: str) -> None:
+def test_command_behind_the_end_of_its_delivery_finds_it_ended(
+    client: Client, first: str, second: str, reply: str
+) -> None:
     uid = client.publish(Q)
     lease = client.fetch(Q)["lease"]
 
@@ -175,7 +175,7 @@ def test_touch_then_nack_then_fetch_are_done_one_after_the_other(client: Client)
     assert replies[2]["error_count"] == 1
 
 
-def test_between_an_acknowledgement_and_its_commit_a_message_is_neither_handed_out_nor_released(
+def test_message_with_an_uncommitted_acknowledgement_is_neither_delivered_nor_released(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     held, ready = client.publish(Q, timeout=5), client.publish(Q)
@@ -199,7 +199,7 @@ def test_between_an_acknowledgement_and_its_commit_a_message_is_neither_handed_o
 
 @pytest.mark.parametrize("delay", [0, 5])
 @pytest.mark.parametrize("asked", ["FET", "PEEK"])
-def test_a_message_whose_acknowledgement_is_refused_is_available_again(
+def test_message_whose_acknowledgement_is_refused_is_available_again(
     broker: Broker, client: Client, worker: Client, delay: int, asked: str
 ) -> None:
     client.call("CREATE", "full", max_size=0)
@@ -218,7 +218,7 @@ def test_a_message_whose_acknowledgement_is_refused_is_available_again(
     broker.check(Q)
 
 
-def test_a_lease_whose_end_was_refused_ends_again() -> None:
+def test_lease_whose_end_was_refused_ends_again() -> None:
     ledger = Ledger(Q, 1, Policies(), Limits())
     leases = Leases(ledger, 1, 0)
     leases.published(ledger.publish(Publish(Q, [Draft(b"", timeout_ms=5_000)]), 1), 1, lambda: 1)
@@ -290,7 +290,7 @@ def _publish(leases: Leases, draft: Draft) -> None:
         lambda leases: _publish(leases, Draft(b"", expires_ms=5_000)),
     ],
 )
-def test_a_queue_is_at_rest_only_if_nobody_wants_anything_and_nothing_falls_due(
+def test_queue_is_at_rest_only_without_consumers_leases_and_due_moments(
     happens: Callable[[Leases], None],
 ) -> None:
     leases = Leases(Ledger(Q, 1, Policies(), Limits()), 1, 0)
@@ -304,7 +304,7 @@ def test_a_queue_is_at_rest_only_if_nobody_wants_anything_and_nothing_falls_due(
     assert not leases.is_at_rest
 
 
-def test_what_the_log_cannot_take_stays_where_it_was(
+def test_messages_whose_acknowledgement_cannot_be_encoded_keep_their_place(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uids = [client.publish(Q) for _ in range(2)]
@@ -325,7 +325,7 @@ def test_what_the_log_cannot_take_stays_where_it_was(
 
 @pytest.mark.parametrize("delay_ms", [0, 60_000])
 @pytest.mark.parametrize("step", [1, 7])
-def test_what_was_never_fetched_and_is_gone_does_not_pile_up_in_the_line(delay_ms: int, step: int) -> None:
+def test_messages_removed_before_any_fetch_do_not_pile_up_in_the_line(delay_ms: int, step: int) -> None:
     ledger = Ledger(Q, 1, Policies(), Limits())
     leases = Leases(ledger, 1, 0)
     numbers = list(ledger.publish(Publish(Q, [Draft(b"", delay_ms=delay_ms)] * 60_000), 1))
@@ -343,7 +343,7 @@ def test_what_was_never_fetched_and_is_gone_does_not_pile_up_in_the_line(delay_m
 
 
 @pytest.mark.parametrize(("delay_ms", "looks"), [(0, 0), (5, 1)])
-def test_the_clock_is_looked_at_only_for_what_may_have_to_wait(delay_ms: int, looks: int) -> None:
+def test_clock_is_read_only_for_messages_that_may_have_to_wait(delay_ms: int, looks: int) -> None:
     ledger = Ledger(Q, 1, Policies(), Limits())
     leases = Leases(ledger, 1, 0)
     moments = [1]
@@ -358,7 +358,7 @@ def test_the_clock_is_looked_at_only_for_what_may_have_to_wait(delay_ms: int, lo
 # What is taken and removed at once ---------------------------------------------------------------------------------
 
 
-def test_what_is_withheld_is_in_line_again_if_it_stays_and_leaves_nothing_behind_if_it_goes() -> None:
+def test_withheld_messages_return_to_the_line_if_kept_and_leave_no_trace_if_removed() -> None:
     ledger = Ledger(Q, 1, Policies(), Limits())
     leases = Leases(ledger, 1, 0)
     numbers = list(ledger.publish(Publish(Q, [Draft(b"")] * 4), 1))
@@ -381,7 +381,7 @@ def test_what_is_withheld_is_in_line_again_if_it_stays_and_leaves_nothing_behind
 # What was taken and is not handed out ------------------------------------------------------------------------------
 
 
-def test_what_is_put_back_while_it_leaves_is_in_line_again_if_it_stays() -> None:
+def test_message_put_back_while_acknowledged_is_in_line_again_if_that_is_refused() -> None:
     ledger = Ledger(Q, 1, Policies(), Limits())
     leases = Leases(ledger, 1, 0)
     leases.published(ledger.publish(Publish(Q, [Draft(b"")] * 2), 1), 1, lambda: 1)

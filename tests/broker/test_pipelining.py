@@ -114,9 +114,7 @@ def drained(client: Client, names: list[str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("seed", seeds(6, of=48))
-def test_each_connection_gets_what_it_is_promised_whatever_others_send_and_the_disk_does(
-    broker: Broker, seed: int
-) -> None:
+def test_promises_to_connections_hold_whatever_others_send_and_the_disk_does(broker: Broker, seed: int) -> None:
     draw = random.Random(seed)
     world = World()
     workers = workers_of(broker, world, draw)
@@ -204,7 +202,7 @@ def crashes(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -
 
 
 @pytest.mark.parametrize("seed", seeds(6, of=48))
-def test_connections_keep_what_they_are_promised_while_queues_crash_in_their_rounds(
+def test_promises_to_connections_hold_while_queues_crash_in_their_rounds(
     broker: Broker, crashes: Crashes, seed: int
 ) -> None:
     draw = random.Random(seed)
@@ -231,7 +229,7 @@ def test_connections_keep_what_they_are_promised_while_queues_crash_in_their_rou
 @pytest.mark.parametrize("call", [1, 2])
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("step", [name for _, name in STEPS])
-def test_crash_in_any_step_of_a_round_takes_nothing_from_anybody(
+def test_crash_in_any_step_of_a_round_breaks_no_promise_to_a_connection(
     broker: Broker, crashes: Crashes, step: str, is_done: bool, call: int
 ) -> None:
     """One queue has everything in its lanes: reads, acknowledgements, publishes, and orders of four connections."""

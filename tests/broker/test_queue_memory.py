@@ -22,7 +22,7 @@ def publish_to_each(machine: MemoryMachine, names: list[str]) -> None:
     machine.advance(20.0)  # what is written down need not be kept
 
 
-def test_a_queue_at_rest_takes_few_kilobytes() -> None:
+def test_queue_at_rest_takes_few_kilobytes() -> None:
     machine = MemoryMachine(ManualTime())
     machine.start()
     publish_to_each(machine, [f"warm-{number}" for number in range(QUEUES)])

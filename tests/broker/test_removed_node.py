@@ -76,7 +76,7 @@ def test_removed_node_that_is_added_again_takes_part(cluster: HandCluster, leade
     assert removed.client().call("PUB", Q, message="m")["leader"] == f"node-{leader.number}:2601"
 
 
-def test_no_member_is_told_that_it_was_removed(cluster: HandCluster, leader: HandNode, removed: HandNode) -> None:
+def test_members_are_not_told_that_they_were_removed(cluster: HandCluster, leader: HandNode, removed: HandNode) -> None:
     cluster.advance(2 * ELECTION_S)
 
     members = [node for node in cluster.nodes if node is not removed]

@@ -11,7 +11,7 @@ from wakeq.protocol.queue.staging import Name, Staging
 SOURCE, STASH = ("c", "s"), ("t", "s")
 
 
-def test_what_has_ended_is_returned_once() -> None:
+def test_staged_end_that_has_passed_is_returned_once() -> None:
     ends = StagedEnds()
     ends.set(SOURCE, {1: 10, 2: 30})
     ends.set(STASH, {0: 20})
@@ -24,7 +24,7 @@ def test_what_has_ended_is_returned_once() -> None:
     assert (ends.over(NEVER - 1), ends.first_ms) == ([], NEVER)
 
 
-def test_what_is_renewed_ends_later() -> None:
+def test_renewed_claim_ends_later() -> None:
     ends = StagedEnds()
     ends.set(SOURCE, {1: 10, 2: 10})
 
@@ -35,7 +35,7 @@ def test_what_is_renewed_ends_later() -> None:
     assert not ends.renew(("c", "other"), 50)
 
 
-def test_what_is_settled_does_not_end() -> None:
+def test_settled_claim_does_not_end() -> None:
     ends = StagedEnds()
     ends.set(SOURCE, {1: 10, 2: 20})
 
@@ -46,7 +46,7 @@ def test_what_is_settled_does_not_end() -> None:
     assert not ends.renew(SOURCE, 50)
 
 
-def test_what_lapses_does_not_end_again() -> None:
+def test_lapsing_claim_does_not_end_again() -> None:
     ends = StagedEnds()
     ends.set(SOURCE, {1: 10, 2: 20})
     (lapsing,) = ends.over(10)
@@ -68,7 +68,7 @@ def cost_of_one_end(count: int) -> int:
     return steps(lambda: ends.over(0))
 
 
-def test_of_many_that_end_one_by_one_each_costs_about_the_same() -> None:
+def test_end_among_many_ends_costs_about_as_much_as_among_few() -> None:
     assert cost_of_one_end(2_000) < 2 * cost_of_one_end(250)
 
 
@@ -82,14 +82,14 @@ def test_renewals_leave_nothing_behind() -> None:
     assert (ends.over(19_998), ends.over(19_999), ends.over(50_000)) == ([], [("c", "s", 1)], [("t", "s", 0)])
 
 
-def test_a_queue_that_never_stages_keeps_nothing_for_it(client: Client) -> None:
+def test_queue_that_never_stages_keeps_nothing_for_it(client: Client) -> None:
     client.publish("q", "a")
 
     assert client.broker.queue("q").leases.ends is None  # type: ignore[union-attr]
     assert client.broker.queue("q").ledger.staging is None
 
 
-def test_a_stash_among_many_costs_a_look_at_itself(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stash_among_many_costs_a_look_at_itself(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(20):
         client.call("STASH", "q", stash=f"t{number}", messages=["a"])
     looked: list[Name] = []

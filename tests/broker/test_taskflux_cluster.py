@@ -34,13 +34,13 @@ def leader(leader: HandNode) -> HandNode:
     return leader
 
 
-def test_every_node_names_all_of_them_the_leader_and_itself(cluster: HandCluster, leader: HandNode) -> None:
+def test_metadata_of_every_node_name_all_nodes_the_leader_and_itself(cluster: HandCluster, leader: HandNode) -> None:
     answers = [node.taskflux().ask(ClusterMetadataRequest()) for node in cluster.nodes]
 
     assert answers == [[ClusterMetadataResponse(ADDRESSES, leader.number, node.number)] for node in cluster.nodes]
 
 
-def test_a_node_that_was_never_heard_of_has_the_address_of_the_one_that_answers(directory: Path) -> None:
+def test_node_that_was_never_heard_of_has_the_address_of_the_one_that_answers(directory: Path) -> None:
     cluster = HandCluster(directory)
     for node in cluster.nodes[:2]:
         cluster.bring_up(node)
@@ -49,7 +49,7 @@ def test_a_node_that_was_never_heard_of_has_the_address_of_the_one_that_answers(
     cluster.close()
 
 
-def test_who_does_not_lead_says_so_to_every_command_and_an_enqueue_hears_it_after_its_ack(
+def test_follower_answers_not_leader_to_every_command_and_to_an_enqueue_after_its_ack(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     flux = cluster.others(leader)[0].taskflux()
@@ -62,7 +62,7 @@ def test_who_does_not_lead_says_so_to_every_command_and_an_enqueue_hears_it_afte
         assert flux.ask(command) == [away]
 
 
-def test_what_one_door_takes_another_gives_on_the_next_leader(cluster: HandCluster, leader: HandNode) -> None:
+def test_record_enqueued_at_one_leader_is_dequeued_at_the_next(cluster: HandCluster, leader: HandNode) -> None:
     assert leader.taskflux().ask(Enqueue(Q, 1, b"x"), ACK) == [OK, OK]
     leader.kill()
     others = cluster.others(leader)
@@ -76,7 +76,7 @@ def test_what_one_door_takes_another_gives_on_the_next_leader(cluster: HandClust
     assert flux.ask(ACK) == [OK]
 
 
-def test_an_ack_that_nobody_can_know_of_is_answered_not_leader(cluster: HandCluster, leader: HandNode) -> None:
+def test_ack_at_a_cut_off_leader_is_answered_not_leader(cluster: HandCluster, leader: HandNode) -> None:
     flux = leader.taskflux()
     flux.ask(Enqueue(Q, 1, b"x"), ACK)
     flux.ask(Dequeue(Q))
@@ -89,7 +89,7 @@ def test_an_ack_that_nobody_can_know_of_is_answered_not_leader(cluster: HandClus
     assert flux.take() == [NotLeader(UNKNOWN_NODE)]
 
 
-def test_an_enqueue_that_nobody_can_know_of_is_not_said_to_be_refused(cluster: HandCluster, leader: HandNode) -> None:
+def test_enqueue_at_a_cut_off_leader_is_answered_unknown(cluster: HandCluster, leader: HandNode) -> None:
     flux = leader.taskflux()
     cluster.isolate(leader)
 
@@ -101,7 +101,9 @@ def test_an_enqueue_that_nobody_can_know_of_is_not_said_to_be_refused(cluster: H
     assert answer.details.startswith("UNKNOWN")
 
 
-def test_who_waits_for_a_record_is_sent_on_when_the_leader_steps_down(cluster: HandCluster, leader: HandNode) -> None:
+def test_waiting_dequeue_is_answered_not_leader_when_the_leader_steps_down(
+    cluster: HandCluster, leader: HandNode
+) -> None:
     flux = leader.taskflux()
     flux.say(Dequeue(Q, 60_000))
     cluster.isolate(leader)

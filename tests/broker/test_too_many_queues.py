@@ -93,7 +93,7 @@ def test_token_makes_as_many_queues_as_it_may_whatever_its_connections() -> None
     assert again.covers(Right.PUBLISH, {"d"}), "one of its queues is gone"
 
 
-def test_without_a_limit_a_token_makes_any_number_of_queues() -> None:
+def test_token_without_a_limit_creates_any_number_of_queues() -> None:
     moment = datetime(2026, 6, 1, tzinfo=UTC)
     gate = Gate(Book([Grant("me", digest_of("me").hex(), ("*",), tuple(Right), moment)]), lambda: 0)
     gate.limit_queues(0, lambda name: False)

@@ -16,14 +16,14 @@ def transfer(node: HandNode, heir: int | None = None) -> list[Json]:
     return replies + client.take()
 
 
-def test_follower_passes_a_wish_for_another_leader_on(cluster: HandCluster, leader: HandNode) -> None:
+def test_follower_passes_a_transfer_request_on_to_the_leader(cluster: HandCluster, leader: HandNode) -> None:
     replies = transfer(cluster.others(leader)[0])
 
     new = successor(cluster, leader)
     assert [reply["cluster"] for reply in replies] == [{"transferring_to": new.number}]
 
 
-def test_follower_passes_on_who_is_to_lead(cluster: HandCluster, leader: HandNode) -> None:
+def test_follower_passes_on_the_named_node_of_a_transfer_request(cluster: HandCluster, leader: HandNode) -> None:
     asked, named = cluster.others(leader)
 
     replies = transfer(asked, named.number)
@@ -41,14 +41,16 @@ def test_follower_that_is_to_lead_itself_passes_that_on(cluster: HandCluster, le
 
 
 @pytest.mark.parametrize("whom", ["the leader", "a stranger"])
-def test_follower_refuses_a_wish_for_who_cannot_take_over(cluster: HandCluster, leader: HandNode, whom: str) -> None:
+def test_follower_refuses_a_transfer_to_the_leader_or_to_a_stranger(
+    cluster: HandCluster, leader: HandNode, whom: str
+) -> None:
     replies = transfer(cluster.others(leader)[0], leader.number if whom == "the leader" else 9)
 
     assert [reply["err"] for reply in replies] == ["BAD_FIELD"]
     assert cluster.leader() is leader
 
 
-def test_follower_says_so_when_the_leader_does_not_hand_over(
+def test_follower_refuses_a_transfer_request_that_the_leader_does_not_follow(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leader.raft_log, "on_wish", lambda _wish: None)
@@ -66,7 +68,7 @@ def test_follower_without_a_leader_refuses_as_ever(cluster: HandCluster, leader:
     assert [reply["err"] for reply in transfer(cluster.others(leader)[0])[:1]] == ["NOT_LEADER"]
 
 
-def test_wish_of_a_former_term_moves_nobody(cluster: HandCluster, leader: HandNode) -> None:
+def test_transfer_request_of_a_former_term_is_ignored(cluster: HandCluster, leader: HandNode) -> None:
     core, other = leader.raft_log.core, cluster.others(leader)[0].raft_log.core
     wish = Transfer(other.me.node_id, core.me.node_id, other.me.disk_id, other.me.incarnation, core.term - 1, None)
 
@@ -76,7 +78,7 @@ def test_wish_of_a_former_term_moves_nobody(cluster: HandCluster, leader: HandNo
     assert cluster.leader() is leader
 
 
-def test_wish_of_who_is_no_member_moves_nobody(cluster: HandCluster, leader: HandNode) -> None:
+def test_transfer_request_of_a_node_that_is_no_member_is_ignored(cluster: HandCluster, leader: HandNode) -> None:
     core = leader.raft_log.core
 
     leader.raft_log.on_wish(Transfer(9, core.me.node_id, 1, 1, core.term, None))
@@ -85,7 +87,7 @@ def test_wish_of_who_is_no_member_moves_nobody(cluster: HandCluster, leader: Han
     assert cluster.leader() is leader
 
 
-def test_leader_that_cannot_hand_over_says_why(
+def test_leader_that_cannot_transfer_leadership_logs_the_request(
     cluster: HandCluster, leader: HandNode, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, away = cluster.others(leader)

@@ -91,7 +91,7 @@ def test_lake_that_is_filled_in_steps_has_each_event_once(seed: int, steps: int)
 @pytest.mark.usefixtures("small_spans")
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 80))
-def test_journals_of_several_nodes_hold_what_was_committed_whichever_node_led(seed: int, steps: int) -> None:
+def test_journals_of_several_nodes_hold_all_committed_events_whichever_node_led(seed: int, steps: int) -> None:
     with memory_folder() as folder:
         broker = LedBroker(folder, segment_bytes_max=SEGMENT_BYTES, keep=KEEP)
         life = Life(broker, random.Random(seed))

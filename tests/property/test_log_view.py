@@ -52,7 +52,7 @@ def played(steps: list[tuple[str, int, int]]) -> tuple[LogView, Model]:
 
 @given(steps=STEPS)
 @settings(max_examples=examples(300), deadline=None)
-def test_terms_and_runs_are_those_of_the_entries(steps: list[tuple[str, int, int]]) -> None:
+def test_terms_and_runs_of_a_view_match_its_entries(steps: list[tuple[str, int, int]]) -> None:
     log, model = played(steps)
     last = len(model.terms)
 

@@ -113,8 +113,8 @@ TestLog.settings = settings(max_examples=examples(60), stateful_step_count=20, d
 @pytest.mark.long
 @settings(max_examples=examples(150), deadline=None)
 @given(batches=st.lists(PAYLOADS, min_size=2, max_size=5), data=st.data())
-def test_flipped_bit_never_changes_what_is_read(batches: list[list[bytes]], data: st.DataObject) -> None:
-    """Either the log is refused, or what it gives are the entries before the flip, cut in the last write."""
+def test_flipped_bit_never_changes_the_entries_that_are_read(batches: list[list[bytes]], data: st.DataObject) -> None:
+    """Either the log is refused, or it returns the entries before the flip, cut in the last write."""
     with memory_folder() as folder:
         log = SegmentedLog.open(folder, IDENTITY, committed_at_least=0)
         for payloads in batches:

@@ -255,7 +255,7 @@ plain_rows = st.builds(Row, st.binary(max_size=40), published_ms=st.sampled_from
 
 @patient
 @given(several=st.lists(rows() | plain_rows, max_size=8))
-def test_rows_decoded_together_are_what_their_publishers_asked_for(several: list[Row]) -> None:
+def test_rows_decoded_together_equal_the_published_drafts(several: list[Row]) -> None:
     found = decode_drafts(map(encode_row, several))
 
     asked = [Draft(row.body, row.priority, 0, 0, row.timeout_ms, row.headers) for row in several]

@@ -18,7 +18,7 @@ class Clock:
         return self.now_ms
 
 
-def test_the_first_is_said_and_the_next_only_after_a_while_with_how_many_were_not(
+def test_complaint_is_logged_at_once_and_later_ones_after_a_pause_with_their_count(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = Clock()
@@ -38,7 +38,7 @@ def test_the_first_is_said_and_the_next_only_after_a_while_with_how_many_were_no
     ]
 
 
-def test_the_end_of_a_burst_is_said_to_who_looks_after_a_while(caplog: pytest.LogCaptureFixture) -> None:
+def test_end_of_a_burst_is_logged_by_a_later_tick(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     complaints = Complaints(logging.getLogger("wakeq.test"), clock)
     for number in range(4):
@@ -53,7 +53,7 @@ def test_the_end_of_a_burst_is_said_to_who_looks_after_a_while(caplog: pytest.Lo
     assert caplog.messages == ["knock 0", "knock 3, and 2 others since 2026-11-18 12:00:00 UTC"]
 
 
-def test_moments_are_those_of_the_clock_on_the_wall(caplog: pytest.LogCaptureFixture) -> None:
+def test_moments_in_complaints_come_from_the_wall_clock(caplog: pytest.LogCaptureFixture) -> None:
     complaints = Complaints(logging.getLogger("wakeq.test"))
 
     with freeze_time(BEGIN) as clock:
@@ -65,7 +65,7 @@ def test_moments_are_those_of_the_clock_on_the_wall(caplog: pytest.LogCaptureFix
     assert caplog.messages == ["first", "second, and 1 other since 2026-11-18 12:00:00 UTC"]
 
 
-def test_a_clock_that_is_set_back_silences_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_clock_that_is_set_back_silences_no_complaint(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     complaints = Complaints(logging.getLogger("wakeq.test"), clock)
 

@@ -44,7 +44,7 @@ def snapshot_keys(broker: Broker) -> list[tuple[int, bytes]]:
     return [(table, key) for table, key, _ in items]
 
 
-def test_a_snapshot_is_taken_when_the_log_has_grown_and_not_before(broker: Broker) -> None:
+def test_snapshot_is_taken_when_the_log_has_grown_and_not_before(broker: Broker) -> None:
     fill(broker, 40)
     before = broker.snapshots.taken
     fill(broker, 60)
@@ -54,7 +54,7 @@ def test_a_snapshot_is_taken_when_the_log_has_grown_and_not_before(broker: Broke
     assert broker.files.snapshot_path.exists()
 
 
-def test_the_log_is_cut_behind_a_snapshot(broker: Broker) -> None:
+def test_log_is_cut_behind_a_snapshot(broker: Broker) -> None:
     fill(broker, 200)
 
     assert broker.files.log.first_index > 1
@@ -62,7 +62,7 @@ def test_the_log_is_cut_behind_a_snapshot(broker: Broker) -> None:
     assert broker.files.log.first_index <= header.last_index + 1
 
 
-def test_the_state_is_rebuilt_from_snapshot_and_log(broker: Broker) -> None:
+def test_state_is_rebuilt_from_snapshot_and_log(broker: Broker) -> None:
     uids = fill(broker, 150)
     client = broker.client()
     taken = [client.fetch(Q) for _ in range(3)]
@@ -82,7 +82,7 @@ def test_the_state_is_rebuilt_from_snapshot_and_log(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("way", ["ACK", "PURGE"])
-def test_an_image_of_what_is_gone_makes_room_once(broker: Broker, way: str) -> None:
+def test_image_of_removed_messages_is_rewritten_smaller_once(broker: Broker, way: str) -> None:
     uids = fill(broker, 300)
     client = broker.client()
     size_before, taken_before = broker.files.snapshot_path.stat().st_size, broker.snapshots.taken
@@ -104,7 +104,7 @@ def test_an_image_of_what_is_gone_makes_room_once(broker: Broker, way: str) -> N
 
 
 @pytest.mark.parametrize("end", ["PURGE", "DROP"])
-def test_a_snapshot_never_holds_a_dead_incarnation(broker: Broker, end: str) -> None:
+def test_snapshot_never_holds_a_dead_incarnation(broker: Broker, end: str) -> None:
     fill(broker, 50, "other")
     client = broker.client()
     client.call("PUB", Q, messages=["m"] * 1_500)
@@ -130,7 +130,7 @@ def test_a_snapshot_never_holds_a_dead_incarnation(broker: Broker, end: str) -> 
     [DiskFull("no room for a snapshot"), Busy("the view was closed meanwhile; read again")],
     ids=["room", "view"],
 )
-def test_no_snapshot_for_want_of_room_or_of_a_view_is_no_end(
+def test_snapshot_that_fails_for_room_or_view_is_taken_later(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def full(*_: object, **__: object) -> int:
@@ -146,7 +146,7 @@ def test_no_snapshot_for_want_of_room_or_of_a_view_is_no_end(
     assert broker.snapshots.taken >= 1
 
 
-def test_no_snapshot_takes_the_room_that_is_kept_for_acknowledgements(
+def test_snapshot_leaves_the_room_that_is_kept_for_acknowledgements(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A disk that it fills to the brim is one on which the log ends the node."""
@@ -162,8 +162,8 @@ def test_no_snapshot_takes_the_room_that_is_kept_for_acknowledgements(
     assert "kept for acknowledgements" in caplog.text
 
 
-def test_a_small_snapshot_is_written_although_there_is_hardly_any_room(broker: Broker) -> None:
-    """Once a queue is empty the image of all that was in it may be what fills the disk."""
+def test_small_snapshot_is_written_although_there_is_hardly_any_room(broker: Broker) -> None:
+    """The image of a queue that has since been emptied may be what fills the disk."""
     broker.snapshots._room_bytes = lambda: 0
 
     fill(broker, 100)
@@ -171,10 +171,10 @@ def test_a_small_snapshot_is_written_although_there_is_hardly_any_room(broker: B
     assert broker.snapshots.taken == 1
 
 
-def test_the_first_snapshot_of_much_that_lives_has_time_for_it(
+def test_first_snapshot_of_much_that_lives_has_time_for_it(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As after an import: there is none before it whose size could tell."""
+    """After an import there is no earlier snapshot whose size could tell."""
     seconds = iter([0.0, *[100.0] * 1_000])  # when it is begun, and from its first block on
     broker.snapshots.tell(StateWritten(200 * BYTES_A_SECOND_MIN))
     broker.settle()
@@ -189,7 +189,7 @@ def test_the_first_snapshot_of_much_that_lives_has_time_for_it(
     assert "not written in time" not in caplog.text
 
 
-def test_image_claims_what_it_holds_and_the_log_keeps_the_rest_although_more_is_written_down_meanwhile(
+def test_image_names_its_last_entry_and_the_log_keeps_the_later_ones(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = Broker(directory, segment_bytes_max=1)  # so that each entry has a segment of its own

@@ -33,11 +33,11 @@ def grant(*queues: str, rights: tuple[Right, ...] = (Right.FETCH,), end: datetim
         ("", "emails", False),
     ],
 )
-def test_a_pattern_is_a_name_or_the_beginning_of_names(pattern: str, queue: str, matches: bool) -> None:
+def test_pattern_is_a_name_or_the_beginning_of_names(pattern: str, queue: str, matches: bool) -> None:
     assert grant(pattern).allows(Right.FETCH, queue) is matches
 
 
-def test_no_right_includes_another() -> None:
+def test_right_includes_no_other() -> None:
     for right in Right:
         only = grant("*", rights=(right,))
 
@@ -48,19 +48,19 @@ def test_no_right_includes_another() -> None:
     ("pattern", "prefix", "covers"),
     [("*", "", True), ("a*", "", False), ("a*", "a", True), ("a*", "ab", True), ("ab*", "a", False), ("a", "a", False)],
 )
-def test_all_queues_of_a_prefix_are_covered_only_by_a_pattern_for_all_of_them(
+def test_queues_of_a_prefix_are_covered_only_by_a_pattern_for_all_of_them(
     pattern: str, prefix: str, covers: bool
 ) -> None:
     assert grant(pattern).allows_all(Right.FETCH, prefix) is covers
 
 
 @given(pattern=st.text("ab*", max_size=4), prefix=st.text("ab", max_size=3), rest=st.text("ab", max_size=3))
-def test_what_covers_a_prefix_allows_every_name_that_begins_so(pattern: str, prefix: str, rest: str) -> None:
+def test_pattern_that_covers_a_prefix_allows_every_name_with_that_prefix(pattern: str, prefix: str, rest: str) -> None:
     if "*" not in pattern[:-1] and grant(pattern).allows_all(Right.FETCH, prefix):
         assert grant(pattern).allows(Right.FETCH, prefix + rest)
 
 
-def test_a_token_is_found_until_the_moment_it_expires() -> None:
+def test_token_is_found_until_the_moment_it_expires() -> None:
     book = Book([grant("*", end=NOON)])
 
     assert book.find(digest_of("secret"), NOON_MS - 1) is not None
@@ -69,7 +69,7 @@ def test_a_token_is_found_until_the_moment_it_expires() -> None:
     assert book.next_end_ms(NOON_MS) == math.inf
 
 
-def test_nothing_but_the_token_itself_is_found() -> None:
+def test_token_is_found_only_by_its_exact_text() -> None:
     book = Book([grant("*")])
 
     for other in ("", "secret ", "Secret", digest_of("secret").hex(), "\ud800"):
@@ -78,12 +78,12 @@ def test_nothing_but_the_token_itself_is_found() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["a*b", "**", "*a", "a b", "é", "a" * 256])
-def test_what_is_no_pattern_is_refused(pattern: str) -> None:
+def test_malformed_pattern_is_refused(pattern: str) -> None:
     with pytest.raises((BadField, BadName)):
         check_pattern(pattern)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a\n", "../x", "x" * 65, "é"])
-def test_what_is_no_name_of_a_token_is_refused(name: str) -> None:
+def test_malformed_token_name_is_refused(name: str) -> None:
     with pytest.raises(BadField):
         check_token_name(name)

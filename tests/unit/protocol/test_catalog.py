@@ -18,7 +18,7 @@ from wakeq.protocol.catalog import (
 from wakeq.protocol.errors import BadField
 
 
-def test_every_policy_is_shown_with_its_defaults() -> None:
+def test_policies_are_all_shown_with_their_defaults() -> None:
     shown = as_dict(Policies(max_size=3))
 
     assert tuple(shown) == FIELDS
@@ -26,7 +26,7 @@ def test_every_policy_is_shown_with_its_defaults() -> None:
     assert shown["retry"] == {"backoff": "fixed", "base": 0.0, "max": 3600.0, "jitter": 0.0}
 
 
-def test_a_change_touches_what_it_names_and_nothing_sets_back_to_the_default() -> None:
+def test_change_touches_the_named_policies_and_none_restores_a_default() -> None:
     before = Policies(max_size=3, timeout=9, wake="all")
 
     after = changed(before, {"max_size": None, "timeout": 5, "retry": {"base": 2}})
@@ -41,7 +41,7 @@ def test_a_change_touches_what_it_names_and_nothing_sets_back_to_the_default() -
 @pytest.mark.parametrize(
     "changes", [{"colour": 1}, {"timeout": "5"}, {"wake": "none"}, {"max_size": 1.5}, {"retry": {"backoff": "x"}}]
 )
-def test_a_change_that_makes_no_sense_is_refused(changes: dict[str, object]) -> None:
+def test_change_that_makes_no_sense_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(BadField):
         changed(Policies(), changes)
 
@@ -88,7 +88,7 @@ def test_policies_at_their_limits_are_fine(policies: Policies) -> None:
     check("q", policies)
 
 
-def test_a_name_too_long_for_its_dead_letters_needs_another_one() -> None:
+def test_name_too_long_for_its_dead_letters_needs_another_one() -> None:
     longest = "x" * 250
 
     check(longest, Policies(max_deliveries=1))
@@ -105,13 +105,13 @@ def test_dead_letters_go_to_the_named_queue_or_beside_their_own() -> None:
     assert dead_letter_of("q", Policies(dead_letter="d")) == "d"
 
 
-def test_a_fixed_retry_waits_the_same_each_time() -> None:
+def test_fixed_retry_waits_the_same_each_time() -> None:
     retry = Retry(base=2.5)
 
     assert [retry.after_ms(failures, 0.0) for failures in (1, 2, 300)] == [2_500] * 3
 
 
-def test_an_exponential_retry_doubles_up_to_its_cap() -> None:
+def test_exponential_retry_doubles_up_to_its_cap() -> None:
     retry = Retry("exponential", base=1.0, max=5.0)
 
     assert [retry.after_ms(failures, 0.0) for failures in (1, 2, 3, 4, 100_000)] == [1_000, 2_000, 4_000, 5_000, 5_000]
@@ -123,13 +123,13 @@ def test_jitter_only_ever_shortens_the_wait() -> None:
     assert [retry.after_ms(1, chance) for chance in (0.0, 0.5, 0.75)] == [10_000, 7_500, 6_250]
 
 
-def test_a_queue_has_limits_as_soon_as_one_is_set() -> None:
+def test_queue_has_limits_as_soon_as_one_is_set() -> None:
     assert Policies(timeout=1, max_deliveries=2).unlimited
     for name in ("max_size", "max_bytes", "max_message_size", "priority_min", "priority_max"):
         assert not Policies(**{name: 0}).unlimited  # type: ignore[arg-type]
 
 
-def test_the_catalog_knows_a_queue_until_it_is_removed() -> None:
+def test_catalog_knows_a_queue_until_it_is_removed() -> None:
     catalog = Catalog()
 
     record = catalog.put("q", 4, Policies(), 10)

@@ -41,7 +41,7 @@ def run(clock: ClusterClock, source: ManualClock, span_ms: int, beat_ms: int = H
     return read(clock, source)
 
 
-def test_it_runs_with_the_wall_clock_while_nothing_happens() -> None:
+def test_clock_runs_with_the_wall_clock_while_nothing_happens() -> None:
     source = ManualClock(START_MS)
     clock = started(source)
 
@@ -50,7 +50,7 @@ def test_it_runs_with_the_wall_clock_while_nothing_happens() -> None:
 
 
 @pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS])
-def test_a_step_of_the_wall_clock_is_leaned_into_at_one_percent(step_ms: int) -> None:
+def test_step_of_the_wall_clock_is_leaned_into_at_one_percent(step_ms: int) -> None:
     source = ManualClock(START_MS)
     clock = started(source)
 
@@ -61,7 +61,7 @@ def test_a_step_of_the_wall_clock_is_leaned_into_at_one_percent(step_ms: int) ->
     assert run(clock, source, 100 * HOUR_MS, beat_ms=2_000) == source.wall_ms()
 
 
-def test_one_percent_holds_for_readings_a_millisecond_apart() -> None:
+def test_lean_of_one_percent_holds_for_readings_a_millisecond_apart() -> None:
     source = ManualClock(START_MS)
     clock = started(source)
     source.step_wall(HOUR_MS)
@@ -69,7 +69,7 @@ def test_one_percent_holds_for_readings_a_millisecond_apart() -> None:
     assert run(clock, source, 10_000, beat_ms=1) == START_MS + 10_100
 
 
-def test_a_step_is_reported_once() -> None:
+def test_step_is_reported_once() -> None:
     source = ManualClock(START_MS)
     clock = started(source)
     source.step_wall(-HOUR_MS)
@@ -84,7 +84,7 @@ def test_a_step_is_reported_once() -> None:
     assert clock.take_step_ms() == pytest.approx(HOUR_MS, abs=10_000)
 
 
-def test_a_small_difference_is_no_news() -> None:
+def test_small_difference_is_no_news() -> None:
     source = ManualClock(START_MS)
     clock = started(source)
     source.step_wall(STEP_REPORT_MS - 1)
@@ -94,7 +94,7 @@ def test_a_small_difference_is_no_news() -> None:
     assert clock.step_ms == STEP_REPORT_MS - 1
 
 
-def test_a_pause_adds_two_seconds_at_once_and_the_rest_little_by_little() -> None:
+def test_pause_adds_two_seconds_at_once_and_the_rest_little_by_little() -> None:
     source = ManualClock(START_MS)
     clock = started(source)
 
@@ -106,7 +106,7 @@ def test_a_pause_adds_two_seconds_at_once_and_the_rest_little_by_little() -> Non
     assert run(clock, source, 2 * HOUR_MS) == source.wall_ms()
 
 
-def test_an_idle_owner_that_keeps_its_heartbeat_never_looks_paused() -> None:
+def test_idle_owner_that_keeps_its_heartbeat_never_looks_paused() -> None:
     source = ManualClock(START_MS)
     clock = started(source)
 
@@ -115,7 +115,7 @@ def test_an_idle_owner_that_keeps_its_heartbeat_never_looks_paused() -> None:
     assert read(clock, source) == START_MS + HOUR_MS
 
 
-def test_a_new_leader_goes_on_from_the_last_stamp_by_its_own_monotonic_clock() -> None:
+def test_new_leader_goes_on_from_the_last_stamp_by_its_own_monotonic_clock() -> None:
     source = ManualClock(START_MS + HOUR_MS)  # this node's wall clock is an hour ahead
     clock = started(source)
     clock.set(START_MS, source.wall_ms(), source.monotonic_ms())
@@ -123,7 +123,7 @@ def test_a_new_leader_goes_on_from_the_last_stamp_by_its_own_monotonic_clock() -
     assert run(clock, source, 10_000) == START_MS + 10_000 + 100
 
 
-def test_who_follows_a_leader_of_another_time_says_so_once() -> None:
+def test_follower_of_a_leader_with_another_time_reports_the_step_once() -> None:
     source = ManualClock(START_MS)
     clock = started(source)
     reported = []
@@ -145,7 +145,7 @@ def test_who_follows_a_leader_of_another_time_says_so_once() -> None:
     ),
     last_stamp_ms=st.integers(0, 2 * START_MS),
 )
-def test_it_never_goes_back_and_never_outruns_real_time_by_more_than_one_percent(
+def test_clock_never_goes_back_and_never_outruns_real_time_by_more_than_one_percent(
     readings: list[tuple[int, int]], last_stamp_ms: int
 ) -> None:
     source = ManualClock(START_MS)
@@ -166,9 +166,7 @@ def test_it_never_goes_back_and_never_outruns_real_time_by_more_than_one_percent
 @given(
     step_ms=st.integers(0, 10**5), true_ms=st.integers(1, 10**5), beats_ms=st.lists(st.integers(1, 2_000), min_size=1)
 )
-def test_a_span_is_no_shorter_in_true_time_while_the_clock_leans(
-    step_ms: int, true_ms: int, beats_ms: list[int]
-) -> None:
+def test_span_is_no_shorter_in_true_time_while_the_clock_leans(step_ms: int, true_ms: int, beats_ms: list[int]) -> None:
     source = ManualClock(START_MS)
     clock = started(source)
     source.step_wall(step_ms)
@@ -186,7 +184,7 @@ def test_a_span_is_no_shorter_in_true_time_while_the_clock_leans(
 
 
 @pytest.mark.parametrize("true_ms", [1, 50, 99, 100, 150, 199])
-def test_a_span_while_the_clock_leans_does_not_end_early_by_the_rounding(true_ms: int) -> None:
+def test_span_while_the_clock_leans_does_not_end_early_by_the_rounding(true_ms: int) -> None:
     for hundredths in range(UNITS):  # of a millisecond, which the clock has and does not tell
         source = ManualClock(START_MS)
         clock = started(source)
@@ -213,12 +211,12 @@ KEPT = Mark(START_MS, START_MS + 10_000, 500_000, BOOT)
 
 
 @pytest.mark.parametrize("by_ms", [0, HOUR_MS, -HOUR_MS])
-def test_within_one_boot_a_start_adds_what_was_spent_whatever_the_wall_clock_did(by_ms: int) -> None:
+def test_start_within_one_boot_adds_the_elapsed_time_whatever_the_wall_clock_did(by_ms: int) -> None:
     assert KEPT.cluster_ms_at(KEPT.wall_ms + 700 + by_ms, KEPT.boot_ms + 700, BOOT) == START_MS + 700
 
 
 @pytest.mark.parametrize("boot_id", [OTHER_BOOT, b""])
-def test_after_another_boot_a_start_keeps_the_distance_to_the_wall_clock(boot_id: bytes) -> None:
+def test_start_after_another_boot_keeps_the_distance_to_the_wall_clock(boot_id: bytes) -> None:
     assert KEPT.cluster_ms_at(KEPT.wall_ms + HOUR_MS, 3_000, boot_id) == START_MS + HOUR_MS
 
 
@@ -247,14 +245,14 @@ def test_new_leader_begins_at_the_latest_heard_clock_or_the_lowest_of_all(
     assert clock_to_lead_by(clocks) == expected
 
 
-def test_a_monotonic_reading_that_goes_back_stops_the_clock_and_no_more() -> None:
+def test_monotonic_reading_that_goes_back_stops_the_clock_and_no_more() -> None:
     clock = ClusterClock(START_MS, START_MS, 5_000)
 
     assert clock.now(START_MS, 4_000) == START_MS
     assert clock.now(START_MS + 100, 5_100) == START_MS + 100
 
 
-def test_the_system_clock_follows_freezegun() -> None:
+def test_system_clock_follows_freezegun() -> None:
     with freeze_time("2026-01-02T03:04:05.678Z") as frozen:
         source = SystemClock()
         wall_ms, monotonic_ms = source.wall_ms(), source.monotonic_ms()
@@ -266,7 +264,7 @@ def test_the_system_clock_follows_freezegun() -> None:
         assert source.monotonic_ms() - monotonic_ms == 1_500
 
 
-def test_the_manual_clock_moves_only_when_told() -> None:
+def test_manual_clock_moves_only_when_told() -> None:
     source = ManualClock(START_MS, 7)
 
     source.advance(20)

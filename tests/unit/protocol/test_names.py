@@ -12,12 +12,12 @@ def test_visible_ascii_up_to_the_limit_is_a_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [" ", "a b", "a\n", "\n", "\x7f", "\0", "ä", "q\u202eq", "x" * 256])
-def test_anything_else_is_refused(name: str) -> None:
+def test_malformed_name_is_refused(name: str) -> None:
     with pytest.raises(BadName):
         check_name(name)
 
 
-def test_the_refusal_names_the_place_and_escapes_what_the_peer_sent() -> None:
+def test_refusal_of_a_name_gives_the_place_and_escapes_the_text_of_the_peer() -> None:
     with pytest.raises(BadName) as refused:
         check_name("ab\r\nfake log line")
 
@@ -26,14 +26,14 @@ def test_the_refusal_names_the_place_and_escapes_what_the_peer_sent() -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_a_long_bad_name_is_not_repeated_in_the_refusal() -> None:
+def test_long_bad_name_is_not_repeated_in_the_refusal() -> None:
     with pytest.raises(BadName) as refused:
         check_name("ä" * 200)
 
     assert len(str(refused.value)) < 300 + 10
 
 
-def test_every_visible_character_of_ascii_is_a_name_and_no_other_byte() -> None:
+def test_visible_characters_of_ascii_alone_are_names() -> None:
     good = {byte for byte in range(256) if _is_name(chr(byte))}
 
     assert good == set(range(33, 127))

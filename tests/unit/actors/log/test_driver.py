@@ -84,7 +84,7 @@ def deposed(cluster: HandCluster, leader: HandNode) -> Deposed:
 # Who is answered ------------------------------------------------------------------------------------------------------
 
 
-def test_asker_of_an_entry_that_was_dropped_and_brought_back_hears_that_it_is_done(deposed: Deposed) -> None:
+def test_publish_whose_entry_was_dropped_and_brought_back_is_answered_ok(deposed: Deposed) -> None:
     client, at, term = deposed.publishes(), deposed.begin, deposed.term
     payload = deposed.payload(at)
 
@@ -107,7 +107,7 @@ def test_asker_of_a_dropped_entry_is_not_answered_while_another_of_its_term_is_c
     assert [client.words() for client in clients] == [[], ["ok"]]
 
 
-def test_asker_of_a_dropped_entry_hears_no_as_soon_as_a_later_term_is_committed_whatever_comes_along(
+def test_publish_of_a_dropped_entry_is_refused_once_a_later_term_is_committed(
     deposed: Deposed,
 ) -> None:
     deposed.node.log_disk.held = True  # so that both are committed together
@@ -120,7 +120,7 @@ def test_asker_of_a_dropped_entry_hears_no_as_soon_as_a_later_term_is_committed_
     assert [[reply.get("err") for reply in client.take()] for client in clients] == [[None], ["NOT_LEADER"]]
 
 
-def test_asker_of_a_dropped_entry_of_which_nothing_is_heard_is_told_that_nobody_knows(deposed: Deposed) -> None:
+def test_publish_of_a_dropped_entry_without_news_is_answered_unknown(deposed: Deposed) -> None:
     client, at, term = deposed.publishes(), deposed.begin, deposed.term
     deposed.hears(term + 1, at - 1, [(term + 1, deposed.noop())], commit=at - 1)
 
@@ -129,7 +129,7 @@ def test_asker_of_a_dropped_entry_of_which_nothing_is_heard_is_told_that_nobody_
     assert [reply["err"] for reply in client.take()] == ["UNKNOWN"]
 
 
-def test_asker_of_a_dropped_entry_is_not_given_up_with_those_of_a_former_term(deposed: Deposed) -> None:
+def test_asker_of_a_dropped_entry_is_not_given_up_with_askers_of_a_former_term(deposed: Deposed) -> None:
     client, at, term = deposed.publishes(), deposed.begin, deposed.term
     payload = deposed.payload(at)
     deposed.hears(term + 1, at - 1, [(term + 1, deposed.noop())], commit=at - 1)
@@ -141,8 +141,8 @@ def test_asker_of_a_dropped_entry_is_not_given_up_with_those_of_a_former_term(de
     assert client.words() == ["ok"]
 
 
-def test_asker_of_a_later_term_is_not_given_up_with_those_of_the_term_that_was_lost(deposed: Deposed) -> None:
-    """The node leads again by the time at which it gives up those who asked when it led before."""
+def test_asker_of_a_later_term_is_not_given_up_with_askers_of_the_lost_term(deposed: Deposed) -> None:
+    """The node leads again by the time at which it gives up the askers of its earlier term."""
     cluster, node = deposed.cluster, deposed.node
     cluster.until(lambda: not deposed.log.core.leads, "it knows that it leads no longer")
     gives_up_s = cluster.time.monotonic_s() + UNKNOWN_AFTER_S
@@ -157,7 +157,7 @@ def test_asker_of_a_later_term_is_not_given_up_with_those_of_the_term_that_was_l
     assert client.words() == []
 
 
-def test_asker_who_was_told_that_nobody_knows_is_told_nothing_more(deposed: Deposed) -> None:
+def test_asker_that_was_answered_unknown_gets_no_second_answer(deposed: Deposed) -> None:
     operator, at, term = deposed.node.runtime.spawn(Operator), deposed.begin, deposed.term
     deposed.log.tell(Propose([(Publish(Q, [Draft(b"m")]), Asker(operator, None, None))]))
     deposed.cluster.advance(4 * ELECTION_S)
@@ -182,7 +182,9 @@ def test_proposal_that_was_parked_when_leadership_was_lost_is_refused_and_not_wr
     assert deposed.log.core.log.last_index == deposed.begin - 1
 
 
-def test_noop_of_a_lost_term_that_is_committed_later_lets_nobody_lead(cluster: HandCluster, leader: HandNode) -> None:
+def test_noop_of_a_lost_term_that_is_committed_later_makes_no_queue_lead(
+    cluster: HandCluster, leader: HandNode
+) -> None:
     leader.client().publish(Q)
     cluster.advance(0.2)
     node = cluster.others(leader)[0]
@@ -275,7 +277,7 @@ def test_entry_that_a_majority_has_is_applied_only_once_the_own_disk_has_it_too(
     assert [client.words() for client in clients] == [[], ["ok"]]
 
 
-def test_peer_that_asks_again_after_a_truncation_is_not_sent_what_was_dropped(deposed: Deposed) -> None:
+def test_payload_of_a_dropped_entry_is_replaced_after_a_truncation(deposed: Deposed) -> None:
     deposed.publishes()
     at, term = deposed.begin, deposed.term
     dropped = deposed.payload(at)

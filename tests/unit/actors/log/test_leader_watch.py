@@ -27,7 +27,9 @@ def ask(node: HandNode, what: str, number: int | None = None, address: str = "")
     node.raft_log.tell(Administer(Asker(node.runtime.spawn(Operator), None, None), what, number, address))
 
 
-def test_every_node_says_who_leads(said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode) -> None:
+def test_new_leader_is_logged_by_the_nodes(
+    said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
+) -> None:
     cluster.isolate(leader)
     said.clear()
 
@@ -39,9 +41,7 @@ def test_every_node_says_who_leads(said: pytest.LogCaptureFixture, cluster: Hand
     assert lines(said).count(f"node {heir.number} leads in term {term}") == 1
 
 
-def test_an_election_is_worth_no_warning(
-    said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
-) -> None:
+def test_election_is_worth_no_warning(said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode) -> None:
     leader.kill()
     said.clear()
 
@@ -50,7 +50,7 @@ def test_an_election_is_worth_no_warning(
     assert lines(said, logging.WARNING) == []
 
 
-def test_a_node_without_a_majority_says_once_who_is_away_and_then_who_leads(
+def test_node_without_a_majority_logs_once_the_absent_nodes_and_then_the_leader(
     said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
 ) -> None:
     left, lost = cluster.others(leader)
@@ -70,7 +70,7 @@ def test_a_node_without_a_majority_says_once_who_is_away_and_then_who_leads(
     assert " leads in term " in lines(said, logging.WARNING)[-1]
 
 
-def test_a_leader_that_loses_its_majority_says_so_at_once_and_not_again(
+def test_leader_that_loses_its_majority_logs_one_warning(
     said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
 ) -> None:
     said.clear()
@@ -83,7 +83,7 @@ def test_a_leader_that_loses_its_majority_says_so_at_once_and_not_again(
     assert "without a majority this node, which led in term" in warned
 
 
-def test_a_new_cluster_that_waits_for_a_node_says_for_which(said: pytest.LogCaptureFixture, directory: Path) -> None:
+def test_new_cluster_that_waits_for_a_node_says_for_which(said: pytest.LogCaptureFixture, directory: Path) -> None:
     cluster = HandCluster(directory)
     for node in cluster.nodes[:2]:
         cluster.bring_up(node)
@@ -97,7 +97,7 @@ def test_a_new_cluster_that_waits_for_a_node_says_for_which(said: pytest.LogCapt
     cluster.close()
 
 
-def test_a_new_cluster_whose_last_node_has_just_come_names_nobody(
+def test_new_cluster_whose_last_node_has_just_come_names_no_absent_node(
     said: pytest.LogCaptureFixture, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = HandCluster(directory)
@@ -111,7 +111,7 @@ def test_a_new_cluster_whose_last_node_has_just_come_names_nobody(
     cluster.close()
 
 
-def test_a_node_that_was_removed_says_so_once(
+def test_removed_node_logs_its_removal_once(
     said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
 ) -> None:
     removed = cluster.others(leader)[0]
@@ -124,7 +124,7 @@ def test_a_node_that_was_removed_says_so_once(
     assert warned.startswith("this node was removed from the cluster, by entry ")
 
 
-def test_a_node_that_was_removed_unheard_says_that_it_may_have_been(
+def test_node_that_missed_its_removal_logs_that_it_may_have_been_removed(
     said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     removed = cluster.others(leader)[0]
@@ -138,7 +138,7 @@ def test_a_node_that_was_removed_unheard_says_that_it_may_have_been(
     assert warned.endswith("if it was removed, stop it")
 
 
-def test_a_leader_that_answers_reach_too_late_says_why_it_cannot_serve(
+def test_leader_that_answers_reach_too_late_says_why_it_cannot_serve(
     said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
 ) -> None:
     said.clear()
@@ -155,7 +155,7 @@ def test_a_leader_that_answers_reach_too_late_says_why_it_cannot_serve(
     assert len(lines(said)) == 1
 
 
-def test_a_leader_that_can_serve_again_says_so(
+def test_leader_that_can_serve_again_says_so(
     said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
 ) -> None:
     cluster.delay_s = 0.3
@@ -168,7 +168,7 @@ def test_a_leader_that_can_serve_again_says_so(
     assert lines(said, logging.WARNING) == [f"this node leads in term {leader.raft_log.core.term}"]
 
 
-def test_a_leader_whose_answers_take_a_third_of_an_election_timeout_serves_without_a_gap(
+def test_leader_whose_answers_take_a_third_of_an_election_timeout_serves_without_a_gap(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     cluster.delay_s = ELECTION_S / 6
@@ -182,7 +182,7 @@ def test_a_leader_whose_answers_take_a_third_of_an_election_timeout_serves_witho
     assert all(served)
 
 
-def test_a_moment_in_which_a_leader_does_not_serve_does_not_add_up(
+def test_moment_in_which_a_leader_does_not_serve_does_not_add_up(
     said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
 ) -> None:
     said.clear()
@@ -197,7 +197,7 @@ def test_a_moment_in_which_a_leader_does_not_serve_does_not_add_up(
 
 
 @pytest.mark.parametrize("stands", ["leader", "follower"])
-def test_a_node_that_stood_still_does_not_call_its_own_pause_an_outage(
+def test_node_that_stood_still_does_not_call_its_own_pause_an_outage(
     said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode, stands: str
 ) -> None:
     node = leader if stands == "leader" else cluster.others(leader)[0]
@@ -214,7 +214,7 @@ def test_a_node_that_stood_still_does_not_call_its_own_pause_an_outage(
 def test_leaders_that_come_and_go_are_told_as_an_outage(
     said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
 ) -> None:
-    """Each is heard by the others, and hears nobody as soon as it leads."""
+    """Each leader is heard by the other nodes, and hears none of them as soon as it leads."""
     cluster.delay_s = 0.1
     said.clear()
     for _ in range(2 * ELECTIONS_WITHOUT):
@@ -229,7 +229,7 @@ def test_leaders_that_come_and_go_are_told_as_an_outage(
     assert all("for 10 s nobody has served: " in line and "cluster.election_ms" in line for line in warned)
 
 
-def test_a_round_trip_that_lets_nobody_be_elected_is_told_as_an_outage(
+def test_round_trip_too_long_for_an_election_is_logged_as_an_outage(
     said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
 ) -> None:
     said.clear()
@@ -242,7 +242,7 @@ def test_a_round_trip_that_lets_nobody_be_elected_is_told_as_an_outage(
     assert all("must take less than 500 ms, half of cluster.election_ms" in line for line in warned)
 
 
-def test_every_node_says_who_belongs_to_the_cluster_and_says_it_again_when_that_changes(
+def test_members_are_logged_by_every_node_and_again_when_they_change(
     said: pytest.LogCaptureFixture, directory: Path
 ) -> None:
     cluster = HandCluster(directory)

@@ -37,7 +37,7 @@ def come_in(cluster: HandCluster, node: HandNode, number: int, disk: int = 5) ->
     return door
 
 
-def test_nothing_is_kept_of_a_stranger_that_has_gone(cluster: HandCluster, leader: HandNode) -> None:
+def test_stranger_that_has_gone_is_forgotten(cluster: HandCluster, leader: HandNode) -> None:
     around = leader.raft_log._around
     peers = dict(around.peers)
 
@@ -51,7 +51,7 @@ def test_nothing_is_kept_of_a_stranger_that_has_gone(cluster: HandCluster, leade
     assert [around.address(number, "worker") for number in range(STRANGER, STRANGER + 20)] == [""] * 20
 
 
-def test_where_a_member_is_is_known_after_its_connection_is_lost(cluster: HandCluster, leader: HandNode) -> None:
+def test_address_of_a_member_is_known_after_its_connection_is_lost(cluster: HandCluster, leader: HandNode) -> None:
     member = cluster.others(leader)[0]
     known = leader.raft_log.address_of(member.number, "worker")
 
@@ -76,7 +76,7 @@ def test_message_in_the_name_of_another_life_is_not_heard(
     assert leader.raft_log.core.leads
 
 
-def test_peer_that_claims_what_cannot_be_is_refused_and_changes_nothing(cluster: HandCluster, leader: HandNode) -> None:
+def test_peer_with_an_impossible_claim_is_refused_and_changes_nothing(cluster: HandCluster, leader: HandNode) -> None:
     core, follower = leader.raft_log.core, cluster.others(leader)[0]
     term = core.term
     for message in (

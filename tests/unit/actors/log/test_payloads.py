@@ -17,7 +17,7 @@ def kept(first: int, last: int, bytes_max: int = 1_000) -> Payloads:
 
 
 @given(first=st.integers(0, 40), count=st.integers(1, 30))
-def test_what_is_kept_is_found_and_nothing_else(first: int, count: int) -> None:
+def test_payloads_are_found_only_where_all_of_them_are_kept(first: int, count: int) -> None:
     payloads, last = kept(10, 29), first + count - 1
 
     found = payloads.get(first, last)
@@ -26,14 +26,14 @@ def test_what_is_kept_is_found_and_nothing_else(first: int, count: int) -> None:
     assert found == ([of(index) for index in range(first, last + 1)] if is_kept else None)
 
 
-def test_the_oldest_go_when_there_is_no_room() -> None:
+def test_oldest_go_when_there_is_no_room() -> None:
     payloads = kept(1, 100, bytes_max=80)
 
     assert payloads.get(1, 1) is None
     assert payloads.get(100, 100) == [of(100)]
 
 
-def test_one_entry_is_kept_however_large_it_is() -> None:
+def test_single_entry_is_kept_however_large_it_is() -> None:
     payloads = Payloads(10)
 
     payloads.put(5, [bytes(100)])
@@ -41,7 +41,7 @@ def test_one_entry_is_kept_however_large_it_is() -> None:
     assert payloads.get(5, 5) == [bytes(100)]
 
 
-def test_what_was_taken_back_is_replaced() -> None:
+def test_truncated_payloads_are_replaced() -> None:
     payloads = kept(1, 10)
 
     payloads.truncate_from(6)
@@ -51,7 +51,7 @@ def test_what_was_taken_back_is_replaced() -> None:
     assert payloads.get(6, 7) is None
 
 
-def test_a_gap_forgets_what_was_before_it() -> None:
+def test_gap_forgets_the_payloads_before_it() -> None:
     payloads = kept(1, 10)
 
     payloads.put(20, [of(20)])

@@ -29,7 +29,7 @@ def pub(name: str = Q) -> Json:
     return {"cmd": "PUB", "qname": name, "message": "m"}
 
 
-def test_what_is_proposed_while_a_sync_is_under_way_goes_out_in_the_next_one(broker: Broker) -> None:
+def test_proposals_during_a_sync_share_the_next_sync(broker: Broker) -> None:
     clients = [broker.client() for _ in range(20)]
     broker.log_disk.held = True
     clients[0].send(pub())
@@ -47,7 +47,7 @@ def test_what_is_proposed_while_a_sync_is_under_way_goes_out_in_the_next_one(bro
     assert broker.raft_log.syncs - syncs == 2
 
 
-def test_what_is_proposed_in_one_turn_is_one_write(broker: Broker) -> None:
+def test_proposals_of_one_turn_are_one_write(broker: Broker) -> None:
     clients = [broker.client() for _ in range(20)]
     clients[0].publish(Q)
     clients[0].publish("other")
@@ -60,7 +60,7 @@ def test_what_is_proposed_in_one_turn_is_one_write(broker: Broker) -> None:
     assert broker.raft_log.syncs - syncs == 1
 
 
-def test_what_waited_for_the_store_goes_out_in_one_write(broker: Broker) -> None:
+def test_proposals_that_waited_for_the_store_are_one_write(broker: Broker) -> None:
     clients = [broker.client() for _ in range(20)]
     broker.raft_log.tell(Throttle(True))
     for client in clients:
@@ -75,7 +75,7 @@ def test_what_waited_for_the_store_goes_out_in_one_write(broker: Broker) -> None
     assert broker.raft_log.syncs - syncs == 1
 
 
-def test_a_delivery_is_written_after_20_ms_if_nothing_else_is(broker: Broker, client: Client) -> None:
+def test_delivery_is_written_after_20_ms_if_nothing_else_is(broker: Broker, client: Client) -> None:
     client.publish(Q)
     syncs = broker.raft_log.syncs
     client.fetch(Q)
@@ -89,7 +89,7 @@ def test_a_delivery_is_written_after_20_ms_if_nothing_else_is(broker: Broker, cl
     assert client.figures(Q)["delivered"] == 1
 
 
-def test_a_delivery_rides_with_the_next_entry(broker: Broker, client: Client) -> None:
+def test_delivery_rides_with_the_next_entry(broker: Broker, client: Client) -> None:
     client.publish(Q)
     syncs = broker.raft_log.syncs
     client.fetch(Q)
@@ -108,7 +108,7 @@ def tried(place: SyncPlace, seconds: float, times: int = 1) -> bool:
     return place.on_loop(0.0)
 
 
-def test_while_nearly_all_syncs_are_fast_they_are_done_on_the_loop() -> None:
+def test_syncs_are_done_on_the_loop_while_nearly_all_are_fast() -> None:
     place = SyncPlace()
 
     assert not tried(place, FAST_SYNC_S / 2, SYNCS_LOOKED_AT - SLOW_SYNCS_MAX - 1)
@@ -118,7 +118,7 @@ def test_while_nearly_all_syncs_are_fast_they_are_done_on_the_loop() -> None:
     assert not tried(place, FAST_SYNC_S)
 
 
-def test_a_sync_that_stalled_the_loop_is_not_risked_again_for_a_while() -> None:
+def test_sync_that_stalled_the_loop_is_not_risked_again_for_a_while() -> None:
     place = SyncPlace()
     tried(place, FAST_SYNC_S / 2, SYNCS_LOOKED_AT)
 
@@ -129,7 +129,7 @@ def test_a_sync_that_stalled_the_loop_is_not_risked_again_for_a_while() -> None:
 
 
 @pytest.mark.parametrize("on_loop", [False, True])
-def test_a_failed_sync_ends_the_process_and_no_answer_leaves(
+def test_failed_sync_ends_the_process_and_no_answer_leaves(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, on_loop: bool
 ) -> None:
     def fail(*_: object) -> None:
@@ -147,7 +147,7 @@ def test_a_failed_sync_ends_the_process_and_no_answer_leaves(
     assert not broker.raft_log.alive
 
 
-def test_an_error_of_the_disk_is_a_failed_sync_whatever_it_is_called(
+def test_error_of_the_disk_is_a_failed_sync_whatever_it_is_called(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> int:
@@ -162,7 +162,7 @@ def test_an_error_of_the_disk_is_a_failed_sync_whatever_it_is_called(
     assert [type(error) for error in broker.failures] == [SyncFailed]
 
 
-def test_under_pressure_publishes_are_refused_and_acknowledgements_are_not(broker: Broker, client: Client) -> None:
+def test_publishes_under_pressure_are_refused_and_acknowledgements_are_not(broker: Broker, client: Client) -> None:
     uids = [client.publish(Q) for _ in range(2)]
     client.fetch(Q)
     broker.raft_log.tell(Pressure(Refusal("DISK_FULL", "no room")))
@@ -178,7 +178,7 @@ def test_under_pressure_publishes_are_refused_and_acknowledgements_are_not(broke
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_the_messages_of_a_refused_acknowledgement_are_not_stuck(broker: Broker, client: Client, many: bool) -> None:
+def test_messages_of_a_refused_acknowledgement_are_not_stuck(broker: Broker, client: Client, many: bool) -> None:
     uid = client.publish(Q, timeout=5)
     client.fetch(Q)
     broker.raft_log.tell(Pressure(Refusal("DISK_FULL", "no room")))
@@ -203,7 +203,7 @@ def test_dead_letters_are_written_under_pressure(broker: Broker, client: Client)
     assert client.fetch("q.dead")
 
 
-def test_while_the_store_is_behind_proposals_wait_in_their_order(broker: Broker, client: Client) -> None:
+def test_proposals_wait_in_their_order_while_the_store_is_behind(broker: Broker, client: Client) -> None:
     broker.raft_log.tell(Throttle(True))
     client.send({"cmd": "PUB", "qname": Q, "message": "1"}, {"cmd": "PUB", "qname": Q, "message": "2"})
     waiting = client.take()
@@ -215,7 +215,7 @@ def test_while_the_store_is_behind_proposals_wait_in_their_order(broker: Broker,
     assert [client.fetch(Q)["msg"] for _ in range(2)] == ["1", "2"]
 
 
-def test_what_sets_an_entry_aside_does_not_wait_for_a_store_that_waits_for_it(broker: Broker, client: Client) -> None:
+def test_skip_of_an_entry_does_not_wait_for_the_store_that_needs_it(broker: Broker, client: Client) -> None:
     broker.raft_log.tell(Throttle(True))
     client.send(pub())
     broker.settle()
@@ -227,7 +227,7 @@ def test_what_sets_an_entry_aside_does_not_wait_for_a_store_that_waits_for_it(br
     assert broker.raft_log.synced_entries - before == 1
 
 
-def test_a_segment_is_sealed_although_an_older_one_was_being_removed(broker: Broker, client: Client) -> None:
+def test_segment_is_sealed_although_an_older_one_was_being_removed(broker: Broker, client: Client) -> None:
     while not broker.files.log.roll_due:
         client.publish(Q, "m" * 100_000)
     broker.log_disk.held = True
@@ -241,7 +241,7 @@ def test_a_segment_is_sealed_although_an_older_one_was_being_removed(broker: Bro
     assert not broker.files.log.roll_due
 
 
-def test_who_asked_in_this_term_is_not_given_up_with_a_former_one(broker: Broker, client: Client) -> None:
+def test_command_of_this_term_is_not_given_up_with_a_former_term(broker: Broker, client: Client) -> None:
     client.publish(Q)
     broker.log_disk.held = True
     client.send(pub())
@@ -256,7 +256,7 @@ def test_who_asked_in_this_term_is_not_given_up_with_a_former_one(broker: Broker
 
 
 @pytest.mark.parametrize("draft", [Draft(b"", priority=1 << 63), Draft(bytes(2_000))], ids=["number", "size"])
-def test_what_the_log_cannot_take_is_refused_alone(
+def test_draft_that_cannot_be_encoded_is_left_out_alone(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, draft: Draft
 ) -> None:
     monkeypatch.setattr(log_entries, "PAYLOAD_BYTES_MAX", 1_000)
@@ -269,7 +269,7 @@ def test_what_the_log_cannot_take_is_refused_alone(
     assert client.finds_nothing(Q)
 
 
-def test_every_answer_rests_on_what_a_crash_leaves(broker: Broker, client: Client) -> None:
+def test_answered_commands_survive_a_crash(broker: Broker, client: Client) -> None:
     uids = [client.publish(Q, str(i), priority=-i) for i in range(5)]
     client.call("ACK", Q, uid=uids[4])
 

@@ -84,13 +84,13 @@ def bring_back(cluster: HandCluster, node: HandNode) -> None:
     cluster.advance(0.5)
 
 
-def test_who_lacks_what_was_cut_off_is_sent_the_state(cluster: HandCluster, straggler: HandNode) -> None:
+def test_follower_that_lacks_removed_entries_is_sent_the_state(cluster: HandCluster, straggler: HandNode) -> None:
     bring_back(cluster, straggler)
 
     assert size(straggler) == MESSAGES
 
 
-def test_an_image_that_finds_no_room_is_given_up_and_comes_when_there_is(
+def test_image_that_finds_no_room_is_given_up_and_comes_when_there_is(
     cluster: HandCluster, straggler: HandNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A disk that it fills to the brim is one on which the log ends the node."""
@@ -111,7 +111,7 @@ def test_an_image_that_finds_no_room_is_given_up_and_comes_when_there_is(
 
 
 @pytest.mark.parametrize("offset", [20, -40], ids=["header", "body"])
-def test_an_image_that_has_rotted_is_made_again(
+def test_image_that_has_rotted_is_made_again(
     cluster: HandCluster, leader: HandNode, straggler: HandNode, offset: int
 ) -> None:
     path = leader.opened.snapshot_path
@@ -124,7 +124,7 @@ def test_an_image_that_has_rotted_is_made_again(
     assert size(straggler) == MESSAGES
 
 
-def test_an_installation_that_is_killed_at_any_step_is_done_by_the_next_start(
+def test_installation_that_is_killed_at_any_step_is_done_by_the_next_start(
     cluster: HandCluster, leader: HandNode, straggler: HandNode, directory: Path
 ) -> None:
     send_state(cluster, straggler)
@@ -146,7 +146,7 @@ def test_an_installation_that_is_killed_at_any_step_is_done_by_the_next_start(
     assert steps > STEPS_MIN
 
 
-def test_a_piece_of_an_earlier_transfer_is_not_taken(leader: HandNode) -> None:
+def test_piece_of_an_earlier_transfer_is_not_taken(leader: HandNode) -> None:
     images, peer = leader.assembly.images, leader.runtime.spawn(Operator)
     assert images is not None
     received = leader.opened.directory.consensus / RECEIVED_NAME
@@ -165,7 +165,7 @@ def test_a_piece_of_an_earlier_transfer_is_not_taken(leader: HandNode) -> None:
     assert images.alive
 
 
-def test_an_image_that_broke_off_takes_no_room(directory: Path) -> None:
+def test_image_that_broke_off_takes_no_room(directory: Path) -> None:
     writer = ImageWriter(directory)
     writer.write(0, b"the beginning")
 

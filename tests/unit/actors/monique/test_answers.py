@@ -15,7 +15,7 @@ from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.wire.monique.messages import ID_CHARS
 
 
-def test_an_answer_on_the_queue_goes_out_and_is_gone(place: Place, worker: Client) -> None:
+def test_answer_on_the_queue_goes_out_and_is_gone(place: Place, worker: Client) -> None:
     place.serve_answers()
     client = place.client()
     client.ask(subscribe("sum_it *"), push(TASK, id="t1"))
@@ -40,9 +40,7 @@ def test_an_answer_on_the_queue_goes_out_and_is_gone(place: Place, worker: Clien
     assert worker.figures("monique.answers")["size"] == 0
 
 
-def test_answers_wait_until_those_who_lost_their_connection_can_be_there_again(
-    broker: Broker, place: Place, worker: Client
-) -> None:
+def test_answers_wait_until_lost_clients_can_have_connected_again(broker: Broker, place: Place, worker: Client) -> None:
     worker.publish("monique.answers", "1", headers={"monique-tag": "config:sum_it:t1::me"})
     place.begin_answers()
     broker.advance(FIRST_AFTER_MS / 1000 - 1)
@@ -71,7 +69,7 @@ def test_answer_in_the_mail_of_a_deposed_leader_does_not_go_out(broker: Broker, 
 
 
 @pytest.mark.parametrize("how", ["stopped", "failed"])
-def test_an_answer_that_the_exchange_has_not_passed_on_stays(
+def test_answer_that_the_exchange_has_not_passed_on_stays(
     broker: Broker, place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     def fails(*_: Any) -> None:
@@ -91,7 +89,7 @@ def test_an_answer_that_the_exchange_has_not_passed_on_stays(
     assert (figures["acked"], figures["ready"]) == (0, 1)
 
 
-def test_what_is_no_answer_is_a_dead_letter(place: Place, worker: Client) -> None:
+def test_message_that_is_no_answer_becomes_a_dead_letter(place: Place, worker: Client) -> None:
     place.serve_answers()
     tag = "config:sum_it:t1::me"
     worker.publish("monique.answers", "no headers")
@@ -104,7 +102,7 @@ def test_what_is_no_answer_is_a_dead_letter(place: Place, worker: Client) -> Non
     assert dead == ["no headers", "bad tag", "bad type", "bad creator"]
 
 
-def test_an_answer_that_goes_out_twice_has_one_id(broker: Broker, place: Place, worker: Client) -> None:
+def test_answer_that_goes_out_twice_has_one_id(broker: Broker, place: Place, worker: Client) -> None:
     client = place.client()
     client.ask(subscribe("* *"))
     place.serve_answers()

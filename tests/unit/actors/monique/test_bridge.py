@@ -14,7 +14,7 @@ from wakeq.actors.sessions.operator_mail import Page
 from wakeq.protocol.queue.outcomes import Refusal
 
 
-def test_a_task_goes_to_a_component_and_is_gone_when_it_is_answered(place: Place, worker: Client) -> None:
+def test_task_goes_to_a_component_and_is_gone_when_it_is_answered(place: Place, worker: Client) -> None:
     place.bridge()
     place.client().ask(push(TASK, id="t1", data=b'{"a":1}', expires_at=2**62))
 
@@ -27,7 +27,7 @@ def test_a_task_goes_to_a_component_and_is_gone_when_it_is_answered(place: Place
 
 
 @pytest.mark.parametrize("answer", ["error sum_it", "error error"])
-def test_an_error_is_an_answer_too(place: Place, worker: Client, answer: str) -> None:
+def test_error_is_an_answer_too(place: Place, worker: Client, answer: str) -> None:
     place.bridge()
     place.client().ask(push(TASK, id="t1"))
 
@@ -36,7 +36,7 @@ def test_an_error_is_an_answer_too(place: Place, worker: Client, answer: str) ->
     assert worker.figures("sums")["acked"] == 1
 
 
-def test_a_task_is_counted_as_answered_or_as_killed_whatever_the_error_looks_like(place: Place) -> None:
+def test_task_is_counted_as_answered_or_as_killed_whatever_the_error_looks_like(place: Place) -> None:
     place.bridge(2)
     place.client().ask(push(TASK, id="t1"), push(TASK, id="t2"))
 
@@ -46,7 +46,7 @@ def test_a_task_is_counted_as_answered_or_as_killed_whatever_the_error_looks_lik
     assert (place.counters.tasks["answered"], place.counters.tasks["killed"]) == (1, 1)
 
 
-def test_what_is_no_answer_to_it_leaves_a_task_where_it_is(place: Place, worker: Client) -> None:
+def test_message_that_does_not_answer_a_task_leaves_it_leased(place: Place, worker: Client) -> None:
     place.bridge()
     place.client().ask(push(TASK, id="t1"))
 
@@ -57,7 +57,7 @@ def test_what_is_no_answer_to_it_leaves_a_task_where_it_is(place: Place, worker:
     assert worker.figures("sums")["leased"] == 1
 
 
-def test_as_many_tasks_are_out_as_there_are_components(place: Place, worker: Client) -> None:
+def test_tasks_are_leased_up_to_the_number_of_components(place: Place, worker: Client) -> None:
     bridge = place.bridge(2)
     place.client().ask(*[push(TASK, id=f"t{number}") for number in range(5)])
 
@@ -69,7 +69,7 @@ def test_as_many_tasks_are_out_as_there_are_components(place: Place, worker: Cli
     assert worker.figures("sums")["leased"] == 3
 
 
-def test_a_task_that_is_not_answered_goes_to_another_component(broker: Broker, place: Place, worker: Client) -> None:
+def test_task_that_is_not_answered_goes_to_another_component(broker: Broker, place: Place, worker: Client) -> None:
     place.bridge()
     place.client().ask(push(TASK, id="t1"))
     assert place.port.ids() == ["t1"]
@@ -81,7 +81,7 @@ def test_a_task_that_is_not_answered_goes_to_another_component(broker: Broker, p
     assert worker.figures("sums")["acked"] == 1
 
 
-def test_who_left_a_task_unanswered_gets_the_next_one_only_if_nobody_else_can(
+def test_component_that_left_a_task_unanswered_gets_the_next_one_only_if_no_other_can(
     broker: Broker, place: Place, worker: Client
 ) -> None:
     worker.call("CREATE", "sums", max_deliveries=1)
@@ -104,7 +104,7 @@ def test_who_left_a_task_unanswered_gets_the_next_one_only_if_nobody_else_can(
     assert place.port.has == {1: ["t1", "t4", "t5"], 2: ["t2", "t3"]}
 
 
-def test_a_late_answer_counts(broker: Broker, place: Place, worker: Client) -> None:
+def test_late_answer_counts(broker: Broker, place: Place, worker: Client) -> None:
     bridge = place.bridge()
     place.client().ask(push(TASK, id="t1"))
     place.port.is_full = True
@@ -121,9 +121,7 @@ def test_a_late_answer_counts(broker: Broker, place: Place, worker: Client) -> N
     assert worker.figures("sums")["size"] == 0
 
 
-def test_a_late_answer_counts_also_if_a_worker_has_the_task_by_then(
-    broker: Broker, place: Place, worker: Client
-) -> None:
+def test_late_answer_counts_also_if_a_worker_has_the_task_by_then(broker: Broker, place: Place, worker: Client) -> None:
     place.bridge()
     place.client().ask(push(TASK, id="t1"))
     worker.send({"cmd": "FET", "qname": "sums", "wait": 100})
@@ -135,7 +133,7 @@ def test_a_late_answer_counts_also_if_a_worker_has_the_task_by_then(
     assert worker.figures("sums")["acked"] == 1
 
 
-def test_when_the_last_component_has_gone_its_tasks_are_there_for_others(place: Place, worker: Client) -> None:
+def test_tasks_of_the_last_component_are_released_when_it_has_gone(place: Place, worker: Client) -> None:
     bridge = place.bridge(2)
     place.client().ask(push(TASK, id="t1"), push(TASK, id="t2"), push(TASK, id="t3"))
 
@@ -145,7 +143,7 @@ def test_when_the_last_component_has_gone_its_tasks_are_there_for_others(place: 
     assert [failures_of(worker.fetch("sums")) for _ in range(3)] == [0, 1, 1]
 
 
-def test_the_task_of_a_component_that_goes_away_is_given_to_another_one_at_once(place: Place, worker: Client) -> None:
+def test_task_of_a_component_that_goes_away_is_given_to_another_one_at_once(place: Place, worker: Client) -> None:
     bridge = place.bridge(3)
     place.client().ask(push(TASK, id="t1"), push(TASK, id="t2"))
     assert place.port.has == {1: ["t1"], 2: ["t2"]}
@@ -159,7 +157,7 @@ def test_the_task_of_a_component_that_goes_away_is_given_to_another_one_at_once(
     assert place.counters.tasks == {"kept": 2, "refused": 0, "given": 3, "returned": 1, "answered": 2, "killed": 0}
 
 
-def test_a_task_of_which_components_die_comes_as_late_as_the_queue_says_and_is_a_dead_letter_in_the_end(
+def test_task_that_crashes_components_is_retried_by_the_policy_and_becomes_a_dead_letter(
     broker: Broker, place: Place, worker: Client
 ) -> None:
     worker.call("CREATE", "sums", retry={"backoff": "fixed", "base": 10}, max_deliveries=2)
@@ -175,7 +173,7 @@ def test_a_task_of_which_components_die_comes_as_late_as_the_queue_says_and_is_a
     assert worker.fetch("sums.dead")["headers"]["wakeq-reason"] == "disconnect"
 
 
-def test_a_component_with_a_task_gets_no_other_one_before_it_has_answered(place: Place) -> None:
+def test_component_with_a_task_gets_no_other_one_before_it_has_answered(place: Place) -> None:
     bridge = place.bridge(2)
     client = place.client()
     client.ask(push(TASK, id="t1"))
@@ -189,7 +187,7 @@ def test_a_component_with_a_task_gets_no_other_one_before_it_has_answered(place:
     assert bridge.out == 2
 
 
-def test_a_task_that_was_pushed_twice_is_done_with_when_it_is_answered_once(place: Place, worker: Client) -> None:
+def test_task_that_was_pushed_twice_is_done_with_when_it_is_answered_once(place: Place, worker: Client) -> None:
     place.bridge(2)
     client = place.client()
     client.ask(push(TASK, id="t1"))
@@ -202,7 +200,9 @@ def test_a_task_that_was_pushed_twice_is_done_with_when_it_is_answered_once(plac
 
 
 @pytest.mark.parametrize("by", ["leader", "crash"])
-def test_what_was_given_out_before_is_done_with_when_it_is_answered(broker: Broker, worker: Client, by: str) -> None:
+def test_task_delivered_by_an_earlier_bridge_is_acknowledged_when_it_is_answered(
+    broker: Broker, worker: Client, by: str
+) -> None:
     place = Place(broker)
     for number in range(2 * PAGE):  # others have messages of this queue too
         worker.publish("sums", str(number))
@@ -226,7 +226,7 @@ def test_what_was_given_out_before_is_done_with_when_it_is_answered(broker: Brok
 
 
 @pytest.mark.parametrize("trouble", ["refused", "lost", "answered twice"])
-def test_what_was_given_out_before_is_found_although_the_queue_has_trouble(
+def test_task_delivered_by_an_earlier_bridge_is_found_although_the_queue_has_trouble(
     broker: Broker, place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
     place.bridge()
@@ -253,11 +253,11 @@ def test_what_was_given_out_before_is_found_although_the_queue_has_trouble(
     assert worker.figures("sums")["acked"] == 1
 
 
-def test_a_queue_that_is_not_there_has_nothing_that_was_given_out(place: Place) -> None:
+def test_queue_that_is_not_there_has_nothing_that_was_given_out(place: Place) -> None:
     assert place.bridge()._looked_behind is None
 
 
-def test_an_answer_that_comes_before_it_is_known_what_was_given_out_counts(place: Place, worker: Client) -> None:
+def test_answer_that_comes_before_the_bridge_knows_its_deliveries_counts(place: Place, worker: Client) -> None:
     bridge = place.bridge(1)
     place.client().ask(push(TASK, id="t1"))
     bridge.stop()
@@ -271,7 +271,7 @@ def test_an_answer_that_comes_before_it_is_known_what_was_given_out_counts(place
     assert worker.figures("sums")["acked"] == 1
 
 
-def test_an_answer_that_comes_behind_the_end_of_its_component_counts(place: Place, worker: Client) -> None:
+def test_answer_that_comes_behind_the_end_of_its_component_counts(place: Place, worker: Client) -> None:
     bridge = place.bridge()
     place.client().ask(push(TASK, id="t1"))
 
@@ -284,9 +284,7 @@ def test_an_answer_that_comes_behind_the_end_of_its_component_counts(place: Plac
     assert place.port.ids() == []
 
 
-def test_so_many_late_tasks_are_remembered_and_not_one_more(
-    place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_tasks_are_remembered_up_to_a_bound(place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monique_bridge, "LATE_MAX", 2)
     bridge = place.bridge(3)
     place.client().ask(*[push(TASK, id=f"t{number}") for number in range(3)])

@@ -10,7 +10,7 @@ from wakeq.actors.queue import fetching
 from wakeq.protocol.queue.outcomes import Refusal
 
 
-def test_nothing_is_fetched_while_there_is_no_component(place: Place, worker: Client) -> None:
+def test_bridge_without_a_component_fetches_no_task(place: Place, worker: Client) -> None:
     bridge = place.bridge()
     place.connect(bridge)
 
@@ -20,7 +20,7 @@ def test_nothing_is_fetched_while_there_is_no_component(place: Place, worker: Cl
     assert place.port.ids() == []
 
 
-def test_what_was_on_its_way_when_the_last_component_went_goes_back(
+def test_task_under_way_when_the_last_component_leaves_is_released(
     broker: Broker, place: Place, worker: Client
 ) -> None:
     worker.call("CREATE", "sums", lease="strict")  # so a delivery is on its way until it is on disk
@@ -42,7 +42,7 @@ def test_what_was_on_its_way_when_the_last_component_went_goes_back(
     assert place.port.has == {1: ["t1", "t2"]}
 
 
-def test_what_components_can_no_longer_take_when_it_comes_goes_back_at_once(place: Place, worker: Client) -> None:
+def test_task_that_finds_full_components_is_released_at_once(place: Place, worker: Client) -> None:
     place.bridge()
     place.port.is_full = True  # since it was asked for
     place.client().ask(push(TASK, id="t1"))
@@ -66,7 +66,7 @@ def test_task_in_the_mail_of_a_deposed_leader_is_given_to_no_component(
     assert place.port.ids() == ["t1"]
 
 
-def test_no_more_is_fetched_than_components_can_take(place: Place, worker: Client) -> None:
+def test_tasks_are_fetched_only_as_components_can_take_them(place: Place, worker: Client) -> None:
     place.port.full = {1, 3}
     bridge = place.bridge(3)
 
@@ -80,7 +80,7 @@ def test_no_more_is_fetched_than_components_can_take(place: Place, worker: Clien
     assert worker.figures("sums")["leased"] == 2
 
 
-def test_a_task_that_no_component_had_is_no_dead_letter(broker: Broker, place: Place, worker: Client) -> None:
+def test_task_that_no_component_had_is_no_dead_letter(broker: Broker, place: Place, worker: Client) -> None:
     worker.call("CREATE", "sums", max_deliveries=1)
     place.bridge()
     place.port.is_full = True
@@ -92,7 +92,7 @@ def test_a_task_that_no_component_had_is_no_dead_letter(broker: Broker, place: P
     assert failures_of(worker.fetch("sums")) == 0
 
 
-def test_a_task_is_with_one_component_also_if_nobody_could_take_it_for_long(
+def test_task_that_no_component_could_take_for_long_goes_to_one_component(
     broker: Broker, place: Place, worker: Client
 ) -> None:
     bridge = place.bridge()
@@ -107,7 +107,7 @@ def test_a_task_is_with_one_component_also_if_nobody_could_take_it_for_long(
     assert (bridge.out, worker.figures("sums")["leased"]) == (1, 1)
 
 
-def test_a_queue_that_cannot_be_asked_is_asked_again(
+def test_queue_that_cannot_be_asked_is_asked_again(
     broker: Broker, place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bridge = place.bridge()
@@ -128,7 +128,7 @@ def test_a_queue_that_cannot_be_asked_is_asked_again(
     assert place.port.ids() == ["t2"]
 
 
-def test_a_task_that_a_component_would_die_of_is_a_dead_letter(place: Place, worker: Client) -> None:
+def test_task_that_a_component_would_die_of_is_a_dead_letter(place: Place, worker: Client) -> None:
     place.bridge()
     made = push(TASK)
     place.client().ask(type(made)(type(made.data)(b"encrypted", made.data.tag)))
@@ -142,7 +142,9 @@ def test_a_task_that_a_component_would_die_of_is_a_dead_letter(place: Place, wor
 
 
 @pytest.mark.parametrize("tag", ["config:other_it:t1::me", "result:sum_it:t1::me"])
-def test_what_is_no_task_of_these_components_is_a_dead_letter(place: Place, worker: Client, tag: str) -> None:
+def test_message_that_is_no_task_of_the_components_becomes_a_dead_letter(
+    place: Place, worker: Client, tag: str
+) -> None:
     place.bridge()
 
     worker.publish("sums", "[1, 2]", headers={"monique-tag": tag, "monique-encoding": "JSON"})
@@ -151,9 +153,7 @@ def test_what_is_no_task_of_these_components_is_a_dead_letter(place: Place, work
     assert place.port.ids() == []
 
 
-def test_one_that_rests_gives_nothing_more_and_still_takes_answers(
-    broker: Broker, place: Place, worker: Client
-) -> None:
+def test_resting_bridge_delivers_no_task_and_still_takes_answers(broker: Broker, place: Place, worker: Client) -> None:
     bridge = place.bridge(2)
     place.client().ask(push(TASK, id="t1"))
     place.exchange.tell(Relayed([transfer("result sum_it", pid="t1", id="r")]))  # it was read, and is on its way
@@ -171,7 +171,7 @@ def test_one_that_rests_gives_nothing_more_and_still_takes_answers(
     assert failures_of(worker.fetch("sums")) == 0
 
 
-def test_what_is_on_its_way_to_one_that_rests_goes_back(broker: Broker, place: Place, worker: Client) -> None:
+def test_task_under_way_to_a_resting_bridge_is_released(broker: Broker, place: Place, worker: Client) -> None:
     worker.call("CREATE", "sums", lease="strict")  # so a delivery is on its way until it is on disk
     bridge = place.bridge()
     place.connect(bridge)
@@ -189,7 +189,7 @@ def test_what_is_on_its_way_to_one_that_rests_goes_back(broker: Broker, place: P
     assert failures_of(worker.fetch("sums")) == 0
 
 
-def test_what_is_on_its_way_to_one_whose_exchange_has_ended_goes_back(
+def test_task_under_way_to_a_bridge_whose_exchange_has_ended_is_released(
     broker: Broker, place: Place, worker: Client
 ) -> None:
     worker.call("CREATE", "sums", lease="strict")

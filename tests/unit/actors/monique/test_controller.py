@@ -52,7 +52,7 @@ def controlled(place: Place) -> tuple[Push, Process, Callable[..., None]]:
     return port, controller, relay
 
 
-def test_a_controller_waits_for_components_and_gives_tasks_in_order(controlled: Any, place: Place) -> None:
+def test_controller_waits_for_components_and_gives_tasks_in_order(controlled: Any, place: Place) -> None:
     port, controller, relay = controlled
     tasks = [transfer("config a_b", id=name) for name in "123"]
     relay(*tasks, transfer("result a_b"), transfer("config c_d"))
@@ -65,7 +65,7 @@ def test_a_controller_waits_for_components_and_gives_tasks_in_order(controlled: 
     assert port.sent == [task.frames[0] for task in tasks]
 
 
-def test_a_controller_keeps_so_many_and_says_what_it_drops(
+def test_controller_keeps_a_bounded_number_of_messages_and_logs_the_dropped_ones(
     controlled: Any, place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     port, controller, relay = controlled
@@ -79,7 +79,7 @@ def test_a_controller_keeps_so_many_and_says_what_it_drops(
     assert "no component takes them" in caplog.text
 
 
-def test_a_controller_gives_nobody_a_task_that_a_component_would_die_of(controlled: Any, place: Place) -> None:
+def test_controller_drops_a_task_that_would_crash_a_component(controlled: Any, place: Place) -> None:
     port, controller, relay = controlled
     port.room = {1: 5}
     controller.tell(Changed([1]))
@@ -90,7 +90,9 @@ def test_a_controller_gives_nobody_a_task_that_a_component_would_die_of(controll
     assert (len(port.sent), place.counters.dropped["to_controller"]) == (1, 1)
 
 
-def test_a_controller_keeps_so_many_bytes(controlled: Any, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_controller_keeps_a_bounded_number_of_bytes(
+    controlled: Any, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     port, controller, relay = controlled
     task = transfer("config a_b", data=bytes(1000))
     monkeypatch.setattr(monique_controller, "WAITING_BYTES_MAX", 2 * len(task.message))
@@ -105,7 +107,7 @@ def test_a_controller_keeps_so_many_bytes(controlled: Any, place: Place, monkeyp
     assert len(port.sent) == 5, "what is taken at once need not wait"
 
 
-def test_components_have_their_turns_and_who_can_take_nothing_is_passed_over(controlled: Any, place: Place) -> None:
+def test_components_take_turns_and_full_ones_are_passed_over(controlled: Any, place: Place) -> None:
     port, controller, relay = controlled
     port.room = {1: 9, 2: 1, 3: 9}
     controller.tell(Changed([1, 2, 3]))

@@ -13,7 +13,7 @@ def turns(crew: Crew) -> list[int]:
     return list(crew.in_turn())
 
 
-def test_who_has_been_without_a_task_for_longest_is_next() -> None:
+def test_component_idle_for_longest_is_next() -> None:
     crew = Crew()
     assert crew.meet([1, 2, 3]) == []
 
@@ -26,7 +26,7 @@ def test_who_has_been_without_a_task_for_longest_is_next() -> None:
     assert (crew.out, crew.next_end_ms) == (0, None)
 
 
-def test_what_those_have_who_are_gone_is_lost() -> None:
+def test_tasks_of_components_that_are_gone_are_lost() -> None:
     crew = Crew()
     crew.meet([1, 2, 3])
     crew.give(1, out("a"))
@@ -40,7 +40,7 @@ def test_what_those_have_who_are_gone_is_lost() -> None:
     assert turns(crew) == [4, 2]
 
 
-def test_who_lets_a_lease_end_is_behind_all_others_until_it_has_answered() -> None:
+def test_component_whose_lease_timed_out_is_last_until_it_has_answered() -> None:
     crew = Crew()
     crew.meet([1, 2])
     crew.give(1, out("a", until_ms=10))
@@ -60,7 +60,7 @@ def test_who_lets_a_lease_end_is_behind_all_others_until_it_has_answered() -> No
     assert turns(crew) == [2, 3, 1]
 
 
-def test_an_answer_costs_the_same_however_many_components_there_are() -> None:
+def test_answer_costs_the_same_however_many_components_there_are() -> None:
     def cost(components: int) -> int:
         crew = Crew()
         crew.meet(map(Counted, range(components)))

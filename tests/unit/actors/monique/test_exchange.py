@@ -50,7 +50,7 @@ def kinds(replies: list[Any]) -> list[type]:
 # --- who hears what ---
 
 
-def test_answers_come_in_order_and_what_is_pushed_before_the_answer_to_its_push(place: Place) -> None:
+def test_answers_come_in_order_and_pushed_messages_before_the_answer_to_their_push(place: Place) -> None:
     client = place.client()
 
     replies = client.ask(Ping(1), subscribe("* *"), push("data a_b"), Bad(BadFrame("no")), Ping(2))
@@ -67,7 +67,7 @@ def test_commands_that_come_together_are_done_one_after_the_other(place: Place) 
     assert [reply.data.tag for reply in replies if isinstance(reply, PushedFromMq)] == [two.data.tag]
 
 
-def test_a_message_comes_once_to_each_who_wants_it_and_to_nobody_else(place: Place) -> None:
+def test_message_comes_once_to_each_subscriber_and_to_no_other_client(place: Place) -> None:
     twice, by_type, other, none = (place.client() for _ in range(4))
     twice.ask(subscribe("a_b data", "* *", "a_b *"))
     by_type.ask(subscribe("* data"))
@@ -80,7 +80,7 @@ def test_a_message_comes_once_to_each_who_wants_it_and_to_nobody_else(place: Pla
     assert other.pushed() == none.pushed() == []
 
 
-def test_all_who_hear_a_message_share_one_frame(place: Place) -> None:
+def test_subscribers_of_a_message_share_one_frame(place: Place) -> None:
     clients = [place.client() for _ in range(3)]
     for client in clients:
         client.ask(subscribe("* *"))
@@ -91,7 +91,7 @@ def test_all_who_hear_a_message_share_one_frame(place: Place) -> None:
     assert frames[0][0] is frames[1][0] is frames[2][0]
 
 
-def test_who_has_gone_is_forgotten(place: Place) -> None:
+def test_subscriber_that_has_gone_is_forgotten(place: Place) -> None:
     client = place.client()
     client.ask(subscribe("* *"))
     client.close()
@@ -103,7 +103,7 @@ def test_who_has_gone_is_forgotten(place: Place) -> None:
     assert place.exchange._exchange.subscribers("a_b", "data") == []
 
 
-def test_too_many_subscriptions_are_refused_as_a_whole(place: Place) -> None:
+def test_subscriptions_beyond_the_limit_are_refused(place: Place) -> None:
     client = place.client()
     many = Subscribe(tuple(Subscription(str(number), "data") for number in range(SUBSCRIPTIONS_MAX)))
     assert kinds(client.ask(many)) == [Subscribed]
@@ -115,7 +115,7 @@ def test_too_many_subscriptions_are_refused_as_a_whole(place: Place) -> None:
     assert kinds(client.ask(push("data a_b"))) == [PushedToMq]
 
 
-def test_a_push_with_a_bad_tag_is_refused_and_goes_nowhere(place: Place) -> None:
+def test_push_with_a_bad_tag_is_refused_and_goes_nowhere(place: Place) -> None:
     client = place.client()
     client.ask(subscribe("* *"))
 
@@ -136,7 +136,7 @@ def test_reading_pauses_while_too_much_is_under_way(place: Place) -> None:
     assert not client.door.paused
 
 
-def test_if_the_exchange_fails_its_connections_are_told_to_come_again(place: Place) -> None:
+def test_connections_of_a_failed_exchange_are_told_to_connect_again(place: Place) -> None:
     client = place.client()
     place.exchange.tell("nothing that it knows")
 
@@ -158,7 +158,7 @@ def test_specs_that_are_not_allowed_are_acknowledged_and_dropped_in_silence() ->
     assert kinds(replies) == [PushedFromMq, PushedToMq, PushedToMq]
 
 
-def test_what_tells_of_a_kill_is_not_filtered() -> None:
+def test_error_that_tells_of_a_kill_is_not_filtered() -> None:
     place = Place(Rules(frozenset(("a_b",))))
     client = place.client()
     client.ask(subscribe("error error"))
@@ -218,7 +218,7 @@ def taken(*transfers: Any, is_technical: bool = False, passed_on: Callable[[], o
     return Taken(transfers, passed_on, is_technical)
 
 
-def test_a_kill_is_told_on_the_communication_layer_and_then_relayed(place: Place) -> None:
+def test_kill_is_told_on_the_communication_layer_and_then_relayed(place: Place) -> None:
     components, written = with_components(place)
 
     components.tell(taken(kill_of("t1").frames, is_technical=True))
@@ -227,7 +227,7 @@ def test_a_kill_is_told_on_the_communication_layer_and_then_relayed(place: Place
     assert written == [("communication", "error"), ("technical", "kill")]
 
 
-def test_a_kill_by_websocket_is_one_too(place: Place) -> None:
+def test_kill_by_websocket_is_one_too(place: Place) -> None:
     _, written = with_components(place)
     client = place.client()
 
@@ -237,7 +237,7 @@ def test_a_kill_by_websocket_is_one_too(place: Place) -> None:
     assert written == [("communication", "error"), ("technical", "kill"), ("communication", "kill")]
 
 
-def test_a_kill_by_websocket_that_components_would_die_of_is_refused(place: Place) -> None:
+def test_kill_by_websocket_that_components_would_die_of_is_refused(place: Place) -> None:
     """Its id is a number."""
     _, written = with_components(place)
     kill = kill_of("t1")
@@ -249,7 +249,7 @@ def test_a_kill_by_websocket_that_components_would_die_of_is_refused(place: Plac
     assert written == []
 
 
-def test_a_kill_that_cannot_be_used_is_neither_told_nor_relayed(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_kill_that_cannot_be_used_is_neither_told_nor_relayed(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     components, written = with_components(place)
     monitoring = transfer("data monitoring")
 
@@ -261,8 +261,8 @@ def test_a_kill_that_cannot_be_used_is_neither_told_nor_relayed(place: Place, ca
 
 
 @pytest.mark.parametrize("checks", [True, False])
-def test_components_are_told_on_the_technical_layer_what_they_survive(place: Place, checks: bool) -> None:
-    """A field more they do not; what nobody can read goes nowhere.  An id as bytes, as in old messages, is no flaw."""
+def test_components_get_only_messages_they_survive_on_the_technical_layer(place: Place, checks: bool) -> None:
+    """A field too many crashes a component and an unreadable message reaches none; an id as bytes is allowed."""
     components, written = with_components(place, checks=checks)
     good = transfer("data monitoring")
     old, more = (msgpack.packb(msgpack.unpackb(good.message) | other) for other in ({"id": b"bytes"}, {"later": 1}))
@@ -277,10 +277,10 @@ def test_components_are_told_on_the_technical_layer_what_they_survive(place: Pla
 @pytest.mark.parametrize(
     ("checks", "heard", "answers"), [(True, [], [Error]), (False, ["secret_plan"], [PushedFromMq, PushedToMq])]
 )
-def test_what_cannot_be_read_goes_to_components_only_if_that_is_wanted(
+def test_unreadable_message_goes_to_components_only_without_checks(
     place: Place, checks: bool, heard: list[str], answers: list[type]
 ) -> None:
-    """What a check would drop on its way is refused to its sender, and told to nobody."""
+    """A message that a check would drop is refused to its sender and reaches no subscriber."""
     _, written = with_components(place, checks=checks)
     client = place.client()
     client.ask(subscribe("* *"))
@@ -291,7 +291,7 @@ def test_what_cannot_be_read_goes_to_components_only_if_that_is_wanted(
     assert [spec for _, spec in written] == heard
 
 
-def test_where_no_component_hears_it_what_cannot_be_read_is_passed_on(place: Place) -> None:
+def test_unreadable_message_is_passed_on_where_no_component_hears_it(place: Place) -> None:
     client = place.client()
     client.ask(subscribe("* *"))
 
@@ -300,7 +300,7 @@ def test_where_no_component_hears_it_what_cannot_be_read_is_passed_on(place: Pla
     assert kinds(replies) == [PushedFromMq, PushedToMq]
 
 
-def test_what_a_controller_would_drop_is_refused_in_its_place_and_the_rest_is_not(place: Place) -> None:
+def test_message_that_a_controller_would_drop_is_refused_alone_and_in_its_place(place: Place) -> None:
     controller = place.runtime.spawn(Controller, "a_b", Nobody(), place.exchange, place.counters, checks=True)
     client = place.client()
 
@@ -327,7 +327,7 @@ def test_ids_as_text_and_as_bytes_reach_components_byte_by_byte(place: Place, ve
     assert heard == [(tag, packed)]
 
 
-def test_a_flood_of_bad_transfers_is_one_line_of_the_log(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_flood_of_bad_transfers_is_one_line_of_the_log(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     components, _ = with_components(place)
 
     components.tell(taken(*[[b"one frame"]] * 1000))
@@ -343,8 +343,8 @@ def test_a_flood_of_bad_transfers_is_one_line_of_the_log(place: Place, caplog: p
 
 
 @pytest.mark.parametrize("is_technical", [False, True])
-def test_a_port_hears_when_what_it_took_has_been_passed_on(place: Place, is_technical: bool) -> None:
-    """Else what comes faster would pile up in the mail of those who pass it on."""
+def test_port_is_told_once_its_transfers_have_been_passed_on(place: Place, is_technical: bool) -> None:
+    """Otherwise transfers that arrive faster would pile up in the mail of the processes that pass them on."""
     components, written = with_components(place)
     seen: list[int] = []
 
@@ -359,7 +359,7 @@ def test_a_port_hears_when_what_it_took_has_been_passed_on(place: Place, is_tech
 # --- what an operator sees ---
 
 
-def test_a_connection_says_what_it_is_to_an_operator(place: Place) -> None:
+def test_connection_describes_itself_to_an_operator(place: Place) -> None:
     said: list[Any] = []
     operator = place.runtime.spawn(Operator)
     client = HandMonique(place.runtime, place.exchange, place.settle, place.counters, worker=7)
@@ -375,7 +375,7 @@ def test_a_connection_says_what_it_is_to_an_operator(place: Place) -> None:
     assert place.exchange.subscriptions == 0
 
 
-def test_what_passes_is_counted_by_where_it_came_from_and_for_each_who_hears_it(place: Place) -> None:
+def test_messages_are_counted_by_their_source_and_for_each_subscriber(place: Place) -> None:
     components, _ = with_components(place)
     clients = [place.client() for _ in range(2)]
     for client in clients:

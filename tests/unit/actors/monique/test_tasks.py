@@ -23,7 +23,7 @@ from wakeq.protocol.wire.monique.commands import Error, PushedFromMq, PushedToMq
 from wakeq.protocol.wire.monique.tasks import TAG
 
 
-def test_a_task_is_acknowledged_and_passed_on_when_it_is_on_disk(broker: Broker, place: Place, worker: Client) -> None:
+def test_task_is_acknowledged_and_passed_on_when_it_is_on_disk(broker: Broker, place: Place, worker: Client) -> None:
     watcher, client = place.client(), place.client()
     watcher.ask(subscribe("* *"))
     broker.log_disk.held = True
@@ -53,7 +53,7 @@ def test_answers_stay_in_order_although_a_task_takes_longer(place: Place) -> Non
     ]
 
 
-def test_only_tasks_are_kept(place: Place, worker: Client) -> None:
+def test_messages_other_than_tasks_are_not_kept(place: Place, worker: Client) -> None:
     client = place.client()
 
     client.ask(push("result sum_it"), push("error sum_it"), push("data sum_it"), push("config other_it"))
@@ -61,7 +61,7 @@ def test_only_tasks_are_kept(place: Place, worker: Client) -> None:
     assert worker.call("FET", "sums")["err"] == "Q_NOT_FOUND"
 
 
-def test_a_task_that_expires_is_not_handed_out_any_more(broker: Broker, place: Place, worker: Client) -> None:
+def test_expired_task_is_not_delivered(broker: Broker, place: Place, worker: Client) -> None:
     client = place.client()
     now_ms = broker.now_ms()
 
@@ -75,11 +75,11 @@ def test_a_task_that_expires_is_not_handed_out_any_more(broker: Broker, place: P
     assert worker.finds_nothing("sums")
 
 
-def test_a_task_that_wants_to_be_answered_in_a_thousand_years_is_kept_for_as_long_as_any(place: Place) -> None:
+def test_task_that_wants_to_be_answered_in_a_thousand_years_is_kept_for_as_long_as_any(place: Place) -> None:
     assert kinds(place.client().ask(push(TASK, expires_at=2**63))) == [PushedToMq]
 
 
-def test_what_cannot_be_read_is_kept_packed(place: Place, worker: Client) -> None:
+def test_unreadable_task_is_kept_packed(place: Place, worker: Client) -> None:
     made = push(TASK)
     client = place.client()
 
@@ -89,9 +89,7 @@ def test_what_cannot_be_read_is_kept_packed(place: Place, worker: Client) -> Non
     assert (task["enc"], "monique-encoding" in task["headers"]) == ("b64", False)
 
 
-def test_a_task_that_its_queue_refuses_is_refused_and_not_passed_on(
-    broker: Broker, place: Place, worker: Client
-) -> None:
+def test_task_that_its_queue_refuses_is_refused_and_not_passed_on(broker: Broker, place: Place, worker: Client) -> None:
     worker.call("CREATE", "sums", max_size=1)
     client = place.client()
     client.ask(subscribe("* *"))
@@ -108,7 +106,7 @@ def test_a_task_that_its_queue_refuses_is_refused_and_not_passed_on(
     assert sum(isinstance(reply, PushedFromMq) for reply in replies) == 1
 
 
-def test_a_component_whose_task_is_refused_hears_nothing_and_the_log_says_it(
+def test_component_whose_task_is_refused_hears_nothing_and_the_log_says_it(
     place: Place, worker: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker.call("CREATE", "sums", max_size=0)
@@ -118,7 +116,7 @@ def test_a_component_whose_task_is_refused_hears_nothing_and_the_log_says_it(
     assert "the task 't1' is not kept: QUEUE_FULL" in caplog.text
 
 
-def test_what_a_task_calls_itself_makes_no_line_in_the_log(
+def test_task_id_with_a_line_break_makes_no_line_in_the_log(
     place: Place, worker: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker.call("CREATE", "sums", max_size=0)
@@ -133,7 +131,7 @@ def test_what_a_task_calls_itself_makes_no_line_in_the_log(
 # --- kills ---
 
 
-def test_a_kill_takes_a_task_off_its_queue_wherever_it_is(place: Place, worker: Client) -> None:
+def test_kill_takes_a_task_off_its_queue_wherever_it_is(place: Place, worker: Client) -> None:
     client = place.client()
     client.ask(push(TASK, id="t1"), push(TASK, id="t2"), push(TASK, id="t3"))
     worker.fetch("sums")
@@ -146,7 +144,7 @@ def test_a_kill_takes_a_task_off_its_queue_wherever_it_is(place: Place, worker: 
     assert json.dumps(worker.fetch("sums")["headers"]).find(":t3:") > 0
 
 
-def test_a_kill_that_overtakes_its_task_still_takes_it_off(broker: Broker, place: Place, worker: Client) -> None:
+def test_kill_that_overtakes_its_task_still_takes_it_off(broker: Broker, place: Place, worker: Client) -> None:
     client = place.client()
     broker.log_disk.held = True
     client.say(push(TASK, id="t1"))
@@ -161,7 +159,7 @@ def test_a_kill_that_overtakes_its_task_still_takes_it_off(broker: Broker, place
     assert worker.figures("sums")["size"] == 0
 
 
-def test_a_kill_that_comes_in_one_read_with_its_task_takes_it_off(place: Place, worker: Client) -> None:
+def test_kill_that_comes_in_one_read_with_its_task_takes_it_off(place: Place, worker: Client) -> None:
     client = place.client()
     place.kill("unknown")  # from now on it is known that nothing is on the queue
     kill = push("config kill", data=b'{"task_id":"t1"}')
@@ -193,7 +191,7 @@ def test_tasks_of_an_earlier_leader_are_found_among_many_others(broker: Broker, 
     assert worker.figures("sums")["size"] == 2 * 3 * PAGE - 2
 
 
-def test_a_kill_finds_every_copy_of_a_task_that_was_pushed_again(place: Place, worker: Client) -> None:
+def test_kill_finds_every_copy_of_a_task_that_was_pushed_again(place: Place, worker: Client) -> None:
     client = place.client()
     for task_id in ("t1", "t2", "t1", "t1"):
         client.ask(push(TASK, id=task_id))
@@ -204,7 +202,7 @@ def test_a_kill_finds_every_copy_of_a_task_that_was_pushed_again(place: Place, w
     assert place.counters.tasks["killed"] == 3
 
 
-def test_a_kill_finds_a_task_although_there_are_more_than_can_be_remembered(
+def test_kill_finds_a_task_although_there_are_more_than_can_be_remembered(
     place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monique_tasks, "KNOWN_MAX", 10)
@@ -219,7 +217,7 @@ def test_a_kill_finds_a_task_although_there_are_more_than_can_be_remembered(
     assert len(place.tasks._known) <= 10
 
 
-def test_a_kill_that_is_not_looked_for_because_there_are_too_many_is_said(
+def test_kill_beyond_the_bound_is_dropped_and_logged(
     place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(monique_tasks, "CANCELS_MAX", 2)
@@ -232,7 +230,7 @@ def test_a_kill_that_is_not_looked_for_because_there_are_too_many_is_said(
     assert "2 kills wait already" in caplog.text
 
 
-def test_a_kill_finds_a_task_although_its_queue_cannot_be_asked_at_first(
+def test_kill_finds_a_task_although_its_queue_cannot_be_asked_at_first(
     broker: Broker, worker: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = with_a_task_of_before(broker)
@@ -247,7 +245,7 @@ def test_a_kill_finds_a_task_although_its_queue_cannot_be_asked_at_first(
     assert worker.figures("sums")["size"] == 0
 
 
-def test_a_page_that_never_comes_is_asked_for_again_and_one_that_nobody_asked_for_is_nothing(
+def test_page_that_never_comes_is_asked_for_again_and_an_unrequested_one_is_ignored(
     broker: Broker, worker: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, asked = with_a_task_of_before(broker), QueueUser._look_at
@@ -262,7 +260,9 @@ def test_a_page_that_never_comes_is_asked_for_again_and_one_that_nobody_asked_fo
     assert worker.figures("sums")["size"] == 0
 
 
-def test_when_everything_is_known_nothing_is_looked_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kills_search_the_queue_once_when_all_its_tasks_are_known(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looks: list[str] = []
     asked = QueueUser._look_at
     monkeypatch.setattr(
@@ -292,7 +292,7 @@ def test_messages_of_an_old_release_are_passed_over_however_many_there_are(
     assert worker.figures("sums")["size"] == PAGE + 1
 
 
-def test_a_component_that_has_a_killed_task_need_not_answer(place: Place, worker: Client) -> None:
+def test_component_that_has_a_killed_task_need_not_answer(place: Place, worker: Client) -> None:
     bridge = place.bridge()
     place.client().ask(push(TASK, id="t1"), push(TASK, id="t2"))
     assert place.port.ids() == ["t1"]
@@ -305,7 +305,7 @@ def test_a_component_that_has_a_killed_task_need_not_answer(place: Place, worker
     assert (place.counters.tasks["killed"], place.counters.tasks["answered"]) == (1, 0)
 
 
-def test_a_kill_holds_also_if_its_task_is_pushed_again_before_it_is_kept(
+def test_kill_holds_also_if_its_task_is_pushed_again_before_it_is_kept(
     broker: Broker, place: Place, worker: Client
 ) -> None:
     place.kill("none")  # it knows behind that what there is
@@ -345,7 +345,7 @@ def test_tasks_with_one_id_count_as_often_as_they_come(
     assert (refused, worker.figures("sums")["size"]) == (2, 4)
 
 
-def test_what_cannot_reach_the_disk_soon_is_refused_beyond_a_bound(
+def test_tasks_beyond_a_bound_are_refused_while_the_disk_hangs(
     broker: Broker, place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monique_tasks, "UNDER_WAY_MAX", 3)
@@ -394,7 +394,7 @@ def test_components_are_not_read_on_while_too_much_is_on_its_way_to_the_disk(
     assert worker.figures("sums")["size"] == 7
 
 
-def test_a_queue_that_crashes_and_says_again_what_it_has_kept_says_nothing_new(
+def test_queue_that_crashes_and_reports_its_tasks_again_causes_no_second_answer(
     broker: Broker, place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply, crashes = QueueProcess.apply, [True]

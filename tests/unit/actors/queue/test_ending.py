@@ -10,7 +10,7 @@ Q = "q"
 # Expiry ---------------------------------------------------------------------------------------------------------------
 
 
-def test_an_expired_message_is_never_handed_out_and_goes_without_a_fetch(broker: Broker, client: Client) -> None:
+def test_expired_message_is_removed_without_a_fetch(broker: Broker, client: Client) -> None:
     client.publish(Q, expires=10)
 
     broker.advance(9.9)
@@ -24,7 +24,7 @@ def test_an_expired_message_is_never_handed_out_and_goes_without_a_fetch(broker:
 
 
 @pytest.mark.parametrize(("delay", "expires"), [(10, 10), (11, 10)])
-def test_a_delay_that_is_not_shorter_than_the_expiry_means_never(
+def test_delay_that_is_not_shorter_than_the_expiry_means_never(
     broker: Broker, client: Client, delay: int, expires: int
 ) -> None:
     client.publish(Q, delay=delay, expires=expires)
@@ -36,7 +36,7 @@ def test_a_delay_that_is_not_shorter_than_the_expiry_means_never(
     assert client.figures(Q)["size"] == 0
 
 
-def test_a_message_handed_out_before_its_expiry_stays_with_the_worker(broker: Broker, client: Client) -> None:
+def test_message_delivered_before_its_expiry_stays_with_the_worker(broker: Broker, client: Client) -> None:
     client.publish(Q, expires=10, timeout=30)
     message = client.fetch(Q)
 
@@ -48,7 +48,7 @@ def test_a_message_handed_out_before_its_expiry_stays_with_the_worker(broker: Br
 
 
 @pytest.mark.parametrize("expires", [7, 100])
-def test_a_message_that_comes_back_expires_all_the_same(broker: Broker, client: Client, expires: int) -> None:
+def test_message_that_comes_back_expires_all_the_same(broker: Broker, client: Client, expires: int) -> None:
     client.publish(Q, expires=expires, timeout=5)
     broker.advance(3)
     client.fetch(Q)
@@ -67,7 +67,7 @@ def test_a_message_that_comes_back_expires_all_the_same(broker: Broker, client: 
 
 @pytest.mark.parametrize("stored", [False, True], ids=["body in memory", "body in the store"])
 @pytest.mark.parametrize("how", ["timeout", "nack"])
-def test_the_last_allowed_delivery_ends_in_the_dead_letter_queue(
+def test_last_allowed_delivery_ends_in_the_dead_letter_queue(
     broker: Broker, client: Client, how: str, stored: bool
 ) -> None:
     client.call("CREATE", Q, max_deliveries=2)
@@ -92,7 +92,7 @@ def test_the_last_allowed_delivery_ends_in_the_dead_letter_queue(
     assert client.figures(Q)["dead"] == 1
 
 
-def test_a_dead_letter_is_in_one_queue_only_after_a_restart(broker: Broker, client: Client) -> None:
+def test_dead_letter_is_in_one_queue_only_after_a_restart(broker: Broker, client: Client) -> None:
     client.call("CREATE", Q, max_deliveries=1, dead_letter="grave")
     client.publish(Q)
     client.call("NACK", Q, uid=client.fetch(Q)["uid"])
@@ -105,7 +105,7 @@ def test_a_dead_letter_is_in_one_queue_only_after_a_restart(broker: Broker, clie
     assert client.finds_nothing("grave")
 
 
-def test_a_dead_letter_is_not_refused_by_a_full_queue(broker: Broker, client: Client) -> None:
+def test_dead_letter_is_not_refused_by_a_full_queue(broker: Broker, client: Client) -> None:
     client.call("CREATE", "grave", max_size=0)
     client.call("CREATE", Q, max_deliveries=1, dead_letter="grave")
     client.publish(Q)
@@ -121,7 +121,7 @@ def test_a_dead_letter_is_not_refused_by_a_full_queue(broker: Broker, client: Cl
 @pytest.mark.parametrize("stored", [False, True], ids=["body in memory", "body in the store"])
 @pytest.mark.parametrize("allowed", [0, 5])
 @pytest.mark.parametrize("reason", ["rejected", "exhausted"])
-def test_a_rejected_message_is_a_dead_letter_at_once(
+def test_rejected_message_is_a_dead_letter_at_once(
     broker: Broker, client: Client, allowed: int, stored: bool, reason: str
 ) -> None:
     client.call("CREATE", Q, max_deliveries=allowed)
@@ -142,7 +142,7 @@ def test_a_rejected_message_is_a_dead_letter_at_once(
     assert (letter["headers"]["wakeq-deliveries"], letter["headers"]["wakeq-error"]) == ("1", "it is no order")
 
 
-def test_of_many_each_is_rejected_by_its_own_lease(broker: Broker, client: Client, worker: Client) -> None:
+def test_nack_of_several_checks_each_lease(broker: Broker, client: Client, worker: Client) -> None:
     uids = [client.publish(Q, str(i), timeout=5) for i in range(4)]
     leases = [client.fetch(Q)["lease"] for _ in uids]
     client.call("NACK", Q, uid=uids[1])
@@ -158,7 +158,7 @@ def test_of_many_each_is_rejected_by_its_own_lease(broker: Broker, client: Clien
 
 
 @pytest.mark.parametrize("fields", [{"dead": True}, {"failed": False}])
-def test_what_nobody_holds_is_neither_rejected_nor_returned(
+def test_message_without_a_lease_is_neither_rejected_nor_returned(
     broker: Broker, client: Client, fields: dict[str, bool]
 ) -> None:
     uid = client.publish(Q, timeout=5)
@@ -171,7 +171,7 @@ def test_what_nobody_holds_is_neither_rejected_nor_returned(
     assert client.fetch(Q)["error_count"] == 1
 
 
-def test_a_lease_that_ends_while_its_message_is_rejected_is_not_handed_on(
+def test_reject_behind_a_lease_timeout_under_way_finds_the_delivery_ended(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     uid = client.publish(Q, timeout=5)
@@ -191,7 +191,7 @@ def test_a_lease_that_ends_while_its_message_is_rejected_is_not_handed_on(
     assert worker.call("ACK", Q, uid=uid).get("known", True)
 
 
-def test_a_message_is_not_rejected_where_its_letter_could_have_no_queue(broker: Broker, client: Client) -> None:
+def test_message_is_not_rejected_where_its_letter_could_have_no_queue(broker: Broker, client: Client) -> None:
     name = "x" * 255
     uid = client.publish(name, timeout=5)
     client.fetch(name)
@@ -206,7 +206,7 @@ def test_a_message_is_not_rejected_where_its_letter_could_have_no_queue(broker: 
     assert client.fetch("letters")["headers"]["wakeq-origin-uid"] == uid
 
 
-def test_what_was_returned_comes_back_at_once_and_has_not_failed(broker: Broker, client: Client) -> None:
+def test_returned_message_is_redelivered_at_once_and_has_not_failed(broker: Broker, client: Client) -> None:
     client.call("CREATE", Q, max_deliveries=2, retry={"base": 30})
     uid = client.publish(Q)
 
@@ -239,7 +239,7 @@ def test_touch_before_the_acknowledgement_of_its_message_in_one_read_is_done(cli
     assert (acknowledged["cmd"], acknowledged.get("known")) == ("okack", None)
 
 
-def test_many_are_returned_in_one_entry_after_their_delay(broker: Broker, client: Client) -> None:
+def test_messages_returned_together_are_one_entry_and_due_after_their_delay(broker: Broker, client: Client) -> None:
     uids = client.call("PUB", Q, messages=["1", "2", "3"])["uids"]
     client.call("FET", Q, count=3)
     broker.advance(0.1)  # the log has the deliveries
@@ -254,7 +254,7 @@ def test_many_are_returned_in_one_entry_after_their_delay(broker: Broker, client
     assert len(client.call("FET", Q, count=3)["messages"]) == 3
 
 
-def test_the_wait_after_a_failure_grows_with_failures_alone(broker: Broker, client: Client) -> None:
+def test_wait_after_a_failure_grows_with_failures_alone(broker: Broker, client: Client) -> None:
     client.call("CREATE", Q, retry={"backoff": "exponential", "base": 1})
     uid = client.publish(Q)
     for _ in range(5):
@@ -270,7 +270,7 @@ def test_the_wait_after_a_failure_grows_with_failures_alone(broker: Broker, clie
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-def test_a_restart_forgets_no_failure(broker: Broker, client: Client, flushed: bool) -> None:
+def test_restart_forgets_no_failure(broker: Broker, client: Client, flushed: bool) -> None:
     uid = client.publish(Q)
     for fields in ({"failed": False}, {}, {"failed": False}):
         client.fetch(Q)
@@ -287,7 +287,7 @@ def test_a_restart_forgets_no_failure(broker: Broker, client: Client, flushed: b
     assert (message["error_count"], message["failures"]) == (3, 1)
 
 
-def test_a_delivery_that_a_crash_forgot_counts_as_neither(broker: Broker, client: Client) -> None:
+def test_delivery_that_a_crash_forgot_counts_as_neither(broker: Broker, client: Client) -> None:
     uid = client.publish(Q)
     client.fetch(Q)
     client.call("NACK", Q, uid=uid, failed=False)

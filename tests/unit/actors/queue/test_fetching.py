@@ -29,7 +29,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, step: str, call: int) -> None:
 
 
 def test_message_acknowledged_in_the_round_of_a_fetch_is_not_delivered(broker: Broker, client: Client) -> None:
-    """Rules 6 and 7: acknowledgements are marked first, whoever came first."""
+    """Rules 6 and 7: acknowledgements are marked first, whichever command came first."""
     uid = client.publish(Q, "1")
     client.publish(Q, "2")
     fetches = broker.client()
@@ -47,7 +47,7 @@ def test_message_acknowledged_in_the_round_of_a_fetch_is_not_delivered(broker: B
 
 
 def test_fetches_of_many_connections_are_served_in_the_order_of_filing(broker: Broker, client: Client) -> None:
-    """Rule 8: who comes when the line is empty gets nothing."""
+    """Rule 8: a fetch that comes when the line is empty gets nothing."""
     client.call("PUB", Q, messages=[str(number) for number in range(7)])
     workers = [broker.client() for _ in range(4)]
 

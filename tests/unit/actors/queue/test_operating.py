@@ -35,7 +35,7 @@ def asked_of_two(broker: Broker, client: Client, make: Callable[[Asker, list[str
     return uids, answer
 
 
-def test_what_leaves_memory_while_the_rest_is_read_is_moved_with_it(broker: Broker, client: Client) -> None:
+def test_message_that_leaves_memory_during_a_read_is_moved_with_the_rest(broker: Broker, client: Client) -> None:
     uids, moved = asked_of_two(broker, client, lambda me, named: Move(me, Q, named, OTHER))
 
     assert all(moved.uids[uid] for uid in uids)
@@ -43,7 +43,9 @@ def test_what_leaves_memory_while_the_rest_is_read_is_moved_with_it(broker: Brok
 
 
 @pytest.mark.parametrize("cmd", ["page", "peek"])
-def test_what_leaves_memory_while_the_rest_is_read_is_shown_with_it(broker: Broker, client: Client, cmd: str) -> None:
+def test_message_that_leaves_memory_during_a_read_is_shown_with_the_rest(
+    broker: Broker, client: Client, cmd: str
+) -> None:
     def make(me: Asker, _: list[str]) -> Any:
         return Scan(me, Q, 0, 10) if cmd == "page" else Peek(me, Q, "delayed", 10)
 
@@ -53,7 +55,7 @@ def test_what_leaves_memory_while_the_rest_is_read_is_shown_with_it(broker: Brok
     assert [(row["uid"], row["body"]) for row in rows] == list(zip(uids, [b"on disk", b"in memory"], strict=True))
 
 
-def test_a_look_at_all_messages_leaves_none_of_them_in_memory(broker: Broker, client: Client) -> None:
+def test_look_at_all_messages_leaves_none_of_them_in_memory(broker: Broker, client: Client) -> None:
     client.publish(Q, delay=1_000)
     broker.flush()
 
@@ -62,7 +64,7 @@ def test_a_look_at_all_messages_leaves_none_of_them_in_memory(broker: Broker, cl
     assert not len(broker.queue(Q).bodies)
 
 
-def test_a_message_that_is_named_twice_is_moved_once(broker: Broker, client: Client) -> None:
+def test_message_that_is_named_twice_is_moved_once(broker: Broker, client: Client) -> None:
     uid = client.publish(Q)
 
     moved = broker.operate(Q, lambda me: Move(me, Q, [uid, uid], OTHER))
@@ -71,7 +73,7 @@ def test_a_message_that_is_named_twice_is_moved_once(broker: Broker, client: Cli
     assert client.figures(OTHER)["size"] == 1
 
 
-def test_one_step_moves_a_bounded_number_of_bytes_and_says_what_stays(broker: Broker, client: Client) -> None:
+def test_move_takes_a_bounded_number_of_bytes_and_names_the_messages_that_stay(broker: Broker, client: Client) -> None:
     uids = [client.publish(Q, "x" * 1_000_000) for _ in range(9)]
 
     moved = broker.operate(Q, lambda me: Move(me, Q, uids, OTHER))
@@ -80,7 +82,7 @@ def test_one_step_moves_a_bounded_number_of_bytes_and_says_what_stays(broker: Br
     assert (client.figures(Q)["size"], client.figures(OTHER)["size"]) == (1, 8)
 
 
-def test_what_was_handed_out_and_is_not_written_down_yet_is_not_moved(broker: Broker, client: Client) -> None:
+def test_message_with_an_uncommitted_delivery_is_not_moved(broker: Broker, client: Client) -> None:
     uids = [client.publish(Q), client.publish(Q)]
     broker.log_disk.held = True
     client.fetch(Q)
@@ -98,7 +100,7 @@ def test_what_was_handed_out_and_is_not_written_down_yet_is_not_moved(broker: Br
     assert [uid for uid, new in moved.uids.items() if new is None] == uids[:1]
 
 
-def test_what_the_log_does_not_take_stays_and_is_handed_out(broker: Broker, client: Client) -> None:
+def test_message_whose_move_is_refused_stays_and_is_delivered(broker: Broker, client: Client) -> None:
     uid = client.publish(Q)
     broker.disk_full(True)
 
@@ -108,7 +110,7 @@ def test_what_the_log_does_not_take_stays_and_is_handed_out(broker: Broker, clie
     assert client.fetch(Q)["uid"] == uid
 
 
-def test_what_was_let_go_and_given_back_is_delivered_once(
+def test_requeued_message_that_was_released_with_a_delay_is_delivered_once(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "FELL_DUE_MAX", 10)  # of so many messages each call takes a piece
@@ -126,7 +128,7 @@ def test_what_was_let_go_and_given_back_is_delivered_once(
 
 
 @pytest.mark.parametrize("seconds", [None, 20])
-def test_who_waits_beside_a_paused_queue_costs_nothing_until_it_goes_on(
+def test_waiting_fetch_at_a_paused_queue_costs_nothing_until_it_goes_on(
     broker: Broker, client: Client, seconds: int | None
 ) -> None:
     client.publish(Q)

@@ -16,7 +16,7 @@ Q = "q"
 # Waking ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_woken_worker_that_does_not_fetch_is_passed_over(broker: Broker, client: Client) -> None:
+def test_woken_worker_that_does_not_fetch_is_passed_over(broker: Broker, client: Client) -> None:
     workers = [broker.client() for _ in range(2)]
     for worker in workers:
         worker.fall_asleep(Q, wake="ready")
@@ -31,7 +31,7 @@ def test_a_woken_worker_that_does_not_fetch_is_passed_over(broker: Broker, clien
     assert [worker.awks for worker in workers] == [1, 1]
 
 
-def test_a_woken_worker_that_sleeps_again_is_woken_again(broker: Broker, client: Client) -> None:
+def test_woken_worker_that_sleeps_again_is_woken_again(broker: Broker, client: Client) -> None:
     worker = broker.client()
     worker.fall_asleep(Q)
     client.publish(Q)
@@ -41,7 +41,7 @@ def test_a_woken_worker_that_sleeps_again_is_woken_again(broker: Broker, client:
     assert words == ["awk", "okslp", "awk"]
 
 
-def test_a_woken_worker_that_never_comes_costs_nothing(broker: Broker, client: Client) -> None:
+def test_woken_worker_that_never_comes_costs_nothing(broker: Broker, client: Client) -> None:
     worker = broker.client()
     worker.fall_asleep(Q)
     client.publish(Q)
@@ -82,7 +82,7 @@ def test_sleeper_that_was_woken_under_one_policy_is_asleep_under_no_other(broker
     assert broker.failures == []
 
 
-def test_nobody_is_woken_for_a_paused_queue_beside_whom_another_waits(broker: Broker, client: Client) -> None:
+def test_sleeper_beside_a_waiting_fetch_is_not_woken_for_a_paused_queue(broker: Broker, client: Client) -> None:
     client.call("CREATE", Q)
     sleeper, waits = broker.client(), broker.client()
     sleeper.fall_asleep(Q)
@@ -103,7 +103,7 @@ def test_nobody_is_woken_for_a_paused_queue_beside_whom_another_waits(broker: Br
     ["nothing that a queue knows", Follow(1, Refusal("NOT_LEADER", "another one leads"))],
     ids=["a_crash", "the_lead_is_lost"],
 )
-def test_whoever_was_woken_and_has_not_fetched_is_woken_again_when_nobody_knows_of_it(
+def test_woken_sleeper_that_has_not_fetched_is_woken_again_when_its_queue_forgets_it(
     broker: Broker, client: Client, ends: object
 ) -> None:
     worker = broker.client()
@@ -202,7 +202,7 @@ def a_publish_that_a_waiting_fetch_gets(broker: Broker, client: Client) -> None:
         a_publish_that_a_waiting_fetch_gets,
     ],
 )
-def test_whatever_makes_a_message_available_wakes_all_plain_sleepers_and_takes_them_off_the_list(
+def test_plain_sleepers_are_all_woken_once_when_a_message_becomes_available(
     broker: Broker, client: Client, event: Callable[[Broker, Client], None]
 ) -> None:
     client.call("CREATE", Q, on_disconnect="release")
@@ -220,7 +220,7 @@ def test_whatever_makes_a_message_available_wakes_all_plain_sleepers_and_takes_t
     assert [sleeper.awks for sleeper in sleepers] == [1] * 5
 
 
-def test_the_last_islp_of_a_connection_says_when_it_is_woken(broker: Broker, client: Client) -> None:
+def test_last_islp_of_a_connection_says_when_it_is_woken(broker: Broker, client: Client) -> None:
     changed, other = broker.client(), broker.client()
     other.fall_asleep(Q, **CHOOSY)
     changed.fall_asleep(Q)
@@ -231,7 +231,7 @@ def test_the_last_islp_of_a_connection_says_when_it_is_woken(broker: Broker, cli
     assert (changed.awks, other.awks) == (0, 1)
 
 
-def test_a_plain_sleeper_that_went_away_is_not_kept(broker: Broker, client: Client) -> None:
+def test_plain_sleeper_that_went_away_is_not_kept(broker: Broker, client: Client) -> None:
     client.publish(Q)
     client.fetch(Q)
     fetches, leaves, ends = (broker.client() for _ in range(3))
@@ -248,7 +248,7 @@ def test_a_plain_sleeper_that_went_away_is_not_kept(broker: Broker, client: Clie
 
 
 @pytest.mark.parametrize("between", ["restart", "purge"])
-def test_wakes_are_compared_with_the_deliveries_of_the_same_time(broker: Broker, client: Client, between: str) -> None:
+def test_wake_ratio_counts_deliveries_of_the_same_time(broker: Broker, client: Client, between: str) -> None:
     for _ in range(4):
         client.publish(Q)
         client.call("ACK", Q, uid=client.fetch(Q)["uid"])
@@ -270,7 +270,7 @@ def test_wakes_are_compared_with_the_deliveries_of_the_same_time(broker: Broker,
 
 
 @pytest.mark.parametrize("end", ["close", "UNS"])
-def test_when_a_woken_worker_leaves_the_next_is_woken(broker: Broker, client: Client, end: str) -> None:
+def test_sleeper_is_woken_when_the_woken_one_before_it_leaves(broker: Broker, client: Client, end: str) -> None:
     first, second = broker.client(), broker.client()
     first.fall_asleep(Q)
     second.fall_asleep(Q)
@@ -282,7 +282,7 @@ def test_when_a_woken_worker_leaves_the_next_is_woken(broker: Broker, client: Cl
     assert second.awks == 1
 
 
-def test_a_policy_of_waking_all_wakes_those_who_sleep_already(broker: Broker, client: Client) -> None:
+def test_policy_of_waking_all_wakes_existing_sleepers(broker: Broker, client: Client) -> None:
     workers = [broker.client() for _ in range(3)]
     for worker in workers:
         worker.fall_asleep(Q)
@@ -297,7 +297,7 @@ def test_a_policy_of_waking_all_wakes_those_who_sleep_already(broker: Broker, cl
 
 
 @pytest.mark.parametrize(("lease", "at_once"), [("fast", ["msg"]), ("strict", [])])
-def test_a_strict_queue_answers_a_fetch_only_when_it_is_committed(
+def test_strict_queue_answers_a_fetch_only_when_it_is_committed(
     broker: Broker, client: Client, lease: str, at_once: list[str]
 ) -> None:
     client.call("CREATE", Q, lease=lease)
@@ -332,7 +332,7 @@ def test_touch_is_answered_when_it_is_committed(broker: Broker, client: Client, 
 # The known faults of the original that need time ----------------------------------------------------------------------
 
 
-def test_fault_4_a_message_acknowledged_while_hidden_wakes_nobody_later(broker: Broker, client: Client) -> None:
+def test_fault_4_a_message_acknowledged_while_leased_wakes_no_sleeper_later(broker: Broker, client: Client) -> None:
     worker = broker.client()
     uid = client.publish(Q, timeout=5)
     client.fetch(Q)
@@ -345,7 +345,7 @@ def test_fault_4_a_message_acknowledged_while_hidden_wakes_nobody_later(broker: 
     assert not broker.queue(Q).leases.held  # type: ignore[union-attr]
 
 
-def test_fault_5_acknowledgements_of_what_is_unknown_leave_nothing_behind(broker: Broker, client: Client) -> None:
+def test_fault_5_acknowledgements_of_unknown_messages_leave_nothing_behind(broker: Broker, client: Client) -> None:
     uid = client.publish(Q, delay=100)
     client.call("ACK", Q, uid=uid)
     for _ in range(100):
@@ -369,7 +369,7 @@ def test_fault_6_an_acknowledgement_in_the_wrong_queue_removes_nothing(broker: B
     client.fetch("other")
 
 
-def test_fault_7_a_late_acknowledgement_ends_the_message_for_everybody(
+def test_fault_7_a_late_acknowledgement_removes_the_message_from_its_next_worker(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     uid = client.publish(Q, timeout=5)
@@ -504,7 +504,7 @@ def test_publish_committed_together_with_the_end_of_its_incarnation_gets_the_uid
     assert parse(published["uid"]) == (queue_id, 2)
 
 
-def test_one_answer_holds_only_so_many_bytes_and_the_rest_keeps_its_place(broker: Broker, client: Client) -> None:
+def test_answer_holds_a_bounded_number_of_bytes_and_the_rest_keeps_its_place(broker: Broker, client: Client) -> None:
     body = "x" * 1_000_000
     uids = [client.publish(Q, body) for _ in range(10)]
 

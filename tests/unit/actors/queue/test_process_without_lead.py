@@ -25,7 +25,7 @@ Q = "q"
     ids=["TOUCH", "NACK"],
 )
 @pytest.mark.parametrize(("elections", "code"), [(0.6, "NO_QUORUM"), (2, "NOT_LEADER")])
-def test_what_was_on_its_way_when_the_others_were_lost_is_refused(
+def test_command_under_way_when_the_other_nodes_are_lost_is_refused(
     cluster: HandCluster, leader: HandNode, ask: Callable[..., Touch | Nack], elections: float, code: str
 ) -> None:
     worker = leader.client()
@@ -43,7 +43,7 @@ def test_what_was_on_its_way_when_the_others_were_lost_is_refused(
     assert [answer.code for _, _, answer in answered.answers if isinstance(answer, Refusal)] == [code]
 
 
-def test_who_hangs_up_is_nothing_to_a_queue(cluster: HandCluster, leader: HandNode) -> None:
+def test_queue_without_the_lead_ignores_a_closed_connection(cluster: HandCluster, leader: HandNode) -> None:
     worker = leader.client()
     worker.call("SUB", Q)
     worker.publish(Q)
@@ -95,7 +95,7 @@ def test_write_filed_at_a_node_that_leads_no_longer_is_refused(cluster: HandClus
     assert leader.queues._processes[Q].outgoing is None
 
 
-def test_another_order_of_the_line_is_taken_over_by_those_who_follow(cluster: HandCluster, leader: HandNode) -> None:
+def test_update_of_the_structure_is_applied_by_followers(cluster: HandCluster, leader: HandNode) -> None:
     client = leader.client()
     client.publish(Q)
     processes = [node.queues._processes[Q] for node in cluster.nodes if Q in node.queues._processes]

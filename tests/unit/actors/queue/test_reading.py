@@ -47,7 +47,7 @@ def end_reading(broker: Broker) -> None:
     broker.reader_disk.complete()
 
 
-def test_a_stored_message_that_rotted_ends_the_node_which_says_where_it_stood(broker: Broker, client: Client) -> None:
+def test_stored_message_with_a_wrong_checksum_ends_the_node_with_its_place(broker: Broker, client: Client) -> None:
     uid = client.publish(Q, "body")
     evict(broker)
     store, key = broker.files.store, f"{Q}-{uid}".encode()
@@ -66,7 +66,7 @@ def test_a_stored_message_that_rotted_ends_the_node_which_says_where_it_stood(br
 
 
 @pytest.mark.parametrize("asked", ["FET", "PEEK"])
-def test_a_message_that_the_store_has_lost_ends_the_node_instead_of_being_read_for_ever(
+def test_message_that_the_store_has_lost_ends_the_node_instead_of_being_read_for_ever(
     broker: Broker, client: Client, asked: str
 ) -> None:
     uid = client.publish(Q)
@@ -84,7 +84,7 @@ def test_a_message_that_the_store_has_lost_ends_the_node_instead_of_being_read_f
     ]
 
 
-def test_a_fetch_reads_what_is_not_in_memory(broker: Broker, client: Client) -> None:
+def test_fetch_reads_a_message_that_is_not_in_memory(broker: Broker, client: Client) -> None:
     uid = client.publish(Q, "body", priority=3, headers={"a": "b"}, timeout=5)
     evict(broker)
 
@@ -94,7 +94,7 @@ def test_a_fetch_reads_what_is_not_in_memory(broker: Broker, client: Client) -> 
     assert message["headers"] == {"a": "b"}
 
 
-def test_a_thousand_messages_drain_in_order_from_the_store(broker: Broker, client: Client) -> None:
+def test_thousand_messages_drain_in_order_from_the_store(broker: Broker, client: Client) -> None:
     client.call("PUB", Q, messages=[str(i) for i in range(1_000)])
     evict(broker)
 
@@ -106,7 +106,7 @@ def test_a_thousand_messages_drain_in_order_from_the_store(broker: Broker, clien
     broker.check(Q)
 
 
-def test_a_thousand_single_fetches_in_one_read_drain_in_order(broker: Broker, client: Client) -> None:
+def test_thousand_single_fetches_in_one_read_drain_in_order(broker: Broker, client: Client) -> None:
     client.call("PUB", Q, messages=[str(i) for i in range(1_000)])
     evict(broker)
     broker.reader_disk.held = True
@@ -118,7 +118,7 @@ def test_a_thousand_single_fetches_in_one_read_drain_in_order(broker: Broker, cl
     assert [int(reply["msg"]) for reply in client.take()] == list(range(1_000))
 
 
-def test_nobody_overtakes_a_message_that_is_being_read(broker: Broker, client: Client, worker: Client) -> None:
+def test_message_that_is_being_read_is_not_overtaken(broker: Broker, client: Client, worker: Client) -> None:
     wait_behind_a_read(broker, client, worker)
 
     meanwhile = client.take()
@@ -130,7 +130,7 @@ def test_nobody_overtakes_a_message_that_is_being_read(broker: Broker, client: C
     broker.check(Q)
 
 
-def test_what_leaves_memory_while_another_is_read_is_read_when_its_turn_comes(
+def test_message_that_leaves_memory_while_another_is_read_is_read_in_its_turn(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     wait_behind_a_read(broker, client, worker)
@@ -143,7 +143,7 @@ def test_what_leaves_memory_while_another_is_read_is_read_when_its_turn_comes(
     broker.check(Q)
 
 
-def test_what_is_read_for_a_worker_who_dies_goes_to_the_next_one_who_waits(
+def test_message_read_for_a_worker_that_dies_goes_to_the_next_waiting_fetch(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     wait_behind_a_read(broker, client, worker)
@@ -157,7 +157,7 @@ def test_what_is_read_for_a_worker_who_dies_goes_to_the_next_one_who_waits(
     broker.check(Q)
 
 
-def test_what_two_fetches_of_a_dead_worker_had_read_comes_in_its_old_order(
+def test_messages_read_for_two_fetches_of_a_dead_worker_keep_their_order(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     client.call("PUB", Q, messages=["1", "2", "3", "4"])
@@ -174,7 +174,7 @@ def test_what_two_fetches_of_a_dead_worker_had_read_comes_in_its_old_order(
     broker.check(Q)
 
 
-def test_a_message_whose_worker_dies_while_its_body_is_read_is_available_again(
+def test_message_whose_worker_dies_while_its_body_is_read_is_available_again(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     uid = client.publish(Q)
@@ -188,7 +188,7 @@ def test_a_message_whose_worker_dies_while_its_body_is_read_is_available_again(
     assert client.fetch(Q)["uid"] == uid
 
 
-def test_a_sleeper_is_woken_for_a_message_that_nobody_took_in_the_end(
+def test_sleeper_is_woken_for_a_message_whose_fetch_was_abandoned(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     sleeper = broker.client()
@@ -204,7 +204,7 @@ def test_a_sleeper_is_woken_for_a_message_that_nobody_took_in_the_end(
 
 
 @pytest.mark.parametrize("leads_again", [False, True])
-def test_what_was_read_for_a_leadership_that_is_over_is_not_handed_out(
+def test_message_read_for_a_leadership_that_has_ended_is_not_delivered(
     broker: Broker, client: Client, worker: Client, leads_again: bool
 ) -> None:
     uid = client.publish(Q)
@@ -222,7 +222,7 @@ def test_what_was_read_for_a_leadership_that_is_over_is_not_handed_out(
         broker.check(Q)
 
 
-def test_what_was_read_while_this_node_could_not_serve_returns_to_the_line(
+def test_message_read_while_the_node_cannot_serve_returns_to_the_line(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     uid = client.publish(Q)
@@ -243,7 +243,7 @@ def test_what_was_read_while_this_node_could_not_serve_returns_to_the_line(
 
 
 @pytest.mark.parametrize("asked", ["PEEK", "NACK"])
-def test_whoever_asked_for_a_body_hears_where_to_go_when_leadership_ends(
+def test_request_for_a_body_is_answered_not_leader_when_leadership_ends(
     broker: Broker, client: Client, worker: Client, asked: str
 ) -> None:
     client.call("CREATE", Q, max_deliveries=1)
@@ -264,7 +264,7 @@ def test_whoever_asked_for_a_body_hears_where_to_go_when_leadership_ends(
 
 
 @pytest.mark.parametrize("end", ["ACK", "PURGE", "DROP"])
-def test_a_fetch_whose_message_goes_while_it_is_read_gets_nothing(
+def test_fetch_whose_message_goes_while_it_is_read_gets_nothing(
     broker: Broker, client: Client, worker: Client, end: str
 ) -> None:
     uid = client.publish(Q)
@@ -278,7 +278,7 @@ def test_a_fetch_whose_message_goes_while_it_is_read_gets_nothing(
 
 @pytest.mark.parametrize("end", ["ACK", "PURGE", "DROP"])
 @pytest.mark.parametrize("asked", ["PEEK", "NACK"])
-def test_whoever_asked_for_a_body_that_goes_meanwhile_is_answered(
+def test_request_for_a_body_that_is_removed_meanwhile_is_answered(
     broker: Broker, client: Client, worker: Client, asked: str, end: str
 ) -> None:
     client.call("CREATE", Q, max_deliveries=1)
@@ -297,7 +297,7 @@ def test_whoever_asked_for_a_body_that_goes_meanwhile_is_answered(
 
 
 @pytest.mark.parametrize("asked", ["FET", "PEEK"])
-def test_whoever_waits_for_a_read_is_answered_when_the_queue_crashes(
+def test_request_that_waits_for_a_read_is_answered_when_the_queue_crashes(
     broker: Broker, client: Client, worker: Client, monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
     client.publish(Q)
@@ -327,7 +327,7 @@ def crash_once(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 
 @pytest.mark.parametrize("step", ["_deliveries", "_take"])
-def test_whoever_gets_what_was_read_is_answered_if_just_that_crashes_the_queue(
+def test_waiting_fetch_is_answered_when_delivering_a_read_message_crashes_the_queue(
     broker: Broker, client: Client, worker: Client, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     client.call("PUB", Q, messages=["1", "2"])
@@ -344,7 +344,7 @@ def test_whoever_gets_what_was_read_is_answered_if_just_that_crashes_the_queue(
     assert [client.fetch(Q)["msg"] for _ in range(2)] == ["1", "2"]
 
 
-def test_whoever_waits_is_answered_if_what_comes_for_him_crashes_the_queue(
+def test_waiting_fetch_is_answered_when_its_delivery_crashes_the_queue(
     broker: Broker, client: Client, worker: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker.send({"cmd": "FET", "qname": Q, "wait": 1})
@@ -358,7 +358,7 @@ def test_whoever_waits_is_answered_if_what_comes_for_him_crashes_the_queue(
 
 
 @pytest.mark.parametrize("end", ["ACK", "PURGE"])
-def test_a_fetch_that_waits_goes_on_waiting_if_its_message_goes_while_it_is_read(
+def test_fetch_that_waits_goes_on_waiting_if_its_message_goes_while_it_is_read(
     broker: Broker, client: Client, worker: Client, end: str
 ) -> None:
     uid = client.publish(Q)
@@ -381,7 +381,7 @@ def test_a_fetch_that_waits_goes_on_waiting_if_its_message_goes_while_it_is_read
     broker.check(Q)
 
 
-def test_a_fetch_whose_wait_was_ended_while_its_message_was_read_gets_nothing_at_once_if_that_goes(
+def test_fetch_whose_wait_was_ended_while_its_message_was_read_gets_nothing_at_once_if_that_goes(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     uid = client.publish(Q)
@@ -398,7 +398,7 @@ def test_a_fetch_whose_wait_was_ended_while_its_message_was_read_gets_nothing_at
     assert worker.words() == ["nomsg", "stats"]
 
 
-def test_what_is_read_while_the_queue_is_paused_stays_where_it_stood(
+def test_messages_read_while_the_queue_is_paused_keep_their_place(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     client.call("PUB", Q, messages=["1", "2", "3"])
@@ -420,7 +420,7 @@ def test_what_is_read_while_the_queue_is_paused_stays_where_it_stood(
 
 
 @pytest.mark.parametrize("end", ["PURGE", "DROP"])
-def test_what_was_read_for_an_earlier_incarnation_is_no_body_of_this_one(
+def test_body_read_for_an_earlier_incarnation_is_not_delivered_by_the_new_one(
     broker: Broker, client: Client, end: str
 ) -> None:
     uid = client.publish(Q, "old")
@@ -437,7 +437,7 @@ def test_what_was_read_for_an_earlier_incarnation_is_no_body_of_this_one(
     assert client.fetch(Q)["msg"] == "new"
 
 
-def test_a_queue_that_is_emptied_fast_is_read_in_ever_larger_pieces(
+def test_queue_that_is_emptied_fast_is_read_in_ever_larger_pieces(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(10):

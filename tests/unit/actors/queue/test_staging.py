@@ -13,7 +13,7 @@ from wakeq.protocol.queue.ledger import Ledger
 from wakeq.protocol.queue.publishers import Limits
 
 
-def test_a_claim_is_cut_into_slices_in_the_order_of_the_line(client: Client) -> None:
+def test_claim_is_cut_into_slices_in_the_order_of_the_line(client: Client) -> None:
     publish(client, "b", "c", "d", "e")
     client.publish("q", "a", priority=-1)
 
@@ -35,7 +35,7 @@ def test_claim_behind_a_publish_of_its_own_connection_finds_the_message(client: 
     assert read(client, 1) == ["a"]
 
 
-def test_an_epoch_that_is_staged_again_is_the_same_whatever_came_meanwhile(client: Client) -> None:
+def test_epoch_that_is_staged_again_is_the_same_whatever_came_meanwhile(client: Client) -> None:
     publish(client, "a", "b")
     first = stage(client, 1)
     publish(client, "c")
@@ -44,7 +44,7 @@ def test_an_epoch_that_is_staged_again_is_the_same_whatever_came_meanwhile(clien
     assert read(client, 1) == ["a", "b"]
 
 
-def test_the_same_epoch_asked_for_twice_at_once_is_made_once(client: Client, broker: Broker) -> None:
+def test_epoch_asked_for_twice_at_once_is_made_once(client: Client, broker: Broker) -> None:
     publish(client, "a", "b")
     command = {"cmd": "STAGE", "qname": "q", "source": "s", "epoch": 1, "count": 1}
     other = broker.client()
@@ -69,7 +69,7 @@ def test_reading_a_slice_changes_nothing_and_goes_in_steps(client: Client) -> No
     assert read(client, 1) == list("abcde")
 
 
-def test_nothing_in_line_makes_no_epoch(client: Client) -> None:
+def test_stage_without_a_ready_message_uses_no_epoch(client: Client) -> None:
     publish(client, "a", delay=9)
 
     assert stage(client, 1)["cmd"] == "nomsg"
@@ -77,7 +77,7 @@ def test_nothing_in_line_makes_no_epoch(client: Client) -> None:
     assert stage(client, 1)["sizes"] == [1]
 
 
-def test_settling_acknowledges_every_epoch_up_to_one_and_again_nothing(client: Client) -> None:
+def test_settle_acknowledges_every_epoch_up_to_its_own_and_nothing_when_repeated(client: Client) -> None:
     publish(client, *"abc")
     stage(client, 1, count=1)
     stage(client, 2, count=1)
@@ -89,7 +89,7 @@ def test_settling_acknowledges_every_epoch_up_to_one_and_again_nothing(client: C
     assert client.figures("q")["acked"] == 2
 
 
-def test_a_source_is_told_which_epoch_to_stage_next(client: Client, broker: Broker) -> None:
+def test_source_is_told_which_epoch_to_stage_next(client: Client, broker: Broker) -> None:
     publish(client, *"abc")
 
     def next_epoch() -> int:
@@ -113,7 +113,7 @@ def test_a_source_is_told_which_epoch_to_stage_next(client: Client, broker: Brok
     assert next_epoch() == 8
 
 
-def test_a_source_has_two_open_epochs_at_most(client: Client) -> None:
+def test_source_has_two_open_epochs_at_most(client: Client) -> None:
     publish(client, *"abc")
     stage(client, 1, count=1)
     stage(client, 2, count=1)
@@ -123,7 +123,7 @@ def test_a_source_has_two_open_epochs_at_most(client: Client) -> None:
     assert stage(client, 3)["sizes"] == [1]
 
 
-def test_a_claim_that_is_not_renewed_lapses_and_its_epoch_is_fenced(client: Client) -> None:
+def test_claim_that_is_not_renewed_lapses_and_its_epoch_is_fenced(client: Client) -> None:
     publish(client, "a", "b")
     stage(client, 1, timeout=10)
 
@@ -141,7 +141,7 @@ def test_a_claim_that_is_not_renewed_lapses_and_its_epoch_is_fenced(client: Clie
     assert stage(client, 2)["sizes"] == [1]
 
 
-def test_who_settles_again_is_told_apart_from_who_comes_too_late(client: Client, broker: Broker) -> None:
+def test_repeated_settle_is_told_apart_from_one_that_is_too_late(client: Client, broker: Broker) -> None:
     publish(client, "a", "b")
     stage(client, 1, count=1)
     client.call("SETTLE", "q", source="s", epoch=1)
@@ -155,7 +155,7 @@ def test_who_settles_again_is_told_apart_from_who_comes_too_late(client: Client,
     assert client.call("SETTLE", "q", source="s", epoch=2)["err"] == "EPOCH_EXPIRED"
 
 
-def test_who_settles_what_is_just_lapsing_comes_too_late_as_well(client: Client, broker: Broker) -> None:
+def test_settle_of_a_claim_that_is_just_lapsing_is_too_late(client: Client, broker: Broker) -> None:
     publish(client, "a")
     stage(client, 1, timeout=10)
     broker.log_disk.held = True
@@ -170,7 +170,7 @@ def test_who_settles_what_is_just_lapsing_comes_too_late_as_well(client: Client,
     broker.check("q")
 
 
-def test_what_is_about_to_end_stays_so_whatever_else_happens_to_its_source(client: Client, broker: Broker) -> None:
+def test_lapsing_claim_keeps_lapsing_after_another_entry_about_its_source(client: Client, broker: Broker) -> None:
     publish(client, "a", "b")
     stage(client, 1, count=1, timeout=10)
     broker.log_disk.held = True
@@ -186,7 +186,7 @@ def test_what_is_about_to_end_stays_so_whatever_else_happens_to_its_source(clien
     assert sorted(fetched(client)) == ["a", "b"]
 
 
-def test_a_renewed_claim_stays(client: Client) -> None:
+def test_renewed_claim_stays(client: Client) -> None:
     publish(client, "a")
     stage(client, 1, timeout=10)
     client.broker.advance(9)
@@ -199,7 +199,7 @@ def test_a_renewed_claim_stays(client: Client) -> None:
     assert fetched(client) == ["a"]
 
 
-def test_a_renewal_that_stands_before_the_end_in_the_log_makes_it_void(client: Client, broker: Broker) -> None:
+def test_renewal_that_stands_before_the_end_in_the_log_makes_it_void(client: Client, broker: Broker) -> None:
     publish(client, "a")
     stage(client, 1, timeout=10)
     broker.advance(9)
@@ -216,7 +216,7 @@ def test_a_renewal_that_stands_before_the_end_in_the_log_makes_it_void(client: C
     broker.check("q")
 
 
-def test_a_renewal_that_comes_too_late_in_the_log_leaves_no_note_about_an_item_that_it_has_not(
+def test_renewal_that_comes_too_late_in_the_log_leaves_no_note_about_an_item_that_it_has_not(
     client: Client, worker: Client, broker: Broker
 ) -> None:
     publish(client, "a")
@@ -233,7 +233,7 @@ def test_a_renewal_that_comes_too_late_in_the_log_leaves_no_note_about_an_item_t
     assert list(broker.queue("q").unchanged) == []
 
 
-def test_what_lapses_for_the_last_time_becomes_a_dead_letter(client: Client) -> None:
+def test_message_that_lapses_for_the_last_time_becomes_a_dead_letter(client: Client) -> None:
     client.call("CREATE", "q", max_deliveries=1)
     publish(client, "a", "b")
     stage(client, 1, timeout=10)
@@ -246,7 +246,7 @@ def test_what_lapses_for_the_last_time_becomes_a_dead_letter(client: Client) -> 
 
 
 @pytest.mark.parametrize("how", ["ACK", "NACK"])
-def test_what_somebody_settles_by_its_uid_is_left_out(client: Client, how: str) -> None:
+def test_staged_message_that_is_ended_by_its_uid_is_left_out_of_the_claim(client: Client, how: str) -> None:
     uids = publish(client, "a", "b")
     stage(client, 1)
 
@@ -257,7 +257,7 @@ def test_what_somebody_settles_by_its_uid_is_left_out(client: Client, how: str) 
 
 
 @pytest.mark.parametrize("delay", [0, 5])
-def test_what_was_given_back_by_its_uid_is_not_acknowledged_with_its_epoch(client: Client, delay: int) -> None:
+def test_message_released_by_its_uid_is_not_acknowledged_with_its_claim(client: Client, delay: int) -> None:
     uids = publish(client, "a", "b")
     stage(client, 1)
     client.call("NACK", "q", uid=uids[0], delay=delay)
@@ -270,7 +270,7 @@ def test_what_was_given_back_by_its_uid_is_not_acknowledged_with_its_epoch(clien
     client.broker.check("q")
 
 
-def test_a_touch_gives_no_message_of_a_claim_an_end_of_its_own(client: Client) -> None:
+def test_touch_gives_no_message_of_a_claim_an_end_of_its_own(client: Client) -> None:
     (uid,) = publish(client, "a")
     stage(client, 1, timeout=60)
 
@@ -310,7 +310,7 @@ def test_bodies_that_are_no_longer_in_memory_are_read(client: Client, broker: Br
     assert len(broker.queue("q").bodies) == 0
 
 
-def test_a_purge_ends_claims_with_their_messages(client: Client) -> None:
+def test_purge_ends_claims_with_their_messages(client: Client) -> None:
     publish(client, "a")
     stage(client, 1, timeout=10)
 
@@ -322,7 +322,7 @@ def test_a_purge_ends_claims_with_their_messages(client: Client) -> None:
     assert stage(client, 2)["sizes"] == [1]
 
 
-def test_a_source_is_forgotten_a_month_after_its_last_use_or_after_a_day_where_there_are_too_many(
+def test_source_is_forgotten_a_month_after_its_last_use_or_after_a_day_where_there_are_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ledger, day_ms = Ledger("q", 1, Policies(), Limits()), 86_400_000
@@ -351,7 +351,7 @@ def test_a_source_is_forgotten_a_month_after_its_last_use_or_after_a_day_where_t
 
 
 @pytest.mark.parametrize("names", ["ab", "ba"])
-def test_which_sources_are_forgotten_does_not_depend_on_the_order_of_those_of_one_moment(names: str) -> None:
+def test_choice_of_forgotten_sources_does_not_depend_on_their_order(names: str) -> None:
     ledger, day_ms = Ledger("q", 1, Policies(), Limits()), 86_400_000
     ledger.publish(Publish("q", [Draft(b"a")] * 3), 0)
     for name in names:
@@ -367,7 +367,7 @@ def test_which_sources_are_forgotten_does_not_depend_on_the_order_of_those_of_on
     assert set(ledger.staging.sources) == {"a", "new"}
 
 
-def test_what_a_repeated_claim_took_beside_the_first_one_keeps_its_place(client: Client, broker: Broker) -> None:
+def test_messages_taken_for_a_repeated_claim_keep_their_place(client: Client, broker: Broker) -> None:
     client.call("PUB", "q", messages=[str(number) for number in range(6)])
     broker.log_disk.held = True
     for claimant in (client, broker.client()):
@@ -380,9 +380,7 @@ def test_what_a_repeated_claim_took_beside_the_first_one_keeps_its_place(client:
     assert fetched(client) == ["2", "3", "4", "5"]
 
 
-def test_what_expires_while_a_claim_that_does_not_get_it_is_committed_is_removed_all_the_same(
-    client: Client, broker: Broker
-) -> None:
+def test_message_that_expires_during_a_claim_that_does_not_get_it_is_removed(client: Client, broker: Broker) -> None:
     publish(client, "a")
     client.publish("q", "b", expires=1)
     command = {"cmd": "STAGE", "qname": "q", "source": "s", "epoch": 1, "count": 1}
@@ -400,7 +398,7 @@ def test_what_expires_while_a_claim_that_does_not_get_it_is_committed_is_removed
     broker.check("q")
 
 
-def test_a_claim_of_what_an_acknowledgement_before_it_removed_leaves_the_queue_as_it_is(
+def test_claim_of_messages_removed_by_an_acknowledgement_before_it_changes_nothing(
     client: Client, broker: Broker
 ) -> None:
     uids: list[str] = []

@@ -10,7 +10,7 @@ from tests.helpers.brokers.staging import fetched, publish, read, stage, stash, 
 from tests.helpers.clusters.by_hand import HandCluster
 
 
-def test_peek_and_stats_know_what_is_staged(client: Client) -> None:
+def test_peek_and_stats_show_staged_and_stashed_messages(client: Client) -> None:
     publish(client, *"abc")
     stage(client, 1, count=2, timeout=30)
     stash(client, "t", "d")
@@ -24,7 +24,7 @@ def test_peek_and_stats_know_what_is_staged(client: Client) -> None:
     assert row["until_ms"] == client.broker.now_ms() + 30_000
 
 
-def test_what_is_staged_in_a_queue_that_does_not_exist_is_not_found(client: Client) -> None:
+def test_staging_commands_for_a_missing_queue_are_refused(client: Client) -> None:
     refused = [
         stage(client, 1),
         client.call("SLICE", "q", source="s", epoch=1),
@@ -37,7 +37,9 @@ def test_what_is_staged_in_a_queue_that_does_not_exist_is_not_found(client: Clie
 
 
 @pytest.mark.parametrize("command", [{"cmd": "PEEK"}, {"cmd": "PEEKB"}, {"cmd": "FET"}])
-def test_who_looks_while_the_queue_is_deleted_is_answered(client: Client, broker: Broker, command: Json) -> None:
+def test_read_is_answered_once_when_its_queue_is_deleted_meanwhile(
+    client: Client, broker: Broker, command: Json
+) -> None:
     publish(client, "a")
     broker.flush()
     broker.crash_and_restart()
@@ -55,9 +57,7 @@ def test_who_looks_while_the_queue_is_deleted_is_answered(client: Client, broker
     assert client.words() == []
 
 
-def test_what_is_read_for_a_look_is_whole_although_the_rest_is_dropped_meanwhile(
-    client: Client, broker: Broker
-) -> None:
+def test_peek_returns_all_messages_although_memory_is_cleared_during_its_read(client: Client, broker: Broker) -> None:
     publish(client, *"abc")
     broker.flush()
     broker.crash_and_restart()
@@ -74,7 +74,7 @@ def test_what_is_read_for_a_look_is_whole_although_the_rest_is_dropped_meanwhile
     assert [reply["rows"] for reply in client.take()] == [4]
 
 
-def test_what_is_staged_is_there_for_whoever_leads_next(directory: Path) -> None:
+def test_staged_claim_survives_leader_change(directory: Path) -> None:
     cluster = HandCluster(directory)
     cluster.start()
     leader = cluster.leader()

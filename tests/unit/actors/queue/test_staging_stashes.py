@@ -15,7 +15,7 @@ from wakeq.protocol.uid import parse, uid_of
 from wakeq.protocol.wire.worker.commands import STASH_PARTS_MAX
 
 
-def test_what_is_stashed_is_seen_only_when_it_is_published(client: Client) -> None:
+def test_stashed_messages_are_delivered_only_once_published(client: Client) -> None:
     stash(client, "t1", "a", "b")
     stash(client, "t2", "c")
     stash(client, "left", "x")
@@ -26,7 +26,7 @@ def test_what_is_stashed_is_seen_only_when_it_is_published(client: Client) -> No
     assert fetched(client) == ["a", "b", "c"]
 
 
-def test_what_is_stashed_counts_as_published_when_it_is_and_the_count_never_falls(client: Client) -> None:
+def test_stashed_messages_count_as_published_once_they_are_and_the_count_never_falls(client: Client) -> None:
     client.publish("q", "before")
     stash(client, "t1", "a", "b")
     stash(client, "dropped", "x")
@@ -41,7 +41,7 @@ def test_what_is_stashed_counts_as_published_when_it_is_and_the_count_never_fall
 
 
 @pytest.mark.parametrize("follow_ups", [[], [{"qname": "next", "message": "x"}]])
-def test_what_is_stashed_is_not_acknowledged_by_who_guesses_its_uid(client: Client, follow_ups: list[Json]) -> None:
+def test_stashed_message_is_not_acknowledged_by_a_guessed_uid(client: Client, follow_ups: list[Json]) -> None:
     published = publish(client, "seen")[0]
     stash(client, "t", "a")
     guessed = uid_of(parse(published)[0], 2)
@@ -54,7 +54,7 @@ def test_what_is_stashed_is_not_acknowledged_by_who_guesses_its_uid(client: Clie
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_what_is_stashed_expires_once_it_is_published(broker: Broker, restarts: bool) -> None:
+def test_stashed_message_expires_once_it_is_published(broker: Broker, restarts: bool) -> None:
     client = broker.client()
     stash(client, "t", "a", "b", expires=5)
     stash(client, "dropped", "c", expires=5)
@@ -73,7 +73,7 @@ def test_what_is_stashed_expires_once_it_is_published(broker: Broker, restarts: 
     assert (stashed, *(figures[name] for name in ("published", "expired", "size"))) == (3, 2, 2, 0)
 
 
-def test_an_epoch_that_is_published_again_publishes_nothing(client: Client) -> None:
+def test_epoch_that_is_published_again_publishes_nothing(client: Client) -> None:
     stash(client, "t", "a")
     unstash(client, 1, ("t", 1))
     stash(client, "again", "a")
@@ -85,7 +85,7 @@ def test_an_epoch_that_is_published_again_publishes_nothing(client: Client) -> N
     assert client.figures("q")["stashed"] == 0
 
 
-def test_an_epoch_that_is_older_than_the_last_one_is_refused_and_what_was_stashed_stays(client: Client) -> None:
+def test_epoch_older_than_the_last_one_is_refused_and_its_stash_stays(client: Client) -> None:
     stash(client, "t", "a")
     unstash(client, 5, ("t", 1))
     stash(client, "another", "b")
@@ -98,7 +98,7 @@ def test_an_epoch_that_is_older_than_the_last_one_is_refused_and_what_was_stashe
     assert fetched(client) == ["a", "b"]
 
 
-def test_a_part_that_is_sent_twice_is_stored_once(client: Client) -> None:
+def test_part_that_is_sent_twice_is_stored_once(client: Client) -> None:
     for _ in range(2):
         stash(client, "t", "a")
         stash(client, "t", "b", part=1)
@@ -107,7 +107,7 @@ def test_a_part_that_is_sent_twice_is_stored_once(client: Client) -> None:
     assert fetched(client) == ["a", "b"]
 
 
-def test_a_stash_has_so_many_parts_and_no_more(client: Client) -> None:
+def test_stash_has_a_bounded_number_of_parts(client: Client) -> None:
     assert stash(client, "t", "a", part=STASH_PARTS_MAX - 1)["cmd"] == "okrows"
 
     reply = stash(client, "t", "b", part=STASH_PARTS_MAX)
@@ -125,7 +125,7 @@ def test_a_stash_has_so_many_parts_and_no_more(client: Client) -> None:
         ("WRITERS_MAX", "UNSTASH", "give them fewer names"),
     ],
 )
-def test_who_meets_a_bound_of_what_is_staged_hears_which(
+def test_refusal_at_a_bound_of_staging_names_the_bound(
     client: Client, monkeypatch: pytest.MonkeyPatch, bound: str, command: str, words: str
 ) -> None:
     monkeypatch.setattr(staging, bound, 1)
@@ -141,9 +141,7 @@ def test_who_meets_a_bound_of_what_is_staged_hears_which(
     assert words in second["detail"]
 
 
-def test_of_too_many_writers_the_one_unused_longest_is_forgotten(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writer_unused_longest_is_forgotten_at_the_bound(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "WRITERS_MAX", 2)
 
     def publishes(writer: str) -> bool:
@@ -177,7 +175,7 @@ def test_nodes_forget_the_same_writer_whether_they_were_restarted_or_not(monkeyp
     assert set(went_on.staging.writers) == set(restarted.staging.writers)
 
 
-def test_a_job_that_has_no_epoch_publishes_once(client: Client, broker: Broker) -> None:
+def test_job_that_has_no_epoch_publishes_once(client: Client, broker: Broker) -> None:
     stash(client, "t", "a")
     assert publish_job(client, "job", ("t", 1))["rows"] == 1
     broker.flush()
@@ -190,7 +188,7 @@ def test_a_job_that_has_no_epoch_publishes_once(client: Client, broker: Broker) 
     assert (fetched(client), client.figures("q")["stashed"]) == (["a"], 0)
 
 
-def test_a_job_is_forgotten_after_minutes_and_takes_no_place_from_a_writer(
+def test_job_is_forgotten_after_minutes_and_takes_no_place_from_a_writer(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staging, "JOBS_MAX", 1)
@@ -210,7 +208,7 @@ def test_a_job_is_forgotten_after_minutes_and_takes_no_place_from_a_writer(
     assert (list(known.jobs), list(known.writers)) == (["two"], ["w"])
 
 
-def test_a_part_that_is_sent_again_keeps_its_stash_for_longer(client: Client) -> None:
+def test_part_that_is_sent_again_keeps_its_stash_for_longer(client: Client) -> None:
     stash(client, "t", "a", keep=60)
     client.broker.advance(59)
     stash(client, "t", "a", keep=60)
@@ -219,7 +217,7 @@ def test_a_part_that_is_sent_again_keeps_its_stash_for_longer(client: Client) ->
     assert unstash(client, 1, ("t", 1))["rows"] == 1
 
 
-def test_a_look_in_blocks_leaves_out_what_is_stashed(client: Client) -> None:
+def test_peek_in_blocks_leaves_out_stashed_messages(client: Client) -> None:
     stash(client, "t", "a", "b")
     publish(client, "c")
 
@@ -230,7 +228,7 @@ def test_a_look_in_blocks_leaves_out_what_is_stashed(client: Client) -> None:
     assert client.call("PEEKB", "q", count=9)["rows"] == 3
 
 
-def test_all_stashes_are_published_or_none(client: Client) -> None:
+def test_stashes_are_published_all_or_none(client: Client) -> None:
     stash(client, "t", "a", keep=10)
     stash(client, "u", "b", keep=60)
 
@@ -243,7 +241,7 @@ def test_all_stashes_are_published_or_none(client: Client) -> None:
     assert unstash(client, 1, ("u", 1))["rows"] == 1
 
 
-def test_what_nobody_publishes_goes(client: Client, broker: Broker) -> None:
+def test_stashes_that_are_dropped_or_lapse_are_removed(client: Client, broker: Broker) -> None:
     stash(client, "dropped", "a")
     stash(client, "lapsed", "b", keep=10)
 
@@ -284,7 +282,7 @@ def test_stashes_outlive_crashes_cuts_and_restarts(client: Client, broker: Broke
     assert fetched(client) == ["a", "b"]
 
 
-def test_a_limit_of_the_queue_counts_what_is_stashed(client: Client) -> None:
+def test_limit_of_the_queue_counts_stashed_messages(client: Client) -> None:
     client.call("CREATE", "q", max_size=2)
     stash(client, "t", "a", "b")
 
@@ -293,7 +291,7 @@ def test_a_limit_of_the_queue_counts_what_is_stashed(client: Client) -> None:
     assert unstash(client, 1, ("t", 2))["rows"] == 2
 
 
-def test_what_is_stashed_is_not_let_go_by_an_operator(client: Client, broker: Broker) -> None:
+def test_stashed_message_is_not_requeued_by_an_operator(client: Client, broker: Broker) -> None:
     stash(client, "t", "a")
     ledger = broker.queue("q").ledger
     (number,) = ledger.living_numbers()
@@ -304,7 +302,7 @@ def test_what_is_stashed_is_not_let_go_by_an_operator(client: Client, broker: Br
     assert fetched(client) == []
 
 
-def test_publishing_a_stash_wakes_a_sleeper(client: Client, worker: Client) -> None:
+def test_sleeper_is_woken_when_a_stash_is_published(client: Client, worker: Client) -> None:
     stash(client, "t", "a")
     worker.fall_asleep("q")
 

@@ -56,7 +56,7 @@ def test_part_that_is_told_again_by_a_rebuilt_queue_counts_once() -> None:
     assert (len(ticket.answers), len(ends)) == (1, 1)
 
 
-def test_barrier_ends_although_nobody_asked_for_its_entry() -> None:
+def test_barrier_ends_without_an_asker() -> None:
     ends = []
     gathering = Gathering(None, 1, lambda: ends.append(True))
 
@@ -65,7 +65,7 @@ def test_barrier_ends_although_nobody_asked_for_its_entry() -> None:
     assert ends == [True]
 
 
-def test_part_that_was_answered_before_its_queue_was_rebuilt_tells_nobody() -> None:
+def test_part_that_was_answered_before_its_queue_was_rebuilt_is_not_answered_again() -> None:
     ANSWERED_PART.tell(outcome("q", 0))
 
 
@@ -78,7 +78,7 @@ def test_follow_ups_of_one_queue_are_judged_together_and_done_one_by_one() -> No
     assert done == [entry(), publish("a", b"1"), publish("b", b"2"), publish("a", b"3")]
 
 
-def test_of_several_refusals_that_of_the_first_part_counts(broker: Broker, client: Client) -> None:
+def test_refusal_of_the_first_part_counts_among_several(broker: Broker, client: Client) -> None:
     client.call("CREATE", "a", max_size=1)
     client.call("CREATE", "b", priority_min=5, priority_max=6)
     unknown = client.publish("a")

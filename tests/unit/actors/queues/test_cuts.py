@@ -17,7 +17,7 @@ Q = "q"
 POISON = b"poison"
 
 
-def test_a_cut_ends_at_one_index_for_all_queues(broker: Broker, client: Client) -> None:
+def test_cut_ends_at_one_index_for_all_queues(broker: Broker, client: Client) -> None:
     for place in range(50):
         client.send(*[{"cmd": "PUB", "qname": f"q{(place + i) % 7}", "message": "m"} for i in range(20)])
         if place % 9 == 0:
@@ -33,7 +33,7 @@ def test_a_cut_ends_at_one_index_for_all_queues(broker: Broker, client: Client) 
 
 
 @pytest.mark.parametrize("stop_after", range(12))
-def test_a_crash_at_any_point_of_a_flush_loses_and_doubles_nothing(broker: Broker, stop_after: int) -> None:
+def test_crash_at_any_point_of_a_flush_loses_and_doubles_nothing(broker: Broker, stop_after: int) -> None:
     client = broker.client()
     uids = [client.publish(f"q{i % 3}", str(i)) for i in range(9)]
     broker.state_disk.held = True
@@ -56,7 +56,7 @@ def test_a_crash_at_any_point_of_a_flush_loses_and_doubles_nothing(broker: Broke
         broker.check(name)
 
 
-def test_a_crash_while_a_cut_is_collected_loses_nothing_of_it(
+def test_crash_while_a_cut_is_collected_loses_nothing_of_it(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uids = [client.publish("a", "1"), client.publish("b", "2")]
@@ -77,7 +77,7 @@ def test_a_crash_while_a_cut_is_collected_loses_nothing_of_it(
     assert [client.fetch(name)["uid"] for name in ("a", "b")] == uids
 
 
-def test_a_queue_that_crashes_before_it_is_asked_for_its_part_hands_it_in_all_the_same(
+def test_queue_that_crashes_before_a_checkpoint_reaches_it_still_hands_in_its_part(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [f"q-{number}" for number in range(2 * SLICE_QUEUES + 2)]
@@ -100,7 +100,7 @@ def test_a_queue_that_crashes_before_it_is_asked_for_its_part_hands_it_in_all_th
     assert client.fetch(names[-1])["msg"] == names[-1]
 
 
-def test_what_is_set_aside_while_a_cut_is_collected_is_in_no_part_of_it(
+def test_entry_skipped_while_a_checkpoint_is_collected_is_in_no_part_of_it(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.publish("b")
@@ -143,7 +143,7 @@ def test_publishes_wait_while_the_store_is_too_far_behind(
     assert len(answered) + len(client.words()) == 5
 
 
-def test_a_stored_message_that_is_damaged_ends_the_node_and_says_so(broker: Broker, client: Client) -> None:
+def test_stored_message_that_is_damaged_ends_the_node_with_the_reason(broker: Broker, client: Client) -> None:
     uid = client.publish(Q, "m")
     broker.flush()
     broker.crash_and_restart()
@@ -164,7 +164,7 @@ def test_a_stored_message_that_is_damaged_ends_the_node_and_says_so(broker: Brok
     assert "checksum" in str(broker.failures[0])
 
 
-def test_a_cut_waits_while_the_disk_has_no_room_for_it(
+def test_cut_waits_while_the_disk_has_no_room_for_it(
     broker: Broker, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     free_bytes = [0]
@@ -185,7 +185,7 @@ def test_a_cut_waits_while_the_disk_has_no_room_for_it(
     ]
 
 
-def test_a_stop_does_not_wait_for_a_disk_that_has_no_room(broker: Broker, client: Client) -> None:
+def test_stop_does_not_wait_for_a_disk_that_has_no_room(broker: Broker, client: Client) -> None:
     broker.queues._services = broker.queues._services._replace(free_bytes=lambda: 0)
     client.publish(Q)
     ready = []

@@ -13,7 +13,7 @@ from wakeq.protocol.queue.outcomes import Refusal
 NOBODY = cast(Asker, None)
 
 
-def test_the_next_slice_comes_when_all_of_this_one_have_answered() -> None:
+def test_next_slice_comes_when_all_of_this_one_have_answered() -> None:
     names = [f"q-{number}" for number in range(SLICE_QUEUES + 2)]
     listing = Listing(NOBODY, names)
 
@@ -26,7 +26,7 @@ def test_the_next_slice_comes_when_all_of_this_one_have_answered() -> None:
     assert [name for _, name in second] == names[SLICE_QUEUES:]
 
 
-def test_the_rows_stand_in_the_order_of_the_names_without_those_that_are_gone() -> None:
+def test_rows_are_in_the_order_of_the_names_without_missing_queues() -> None:
     listing = Listing(NOBODY, ["a", "b", "c", "d"])
     rows: list[dict[str, Any] | Refusal | None] = [{"qname": "a"}, Refusal("BUSY", "..."), None, {"qname": "d"}]
 
@@ -37,7 +37,7 @@ def test_the_rows_stand_in_the_order_of_the_names_without_those_that_are_gone() 
 
 
 @pytest.mark.parametrize("look", ["LIST", "STATS", "cut"])
-def test_whoever_comes_meanwhile_does_not_stand_behind_all_queues(
+def test_mail_during_a_look_at_all_queues_waits_behind_one_slice_only(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, look: str
 ) -> None:
     for number in range(4 * SLICE_QUEUES):

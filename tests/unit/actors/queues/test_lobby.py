@@ -96,7 +96,7 @@ def test_lanes_outlive_the_process_of_their_queue(lobby: Lobby, runtime: Runtime
     assert opened == [Q], "there is no process any more"
 
 
-def test_bug_in_opening_a_queue_is_not_that_of_whoever_filed(
+def test_bug_in_opening_a_queue_stops_the_supervisor_and_not_the_filing_session(
     lobby: Lobby, runtime: Runtime, queues: Queues, opened: list[str]
 ) -> None:
     lobby.lanes_of("bad").open()
@@ -105,7 +105,7 @@ def test_bug_in_opening_a_queue_is_not_that_of_whoever_filed(
     assert not queues.alive
 
 
-def test_who_is_told_about_a_queue_is_its_process_or_the_supervisor(
+def test_lobby_names_the_process_of_a_queue_or_else_the_supervisor(
     lobby: Lobby, runtime: Runtime, queues: Queues
 ) -> None:
     before = lobby.queue(Q)
@@ -125,7 +125,7 @@ def test_lanes_of_a_queue_that_is_gone_are_forgotten_unless_something_is_filed(l
     assert lobby.lanes_of("filed") is filed
 
 
-def test_everything_filed_is_found(lobby: Lobby) -> None:
+def test_lanes_with_filed_commands_are_all_found(lobby: Lobby) -> None:
     for name in "abc":
         lobby.lanes_of(name).open()
     lobby.lanes_of("b").take()

@@ -34,7 +34,7 @@ class Listener(Process):
         self.heard += [place for _, place, _ in message.answers]
 
 
-def test_a_queue_that_crashes_once_is_rebuilt_and_nothing_is_lost(
+def test_queue_that_crashes_once_is_rebuilt_and_nothing_is_lost(
     broker: Broker, client: Client, poison: list[int]
 ) -> None:
     stored, fresh = client.publish(Q, "stored"), ""
@@ -53,7 +53,7 @@ def test_a_queue_that_crashes_once_is_rebuilt_and_nothing_is_lost(
     broker.check(Q)
 
 
-def test_a_queue_that_cannot_even_say_its_last_words_is_rebuilt(
+def test_queue_that_cannot_even_say_its_last_words_is_rebuilt(
     broker: Broker, client: Client, poison: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def speechless(self: QueueProcess) -> None:
@@ -68,7 +68,7 @@ def test_a_queue_that_cannot_even_say_its_last_words_is_rebuilt(
     assert [client.fetch(Q)["uid"] for _ in range(2)] == [first, second]
 
 
-def test_what_was_published_since_the_last_cut_is_read_from_the_log_for_a_rebuilt_queue(
+def test_messages_published_since_the_last_checkpoint_are_read_from_the_log_for_a_rebuild(
     broker: Broker, client: Client
 ) -> None:
     stored = client.publish(Q, "stored")
@@ -101,7 +101,7 @@ def test_publish_that_is_read_from_the_log_for_a_rebuilt_queue_keeps_its_moment(
     assert client.figures(Q)["ready"] == 1
 
 
-def test_a_queue_that_crashes_before_it_comes_to_a_publish_answers_it_when_it_is_rebuilt(
+def test_queue_that_crashes_before_it_comes_to_a_publish_answers_it_when_it_is_rebuilt(
     broker: Broker, client: Client
 ) -> None:
     client.publish(Q, "before")
@@ -114,7 +114,7 @@ def test_a_queue_that_crashes_before_it_comes_to_a_publish_answers_it_when_it_is
     broker.check(Q)
 
 
-def test_a_crash_wakes_who_sleeps_and_answers_who_waits(broker: Broker, client: Client, poison: list[int]) -> None:
+def test_crash_wakes_sleepers_and_answers_waiting_fetches(broker: Broker, client: Client, poison: list[int]) -> None:
     sleeps, waits = broker.client(), broker.client()
     client.publish(Q, delay=100)
     sleeps.fall_asleep(Q)
@@ -147,7 +147,7 @@ def test_islp_that_came_before_its_queue_crashed_is_answered_and_its_sleeper_wok
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_what_crashes_a_queue_three_times_is_set_aside_with_its_reason(
+def test_entry_that_crashes_a_queue_three_times_is_skipped_with_its_reason(
     broker: Broker, client: Client, poison: list[int], count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.publish(Q, "before")
@@ -178,7 +178,7 @@ def test_what_crashes_a_queue_three_times_is_set_aside_with_its_reason(
 def test_publish_that_crashes_a_queue_takes_no_other_connections_publish_with_it(
     broker: Broker, client: Client, poison: list[int], numbered: bool
 ) -> None:
-    """Publishes of one round share an entry; who is answered SET_ASIDE has sent what crashes the queue."""
+    """Publishes of one round share an entry; only the client whose publish crashes the queue is answered SET_ASIDE."""
     client.publish(Q, "before")
     clients = [broker.client() for _ in range(3)]
     for number, one in enumerate(clients if numbered else ()):
@@ -194,7 +194,7 @@ def test_publish_that_crashes_a_queue_takes_no_other_connections_publish_with_it
     assert client.finds_nothing(Q)
 
 
-def test_while_a_queue_is_rebuilt_everybody_is_answered_and_the_others_go_on(
+def test_commands_are_answered_after_a_rebuild_and_other_queues_go_on_meanwhile(
     broker: Broker, client: Client, poison: list[int]
 ) -> None:
     worker, other = broker.client(), broker.client()
@@ -222,7 +222,7 @@ def test_while_a_queue_is_rebuilt_everybody_is_answered_and_the_others_go_on(
 
 
 @pytest.mark.parametrize("bad", ["a", "b"])
-def test_a_queue_that_crashes_holds_up_nobody_elses_answer(
+def test_queue_that_crashes_does_not_withhold_the_answers_of_another_queue(
     broker: Broker, client: Client, worker: Client, poison: list[int], bad: str
 ) -> None:
     for name in ("a", "b"):
@@ -234,7 +234,7 @@ def test_a_queue_that_crashes_holds_up_nobody_elses_answer(
     assert worker.words() == ["ok", "ok"]
 
 
-def test_a_queue_that_crashes_again_while_it_is_rebuilt_begins_to_lead_once(
+def test_queue_that_crashes_again_while_it_is_rebuilt_begins_to_lead_once(
     broker: Broker, client: Client, poison: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.publish(Q)
@@ -253,7 +253,7 @@ def test_a_queue_that_crashes_again_while_it_is_rebuilt_begins_to_lead_once(
 
 
 @pytest.mark.parametrize("what", ["a batch", "a look at all queues", "a fetch"])
-def test_what_comes_before_the_news_of_a_crash_is_answered_all_the_same(
+def test_mail_before_the_news_of_a_crash_is_answered(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     for name in ("a", "b"):
@@ -288,7 +288,7 @@ def test_what_comes_before_the_news_of_a_crash_is_answered_all_the_same(
     assert crashed
 
 
-def test_a_replay_tells_nobody_a_second_time(broker: Broker, client: Client, poison: list[int]) -> None:
+def test_replay_sends_no_second_answer(broker: Broker, client: Client, poison: list[int]) -> None:
     client.call("CREATE", Q, lease="strict")
     worker = broker.client()
     worker.ask({"cmd": "FET", "qname": Q, "wait": 10, "cmd_id": "w"})
@@ -303,7 +303,7 @@ def test_a_replay_tells_nobody_a_second_time(broker: Broker, client: Client, poi
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_what_was_answered_is_not_kept_for_a_replay_which_may_answer_it_again(
+def test_replayed_entries_do_not_keep_askers_that_were_answered(
     broker: Broker, client: Client, poison: list[int], times: int
 ) -> None:
     client.ask(*({"cmd": "PUB", "qname": Q, "message": "m"} for _ in range(times)))
@@ -326,7 +326,7 @@ def test_what_was_answered_is_not_kept_for_a_replay_which_may_answer_it_again(
     broker.check(Q)
 
 
-def test_a_follow_up_to_a_queue_that_crashed_is_answered(broker: Broker, client: Client, poison: list[int]) -> None:
+def test_follow_up_to_a_queue_that_crashed_is_answered(broker: Broker, client: Client, poison: list[int]) -> None:
     client.publish("b")
     uid = client.publish(Q)
     client.fetch(Q)
@@ -338,9 +338,7 @@ def test_a_follow_up_to_a_queue_that_crashed_is_answered(broker: Broker, client:
     assert [client.fetch("b")["msg"] for _ in range(2)] == ["hi", "poison"]
 
 
-def test_a_follow_up_that_is_set_aside_takes_the_acknowledgement_with_it(
-    broker: Broker, client: Client, poison: list[int]
-) -> None:
+def test_skipped_follow_up_undoes_its_acknowledgement(broker: Broker, client: Client, poison: list[int]) -> None:
     client.publish("b")
     uid = client.publish(Q, timeout=5)
     client.fetch(Q)
@@ -353,7 +351,7 @@ def test_a_follow_up_that_is_set_aside_takes_the_acknowledgement_with_it(
     assert client.fetch(Q)["uid"] == uid
 
 
-def test_an_entry_that_crashes_two_queues_is_left_out_of_both(
+def test_entry_that_crashes_two_queues_is_left_out_of_both(
     broker: Broker, client: Client, poison: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.publish("b")
@@ -378,7 +376,7 @@ def test_an_entry_that_crashes_two_queues_is_left_out_of_both(
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_a_queue_that_was_made_by_what_was_set_aside_keeps_what_comes_after(
+def test_queue_created_by_a_skipped_entry_keeps_later_messages(
     broker: Broker, client: Client, poison: list[int], stored: bool
 ) -> None:
     client.publish(Q)
@@ -395,7 +393,7 @@ def test_a_queue_that_was_made_by_what_was_set_aside_keeps_what_comes_after(
     assert [broker.client().fetch(name)["uid"] for name in ("new", "next")] == uids
 
 
-def test_an_acknowledgement_with_a_follow_up_waits_until_its_queue_is_without_what_crashed_it(
+def test_acknowledgement_with_a_follow_up_waits_until_the_crashing_entry_is_skipped(
     broker: Broker, client: Client, poison: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refused here, it would be done on a node whose queue crashed a moment later, or not at all."""
@@ -436,7 +434,7 @@ def test_crashes_that_have_nothing_to_do_with_each_other_end_no_node(broker: Bro
     assert client.fetch(Q)["uid"] == uid
 
 
-def test_a_queue_that_crashes_again_and_again_outside_of_any_entry_ends_its_node(
+def test_queue_that_crashes_again_and_again_outside_of_any_entry_ends_its_node(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def crash(*_: object) -> None:
@@ -457,7 +455,7 @@ def test_a_queue_that_crashes_again_and_again_outside_of_any_entry_ends_its_node
     ]
 
 
-def test_a_lease_from_before_a_crash_of_its_queue_is_older_than_any_after_it(
+def test_lease_from_before_a_crash_of_its_queue_is_older_than_any_after_it(
     broker: Broker, client: Client, worker: Client, poison: list[int]
 ) -> None:
     client.publish(Q, "m", timeout=5)
@@ -496,7 +494,7 @@ def test_leases_between_crashes_of_a_queue_are_each_older_than_the_next(
 
 
 @pytest.mark.parametrize("lease", ["fast", "strict"])
-def test_a_delivery_on_its_way_when_its_queue_crashes_is_not_made_twice(
+def test_delivery_on_its_way_when_its_queue_crashes_is_not_made_twice(
     broker: Broker, client: Client, worker: Client, poison: list[int], lease: str
 ) -> None:
     client.call("CREATE", Q, lease=lease)

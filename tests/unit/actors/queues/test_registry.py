@@ -22,7 +22,7 @@ class Operator(Process):
         self.results += [result for _, _, outcome in message.answers for result in outcome.results]
 
 
-def test_a_queue_that_is_made_again_while_what_crashed_it_is_not_set_aside_yet_is_one(
+def test_queue_created_again_before_its_crashing_entry_is_skipped_is_made_once(
     broker: Broker, client: Client, poison: list[int]
 ) -> None:
     poison[0] = -1
@@ -46,7 +46,7 @@ def test_a_queue_that_is_made_again_while_what_crashed_it_is_not_set_aside_yet_i
     assert broker.runtime.failures == 3, "nothing was made that had to go again"
 
 
-def test_a_follow_up_that_makes_a_queue_anew_while_it_is_rebuilt_makes_no_second_process(
+def test_follow_up_that_makes_a_queue_anew_while_it_is_rebuilt_makes_no_second_process(
     broker: Broker, client: Client, poison: list[int]
 ) -> None:
     crashes, deletes = broker.client(), broker.client()

@@ -36,7 +36,7 @@ def test_list_stats_and_peek_tell_every_state_apart(broker: Broker, client: Clie
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_an_update_of_the_structure_keeps_what_is_in_line(broker: Broker, client: Client, stored: bool) -> None:
+def test_update_of_the_structure_keeps_the_ready_messages(broker: Broker, client: Client, stored: bool) -> None:
     for place, priority in enumerate([2, 0, 1, 0, 2]):
         client.publish(Q, str(place), priority=priority)
     if stored:
@@ -52,7 +52,7 @@ def test_an_update_of_the_structure_keeps_what_is_in_line(broker: Broker, client
 
 @pytest.mark.parametrize("structure", ["H4", "QA"])
 @pytest.mark.parametrize("restart", [False, True])
-def test_both_structures_give_the_smallest_priority_first_and_its_oldest(
+def test_structures_deliver_the_smallest_priority_first_and_its_oldest(
     broker: Broker, client: Client, structure: str, restart: bool
 ) -> None:
     client.call("CREATE", Q, structure=structure, priority_min=-3, priority_max=3)
@@ -66,7 +66,7 @@ def test_both_structures_give_the_smallest_priority_first_and_its_oldest(
     assert client.call("PUB", Q, message="m", priority=4)["err"] == "KEY_RANGE"
 
 
-def test_the_default_queue_is_there_and_cannot_be_deleted(broker: Broker, client: Client) -> None:
+def test_default_queue_is_there_and_cannot_be_deleted(broker: Broker, client: Client) -> None:
     reply = client.call("DROP", "")
     client.publish("", "m")
 
@@ -75,7 +75,7 @@ def test_the_default_queue_is_there_and_cannot_be_deleted(broker: Broker, client
     assert client.call("PURGE", "")["cmd"] == "purged"
 
 
-def test_what_a_queue_is_told_before_it_has_its_turn_is_applied_once(broker: Broker, client: Client) -> None:
+def test_follow_ups_to_a_queue_that_has_had_no_turn_are_applied_once(broker: Broker, client: Client) -> None:
     uid = client.publish("source")
     follow_ups = [{"qname": "new", "message": str(number)} for number in range(3)]
 
@@ -87,7 +87,7 @@ def test_what_a_queue_is_told_before_it_has_its_turn_is_applied_once(broker: Bro
     assert client.finds_nothing("new")
 
 
-def test_a_delivery_of_what_is_gone_changes_nothing(broker: Broker, client: Client) -> None:
+def test_delivery_of_a_removed_message_changes_nothing(broker: Broker, client: Client) -> None:
     uid = client.publish(Q)
     queue_id = broker.queue(Q).ledger.id
     client.call("ACK", Q, uid=uid)
@@ -105,7 +105,7 @@ def test_a_delivery_of_what_is_gone_changes_nothing(broker: Broker, client: Clie
 
 @pytest.mark.parametrize("end", ["PURGE", "DROP"])
 @pytest.mark.parametrize("stored", [False, True])
-def test_a_dead_incarnation_vanishes_at_once_and_its_records_are_swept(
+def test_dead_incarnation_vanishes_at_once_and_its_records_are_swept(
     broker: Broker, client: Client, end: str, stored: bool
 ) -> None:
     uids = client.call("PUB", Q, messages=["m"] * 2_500)["uids"]
@@ -129,7 +129,7 @@ def test_a_dead_incarnation_vanishes_at_once_and_its_records_are_swept(
 
 
 @pytest.mark.parametrize("end", ["PURGE", "DROP"])
-def test_a_dead_incarnation_does_not_come_back_with_a_restart(broker: Broker, client: Client, end: str) -> None:
+def test_dead_incarnation_does_not_come_back_with_a_restart(broker: Broker, client: Client, end: str) -> None:
     client.publish(Q, "old")
     broker.flush()
     client.call(end, Q)
@@ -155,7 +155,7 @@ def test_publishers_are_remembered_over_a_purge_and_forgotten_with_the_queue(
     assert client.call("FET", Q)["cmd"] == ("nomsg" if again else "msg")
 
 
-def test_those_who_sleep_and_wait_outlive_a_purge(client: Client, broker: Broker) -> None:
+def test_sleepers_and_waiting_fetches_survive_a_purge(client: Client, broker: Broker) -> None:
     sleeps, waits = broker.client(), broker.client()
     client.publish(Q, delay=100)
     sleeps.fall_asleep(Q)
@@ -169,7 +169,7 @@ def test_those_who_sleep_and_wait_outlive_a_purge(client: Client, broker: Broker
 
 
 @pytest.mark.parametrize(("subscribed", "word"), [(True, "nomsg"), (False, "nok")])
-def test_a_wait_for_a_queue_that_is_deleted_ends_as_a_fetch_of_none_does(
+def test_wait_for_a_queue_that_is_deleted_ends_as_a_fetch_of_none_does(
     client: Client, broker: Broker, subscribed: bool, word: str
 ) -> None:
     waits = broker.client()
@@ -187,7 +187,7 @@ def test_a_wait_for_a_queue_that_is_deleted_ends_as_a_fetch_of_none_does(
 # Imported messages ----------------------------------------------------------------------------------------------------
 
 
-def test_an_imported_message_is_reached_by_its_old_uid_only(broker: Broker, client: Client) -> None:
+def test_imported_message_is_reached_by_its_old_uid_only(broker: Broker, client: Client) -> None:
     broker.raft_log.tell(Propose([(Publish("new", [Draft(b"old", alias="aB1440000000_250")]), None)]))
     other = client.publish(Q)
 
@@ -200,7 +200,7 @@ def test_an_imported_message_is_reached_by_its_old_uid_only(broker: Broker, clie
     assert client.finds_nothing("new")
 
 
-def test_what_comes_behind_an_entry_that_is_set_aside_is_what_it_was_said_to_be(
+def test_message_published_behind_a_skipped_entry_keeps_the_uid_that_was_answered(
     broker: Broker, client: Client, poison: list[int]
 ) -> None:
     publisher = broker.client()

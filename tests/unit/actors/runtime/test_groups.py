@@ -60,7 +60,7 @@ def test_groups_behave_like_a_list_for_each_name(steps: list[tuple[str, Hashable
 
 
 @pytest.mark.parametrize("last", [None, ValueError("bad")])
-def test_a_process_that_ends_is_forgotten_by_all_its_groups(last: Exception | None) -> None:
+def test_process_that_ends_is_forgotten_by_all_its_groups(last: Exception | None) -> None:
     runtime = Runtime()
     process, other = runtime.spawn(Member), runtime.spawn(Member)
     for group in ("one", "two"):
@@ -74,7 +74,7 @@ def test_a_process_that_ends_is_forgotten_by_all_its_groups(last: Exception | No
     assert runtime.groups.members("two") == [other]
 
 
-def test_a_dead_process_cannot_join() -> None:
+def test_dead_process_cannot_join() -> None:
     runtime = Runtime()
     process = runtime.spawn(Member)
     process.stop()
@@ -85,7 +85,7 @@ def test_a_dead_process_cannot_join() -> None:
     assert len(runtime.groups) == 0
 
 
-def test_the_list_of_members_is_the_callers_own() -> None:
+def test_list_of_members_is_the_callers_own() -> None:
     runtime = Runtime()
     process = runtime.spawn(Member)
     runtime.groups.join("g", process)

@@ -15,7 +15,7 @@ def runtime() -> Runtime:
     return Runtime()
 
 
-def test_a_crash_drops_the_mail_and_tells_each_watcher_once(runtime: Runtime) -> None:
+def test_crash_drops_the_mail_and_tells_each_watcher_once(runtime: Runtime) -> None:
     target = runtime.spawn(Recorder)
     watchers = [runtime.spawn(Recorder) for _ in range(3)]
     error = ValueError("bad")
@@ -35,7 +35,7 @@ def test_a_crash_drops_the_mail_and_tells_each_watcher_once(runtime: Runtime) ->
         assert watcher.got == [Down(target, error, "again")]
 
 
-def test_a_normal_stop_has_no_reason(runtime: Runtime) -> None:
+def test_normal_stop_has_no_reason(runtime: Runtime) -> None:
     watcher, target = runtime.spawn(Recorder), runtime.spawn(Recorder)
     runtime.monitor(watcher, target)
 
@@ -45,7 +45,7 @@ def test_a_normal_stop_has_no_reason(runtime: Runtime) -> None:
     assert watcher.got == [Down(target, None, None)]
 
 
-def test_watching_a_dead_process_tells_at_once(runtime: Runtime) -> None:
+def test_monitor_of_a_dead_process_reports_its_end_at_once(runtime: Runtime) -> None:
     watcher, target = runtime.spawn(Recorder), runtime.spawn(Recorder)
     target.stop()
     runtime.run_until_idle()
@@ -59,7 +59,7 @@ def test_watching_a_dead_process_tells_at_once(runtime: Runtime) -> None:
     assert down.tag == 7
 
 
-def test_a_monitor_taken_back_tells_nothing(runtime: Runtime) -> None:
+def test_monitor_taken_back_tells_nothing(runtime: Runtime) -> None:
     watcher, target = runtime.spawn(Recorder), runtime.spawn(Recorder)
     runtime.monitor(watcher, target)
 
@@ -71,7 +71,7 @@ def test_a_monitor_taken_back_tells_nothing(runtime: Runtime) -> None:
     assert watcher.got == []
 
 
-def test_down_comes_behind_what_the_process_told_before(runtime: Runtime) -> None:
+def test_down_comes_behind_the_last_mail_of_the_process(runtime: Runtime) -> None:
     class Talker(Recorder):
         def on_receive(self, message: Any) -> None:
             watcher.tell("last words")
@@ -88,7 +88,7 @@ def test_down_comes_behind_what_the_process_told_before(runtime: Runtime) -> Non
     assert isinstance(watcher.got[1], Down)
 
 
-def test_the_failure_of_one_that_watches_leaves_nothing_behind(runtime: Runtime) -> None:
+def test_failure_of_one_that_watches_leaves_nothing_behind(runtime: Runtime) -> None:
     watcher, target = runtime.spawn(Recorder), runtime.spawn(Recorder)
     runtime.monitor(watcher, target)
     runtime.monitor(watcher, watcher)
@@ -106,7 +106,7 @@ def test_the_failure_of_one_that_watches_leaves_nothing_behind(runtime: Runtime)
         max_size=30,
     )
 )
-def test_any_course_of_monitors_gives_each_its_due(steps: list[tuple[str, int, int]]) -> None:
+def test_monitors_in_any_order_report_each_end_that_is_due(steps: list[tuple[str, int, int]]) -> None:
     runtime = Runtime()
     nodes = [runtime.spawn(Recorder) for _ in range(5)]
     pairs: set[tuple[int, int]] = set()

@@ -44,7 +44,7 @@ def test_mail_is_handled_in_the_order_of_telling(runtime: Runtime) -> None:
     assert process.got == list(range(1000))
 
 
-def test_what_it_tells_itself_comes_after_the_mail_it_had(runtime: Runtime) -> None:
+def test_mail_to_itself_comes_behind_the_mail_that_waits(runtime: Runtime) -> None:
     class Echo(Recorder):
         def on_receive(self, message: Any) -> None:
             self.got.append(message)
@@ -60,7 +60,7 @@ def test_what_it_tells_itself_comes_after_the_mail_it_had(runtime: Runtime) -> N
     assert process.got == ["first", "second", "third"]
 
 
-def test_nothing_is_handled_inside_of_tell(runtime: Runtime) -> None:
+def test_mail_is_not_handled_inside_of_tell(runtime: Runtime) -> None:
     process = runtime.spawn(Recorder)
 
     process.tell("later")
@@ -80,7 +80,7 @@ def test_stop_comes_after_the_mail_before_it_and_drops_the_mail_behind_it(runtim
     assert not process.alive
 
 
-def test_a_tell_to_a_stopped_process_is_dropped_in_silence(runtime: Runtime) -> None:
+def test_tell_to_a_stopped_process_is_dropped_in_silence(runtime: Runtime) -> None:
     process = runtime.spawn(Recorder)
     process.stop()
     runtime.run_until_idle()
@@ -94,7 +94,7 @@ def test_a_tell_to_a_stopped_process_is_dropped_in_silence(runtime: Runtime) -> 
     assert not process._mail
 
 
-def test_an_exception_runs_on_failure_instead_of_on_stop(runtime: Runtime) -> None:
+def test_exception_runs_on_failure_instead_of_on_stop(runtime: Runtime) -> None:
     process = runtime.spawn(Witness)
 
     process.tell(ValueError("bad"))
@@ -104,7 +104,7 @@ def test_an_exception_runs_on_failure_instead_of_on_stop(runtime: Runtime) -> No
     assert not process.alive
 
 
-def test_an_exception_ends_only_the_process_that_raised_it(runtime: Runtime) -> None:
+def test_exception_ends_only_the_process_that_raised_it(runtime: Runtime) -> None:
     failing, other = runtime.spawn(Recorder), runtime.spawn(Recorder)
 
     failing.tell(ValueError("bad"))
@@ -117,7 +117,7 @@ def test_an_exception_ends_only_the_process_that_raised_it(runtime: Runtime) -> 
     assert other.alive
 
 
-def test_a_process_that_fails_in_on_start_is_dead_when_spawn_returns(runtime: Runtime) -> None:
+def test_process_that_fails_in_on_start_is_dead_when_spawn_returns(runtime: Runtime) -> None:
     class Stillborn(Recorder):
         def on_start(self) -> None:
             self.tell("to myself")
@@ -132,7 +132,7 @@ def test_a_process_that_fails_in_on_start_is_dead_when_spawn_returns(runtime: Ru
     assert process.got == []
 
 
-def test_an_exception_in_on_stop_is_a_failure(runtime: Runtime) -> None:
+def test_exception_in_on_stop_is_a_failure(runtime: Runtime) -> None:
     class Clumsy(Witness):
         def on_stop(self) -> None:
             raise OSError("cannot close")
@@ -146,7 +146,7 @@ def test_an_exception_in_on_stop_is_a_failure(runtime: Runtime) -> None:
     assert runtime.failures == 1
 
 
-def test_a_failure_is_logged_with_its_traceback(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+def test_failure_is_logged_with_its_traceback(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
     process = runtime.spawn(Recorder)
 
     process.tell(ValueError("bad apple"))
@@ -156,19 +156,19 @@ def test_a_failure_is_logged_with_its_traceback(runtime: Runtime, caplog: pytest
     assert "bad apple" in caplog.text
 
 
-def test_a_process_must_say_what_it_does_with_mail(runtime: Runtime) -> None:
+def test_process_class_without_on_receive_is_refused(runtime: Runtime) -> None:
     with pytest.raises(TypeError, match="on_receive"):
         runtime.spawn(Process)
 
 
-def test_it_is_made_by_spawn_and_not_otherwise() -> None:
+def test_process_is_made_by_spawn_only() -> None:
     with pytest.raises(TypeError, match="spawn"):
         Recorder()
     with pytest.raises(TypeError, match="spawn"):
         Recorder.start()
 
 
-def test_what_the_constructor_raises_is_the_callers(runtime: Runtime) -> None:
+def test_error_of_a_constructor_is_raised_to_the_caller_of_spawn(runtime: Runtime) -> None:
     class Picky(Recorder):
         def __init__(self, size: int) -> None:
             super().__init__()
@@ -178,7 +178,7 @@ def test_what_the_constructor_raises_is_the_callers(runtime: Runtime) -> None:
         runtime.spawn(Picky, 7)
 
 
-def test_an_idle_process_is_small(runtime: Runtime) -> None:
+def test_idle_process_is_small(runtime: Runtime) -> None:
     kept: list[Process | None] = [None] * 2000
     for i in range(100):  # the class's shared keys and the like
         kept[i] = runtime.spawn(Idle)
@@ -193,7 +193,7 @@ def test_an_idle_process_is_small(runtime: Runtime) -> None:
     assert used / 1000 <= 120
 
 
-def test_a_process_is_as_small_after_its_mail_as_before(runtime: Runtime) -> None:
+def test_process_is_as_small_after_its_mail_as_before(runtime: Runtime) -> None:
     processes = [runtime.spawn(Idle) for _ in range(500)]
 
     for process in processes:
@@ -206,7 +206,7 @@ def test_a_process_is_as_small_after_its_mail_as_before(runtime: Runtime) -> Non
 # pykka's refs -----------------------------------------------------------------------------------------------
 
 
-def test_a_ref_of_pykkas_reaches_the_same_mailbox(runtime: Runtime) -> None:
+def test_ref_of_pykkas_reaches_the_same_mailbox(runtime: Runtime) -> None:
     process = runtime.spawn(Recorder)
 
     process.tell(1)
@@ -218,7 +218,7 @@ def test_a_ref_of_pykkas_reaches_the_same_mailbox(runtime: Runtime) -> None:
     assert process.actor_ref is process.actor_ref
 
 
-def test_a_ref_of_pykkas_can_ask_and_stop(runtime: Runtime) -> None:
+def test_ref_of_pykkas_can_ask_and_stop(runtime: Runtime) -> None:
     ref = runtime.spawn(Recorder).actor_ref
 
     answer = ref.ask("hello", block=False)
@@ -235,7 +235,7 @@ def test_a_ref_of_pykkas_can_ask_and_stop(runtime: Runtime) -> None:
     assert not ref.is_alive()
 
 
-def test_a_ref_of_pykkas_can_ask_from_another_thread_and_block_there(runtime: Runtime) -> None:
+def test_ref_of_pykkas_can_ask_from_another_thread_and_block_there(runtime: Runtime) -> None:
     ref = runtime.spawn(Recorder).actor_ref
     called = threading.Event()
     runtime._call_soon_threadsafe = lambda _: called.set()
@@ -250,7 +250,7 @@ def test_a_ref_of_pykkas_can_ask_from_another_thread_and_block_there(runtime: Ru
     assert got == ["over there"]
 
 
-def test_a_proxy_of_pykkas_works(runtime: Runtime) -> None:
+def test_proxy_of_pykkas_works(runtime: Runtime) -> None:
     process = runtime.spawn(Recorder)
 
     process.actor_ref.ask(pykka.messages.ProxyCall(("got", "append"), ("by proxy",), {}), block=False)
@@ -268,7 +268,7 @@ def test_light_processes_stay_out_of_pykkas_registry(runtime: Runtime) -> None:
     assert len(pykka.ActorRegistry.get_all()) == before
 
 
-def test_a_ref_made_after_the_end_knows_it(runtime: Runtime) -> None:
+def test_ref_made_after_the_end_knows_it(runtime: Runtime) -> None:
     process = runtime.spawn(Recorder)
     process.stop()
     runtime.run_until_idle()

@@ -18,7 +18,7 @@ class Oracle(Process):
         return message * 2
 
 
-def test_the_reply_is_what_on_receive_returns() -> None:
+def test_reply_holds_the_value_that_on_receive_returns() -> None:
     runtime = Runtime()
     oracle = runtime.spawn(Oracle)
 
@@ -31,12 +31,12 @@ def test_the_reply_is_what_on_receive_returns() -> None:
     assert reply.result() == 42
 
 
-def test_an_unanswered_reply_says_so() -> None:
+def test_unanswered_reply_raises_an_error_for_its_result() -> None:
     with pytest.raises(NoReplyYet):
         Reply().result()
 
 
-def test_an_exception_goes_to_the_asker_and_ends_the_process() -> None:
+def test_exception_goes_to_the_asker_and_ends_the_process() -> None:
     runtime = Runtime()
     oracle = runtime.spawn(Oracle)
 
@@ -65,7 +65,7 @@ def test_asks_behind_the_end_fail_with_actor_dead_error(end: Callable[[Process],
             reply.result()
 
 
-def test_an_ask_from_another_thread_to_a_process_that_ended_meanwhile_fails() -> None:
+def test_ask_from_another_thread_to_a_process_that_ended_meanwhile_fails() -> None:
     callbacks: list[Callable[[], None]] = []
     runtime = Runtime(callbacks.append, callbacks.append)
     oracle = runtime.spawn(Oracle)
@@ -83,7 +83,7 @@ def test_an_ask_from_another_thread_to_a_process_that_ended_meanwhile_fails() ->
         replies[0].result()
 
 
-def test_a_reply_is_awaited_on_the_loop() -> None:
+def test_reply_is_awaited_on_the_loop() -> None:
     async def main() -> list[int]:
         runtime = Runtime()
         runtime.attach(asyncio.get_running_loop())
@@ -94,7 +94,7 @@ def test_a_reply_is_awaited_on_the_loop() -> None:
     assert asyncio.run(main()) == [2, 2, 4]
 
 
-def test_several_may_await_one_reply_and_one_may_give_up() -> None:
+def test_reply_reaches_the_others_when_one_awaiter_gives_up() -> None:
     async def main() -> list[Any]:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
         reply = Reply()
@@ -117,7 +117,7 @@ async def _wait(reply: Reply) -> Any:
     return await reply
 
 
-def test_a_reply_settled_by_another_thread_wakes_who_awaits_it() -> None:
+def test_reply_set_by_another_thread_wakes_its_awaiter() -> None:
     async def main() -> Any:
         reply = Reply()
         task = asyncio.ensure_future(_wait(reply))
@@ -129,7 +129,7 @@ def test_a_reply_settled_by_another_thread_wakes_who_awaits_it() -> None:
     assert asyncio.run(main(), debug=True) == "from there"
 
 
-def test_the_first_settlement_counts() -> None:
+def test_first_settlement_counts() -> None:
     reply = Reply()
 
     reply.set(1)
@@ -139,7 +139,7 @@ def test_the_first_settlement_counts() -> None:
     assert reply.result() == 1
 
 
-def test_an_ask_that_is_interrupted_does_not_leave_the_asker_waiting() -> None:
+def test_ask_that_is_interrupted_does_not_leave_the_asker_waiting() -> None:
     runtime = Runtime()
     oracle = runtime.spawn(Oracle)
     reply = oracle.ask(KeyboardInterrupt())

@@ -51,7 +51,7 @@ def runtime_with_busy(order: list[Any]) -> tuple[Steps, Runtime, Busy]:
     return steps, runtime, runtime.spawn(Busy, order, now_s)
 
 
-def test_each_that_waits_has_one_turn_in_a_round() -> None:
+def test_waiting_doors_have_one_turn_each_in_a_round() -> None:
     order: list[Any] = []
     rounds = Rounds(lambda: None, clock=lambda: 0.0)
     doors = [Door(rounds, order) for _ in range(5)]
@@ -62,7 +62,7 @@ def test_each_that_waits_has_one_turn_in_a_round() -> None:
     assert list(rounds.waiting) == doors
 
 
-def test_round_ends_with_its_commands_and_leaves_some_for_who_comes_now() -> None:
+def test_round_ends_at_its_number_of_commands_and_leaves_some_for_arrivals() -> None:
     order: list[Any] = []
     rounds = Rounds(lambda: None, clock=lambda: 0.0)
     doors = [Door(rounds, order, commands=ROUND_COMMANDS_MAX // 2) for _ in range(5)]

@@ -45,7 +45,7 @@ def test_mail_between_two_processes_keeps_its_order(steps: list[tuple[int, int, 
     assert runtime.messages == total + len(steps)
 
 
-def test_who_is_told_together_with_others_gets_his_own_mail_behind_what_he_had() -> None:
+def test_mail_told_to_several_goes_to_each_behind_its_earlier_mail() -> None:
     orders: list[list[str]] = [[], [], []]
     runtime = Runtime()
     idle, busy, ended = (runtime.spawn(Recorder, order) for order in orders)
@@ -60,7 +60,7 @@ def test_who_is_told_together_with_others_gets_his_own_mail_behind_what_he_had()
     assert idle.idle
 
 
-def test_a_busy_process_lets_the_others_have_their_share() -> None:
+def test_busy_process_lets_the_others_have_their_share() -> None:
     order: list[str] = []
     runtime = Runtime()
     busy, calm = runtime.spawn(Recorder, order), runtime.spawn(Recorder, order)
@@ -74,7 +74,7 @@ def test_a_busy_process_lets_the_others_have_their_share() -> None:
     assert len(order) == 10 * MAIL_BUDGET + 1
 
 
-def test_a_turn_ends_when_its_time_is_up_and_another_one_follows() -> None:
+def test_turn_ends_when_its_time_is_up_and_another_one_follows() -> None:
     now = [0.0]
     steps = Steps()
     runtime = Runtime(steps, clock=lambda: now[0], turn_s=0.005)
@@ -98,7 +98,7 @@ def test_a_turn_ends_when_its_time_is_up_and_another_one_follows() -> None:
     assert runtime.longest_turn_s == pytest.approx(0.006)
 
 
-def test_many_tells_ask_the_loop_for_one_turn() -> None:
+def test_tells_in_a_row_ask_the_loop_for_one_turn() -> None:
     steps = Steps()
     runtime = Runtime(steps)
     processes = [runtime.spawn(Recorder) for _ in range(10)]
@@ -113,7 +113,7 @@ def test_many_tells_ask_the_loop_for_one_turn() -> None:
     assert len(steps.waiting) == 1
 
 
-def test_what_arrives_alone_is_handled_at_once_with_all_that_comes_of_it() -> None:
+def test_arrival_alone_in_a_round_is_handled_at_once_with_its_consequences() -> None:
     class Relay(Process):
         def on_receive(self, message: Any) -> None:
             last.tell(message)
@@ -130,7 +130,7 @@ def test_what_arrives_alone_is_handled_at_once_with_all_that_comes_of_it() -> No
     assert last.got == ["first"]  # one in a round of the loop: the rest waits until the sockets were looked at
 
 
-def test_where_arrivals_meet_they_are_gathered_until_they_come_alone_again() -> None:
+def test_arrivals_that_meet_are_gathered_until_they_come_alone_again() -> None:
     steps = Steps()
     runtime = Runtime(steps)
     process = runtime.spawn(Recorder)
@@ -151,7 +151,7 @@ def test_where_arrivals_meet_they_are_gathered_until_they_come_alone_again() -> 
     assert arrive_in_a_round(1) == 1
 
 
-def test_a_process_that_fails_at_an_arrival_fails_alone_and_the_next_round_is_like_any_other() -> None:
+def test_process_that_fails_at_an_arrival_fails_alone_and_the_next_round_is_like_any_other() -> None:
     steps = Steps()
     runtime = Runtime(steps)
     fails, other = runtime.spawn(Recorder), runtime.spawn(Recorder)
@@ -171,7 +171,7 @@ def test_a_process_that_fails_at_an_arrival_fails_alone_and_the_next_round_is_li
     assert other.got == ["behind it", *["gathered"] * GATHER_ROUNDS, "alone"]
 
 
-def test_an_interrupt_at_an_arrival_leaves_nobodys_mail_behind() -> None:
+def test_interrupt_at_an_arrival_leaves_nobodys_mail_behind() -> None:
     steps = Steps()
     runtime = Runtime(steps)
     interrupted, other = runtime.spawn(Recorder), runtime.spawn(Recorder)
@@ -191,7 +191,7 @@ def test_an_interrupt_at_an_arrival_leaves_nobodys_mail_behind() -> None:
 
 
 @pytest.mark.parametrize("begin", ["tell", "arrive"])
-def test_what_arrives_within_a_turn_waits_for_its_place(begin: str) -> None:
+def test_arrival_within_a_turn_waits_for_the_end_of_that_turn(begin: str) -> None:
     class Reader(Process):
         def on_receive(self, message: Any) -> None:
             other.arrive(message)
@@ -208,7 +208,7 @@ def test_what_arrives_within_a_turn_waits_for_its_place(begin: str) -> None:
     assert got == ["the rest of the turn", "mail"]
 
 
-def test_a_process_is_the_last_when_nobody_has_mail_and_it_has_no_more() -> None:
+def test_process_is_the_last_when_no_process_has_more_mail() -> None:
     class Asked(Process):
         def on_receive(self, message: Any) -> None:
             seen.append(self.runtime.is_last(self))
@@ -224,7 +224,7 @@ def test_a_process_is_the_last_when_nobody_has_mail_and_it_has_no_more() -> None
     assert seen == [False, False, True]
 
 
-def test_an_arrival_that_makes_much_work_lets_the_loop_go_on_when_its_time_is_up() -> None:
+def test_arrival_that_makes_much_work_lets_the_loop_go_on_when_its_time_is_up() -> None:
     class Endless(Process):
         def on_receive(self, message: Any) -> None:
             self.tell(message)
@@ -249,7 +249,7 @@ def test_run_until_idle_says_when_mail_goes_in_circles() -> None:
         runtime.run_until_idle(messages_max=1000)
 
 
-def test_a_turn_cannot_begin_within_a_turn() -> None:
+def test_turn_cannot_begin_within_a_turn() -> None:
     class Nested(Recorder):
         def on_receive(self, message: Any) -> None:
             self.runtime.run_until_idle()
@@ -264,7 +264,7 @@ def test_a_turn_cannot_begin_within_a_turn() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
-def test_what_is_worse_than_an_exception_goes_through_and_ends_nobody(error: type[BaseException]) -> None:
+def test_base_exception_is_raised_to_the_loop_and_stops_no_process(error: type[BaseException]) -> None:
     runtime = Runtime()
     first, other = runtime.spawn(Recorder), runtime.spawn(Recorder)
     first.tell(error())
@@ -280,7 +280,7 @@ def test_what_is_worse_than_an_exception_goes_through_and_ends_nobody(error: typ
     assert first.alive
 
 
-def test_after_an_interrupt_the_loop_is_asked_for_another_turn() -> None:
+def test_loop_is_asked_for_another_turn_after_an_interrupt() -> None:
     steps = Steps()
     runtime = Runtime(steps)
     process = runtime.spawn(Recorder)
@@ -355,7 +355,7 @@ def test_command_received_alone_is_filed_served_and_flushed_before_it_returns() 
     assert runtime.idle
 
 
-def test_everything_received_in_one_round_is_filed_before_any_queue_takes_its_turn() -> None:
+def test_arrivals_of_one_round_are_all_filed_before_a_queue_takes_its_turn() -> None:
     steps, order = Steps(), list[Any]()
     runtime = Runtime(steps)
     queue = runtime.spawn(Answering, order)
@@ -391,7 +391,7 @@ def test_received_commands_are_gathered_like_any_arrivals() -> None:
         assert at_once == ([number] if number < GATHER_ROUNDS else [number, ("filed", number)])
 
 
-def test_command_received_that_wakes_nobody_does_not_count_into_the_next_round() -> None:
+def test_arrival_that_wakes_no_process_does_not_count_into_the_next_round() -> None:
     steps, order = Steps(), list[Any]()
     runtime = Runtime(steps)
     queue = runtime.spawn(Recorder, order)
@@ -409,7 +409,7 @@ def test_command_received_that_wakes_nobody_does_not_count_into_the_next_round()
     assert order == ["alone again", ("filed", "alone again")]
 
 
-def test_session_that_fails_over_what_it_received_fails_alone() -> None:
+def test_session_that_crashes_on_an_arrival_stops_alone() -> None:
     steps, order = Steps(), list[Any]()
     runtime = Runtime(steps)
     fails, other = runtime.spawn(Session, order), runtime.spawn(Session, order)
@@ -425,7 +425,7 @@ def test_session_that_fails_over_what_it_received_fails_alone() -> None:
     assert runtime.failures == 1
 
 
-def test_interrupt_over_what_was_received_leaves_nobodys_mail_behind() -> None:
+def test_interrupt_during_an_arrival_loses_no_other_mail() -> None:
     steps, order = Steps(), list[Any]()
     runtime = Runtime(steps)
     queue = runtime.spawn(Recorder, order)
@@ -466,7 +466,7 @@ def test_step_of_a_process_that_has_ended_is_not_run() -> None:
     assert done == []
 
 
-def test_interrupt_in_a_step_goes_through_and_ends_nobody() -> None:
+def test_interrupt_in_a_step_is_raised_and_stops_no_process() -> None:
     runtime = Runtime()
     process = runtime.spawn(Recorder)
 
@@ -476,7 +476,7 @@ def test_interrupt_in_a_step_goes_through_and_ends_nobody() -> None:
     assert process.alive
 
 
-def test_each_is_flushed_once_behind_all_mail_of_the_turn() -> None:
+def test_session_is_flushed_once_behind_all_mail_of_the_turn() -> None:
     order: list[Any] = []
     runtime = Runtime()
     session = runtime.spawn(Session, order)
@@ -529,7 +529,7 @@ def test_flush_that_fails_ends_its_process_only() -> None:
     assert order == ["flush"], "who has ended sends nothing"
 
 
-def test_loop_is_asked_for_a_turn_by_whoever_has_something_to_send() -> None:
+def test_session_with_something_to_send_asks_the_loop_for_a_turn() -> None:
     steps, order = Steps(), list[Any]()
     runtime = Runtime(steps)
     session = runtime.spawn(Session, order)
@@ -560,7 +560,7 @@ def test_turn_whose_time_is_up_flushes_before_it_ends() -> None:
 
 
 def test_flush_asked_for_within_a_turn_is_done_at_once_and_not_again() -> None:
-    """Before the log waits for its disk, whoever needs no sync is answered."""
+    """Before the log waits for its disk, commands that need no sync are answered."""
 
     class Log(Recorder):
         def on_receive(self, message: Any) -> None:

@@ -6,7 +6,7 @@ from tests.helpers.loops.recorder import Recorder
 from wakeq.actors.runtime import NameTaken, Runtime
 
 
-def test_a_name_finds_its_process_until_it_ends() -> None:
+def test_name_finds_its_process_until_it_ends() -> None:
     runtime = Runtime()
     process = runtime.spawn(Recorder)
     runtime.register("log", process)
@@ -22,7 +22,7 @@ def test_a_name_finds_its_process_until_it_ends() -> None:
     runtime.register("log", runtime.spawn(Recorder))
 
 
-def test_a_name_belongs_to_one_living_process() -> None:
+def test_name_belongs_to_one_living_process() -> None:
     runtime = Runtime()
     first, second = runtime.spawn(Recorder), runtime.spawn(Recorder)
     runtime.register("log", first)
@@ -32,7 +32,7 @@ def test_a_name_belongs_to_one_living_process() -> None:
         runtime.register("log", second)
 
 
-def test_a_dead_process_gets_no_name() -> None:
+def test_dead_process_gets_no_name() -> None:
     runtime = Runtime()
     process = runtime.spawn(Recorder)
     process.stop()
@@ -43,7 +43,7 @@ def test_a_dead_process_gets_no_name() -> None:
     assert runtime.whereis("log") is None
 
 
-def test_two_runtimes_do_not_disturb_each_other() -> None:
+def test_runtimes_do_not_disturb_each_other() -> None:
     one, two = Runtime(), Runtime()
     mine, yours = one.spawn(Recorder), two.spawn(Recorder)
     one.register("log", mine)
@@ -61,7 +61,7 @@ def test_two_runtimes_do_not_disturb_each_other() -> None:
     assert two.groups.count("all") == 0
 
 
-def test_a_process_made_by_another_belongs_to_the_same_runtime() -> None:
+def test_process_made_by_another_belongs_to_the_same_runtime() -> None:
     class Parent(Recorder):
         def __init__(self) -> None:
             super().__init__()

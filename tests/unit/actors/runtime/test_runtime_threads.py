@@ -82,7 +82,7 @@ def test_tells_of_a_thread_are_kept_until_the_runtime_is_run_or_attached() -> No
     assert sorted(process.got) == ["early", "late"]
 
 
-def test_a_closed_runtime_serves_nobody_whoever_tells_whatever() -> None:
+def test_closed_runtime_handles_no_mail() -> None:
     steps = Steps()
     runtime = Runtime(steps, steps)
     recorder = runtime.spawn(Recorder)
@@ -114,7 +114,7 @@ def test_mail_that_was_there_before_the_loop_is_served_when_it_is_attached() -> 
     assert process.got == ["early"]
 
 
-def test_a_thread_that_tells_into_a_closed_loop_hears_of_it() -> None:
+def test_thread_that_tells_into_a_closed_loop_gets_an_error() -> None:
     runtime = Runtime()
     process = runtime.spawn(Recorder)
 

@@ -66,7 +66,7 @@ def house() -> House:
     return House()
 
 
-def test_a_failed_child_is_started_again_and_the_others_are_left_alone(house: House) -> None:
+def test_failed_child_is_started_again_and_the_others_are_left_alone(house: House) -> None:
     house.supervise(Child("a", house.start("a")), Child("b", house.start("b")))
 
     house.crash("a")
@@ -77,7 +77,7 @@ def test_a_failed_child_is_started_again_and_the_others_are_left_alone(house: Ho
     assert house.made["b"][0].alive
 
 
-def test_a_child_that_stops_is_not_started_again(house: House) -> None:
+def test_child_that_stops_is_not_started_again(house: House) -> None:
     house.supervise(Child("a", house.start("a")))
 
     house.made["a"][0].stop()
@@ -87,7 +87,7 @@ def test_a_child_that_stops_is_not_started_again(house: House) -> None:
     assert house.supervisor.alive
 
 
-def test_too_many_restarts_end_the_supervisor_and_its_children(house: House) -> None:
+def test_restarts_beyond_the_limit_end_the_supervisor_and_its_children(house: House) -> None:
     house.supervise(Child("a", house.start("a")), Child("b", house.start("b")))
 
     for _ in range(3):
@@ -111,7 +111,7 @@ def test_failures_that_are_far_apart_are_not_too_many(house: House) -> None:
     assert len(house.made["a"]) == 21
 
 
-def test_the_end_of_an_essential_child_ends_the_supervisor_at_once(house: House) -> None:
+def test_end_of_an_essential_child_ends_the_supervisor_at_once(house: House) -> None:
     house.supervise(Child("log", house.start("log"), essential=True), Child("b", house.start("b")))
 
     house.crash("log")
@@ -123,7 +123,7 @@ def test_the_end_of_an_essential_child_ends_the_supervisor_at_once(house: House)
     assert not house.made["b"][0].alive
 
 
-def test_a_start_that_fails_counts_as_a_failure(house: House) -> None:
+def test_start_that_fails_counts_as_a_failure(house: House) -> None:
     broken = [False]
 
     def trouble() -> None:
@@ -140,7 +140,7 @@ def test_a_start_that_fails_counts_as_a_failure(house: House) -> None:
     assert isinstance(down.reason.__cause__, OSError)
 
 
-def test_a_child_that_dies_in_on_start_counts_as_a_failure(house: House) -> None:
+def test_child_that_dies_in_on_start_counts_as_a_failure(house: House) -> None:
     class Stillborn(Worker):
         def on_start(self) -> None:
             raise OSError("never")
@@ -158,7 +158,7 @@ def test_a_child_that_dies_in_on_start_counts_as_a_failure(house: House) -> None
     assert isinstance(house.watcher.got[0].reason, TooManyRestarts)
 
 
-def test_a_child_may_be_added_later(house: House) -> None:
+def test_child_may_be_added_later(house: House) -> None:
     house.supervise()
 
     house.supervisor.tell(Child("late", house.start("late")))

@@ -47,7 +47,7 @@ def house() -> House:
     return House()
 
 
-def test_an_alarm_comes_once_and_at_its_moment(house: House) -> None:
+def test_alarm_comes_once_and_at_its_moment(house: House) -> None:
     owner = house.owner()
 
     house.set(owner, 1500)
@@ -60,7 +60,7 @@ def test_an_alarm_comes_once_and_at_its_moment(house: House) -> None:
     assert owner.got == [(house.start_ms + 1500, house.start_ms + 1500)]
 
 
-def test_a_later_set_replaces_the_deadline(house: House) -> None:
+def test_later_set_replaces_the_deadline(house: House) -> None:
     owner = house.owner()
 
     house.set(owner, 1000)
@@ -74,7 +74,7 @@ def test_a_later_set_replaces_the_deadline(house: House) -> None:
     assert [at_ms - house.start_ms for at_ms, _ in owner.got] == [3500]
 
 
-def test_an_earlier_set_replaces_the_deadline(house: House) -> None:
+def test_earlier_set_replaces_the_deadline(house: House) -> None:
     owner = house.owner()
 
     house.set(owner, 60_000)
@@ -88,7 +88,7 @@ def test_an_earlier_set_replaces_the_deadline(house: House) -> None:
     assert [at_ms - house.start_ms for at_ms, _ in owner.got] == [2000]
 
 
-def test_a_cleared_deadline_does_not_fire(house: House) -> None:
+def test_cleared_deadline_does_not_fire(house: House) -> None:
     owner = house.owner()
 
     house.set(owner, 1000)
@@ -99,7 +99,7 @@ def test_a_cleared_deadline_does_not_fire(house: House) -> None:
     assert owner.got == []
 
 
-def test_a_deadline_in_the_past_fires_at_once(house: House) -> None:
+def test_deadline_in_the_past_fires_at_once(house: House) -> None:
     owner = house.owner()
 
     house.set(owner, -5000)
@@ -108,7 +108,7 @@ def test_a_deadline_in_the_past_fires_at_once(house: House) -> None:
     assert owner.got == [(house.start_ms, house.start_ms)]
 
 
-def test_an_owner_may_set_its_next_deadline_when_it_is_woken(house: House) -> None:
+def test_owner_may_set_its_next_deadline_when_it_is_woken(house: House) -> None:
     class Beat(Owner):
         def on_receive(self, message: Alarm) -> None:
             super().on_receive(message)
@@ -133,7 +133,7 @@ def test_alarms_come_in_the_order_of_their_moments(house: House) -> None:
 
 
 @pytest.mark.parametrize("rate", [0.99, 1.0, 1.01], ids=["slow", "true", "fast"])
-def test_a_clock_that_is_slewed_makes_no_alarm_early_and_a_long_one_hardly_late(rate: float) -> None:
+def test_clock_that_is_slewed_makes_no_alarm_early_and_a_long_one_hardly_late(rate: float) -> None:
     house = House()
 
     def cluster_ms() -> int:
@@ -149,7 +149,7 @@ def test_a_clock_that_is_slewed_makes_no_alarm_early_and_a_long_one_hardly_late(
     assert 0 <= fired_ms - house.start_ms - 3_600_000 <= 5
 
 
-def test_it_wakes_for_the_earliest_deadline_only(house: House) -> None:
+def test_timers_wake_for_the_earliest_deadline_only(house: House) -> None:
     for i in range(1000):
         house.set(house.owner(), 50 + i // 100)
 
@@ -162,7 +162,7 @@ def test_it_wakes_for_the_earliest_deadline_only(house: House) -> None:
     assert house.time.calls <= 12  # ten moments
 
 
-def test_without_deadlines_it_does_not_wake(house: House) -> None:
+def test_timers_without_deadlines_do_not_wake(house: House) -> None:
     house.set(house.owner(), 50)
 
     house.time.advance(1)
@@ -175,7 +175,7 @@ def test_without_deadlines_it_does_not_wake(house: House) -> None:
     [lambda i: 1000 + i, lambda i: 1_000_000 - i, lambda i: 1000 + i % 2, lambda i: 1000 + i * 7919 % 10_007],
     ids=["later", "earlier", "to and fro", "anyhow"],
 )
-def test_a_deadline_set_a_hundred_thousand_times_stays_one(house: House, after_ms: Callable[[int], int]) -> None:
+def test_deadline_set_a_hundred_thousand_times_stays_one(house: House, after_ms: Callable[[int], int]) -> None:
     owner = house.owner()
     largest = 0
 
@@ -209,7 +209,7 @@ def test_later_deadlines_cost_no_new_sleep(house: House) -> None:
     assert len(sleeps) == 1
 
 
-def test_nobody_wakes_for_a_deadline_that_was_replaced(house: House) -> None:
+def test_replaced_deadline_causes_no_wakeup(house: House) -> None:
     first, second = house.owner(), house.owner()
     house.set(first, 10)
     house.set(second, 20)
@@ -220,7 +220,7 @@ def test_nobody_wakes_for_a_deadline_that_was_replaced(house: House) -> None:
     assert house.time.calls == 1
 
 
-def test_the_same_deadline_again_costs_nothing(house: House) -> None:
+def test_deadline_set_again_unchanged_costs_nothing(house: House) -> None:
     owner = house.owner()
 
     for _ in range(10):
@@ -230,7 +230,7 @@ def test_the_same_deadline_again_costs_nothing(house: House) -> None:
     assert len(house.timers._heap) == 1
 
 
-def test_a_crowd_of_the_past_does_not_loosen_the_bound(house: House) -> None:
+def test_crowd_of_the_past_does_not_loosen_the_bound(house: House) -> None:
     for _ in range(3000):
         house.set(house.owner(), 10)
     house.time.advance(0.1)
@@ -243,7 +243,7 @@ def test_a_crowd_of_the_past_does_not_loosen_the_bound(house: House) -> None:
     assert len(house.timers._heap) <= 100
 
 
-def test_an_owner_that_has_ended_gets_no_deadline(house: House) -> None:
+def test_owner_that_has_ended_gets_no_deadline(house: House) -> None:
     owner = house.owner()
     owner.stop()
     house.runtime.run_until_idle()
@@ -267,7 +267,7 @@ def test_owners_that_have_ended_are_not_kept_for_ever(house: House) -> None:
     assert len(house.timers._deadlines) <= 100
 
 
-def test_what_is_due_together_beyond_the_bound_goes_out_in_shares(house: House) -> None:
+def test_alarms_due_together_beyond_the_bound_go_out_in_shares(house: House) -> None:
     count = ALARMS_PER_TURN_MAX * 2 + 10
     for _ in range(count):
         house.set(house.owner(), 100)
@@ -300,7 +300,7 @@ def test_ended_timers_leave_no_sleep_behind(house: House, end: str) -> None:
         max_size=40,
     )
 )
-def test_any_course_of_deadlines_fires_as_a_plain_list_would(steps: list[tuple[str, int, int]]) -> None:
+def test_deadlines_set_and_cleared_in_any_order_fire_as_in_a_plain_list(steps: list[tuple[str, int, int]]) -> None:
     house = House()
     owners = [house.owner() for _ in range(4)]
     model: dict[int, int] = {}

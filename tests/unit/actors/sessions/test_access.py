@@ -53,7 +53,7 @@ def gate(*grants: Grant, clock: Clock | None = None) -> Gate:
 # --- the gate ---
 
 
-def test_no_token_a_wrong_one_and_one_that_is_over_are_refused() -> None:
+def test_missing_wrong_and_expired_tokens_are_refused_alike() -> None:
     door = gate(grant("old", "*", end=NOW), grant("good", "*"))
 
     assert door.login("good").is_known
@@ -67,7 +67,7 @@ def test_no_token_a_wrong_one_and_one_that_is_over_are_refused() -> None:
         door.login(None)
 
 
-def test_who_is_inside_goes_when_the_token_is_revoked_or_expires() -> None:
+def test_connection_is_closed_when_its_token_is_revoked_or_expires() -> None:
     clock, revoked, expired, kept = Clock(), Connection(), Connection(), Connection()
     end = datetime.fromtimestamp(clock.now_ms / 1000 + 60, UTC)
     first, second, third = grant("a", "*"), grant("b", "*", end=end), grant("c", "*")
@@ -87,7 +87,7 @@ def test_who_is_inside_goes_when_the_token_is_revoked_or_expires() -> None:
     assert not kept.closed
 
 
-def test_rights_that_are_added_hold_for_who_is_inside() -> None:
+def test_rights_added_to_a_token_hold_for_its_open_connections() -> None:
     connection = Connection()
     door = gate(grant("a", "q", "fetch"))
     access = door.login("a", connection)
@@ -111,8 +111,8 @@ def test_rights_that_are_added_hold_for_who_is_inside() -> None:
         (("a*", "fetch"), ("a?", "fetch")),
     ],
 )
-def test_who_is_inside_goes_when_the_token_is_good_for_less(before: tuple[str, str], after: tuple[str, str]) -> None:
-    """What the token was good for may be under way: a fetch that waits, a subscription."""
+def test_connection_is_closed_when_its_token_loses_rights(before: tuple[str, str], after: tuple[str, str]) -> None:
+    """Commands that the token allowed may be under way: a waiting fetch, a subscription."""
     connection = Connection()
     door = gate(grant("a", *before))
     access = door.login("a", connection)
@@ -126,7 +126,7 @@ def test_who_is_inside_goes_when_the_token_is_good_for_less(before: tuple[str, s
 
 
 @pytest.mark.parametrize(("before", "after"), [("a b", "b a"), ("abc ab*", "a*"), ("q", "* q"), ("q", "q*")])
-def test_who_is_inside_stays_when_the_token_is_good_for_as_much(before: str, after: str) -> None:
+def test_connection_stays_open_when_its_token_keeps_its_rights(before: str, after: str) -> None:
     connection = Connection()
     door = gate(grant("a", before, "publish,fetch"))
     door.login("a", connection)
@@ -136,7 +136,7 @@ def test_who_is_inside_stays_when_the_token_is_good_for_as_much(before: str, aft
     assert not connection.closed
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_remembered_queues_of_an_access_are_bounded() -> None:
     access = gate(grant("a", "*")).login("a")
 
     for number in range(QUEUES_REMEMBERED_MAX + 10):
@@ -163,7 +163,7 @@ def test_refused_logins_are_logged_with_their_address_seldom_and_without_the_tok
     assert door.refused == 1001
 
 
-def test_who_shows_no_token_is_a_line_too_but_not_whoever_looks_at_a_page(caplog: pytest.LogCaptureFixture) -> None:
+def test_login_without_a_token_is_logged_for_a_connection_and_not_for_a_page(caplog: pytest.LogCaptureFixture) -> None:
     door = gate()
     for connection in (None, Connection()):
         with pytest.raises(Unauthorized):
@@ -172,7 +172,7 @@ def test_who_shows_no_token_is_a_line_too_but_not_whoever_looks_at_a_page(caplog
     assert caplog.messages == ["10.0.0.1:5 was refused: it shows no token"]
 
 
-def test_a_wrong_token_takes_as_many_steps_as_an_unknown_one() -> None:
+def test_wrong_token_takes_as_many_steps_as_an_unknown_one() -> None:
     tokens = [secrets.token_urlsafe(32) for _ in range(100)]
     door = gate(*[grant(token, "*") for token in tokens])
 
@@ -191,7 +191,7 @@ def test_a_wrong_token_takes_as_many_steps_as_an_unknown_one() -> None:
 # --- what each command needs ---
 
 
-def test_somebody_has_decided_about_every_command_and_every_intent() -> None:
+def test_permissions_are_listed_for_every_command_and_every_intent() -> None:
     decided = {wire.Hello, *permissions.OF_A_QUEUE, *permissions._OTHERWISE}
     assert set(COMMANDS.values()) <= decided, "list the new command in actors/sessions/permissions.py"
     decided = {*taskflux_permissions.FREE, *taskflux_permissions.OF_A_QUEUE, *taskflux_permissions.OTHERS}
@@ -202,7 +202,7 @@ class Unlisted(wire.CommandBase, tag="NEW", frozen=True):
     qname: str = "q"
 
 
-def test_what_nobody_has_decided_about_needs_an_operator() -> None:
+def test_command_without_a_listed_permission_needs_an_operator() -> None:
     worker = gate(grant("a", "*", "publish,fetch")).login("a")
     operator = gate(grant("a", "*", "admin")).login("a")
 
@@ -211,7 +211,7 @@ def test_what_nobody_has_decided_about_needs_an_operator() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in COMMANDS.values() if kind is not wire.Hello])
-def test_a_stranger_may_do_nothing(kind: type[wire.CommandBase]) -> None:
+def test_stranger_may_do_nothing(kind: type[wire.CommandBase]) -> None:
     fields = {field.name: "q" for field in msgspec.structs.fields(kind) if field.required}
 
     assert isinstance(permissions.refusal_of(kind(**fields), STRANGER), Unauthorized)
@@ -256,7 +256,7 @@ FOLLOWUP = [wire.Followup(qname="other", message="x")]
     ],
     ids=str,
 )
-def test_a_command_needs_all_of_its_rights_and_no_other(command: wire.CommandBase, needed: str) -> None:
+def test_command_needs_all_of_its_rights_and_no_other(command: wire.CommandBase, needed: str) -> None:
     rights = [tuple(part.split()) for part in needed.split(", ")]
 
     assert permissions.refusal_of(command, Only(rights)) is None
@@ -281,7 +281,9 @@ def hello(client: Client, token: str | None, **fields: str) -> dict[str, object]
     return client.call("HELLO", **({} if token is None else {"token": token}), **fields)
 
 
-def test_a_stranger_is_told_and_shown_out(guarded: tuple[Broker, Gate], caplog: pytest.LogCaptureFixture) -> None:
+def test_client_without_a_token_is_refused_and_its_connection_closed(
+    guarded: tuple[Broker, Gate], caplog: pytest.LogCaptureFixture
+) -> None:
     broker, _ = guarded
     client = broker.client()
 
@@ -293,7 +295,7 @@ def test_a_stranger_is_told_and_shown_out(guarded: tuple[Broker, Gate], caplog: 
     assert "was refused: it shows no token" in caplog.text
 
 
-def test_nothing_counts_behind_a_login_that_was_refused(guarded: tuple[Broker, Gate]) -> None:
+def test_commands_behind_a_refused_login_are_ignored(guarded: tuple[Broker, Gate]) -> None:
     broker, _ = guarded
     client = broker.client()
 
@@ -309,7 +311,7 @@ def test_nothing_counts_behind_a_login_that_was_refused(guarded: tuple[Broker, G
     assert boss.call("STATS", "q")["cmd"] == "nok"
 
 
-def test_who_has_said_who_he_is_may_do_what_his_token_allows(guarded: tuple[Broker, Gate]) -> None:
+def test_client_with_a_token_may_do_what_the_token_allows(guarded: tuple[Broker, Gate]) -> None:
     broker, _ = guarded
     client = broker.client()
 
@@ -328,7 +330,7 @@ def test_who_has_said_who_he_is_may_do_what_his_token_allows(guarded: tuple[Brok
     assert not client.door.closed
 
 
-def test_a_revoked_token_ends_the_connection(guarded: tuple[Broker, Gate]) -> None:
+def test_revoked_token_ends_the_connection(guarded: tuple[Broker, Gate]) -> None:
     broker, door = guarded
     client = broker.client()
     hello(client, "web")
@@ -396,7 +398,7 @@ def test_headers_of_the_broker_are_refused_in_every_command_but_of_an_operator(
 
 
 @pytest.mark.parametrize("command", WAYS)
-def test_right_to_publish_is_asked_for_before_headers_are(command: wire.CommandBase) -> None:
+def test_right_to_publish_is_checked_before_the_headers(command: wire.CommandBase) -> None:
     access = gate(grant("t", "c*", "publish,fetch,admin")).login("t")
 
     found = permissions.refusal_of(command, access)
@@ -423,7 +425,7 @@ def test_redrive_without_the_right_to_admin_is_told_which_token_it_needs() -> No
 
 
 @pytest.mark.parametrize("headers", [{"wakeq": "1"}, {"x-wakeq-origin": "b"}, {"origin": "wakeq-origin"}, {}])
-def test_any_other_header_needs_the_right_to_publish_only(headers: dict[str, str]) -> None:
+def test_headers_of_other_names_need_the_right_to_publish_only(headers: dict[str, str]) -> None:
     access = gate(grant("t", "a*", "publish")).login("t")
     in_block = wire.PubBlock(qname="a1", rows=1, columns=["headers"], block=packed(headers))
 
@@ -434,7 +436,7 @@ def test_any_other_header_needs_the_right_to_publish_only(headers: dict[str, str
 NO_TEXT = pack([("headers", [b"\x81\xa8wakeq-\xff\xff\xa1x"])])
 
 
-def test_block_that_cannot_be_read_is_left_to_whoever_reads_all_of_it() -> None:
+def test_unreadable_block_is_not_refused_by_the_permission_check() -> None:
     access = gate(grant("t", "a*", "publish")).login("t")
     block = packed(ORIGIN)
 
@@ -443,7 +445,7 @@ def test_block_that_cannot_be_read_is_left_to_whoever_reads_all_of_it() -> None:
         assert permissions.refusal_of(command, access) is None
 
 
-def test_publish_refused_for_its_headers_leaves_those_around_it_done(guarded: tuple[Broker, Gate]) -> None:
+def test_publish_refused_for_its_headers_does_not_hurt_its_neighbours(guarded: tuple[Broker, Gate]) -> None:
     client = guarded[0].client()
     hello(client, "web")
 

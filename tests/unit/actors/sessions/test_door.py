@@ -30,14 +30,14 @@ def test_requests_by_http_find_some_places_beyond_the_others() -> None:
     assert "2 connections already" in admission.enter()
 
 
-def test_this_machine_and_unknown_addresses_have_no_limit_of_their_own() -> None:
+def test_loopback_and_unknown_addresses_have_no_limit_of_their_own() -> None:
     admission = Admission(connections_max=100, per_address_max=1)
 
     for address in ("127.0.0.1", "::1", ""):
         assert [admission.enter(address) for _ in range(3)] == ["", "", ""]
 
 
-def test_an_address_is_forgotten_when_its_last_connection_goes() -> None:
+def test_address_is_forgotten_when_its_last_connection_goes() -> None:
     admission = Admission(per_address_max=10)
     for number in range(1000):
         admission.enter(f"10.0.{number // 256}.{number % 256}")
@@ -54,7 +54,7 @@ def test_an_address_is_forgotten_when_its_last_connection_goes() -> None:
      ("::ffff:10.0.0.1", False), ("localhost", True), ("0.0.0.0", False), ("", False),
      ("::", False), ("10.0.0.1", False), ("localhost.evil.example", False), ("*", False)],
 )  # fmt: skip
-def test_only_loopback_is_this_machine_alone(host: str, own: bool) -> None:
+def test_loopback_addresses_alone_are_this_machine(host: str, own: bool) -> None:
     assert is_this_machine(host) is own
 
 
@@ -67,7 +67,7 @@ def test_peer_that_reads_all_but_the_last_answer_may_ask_for_as_much_as_it_likes
     assert set(verdicts) == {Verdict.KEEP}
 
 
-def test_peer_that_reads_none_of_what_it_asked_for_is_dropped() -> None:
+def test_peer_that_reads_none_of_its_answers_is_dropped() -> None:
     answer = UNREAD_BYTES_MAX // 2
     backlog = Backlog(0, 0.0)
 

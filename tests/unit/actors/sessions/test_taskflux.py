@@ -51,7 +51,7 @@ def test_client_is_known_when_both_halves_of_the_handshake_are_done(broker: Brok
 # --- what is held ---
 
 
-def test_a_record_is_held_as_long_as_its_connection_lives(broker: Broker, flux: HandTaskFlux, client: Client) -> None:
+def test_record_is_held_as_long_as_its_connection_lives(broker: Broker, flux: HandTaskFlux, client: Client) -> None:
     stored(flux, b"a")
     record = held(flux)
 
@@ -63,7 +63,7 @@ def test_a_record_is_held_as_long_as_its_connection_lives(broker: Broker, flux: 
     assert flux.ask(ACK, Count("")) == [OK, CountResponse(0)]
 
 
-def test_each_record_that_is_held_for_long_is_renewed(broker: Broker, flux: HandTaskFlux) -> None:
+def test_records_held_for_long_are_renewed(broker: Broker, flux: HandTaskFlux) -> None:
     stored(flux, b"a", b"b")
     for _ in range(2):
         held(flux)
@@ -74,7 +74,7 @@ def test_each_record_that_is_held_for_long_is_renewed(broker: Broker, flux: Hand
 
 
 @pytest.mark.parametrize("way_s", [TIMEOUT_S - 0.001, TIMEOUT_S * 2])
-def test_a_record_that_was_long_on_its_way_does_not_keep_the_broker_busy(
+def test_record_that_was_long_on_its_way_does_not_keep_the_broker_busy(
     broker: Broker, flux: HandTaskFlux, client: Client, way_s: float
 ) -> None:
     client.call("CREATE", "q", lease="strict")
@@ -90,7 +90,7 @@ def test_a_record_that_was_long_on_its_way_does_not_keep_the_broker_busy(
     broker.advance(10)  # which sees if anything is due again and again
 
 
-def test_a_lost_connection_gives_back_at_once_whatever_the_queue_does_on_disconnect(
+def test_lost_connection_releases_its_record_at_once_whatever_the_disconnect_policy(
     broker: Broker, flux: HandTaskFlux, client: Client
 ) -> None:
     stored(flux, b"a")
@@ -104,7 +104,7 @@ def test_a_lost_connection_gives_back_at_once_whatever_the_queue_does_on_disconn
     assert not flux.process.alive
 
 
-def test_a_nack_gives_back_at_once_whatever_the_queue_does_on_retry(
+def test_nack_releases_the_record_at_once_whatever_the_retry_policy(
     broker: Broker, flux: HandTaskFlux, client: Client
 ) -> None:
     client.call("CREATE", "q", retry={"base": 30})
@@ -114,7 +114,7 @@ def test_a_nack_gives_back_at_once_whatever_the_queue_does_on_retry(
     assert flux.ask(NACK, Count("q"), Dequeue("q")) == [OK, CountResponse(1), Record(0, b"a")]
 
 
-def test_what_is_stored_behind_a_nack_comes_behind_what_is_back_and_finds_no_more_room(flux: HandTaskFlux) -> None:
+def test_enqueue_behind_a_nack_comes_behind_the_returned_record_and_finds_its_room_taken(flux: HandTaskFlux) -> None:
     flux.ask(CreateQueue("q", 1, 1))
     stored(flux, b"a")
     stored(flux, b"a", queue="q")
@@ -123,7 +123,7 @@ def test_what_is_stored_behind_a_nack_comes_behind_what_is_back_and_finds_no_mor
     assert flux.ask(Dequeue("q"), NACK, Enqueue("q", 0, b"b"), ACK)[-1] == QueueSizeViolation(1)
 
 
-def test_what_is_given_back_too_often_is_a_dead_letter(broker: Broker, flux: HandTaskFlux, client: Client) -> None:
+def test_record_released_too_often_becomes_a_dead_letter(broker: Broker, flux: HandTaskFlux, client: Client) -> None:
     client.call("CREATE", "q", max_deliveries=2)
     stored(flux, b"a", queue="q")
 
@@ -134,7 +134,7 @@ def test_what_is_given_back_too_often_is_a_dead_letter(broker: Broker, flux: Han
     assert client.fetch("q.dead")["msg"] == "a"
 
 
-def test_a_record_that_nobody_saw_did_not_fail(broker: Broker, flux: HandTaskFlux, client: Client) -> None:
+def test_record_released_unseen_has_not_failed(broker: Broker, flux: HandTaskFlux, client: Client) -> None:
     client.call("CREATE", "q", lease="strict")
     stored(flux, b"a", queue="q")
     broker.log_disk.held = True
@@ -151,7 +151,7 @@ def test_a_record_that_nobody_saw_did_not_fail(broker: Broker, flux: HandTaskFlu
     assert not flux.process.alive
 
 
-def test_an_ack_of_a_record_whose_queue_is_gone_is_in_order(flux: HandTaskFlux, broker: Broker) -> None:
+def test_ack_or_nack_of_a_record_whose_queue_is_deleted_is_answered_ok(flux: HandTaskFlux, broker: Broker) -> None:
     other = HandTaskFlux(broker)
     assert flux.ask(CreateQueue("q")) == [OK]
     stored(flux, b"a", b"b", queue="q")
@@ -165,7 +165,7 @@ def test_an_ack_of_a_record_whose_queue_is_gone_is_in_order(flux: HandTaskFlux, 
 
 
 @pytest.mark.parametrize(("addresses", "expected"), [(("a:1",), BusinessError), (("a:1", "b:1", "c:1"), NotLeader)])
-def test_an_ack_of_what_was_handed_out_again_is_refused(
+def test_ack_of_a_redelivered_record_is_refused(
     broker: Broker, client: Client, addresses: tuple[str, ...], expected: type
 ) -> None:
     flux = HandTaskFlux(broker, addresses=addresses)
@@ -183,7 +183,7 @@ def test_an_ack_of_what_was_handed_out_again_is_refused(
     assert answer == NotLeader(2) or isinstance(answer, BusinessError)
 
 
-def test_a_held_record_outlives_a_crash_of_its_queue(broker: Broker, flux: HandTaskFlux, client: Client) -> None:
+def test_held_record_outlives_a_crash_of_its_queue(broker: Broker, flux: HandTaskFlux, client: Client) -> None:
     stored(flux, b"a")
     held(flux)
     crashed = broker.queue("")
@@ -199,7 +199,7 @@ def test_a_held_record_outlives_a_crash_of_its_queue(broker: Broker, flux: HandT
 # --- waiting ---
 
 
-def test_who_waits_is_served_first_come_first_served(broker: Broker, flux: HandTaskFlux) -> None:
+def test_waiting_dequeues_are_served_in_the_order_of_their_arrival(broker: Broker, flux: HandTaskFlux) -> None:
     first, second = HandTaskFlux(broker), HandTaskFlux(broker)
     assert first.ask(Dequeue("", 5000), ACK, Dequeue("", 5000), ACK) == []
     assert second.ask(Dequeue("", 5000)) == []
@@ -222,7 +222,7 @@ def test_dequeues_wait_one_after_the_other(broker: Broker, flux: HandTaskFlux) -
     assert flux.take() == [EMPTY]
 
 
-def test_a_wait_is_over_when_the_queue_is_deleted(broker: Broker, flux: HandTaskFlux) -> None:
+def test_wait_is_over_when_the_queue_is_deleted(broker: Broker, flux: HandTaskFlux) -> None:
     flux.ask(CreateQueue("q"))
     assert flux.ask(Dequeue("q", 5000)) == []
 
@@ -231,7 +231,7 @@ def test_a_wait_is_over_when_the_queue_is_deleted(broker: Broker, flux: HandTask
     assert error(ErrorCode.NO_QUEUE, flux.take())
 
 
-def test_who_waits_and_goes_takes_nothing(broker: Broker, flux: HandTaskFlux) -> None:
+def test_waiting_dequeue_of_a_closed_connection_takes_no_record(broker: Broker, flux: HandTaskFlux) -> None:
     waiting = HandTaskFlux(broker)
     waiting.ask(Dequeue("", 5000))
 
@@ -242,7 +242,7 @@ def test_who_waits_and_goes_takes_nothing(broker: Broker, flux: HandTaskFlux) ->
     assert not waiting.process.alive
 
 
-def test_who_only_ends_his_side_hears_everything(broker: Broker, flux: HandTaskFlux) -> None:
+def test_client_that_ends_its_side_gets_all_answers(broker: Broker, flux: HandTaskFlux) -> None:
     flux.say(Enqueue("", 1, b"a"), ACK, Dequeue("", 5000), ACK, Dequeue("", 5000), ACK)
     flux.end()
 
@@ -253,7 +253,7 @@ def test_who_only_ends_his_side_hears_everything(broker: Broker, flux: HandTaskF
 # --- dialects ---
 
 
-def test_the_number_of_a_record_is_its_id_and_stays(broker: Broker) -> None:
+def test_number_of_a_record_is_its_id_and_stays(broker: Broker) -> None:
     flux = HandTaskFlux(broker, CSHARP)
     stored(flux, b"a", b"b", key=3)
 
@@ -264,7 +264,7 @@ def test_the_number_of_a_record_is_its_id_and_stays(broker: Broker) -> None:
 # --- bounds ---
 
 
-def test_who_does_not_read_is_not_handed_more(broker: Broker, flux: HandTaskFlux) -> None:
+def test_client_that_does_not_read_is_delivered_no_further_record(broker: Broker, flux: HandTaskFlux) -> None:
     stored(flux, b"a", b"b", b"c")
     flux.door.is_congested = True
     assert flux.ask(Dequeue(""), ACK) == [Record(0, b"a"), OK]
@@ -287,7 +287,7 @@ def test_reading_pauses_while_too_much_is_under_way(broker: Broker, flux: HandTa
     assert not flux.door.paused
 
 
-def test_what_awaits_an_ack_is_counted_as_kept(flux: HandTaskFlux) -> None:
+def test_enqueue_that_awaits_its_ack_is_counted_as_kept(flux: HandTaskFlux) -> None:
     flux.ask(Enqueue("", 1, bytes(500)))
     assert flux.door.kept_bytes > 500
 
@@ -296,7 +296,7 @@ def test_what_awaits_an_ack_is_counted_as_kept(flux: HandTaskFlux) -> None:
     assert flux.door.kept_bytes == 0
 
 
-def test_quiet_is_allowed_only_to_who_waits_for_an_answer(broker: Broker, flux: HandTaskFlux) -> None:
+def test_quiet_connection_is_kept_only_while_it_waits_for_an_answer(broker: Broker, flux: HandTaskFlux) -> None:
     flux.ask(Dequeue("", 600_000))
     flux.be_quiet()
     assert not flux.door.ended
@@ -307,7 +307,7 @@ def test_quiet_is_allowed_only_to_who_waits_for_an_answer(broker: Broker, flux: 
     assert flux.door.ended.startswith("dropped")
 
 
-def test_a_wrong_packet_gives_the_record_back_and_closes(broker: Broker, flux: HandTaskFlux) -> None:
+def test_wrong_packet_gives_the_record_back_and_closes(broker: Broker, flux: HandTaskFlux) -> None:
     stored(flux, b"a")
     held(flux)
 
@@ -321,9 +321,7 @@ def test_a_wrong_packet_gives_the_record_back_and_closes(broker: Broker, flux: H
 # --- a broker that stops ---
 
 
-def test_while_the_broker_stops_nothing_is_begun_and_what_is_held_is_settled(
-    broker: Broker, flux: HandTaskFlux
-) -> None:
+def test_broker_that_shuts_down_begins_no_work_and_ends_held_deliveries(broker: Broker, flux: HandTaskFlux) -> None:
     stored(flux, b"a", b"b")
     other, away = HandTaskFlux(broker), NotLeader(0)
     held(flux)
@@ -340,7 +338,7 @@ def test_while_the_broker_stops_nothing_is_begun_and_what_is_held_is_settled(
     assert HandTaskFlux(broker).ask(Count("")) == [CountResponse(1)]
 
 
-def test_a_client_of_a_cluster_is_sent_to_the_node_that_leads_next(broker: Broker) -> None:
+def test_client_of_a_cluster_is_sent_to_the_node_that_leads_next(broker: Broker) -> None:
     nodes = ClusterMetadataResponse(("a:1", "b:1"), leader=1, responder=0)
     flux = HandTaskFlux(broker, nodes=lambda: nodes)
 

@@ -22,7 +22,7 @@ from wakeq.protocol.wire.taskflux.packets import (
 )
 
 
-def test_what_is_acknowledged_ahead_goes_with_its_delivery_in_one_entry(
+def test_acknowledgement_ahead_shares_the_entry_of_its_delivery(
     broker: Broker, flux: HandTaskFlux, client: Client
 ) -> None:
     stored(flux, b"b", b"c", key=2)
@@ -40,7 +40,9 @@ def test_what_is_acknowledged_ahead_goes_with_its_delivery_in_one_entry(
     assert (figures["delivered"], figures["acked"], figures["leased"], figures["size"]) == (3, 3, 0, 0)
 
 
-def test_what_is_acknowledged_ahead_is_there_again_if_that_was_not_durable(broker: Broker, flux: HandTaskFlux) -> None:
+def test_record_acknowledged_ahead_is_back_after_a_crash_before_it_is_durable(
+    broker: Broker, flux: HandTaskFlux
+) -> None:
     stored(flux, b"a", b"b")
     broker.log_disk.held = True
     assert flux.ask(*[Dequeue(""), ACK] * 2) == []
@@ -51,7 +53,7 @@ def test_what_is_acknowledged_ahead_is_there_again_if_that_was_not_durable(broke
     assert again.ask(Dequeue(""), NACK, Count("")) == [Record(0, b"a"), OK, CountResponse(2)]
 
 
-def test_what_was_taken_for_a_connection_that_is_gone_stays_removed(broker: Broker, flux: HandTaskFlux) -> None:
+def test_record_acknowledged_ahead_by_a_lost_connection_stays_removed(broker: Broker, flux: HandTaskFlux) -> None:
     stored(flux, b"a", b"b", b"c")
     broker.log_disk.held = True
     assert flux.ask(*[Dequeue(""), ACK] * 2) == []
@@ -66,7 +68,7 @@ def test_what_was_taken_for_a_connection_that_is_gone_stays_removed(broker: Brok
 
 
 @pytest.mark.parametrize("dialect", [SPEC, LEGACY], ids=lambda dialect: dialect.name)
-def test_of_what_is_taken_together_only_that_is_missing_which_somebody_else_removed(
+def test_record_removed_by_another_client_is_alone_missing_among_records_taken_together(
     broker: Broker, flux: HandTaskFlux, client: Client, dialect: Dialect
 ) -> None:
     uids = [client.publish("", body) for body in "abc"]
@@ -87,7 +89,7 @@ def test_of_what_is_taken_together_only_that_is_missing_which_somebody_else_remo
     broker.check("")
 
 
-def test_what_cannot_be_taken_any_more_is_told_to_each_that_would_wait(broker: Broker, flux: HandTaskFlux) -> None:
+def test_dequeues_of_a_queue_deleted_meanwhile_are_each_refused(broker: Broker, flux: HandTaskFlux) -> None:
     flux.ask(CreateQueue("q"))
     stored(flux, b"a", b"b", queue="q")
     deleter = HandTaskFlux(broker)

@@ -24,7 +24,7 @@ from wakeq.protocol.wire.taskflux.packets import (
 
 
 @pytest.mark.parametrize("wait_ms", [0, 5000])
-def test_nothing_but_create_queue_makes_a_queue(flux: HandTaskFlux, client: Client, wait_ms: int) -> None:
+def test_commands_other_than_create_queue_create_no_queue(flux: HandTaskFlux, client: Client, wait_ms: int) -> None:
     for packets in ([Dequeue("q", wait_ms)], [Count("q")], [DeleteQueue("q")]):
         assert error(ErrorCode.NO_QUEUE, flux.ask(*packets))
     assert error(ErrorCode.NO_QUEUE, flux.ask(Enqueue("q", 1, b"a"), ACK)[1:])
@@ -32,7 +32,7 @@ def test_nothing_but_create_queue_makes_a_queue(flux: HandTaskFlux, client: Clie
     assert client.call("STATS", "q")["err"] == "Q_NOT_FOUND"
 
 
-def test_a_queue_that_only_workers_wait_for_does_not_exist(flux: HandTaskFlux, client: Client) -> None:
+def test_queue_that_only_workers_wait_for_does_not_exist(flux: HandTaskFlux, client: Client) -> None:
     client.fall_asleep("q")
 
     assert error(ErrorCode.NO_QUEUE, flux.ask(Dequeue("q", 5000)))
@@ -51,7 +51,7 @@ def test_violations_are_named_in_their_order(flux: HandTaskFlux) -> None:
     ]  # fmt: skip
 
 
-def test_a_payload_above_the_limit_of_the_node_is_never_stored(broker: Broker, flux: HandTaskFlux) -> None:
+def test_payload_above_the_limit_of_the_node_is_never_stored(broker: Broker, flux: HandTaskFlux) -> None:
     large = bytes(PAYLOAD_BYTES_MAX + 1)
 
     assert flux.ask(Enqueue("", 1, large), ACK, Count("")) == [
@@ -61,13 +61,13 @@ def test_a_payload_above_the_limit_of_the_node_is_never_stored(broker: Broker, f
     assert HandTaskFlux(broker).ask(Count("")) == [CountResponse(0)]
 
 
-def test_a_full_disk_is_told_in_words(broker: Broker, flux: HandTaskFlux) -> None:
+def test_enqueue_on_a_full_disk_is_answered_with_an_unknown_error(broker: Broker, flux: HandTaskFlux) -> None:
     broker.disk_full(True)
 
     assert error(ErrorCode.UNKNOWN, flux.ask(Enqueue("", 1, b"a"), ACK)[1:])
 
 
-def test_a_limit_of_bytes_is_a_general_violation(flux: HandTaskFlux, client: Client) -> None:
+def test_limit_of_bytes_is_a_general_violation(flux: HandTaskFlux, client: Client) -> None:
     client.call("CREATE", "q", max_bytes=3)
 
     (_, answer) = flux.ask(Enqueue("q", 1, b"abcd"), ACK)
@@ -75,7 +75,7 @@ def test_a_limit_of_bytes_is_a_general_violation(flux: HandTaskFlux, client: Cli
     assert isinstance(answer, GeneralViolation)
 
 
-def test_a_list_has_every_queue_and_its_policies_in_words(flux: HandTaskFlux) -> None:
+def test_list_has_every_queue_and_its_policies_in_words(flux: HandTaskFlux) -> None:
     flux.ask(CreateQueue("q", 1, 7))
 
     (listed,) = flux.ask(ListQueues())
@@ -84,7 +84,7 @@ def test_a_list_has_every_queue_and_its_policies_in_words(flux: HandTaskFlux) ->
     assert {queue.queue: queue.metadata for queue in listed.queues} == {"": (), "q": (("max-queue-size", "7"),)}
 
 
-def test_a_list_shows_the_moment_at_which_it_was_asked_for(flux: HandTaskFlux) -> None:
+def test_list_shows_the_moment_at_which_it_was_asked_for(flux: HandTaskFlux) -> None:
     stored(flux, b"a")
 
     (listed, _) = flux.ask(ListQueues(), Dequeue(""))

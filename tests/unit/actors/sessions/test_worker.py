@@ -24,7 +24,7 @@ def fet(**fields: object) -> Json:
 # FET with wait ----------------------------------------------------------------------------------------------------
 
 
-def test_a_fetch_that_waits_is_answered_by_the_first_message(broker: Broker, client: Client, worker: Client) -> None:
+def test_fetch_that_waits_is_answered_by_the_first_message(broker: Broker, client: Client, worker: Client) -> None:
     client.publish(Q, "first")
     client.fetch(Q)
 
@@ -42,7 +42,7 @@ def test_a_fetch_that_waits_is_answered_by_the_first_message(broker: Broker, cli
     [([fet(wait=10)], "msg"), ([{"cmd": "SUB", "qname": Q}, {"cmd": "ISLP", "qname": Q}], "awk")],
     ids=["waits", "sleeps"],
 )
-def test_whoever_waits_or_sleeps_hears_of_a_message_before_its_publisher_is_answered(
+def test_waiting_fetch_or_sleeper_is_answered_before_the_publisher(
     broker: Broker, client: Client, worker: Client, monkeypatch: pytest.MonkeyPatch, idle: list[Json], hears: str
 ) -> None:
     """The publisher only wants to know that it is safe; how soon a job begins is what people measure."""
@@ -57,7 +57,7 @@ def test_whoever_waits_or_sleeps_hears_of_a_message_before_its_publisher_is_answ
     assert order == [hears, "ok"]
 
 
-def test_a_fetch_that_waits_is_answered_by_nomsg_when_its_time_is_over(broker: Broker, worker: Client) -> None:
+def test_fetch_that_waits_is_answered_by_nomsg_when_its_time_is_over(broker: Broker, worker: Client) -> None:
     worker.send({"cmd": "SUB", "qname": Q}, fet(wait=10))
     worker.take()
 
@@ -69,7 +69,7 @@ def test_a_fetch_that_waits_is_answered_by_nomsg_when_its_time_is_over(broker: B
     assert worker.words() == ["nomsg"]
 
 
-def test_those_who_wait_are_served_in_their_order(broker: Broker, client: Client) -> None:
+def test_waiting_fetches_are_served_in_their_order(broker: Broker, client: Client) -> None:
     workers = [broker.client() for _ in range(3)]
     for worker in workers:
         worker.ask({"cmd": "SUB", "qname": Q})
@@ -83,7 +83,7 @@ def test_those_who_wait_are_served_in_their_order(broker: Broker, client: Client
 
 @pytest.mark.parametrize("together", [True, False], ids=["in one read", "in two reads"])
 @pytest.mark.parametrize("ender", [PING, {"cmd": "FET", "qname": Q}, {"cmd": "SUB", "qname": "x"}])
-def test_any_further_command_ends_a_wait_without_cmd_id(worker: Client, ender: Json, together: bool) -> None:
+def test_wait_without_cmd_id_ends_with_any_further_command(worker: Client, ender: Json, together: bool) -> None:
     worker.ask({"cmd": "SUB", "qname": Q})
 
     replies = worker.ask(fet(wait=60), ender) if together else worker.ask(fet(wait=60)) + worker.ask(ender)
@@ -93,7 +93,9 @@ def test_any_further_command_ends_a_wait_without_cmd_id(worker: Client, ender: J
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["in one read", "in two reads"])
-def test_another_fetch_with_wait_ends_no_wait(broker: Broker, client: Client, worker: Client, together: bool) -> None:
+def test_wait_does_not_end_with_another_waiting_fetch(
+    broker: Broker, client: Client, worker: Client, together: bool
+) -> None:
     worker.ask({"cmd": "SUB", "qname": Q})
     if together:
         worker.ask(fet(wait=60), fet(wait=60))
@@ -107,7 +109,7 @@ def test_another_fetch_with_wait_ends_no_wait(broker: Broker, client: Client, wo
     assert [reply["msg"] for reply in worker.take()] == ["1", "2"]
 
 
-def test_a_fetch_without_wait_ends_the_waits_of_its_own_read_and_of_earlier_ones(worker: Client) -> None:
+def test_fetch_without_wait_ends_the_waits_of_its_own_read_and_of_earlier_ones(worker: Client) -> None:
     worker.ask({"cmd": "SUB", "qname": Q})
     waiting = worker.ask(fet(wait=60))
 
@@ -117,7 +119,7 @@ def test_a_fetch_without_wait_ends_the_waits_of_its_own_read_and_of_earlier_ones
     assert [reply["cmd"] for reply in replies] == ["nomsg"] * 3
 
 
-def test_a_wait_that_begins_behind_a_publish_is_ended_too(broker: Broker, worker: Client) -> None:
+def test_wait_that_begins_behind_a_publish_is_ended_too(broker: Broker, worker: Client) -> None:
     broker.log_disk.held = True
     worker.send({"cmd": "PUB", "qname": Q, "message": "m", "delay": 100}, fet(wait=60), PING)
     broker.settle()
@@ -127,7 +129,7 @@ def test_a_wait_that_begins_behind_a_publish_is_ended_too(broker: Broker, worker
     assert worker.words() == ["ok", "nomsg", "pong"]
 
 
-def test_a_wait_with_cmd_id_does_not_hold_up_the_answers_behind_it(client: Client, worker: Client) -> None:
+def test_wait_with_cmd_id_does_not_hold_up_the_answers_behind_it(client: Client, worker: Client) -> None:
     worker.ask({"cmd": "SUB", "qname": Q})
 
     at_once = worker.ask(fet(wait=60, cmd_id="w"), PING, {"cmd": "SUB", "qname": "x"})
@@ -147,14 +149,14 @@ def test_leaving_the_group_leaves_no_fetch_without_an_answer(broker: Broker, cli
     assert sorted(reply["cmd"] for reply in replies) == ["nomsg", "okuns"]
 
 
-def test_a_wait_is_ended_although_the_queue_had_no_process_when_it_began(broker: Broker, worker: Client) -> None:
+def test_wait_is_ended_although_the_queue_had_no_process_when_it_began(broker: Broker, worker: Client) -> None:
     worker.send({"cmd": "SUB", "qname": Q}, fet(wait=60))
     worker.send(PING)
 
     assert worker.words() == ["oksub", "nomsg", "pong"]
 
 
-def test_a_wake_never_overtakes_the_okslp_that_it_belongs_to(broker: Broker, client: Client, worker: Client) -> None:
+def test_wake_never_overtakes_the_okslp_that_it_belongs_to(broker: Broker, client: Client, worker: Client) -> None:
     client.publish(Q)
     broker.log_disk.held = True
 
@@ -170,7 +172,7 @@ def test_a_wake_never_overtakes_the_okslp_that_it_belongs_to(broker: Broker, cli
 
 
 @pytest.mark.parametrize(("policy", "after_s"), [("keep", 30), ("release", 0)])
-def test_what_a_connection_held_when_it_ended_comes_back_as_the_queue_says(
+def test_messages_leased_by_a_closed_connection_come_back_by_the_policy_of_the_queue(
     broker: Broker, client: Client, worker: Client, policy: str, after_s: int
 ) -> None:
     client.call("CREATE", Q, on_disconnect=policy)
@@ -187,7 +189,7 @@ def test_what_a_connection_held_when_it_ended_comes_back_as_the_queue_says(
 
 
 @pytest.mark.parametrize(("before", "after"), [("keep", "release"), ("release", "keep")])
-def test_what_an_update_says_of_disconnects_counts_for_what_is_out_already(
+def test_update_of_the_disconnect_policy_counts_for_existing_leases(
     broker: Broker, client: Client, worker: Client, before: str, after: str
 ) -> None:
     client.call("CREATE", Q, on_disconnect=before)
@@ -202,7 +204,7 @@ def test_what_an_update_says_of_disconnects_counts_for_what_is_out_already(
     broker.check(Q)
 
 
-def test_a_message_for_a_connection_that_has_just_ended_goes_to_the_next(
+def test_message_for_a_connection_that_has_just_ended_goes_to_the_next(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     client.publish(Q)
@@ -216,7 +218,7 @@ def test_a_message_for_a_connection_that_has_just_ended_goes_to_the_next(
     assert client.fetch(Q)
 
 
-def test_a_sleeper_that_comes_while_the_last_one_leaves_is_not_forgotten(broker: Broker, client: Client) -> None:
+def test_sleeper_that_comes_while_the_last_one_leaves_is_not_forgotten(broker: Broker, client: Client) -> None:
     leaves, comes = broker.client(), broker.client()
     leaves.ask({"cmd": "SUB", "qname": Q}, {"cmd": "ISLP", "qname": Q})
 
@@ -232,7 +234,7 @@ def test_a_sleeper_that_comes_while_the_last_one_leaves_is_not_forgotten(broker:
 # What belongs to the connection -----------------------------------------------------------------------------------
 
 
-def test_a_queue_that_nobody_made_is_unknown_until_somebody_subscribes_to_it(client: Client, worker: Client) -> None:
+def test_queue_that_was_not_created_is_unknown_until_a_client_subscribes_to_it(client: Client, worker: Client) -> None:
     before = client.call("FET", Q)
     worker.call("SUB", Q)
     meanwhile = [worker.call("FET", Q)["cmd"], client.call("FET", Q)["cmd"], client.call("ISLP", Q)["cmd"]]
@@ -261,7 +263,7 @@ def test_reading_pauses_while_too_much_is_under_way(broker: Broker, client: Clie
     assert len(replies) == IN_FLIGHT_MAX + 1
 
 
-def test_a_list_behind_a_create_sees_the_queue(client: Client) -> None:
+def test_list_behind_a_create_sees_the_queue(client: Client) -> None:
     replies = client.ask({"cmd": "CREATE", "qname": Q}, {"cmd": "LIST"})
 
     assert [row["qname"] for row in replies[1]["queues"]] == ["", Q]
@@ -276,7 +278,7 @@ def test_cmd_id_is_echoed_whatever_it_is(client: Client) -> None:
 # Publishing once --------------------------------------------------------------------------------------------------
 
 
-def test_a_publish_with_an_id_is_stored_once_within_the_window(broker: Broker, client: Client) -> None:
+def test_publish_with_an_id_is_stored_once_within_the_window(broker: Broker, client: Client) -> None:
     first = client.publish(Q, id="once")
     client.call("ACK", Q, uid=first)
 
@@ -291,7 +293,7 @@ def test_a_publish_with_an_id_is_stored_once_within_the_window(broker: Broker, c
     assert client.figures(Q)["published"] == 2
 
 
-def test_a_numbered_publish_is_stored_once_after_a_restart_too(broker: Broker, client: Client) -> None:
+def test_numbered_publish_is_stored_once_after_a_restart_too(broker: Broker, client: Client) -> None:
     client.call("HELLO", session="s")
     first = client.publish(Q, n=1)
     broker.flush()
@@ -328,7 +330,7 @@ def test_reading_pauses_while_many_bytes_are_under_way_and_goes_on_when_all_are_
 
 
 @pytest.mark.parametrize("before", [[], [fet()], [{"cmd": "ISLP", "qname": Q}, fet(wait=10)]])
-def test_a_connection_is_closed_when_all_that_came_before_is_answered(
+def test_connection_is_closed_when_all_that_came_before_is_answered(
     broker: Broker, client: Client, before: list[Json]
 ) -> None:
     client.call("CREATE", Q)
@@ -413,7 +415,7 @@ def test_publishes_that_wait_for_one_write_become_entries_of_bounded_size(
     assert log.last_index - before == 3
 
 
-def test_only_like_commands_join_and_all_are_answered_in_their_order(broker: Broker, client: Client) -> None:
+def test_commands_of_one_kind_join_and_all_are_answered_in_their_order(broker: Broker, client: Client) -> None:
     client.publish(Q, "1")
     broker.log_disk.held = True
 
@@ -488,7 +490,7 @@ def test_request_by_http_ends_the_connection_of_a_known_client_too(client: Clien
     assert client.door.closed == "BAD_JSON"
 
 
-def test_one_bad_line_more_than_a_thousand_ends_the_connection(client: Client) -> None:
+def test_bad_line_beyond_a_thousand_closes_the_connection(client: Client) -> None:
     client.call("PING")
 
     client.send(b"x\n" * (BAD_LINES_MAX - 1) + UNKNOWN)

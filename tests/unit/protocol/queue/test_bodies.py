@@ -8,7 +8,7 @@ from wakeq.protocol.queue.columns.alike import alike_bodies
 from wakeq.protocol.queue.columns.runs import Stretch
 
 
-def test_a_body_is_at_hand_until_the_store_has_it() -> None:
+def test_body_is_at_hand_until_the_store_has_it() -> None:
     bodies = Bodies()
     bodies.publish([1, 2], [Draft(b"a"), Draft(b"b")], 5)
 
@@ -22,7 +22,7 @@ def test_a_body_is_at_hand_until_the_store_has_it() -> None:
     assert bodies.missing([1, 2]) == [1]
 
 
-def test_only_what_is_next_is_kept_and_within_bounds() -> None:
+def test_bodies_are_kept_within_bounds_and_only_those_that_are_next() -> None:
     bodies = Bodies()
     large = bytes(1_000)
     bodies.publish(range(1, 11), [Draft(large)] * 10, 5)
@@ -33,7 +33,7 @@ def test_only_what_is_next_is_kept_and_within_bounds() -> None:
     assert bodies.missing(range(1, 11)) == [1, 2, 3, 4, 9, 10]
 
 
-def test_a_message_without_a_body_counts_too() -> None:
+def test_message_without_a_body_counts_too() -> None:
     bodies = Bodies()
     bodies.publish(range(1, 11), [Draft(b"")] * 10, 5)
     bodies.collect()
@@ -43,7 +43,7 @@ def test_a_message_without_a_body_counts_too() -> None:
     assert len(bodies) == 3
 
 
-def test_a_full_queue_is_not_looked_through_again_until_something_goes() -> None:
+def test_full_queue_is_not_looked_through_again_until_something_goes() -> None:
     bodies = Bodies()
     looks: list[int] = []
     bodies.publish(range(1, 11), [Draft(b"")] * 10, 5)
@@ -62,7 +62,7 @@ def test_a_full_queue_is_not_looked_through_again_until_something_goes() -> None
     assert (while_full, len(looks)) == (1, 2)
 
 
-def test_what_a_full_queue_reads_and_hands_out_is_not_kept_for_ever() -> None:
+def test_bodies_read_by_a_full_queue_are_not_kept_for_ever() -> None:
     bodies = Bodies()
     bodies.publish(range(1, 11), [Draft(b"")] * 10, 5)
     bodies.collect()
@@ -75,12 +75,12 @@ def test_what_a_full_queue_reads_and_hands_out_is_not_kept_for_ever() -> None:
     assert bodies.missing(range(1, 11)) == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_many_queues_share_what_all_may_keep() -> None:
+def test_queues_share_the_bytes_that_all_may_keep() -> None:
     assert share_of(0) == share_of(1) == CACHED_BYTES_MAX
     assert 10_000 * share_of(10_000) <= CACHED_ALL_BYTES_MAX
 
 
-def test_every_message_at_hand_has_the_moment_of_its_publication() -> None:
+def test_messages_in_memory_have_the_moment_of_their_publication() -> None:
     bodies = Bodies()
     bodies.publish(range(1, 4), [Draft(b"")] * 3, 5)
     bodies.publish([4], [Draft(b"")], 5)
@@ -100,7 +100,7 @@ def test_every_message_at_hand_has_the_moment_of_its_publication() -> None:
     assert [bodies.kept(number) for number in (2, 3, 6, 7)] == [None, (Draft(b""), 5), (Draft(b""), 7), (Draft(b""), 9)]
 
 
-def test_what_is_handed_over_twice_before_it_is_stored_keeps_its_moments() -> None:
+def test_bodies_collected_twice_before_they_are_stored_keep_their_moments() -> None:
     bodies = Bodies()
     bodies.publish([1], [Draft(b"")], 5)
     bodies.collect()
@@ -112,7 +112,7 @@ def test_what_is_handed_over_twice_before_it_is_stored_keeps_its_moments() -> No
     assert [bodies.kept(number) for number in (1, 2)] == [(Draft(b""), 5), (Draft(b""), 6)]
 
 
-def test_what_came_in_one_buffer_is_handed_over_as_it_came_without_what_has_gone() -> None:
+def test_drafts_of_one_buffer_are_collected_in_it_without_those_removed() -> None:
     bodies, alike = Bodies(), alike_bodies([b"a", b"b", b"c"])
     bodies.publish(range(1, 4), alike, 5)
     gone = bodies.remove([2])
@@ -127,7 +127,7 @@ def test_what_came_in_one_buffer_is_handed_over_as_it_came_without_what_has_gone
     assert len(bodies) == 1
 
 
-def test_messages_of_several_buffers_are_handed_out_together() -> None:
+def test_messages_of_several_buffers_are_returned_together() -> None:
     bodies = Bodies()
     bodies.publish(range(1, 3), alike_bodies([b"1", b"2"]), 5)
     bodies.collect()
@@ -144,7 +144,7 @@ def test_messages_of_several_buffers_are_handed_out_together() -> None:
 @pytest.mark.parametrize(
     "numbers", [[4, 5], [5, 4], [4, 6], [6, 5, 4], [3, 4, 5], [1, 6], [2, 3, 4], list(range(1, 7))]
 )
-def test_only_what_the_store_may_know_is_told_when_it_goes(numbers: list[int]) -> None:
+def test_removed_numbers_are_returned_only_if_the_store_may_have_them(numbers: list[int]) -> None:
     bodies = Bodies()
     bodies.publish(range(1, 4), alike_bodies([b"1", b"2", b"3"]), 5)
     bodies.collect()

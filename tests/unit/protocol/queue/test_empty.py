@@ -5,7 +5,7 @@ import pytest
 from wakeq.protocol.queue.empty import EMPTY_DICT, EMPTY_SET
 
 
-def test_nobody_can_put_something_into_what_all_share() -> None:
+def test_shared_empty_collections_cannot_be_changed() -> None:
     with pytest.raises(TypeError):
         EMPTY_DICT["a"] = 1
     with pytest.raises(AttributeError):

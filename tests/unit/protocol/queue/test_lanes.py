@@ -177,7 +177,7 @@ def test_acknowledgements_are_a_column_for_each_door_and_keep_the_order_of_each_
 # --- lanes -----------------------------------------------------------------------------------------------------------
 
 
-def test_first_to_file_has_the_queue_woken_and_what_is_filed_later_belongs_to_the_next_turn() -> None:
+def test_first_command_filed_wakes_the_queue_and_later_ones_wait_for_the_next_turn() -> None:
     woken: list[str] = []
     lanes, session = Lanes("q", woken.append), HandSession()
 
@@ -192,7 +192,7 @@ def test_first_to_file_has_the_queue_woken_and_what_is_filed_later_belongs_to_th
     assert [[slot.command for slot in filed.reads] for filed in (first, second) if filed] == [[1, 2], [3]]
 
 
-def test_everything_filed_is_found_to_be_refused() -> None:
+def test_commands_filed_in_lanes_are_all_refused_through_their_slots() -> None:
     lobby = HandLobby()
     session = HandSession(lobby)
     session.say(
@@ -245,7 +245,7 @@ def test_acknowledgement_that_has_its_outcome_keeps_nothing_leased() -> None:
     assert kept == []
 
 
-def test_acknowledgement_that_nobody_waits_for_needs_no_slot() -> None:
+def test_acknowledgement_without_an_asker_needs_no_slot() -> None:
     AckTicket(None, lambda: None).tell(BUSY)
 
 
@@ -260,7 +260,7 @@ def test_answer_that_waits_for_its_commit_is_not_given_when_that_is_refused() ->
 # --- what waits for the next write grows with each round -------------------------------------------------------------
 
 
-def test_publishes_of_a_later_round_join_a_run_behind_those_of_earlier_ones() -> None:
+def test_publishes_of_a_later_round_join_a_run_behind_earlier_ones() -> None:
     first, second, one, other = Filed(), Filed(), Line(0), Line(1)
     for filed, kind in ((first, "plain"), (second, "with priority")):
         one.publish(filed, kind, "")

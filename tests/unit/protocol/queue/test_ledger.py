@@ -38,7 +38,7 @@ from wakeq.protocol.uid import UidMaker
 # Deliveries -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_delivered_message_is_out_until_it_is_released() -> None:
+def test_delivered_message_is_out_until_it_is_released() -> None:
     ledger = make()
     put(ledger)
 
@@ -53,7 +53,7 @@ def test_a_delivered_message_is_out_until_it_is_released() -> None:
     assert (side.deliveries, side.nacks, side.error) == (1, 1, "why")
 
 
-def test_what_was_acknowledged_without_having_been_out_is_told_of_that_entry_alone() -> None:
+def test_cancelled_messages_are_those_of_the_last_acknowledgement_alone() -> None:
     ledger = make()
     put(ledger, *drafts(3))
     deliver(ledger, 2, 4)
@@ -69,7 +69,7 @@ def test_what_was_acknowledged_without_having_been_out_is_told_of_that_entry_alo
     assert told == [[0], []]
 
 
-def test_each_reason_is_counted() -> None:
+def test_reasons_of_releases_are_counted() -> None:
     ledger = make()
     put(ledger)
     for sequence, reason in enumerate((Reason.NACK, Reason.TIMEOUT, Reason.TIMEOUT, Reason.DISCONNECT), 1):
@@ -80,7 +80,7 @@ def test_each_reason_is_counted() -> None:
     assert (side.deliveries, side.nacks, side.timeouts, side.disconnects) == (4, 1, 2, 1)
 
 
-def test_what_was_returned_is_a_delivery_and_no_failure() -> None:
+def test_returned_message_counts_a_delivery_and_no_failure() -> None:
     ledger = make()
     put(ledger)
     for sequence, reason in enumerate((Reason.NACK, Reason.RETURNED, Reason.RETURNED, Reason.TIMEOUT), 1):
@@ -92,7 +92,7 @@ def test_what_was_returned_is_a_delivery_and_no_failure() -> None:
     assert (ledger.out, ledger.totals.released) == (0, 4)
 
 
-def test_a_dead_letter_is_made_only_of_what_is_out() -> None:
+def test_dead_letter_is_made_only_of_a_leased_message() -> None:
     ledger = make()
     put(ledger)
     deliver(ledger, 1, 1)
@@ -116,7 +116,7 @@ def test_deliveries_count_on_beyond_255() -> None:
     assert ledger.sides[1].deliveries == 300
 
 
-def test_an_older_token_is_stale_and_one_that_the_log_does_not_know_is_taken() -> None:
+def test_older_token_is_stale_and_one_that_the_log_does_not_know_is_taken() -> None:
     ledger = make()
     put(ledger, *drafts(3))
     for number in (1, 2, 3):
@@ -132,7 +132,7 @@ def test_an_older_token_is_stale_and_one_that_the_log_does_not_know_is_taken() -
     assert ack(ledger, 3, ANY_TOKEN) == Result.DONE
 
 
-def test_what_is_not_out_cannot_be_released_or_extended() -> None:
+def test_message_that_is_not_leased_is_neither_released_nor_extended() -> None:
     ledger = make()
     put(ledger)
 
@@ -148,7 +148,7 @@ def test_what_is_not_out_cannot_be_released_or_extended() -> None:
     assert ledger.sides[1].until_ms == 0
 
 
-def test_a_delivery_of_what_is_gone_is_not_counted() -> None:
+def test_delivery_of_a_removed_message_is_not_counted() -> None:
     ledger = make()
     put(ledger, *drafts(2))
     ack(ledger, 1)
@@ -159,7 +159,7 @@ def test_a_delivery_of_what_is_gone_is_not_counted() -> None:
     assert ledger.sides[2].sequence == 4
 
 
-def test_an_entry_of_another_incarnation_changes_nothing() -> None:
+def test_entry_of_another_incarnation_changes_nothing() -> None:
     ledger = make()
     put(ledger, Draft(b"x", expires_ms=1), Draft(b"y", alias="old-1"), Draft(b"z"))
     deliver(ledger, 3, 1)
@@ -175,7 +175,7 @@ def test_an_entry_of_another_incarnation_changes_nothing() -> None:
     assert not any(astuple(ledger.collect()))
 
 
-def test_an_error_text_is_bounded() -> None:
+def test_error_text_is_bounded() -> None:
     ledger = make()
     put(ledger)
     deliver(ledger, 1, 1)
@@ -188,7 +188,7 @@ def test_an_error_text_is_bounded() -> None:
 # Imported uids --------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_of_version_1_is_acknowledged_by_its_own_uid() -> None:
+def test_message_of_version_1_is_acknowledged_by_its_own_uid() -> None:
     ledger = make()
     put(ledger, Draft(b"a"), Draft(b"b", alias="aB1440000000_250"))
 
@@ -198,7 +198,7 @@ def test_a_message_of_version_1_is_acknowledged_by_its_own_uid() -> None:
     assert list(ledger.living_numbers()) == [1]
 
 
-def test_the_uid_of_a_message_that_just_left_is_known_until_it_is_collected() -> None:
+def test_uid_of_a_message_that_just_left_is_known_until_it_is_collected() -> None:
     ledger = make()
     put(ledger, Draft(b"", alias="old-1"))
     ledger.collect()
@@ -212,7 +212,7 @@ def test_the_uid_of_a_message_that_just_left_is_known_until_it_is_collected() ->
     assert (ledger.aliases, ledger.aliased, ledger.collect().aliases_gone) == ({}, {}, ())
 
 
-def test_a_uid_of_this_incarnation_beside_one_of_another_is_found() -> None:
+def test_uid_of_this_incarnation_beside_one_of_another_is_found() -> None:
     """The door can give an entry one queue id only: that of its first uid."""
     ledger = make()
     put(ledger)
@@ -223,7 +223,7 @@ def test_a_uid_of_this_incarnation_beside_one_of_another_is_found() -> None:
     assert results == [Result.UNKNOWN, Result.DONE, Result.UNKNOWN]
 
 
-def test_a_new_incarnation_knows_no_imported_uid() -> None:
+def test_new_incarnation_knows_no_imported_uid() -> None:
     ledger = make()
     put(ledger, Draft(b"", alias="old-1"))
 
@@ -237,7 +237,7 @@ def test_a_new_incarnation_knows_no_imported_uid() -> None:
 # Writing down ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_collected_does_not_change_any_more() -> None:
+def test_collected_delta_does_not_change_with_the_ledger() -> None:
     ledger = make()
     put_numbered(ledger, 1)
     put(ledger, Draft(b"", priority=1))
@@ -254,7 +254,7 @@ def test_what_was_collected_does_not_change_any_more() -> None:
     assert list(chunk.sizes) == [0, 5, 1]
 
 
-def test_only_what_changed_is_collected_and_only_once() -> None:
+def test_changes_alone_are_collected_and_only_once() -> None:
     ledger = make()
     put(ledger, *drafts(2 * CHUNK))
     ledger.collect()
@@ -270,7 +270,7 @@ def test_only_what_changed_is_collected_and_only_once() -> None:
     assert not any(astuple(ledger.collect()))
 
 
-def test_what_is_gone_is_collected_as_gone() -> None:
+def test_removed_rows_are_collected_as_removed() -> None:
     ledger = make()
     put_once(ledger, "a")
     put_numbered(ledger, 1)
@@ -289,7 +289,7 @@ def test_what_is_gone_is_collected_as_gone() -> None:
     assert delta.sessions == [("s", None)]
 
 
-def test_a_purge_writes_the_publishers_down_again() -> None:
+def test_purge_writes_the_publishers_down_again() -> None:
     ledger = make()
     put_once(ledger, "a")
     put_numbered(ledger, 1)

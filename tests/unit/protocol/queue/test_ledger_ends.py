@@ -8,7 +8,7 @@ from wakeq.protocol.queue.columns.chunks import CHUNK, encode_chunk
 from wakeq.protocol.queue.ledger import Ledger
 
 
-def test_an_acknowledged_message_is_gone_and_a_second_time_it_is_unknown() -> None:
+def test_acknowledged_message_is_gone_and_a_second_time_it_is_unknown() -> None:
     ledger = make()
     put(ledger, *drafts(2))
     deliver(ledger, 1, 1)
@@ -22,7 +22,7 @@ def test_an_acknowledged_message_is_gone_and_a_second_time_it_is_unknown() -> No
 
 
 @pytest.mark.parametrize("number", [-1, 0, 2, CHUNK, 10**12])
-def test_a_number_that_never_was_is_unknown(number: int) -> None:
+def test_number_that_never_was_is_unknown(number: int) -> None:
     ledger = make()
     put(ledger)
 
@@ -30,7 +30,7 @@ def test_a_number_that_never_was_is_unknown(number: int) -> None:
     assert ledger.living == 1
 
 
-def test_the_verdict_on_an_acknowledgement_changes_nothing() -> None:
+def test_verdict_on_an_acknowledgement_changes_nothing() -> None:
     ledger = make()
     put(ledger, *drafts(2))
     deliver(ledger, 2, 3)
@@ -41,7 +41,7 @@ def test_the_verdict_on_an_acknowledgement_changes_nothing() -> None:
     assert ledger.living == 2
 
 
-def test_a_dead_letter_is_counted_as_dead() -> None:
+def test_dead_letter_is_counted_as_dead() -> None:
     ledger = make()
     put(ledger)
 
@@ -64,7 +64,7 @@ def test_expiry_does_not_grow_with_redeliveries() -> None:
     assert (ledger.living, ledger.totals.expired) == (0, 1)
 
 
-def test_what_is_out_or_never_expires_stays() -> None:
+def test_message_that_is_leased_or_never_expires_is_not_expired() -> None:
     ledger = make()
     put(ledger, Draft(b"", expires_ms=1), Draft(b""))
     deliver(ledger, 1, 1)
@@ -75,7 +75,7 @@ def test_what_is_out_or_never_expires_stays() -> None:
     assert ledger.living == 2
 
 
-def test_what_is_stashed_expires_once_it_is_published() -> None:
+def test_stashed_message_expires_once_it_is_published() -> None:
     ledger = make()
     ledger.stash(Stash("q", [Draft(b"", expires_ms=1)], "t", 0, 60_000), NOW_MS)
     expired = Expired("q", QUEUE_ID, [1])
@@ -86,7 +86,7 @@ def test_what_is_stashed_expires_once_it_is_published() -> None:
     assert ledger.expire(expired, NOW_MS + 7) == [Result.DONE]
 
 
-def test_a_chunk_goes_with_its_last_message_and_the_unfinished_one_is_filled_on() -> None:
+def test_chunk_goes_with_its_last_message_and_the_unfinished_one_is_filled_on() -> None:
     ledger = make()
     put(ledger, *drafts(CHUNK + 3))
 
@@ -99,7 +99,7 @@ def test_a_chunk_goes_with_its_last_message_and_the_unfinished_one_is_filled_on(
 
 
 @pytest.mark.parametrize("policies", [{}, {"priority_max": 9}], ids=["plain", "with other columns"])
-def test_what_is_removed_in_a_row_leaves_what_it_leaves_one_by_one(policies: dict[str, int]) -> None:
+def test_messages_removed_in_a_row_leave_the_same_ledger_as_one_by_one(policies: dict[str, int]) -> None:
     together, one_by_one = make(**policies), make(**policies)
     numbers = list(range(CHUNK - 3, 2 * CHUNK + 3))  # the whole of a chunk, and of its neighbours a little
     for ledger in (together, one_by_one):
@@ -126,7 +126,7 @@ def written(ledger: Ledger) -> dict[int, bytes | None]:
 
 
 @pytest.mark.parametrize("numbers", [[1, 3], [3, 1], [2, 2, 4]])
-def test_of_what_is_not_in_a_row_nothing_else_is_removed(numbers: list[int]) -> None:
+def test_acknowledgement_of_numbers_not_in_a_row_removes_no_others(numbers: list[int]) -> None:
     ledger = make()
     put(ledger, *drafts(4))
 
@@ -135,7 +135,7 @@ def test_of_what_is_not_in_a_row_nothing_else_is_removed(numbers: list[int]) -> 
     assert set(ledger.living_numbers()) == {1, 2, 3, 4}.difference(numbers)
 
 
-def test_of_a_row_one_that_was_out_before_has_gone_with_all_that_is_known_of_it() -> None:
+def test_message_delivered_before_is_removed_from_a_row_with_its_side_record() -> None:
     ledger = make()
     put(ledger, *drafts(3))
     deliver(ledger, 2, 1)
@@ -147,7 +147,7 @@ def test_of_a_row_one_that_was_out_before_has_gone_with_all_that_is_known_of_it(
 
 
 @pytest.mark.parametrize("gone", [1, 3, 5], ids=["the first", "one in the middle", "the last"])
-def test_of_a_row_from_which_one_has_gone_the_others_are_removed(gone: int) -> None:
+def test_messages_of_a_row_are_removed_although_one_has_gone(gone: int) -> None:
     ledger = make()
     put(ledger, *drafts(9))
     ack(ledger, gone)

@@ -40,7 +40,7 @@ def publishers_of(ledger: Ledger) -> Publishers:
 @pytest.mark.parametrize(
     "once", [{"atomic": True}, {"id": "i", "atomic": True}, {"session": "s", "ordinals": [1], "atomic": True}, {}]
 )
-def test_what_comes_in_one_buffer_is_taken_as_what_does_not(
+def test_drafts_of_one_buffer_are_published_as_separate_drafts_are(
     once: dict[str, Any], shared: tuple[int, ...], policies: dict[str, int]
 ) -> None:
     bodies = [b"x" * (i % 5) for i in range(2 * CHUNK)]
@@ -74,7 +74,7 @@ def test_numbers_run_on_from_one_and_across_chunks() -> None:
     assert (ledger.living, ledger.bytes, ledger.totals.published) == (3 + 2 * CHUNK, 4 * (3 + 2 * CHUNK), 3 + 2 * CHUNK)
 
 
-def test_what_a_message_asks_for_becomes_moments_by_the_stamp_of_its_entry() -> None:
+def test_delay_and_expiry_of_a_message_count_from_the_stamp_of_its_entry() -> None:
     ledger = make(timeout=30)
 
     put(ledger, *drafts(5))
@@ -88,7 +88,7 @@ def test_what_a_message_asks_for_becomes_moments_by_the_stamp_of_its_entry() -> 
         assert (ledger.own_timeout_of(plain), ledger.timeout_of(plain)) == (0, 30_000)
 
 
-def test_an_empty_body_lives() -> None:
+def test_empty_body_lives() -> None:
     ledger = make()
 
     put(ledger, Draft(b""))
@@ -106,7 +106,7 @@ def test_drafts_that_stand_for_themselves_are_refused_one_by_one() -> None:
     assert list(ledger.living_numbers()) == [1, 2]
 
 
-def test_a_batch_is_checked_whole_before_its_first_change() -> None:
+def test_batch_is_checked_whole_before_its_first_change() -> None:
     ledger = make(max_size=2)
     batch = Publish("q", drafts(3), atomic=True)
 
@@ -117,7 +117,7 @@ def test_a_batch_is_checked_whole_before_its_first_change() -> None:
     assert not any(astuple(ledger.collect()))
 
 
-def test_a_batch_with_an_id_is_whole_even_if_nobody_said_so() -> None:
+def test_batch_with_an_id_is_atomic_without_being_marked_so() -> None:
     ledger = make(max_size=2)
 
     results = ledger.publish(Publish("q", drafts(3), id="a"), NOW_MS)
@@ -126,7 +126,7 @@ def test_a_batch_with_an_id_is_whole_even_if_nobody_said_so() -> None:
     assert (ledger.living, len(publishers_of(ledger).ids)) == (0, 0)
 
 
-def test_each_draft_counts_those_before_it() -> None:
+def test_limits_of_a_queue_count_the_earlier_drafts_of_an_entry() -> None:
     by_size, by_bytes = make(max_size=2), make(max_bytes=9)
 
     assert put(by_size, *drafts(3)) == [1, 2, Result.QUEUE_FULL]
@@ -134,7 +134,7 @@ def test_each_draft_counts_those_before_it() -> None:
     assert put(by_bytes, Draft(b"c")) == [3]
 
 
-def test_several_limits_are_named_in_the_order_size_range_payload() -> None:
+def test_limits_exceeded_together_are_named_in_the_order_size_range_payload() -> None:
     wrong = Draft(b"long", priority=9)
 
     assert put(make(max_size=0, priority_max=1, max_message_size=1), wrong) == [Result.QUEUE_FULL]
@@ -143,7 +143,7 @@ def test_several_limits_are_named_in_the_order_size_range_payload() -> None:
     assert put(make(max_size=1, priority_max=9, max_message_size=1), wrong) == [Result.TOO_LARGE]
 
 
-def test_what_the_node_left_out_for_its_size_is_judged_in_the_same_order_and_never_stored() -> None:
+def test_oversized_message_is_judged_in_the_same_order_and_never_stored() -> None:
     def judged(**policies: int) -> list[int]:
         return list(make(**policies).publish(Publish("q", [Draft(b"", priority=9)], oversized=True), NOW_MS))
 
@@ -153,7 +153,7 @@ def test_what_the_node_left_out_for_its_size_is_judged_in_the_same_order_and_nev
     assert judged(max_size=1, priority_max=9) == [Result.TOO_LARGE]
 
 
-def test_an_acknowledgement_that_is_the_delivery_too_counts_as_both() -> None:
+def test_acknowledgement_that_is_the_delivery_too_counts_as_both() -> None:
     ledger = make()
     put(ledger)
 
@@ -162,7 +162,7 @@ def test_an_acknowledgement_that_is_the_delivery_too_counts_as_both() -> None:
     assert (ledger.totals.delivered, ledger.totals.acked, ledger.living, ledger.out) == (1, 1, 0, 0)
 
 
-def test_what_is_out_with_a_worker_does_not_count_for_the_size() -> None:
+def test_leased_message_does_not_count_for_the_size() -> None:
     ledger = make(max_size=1)
     put(ledger)
 
@@ -180,7 +180,7 @@ def test_dead_letters_are_not_subject_to_policies() -> None:
     assert list(ledger.publish(letter, NOW_MS)) == [1]
 
 
-def test_the_verdict_on_a_follow_up_is_what_publishing_it_says() -> None:
+def test_verdict_on_a_follow_up_matches_its_publish() -> None:
     ledger = make(max_size=2)
 
     assert ledger.judge(Publish("q", drafts(3), atomic=True)) == Result.QUEUE_FULL
@@ -191,7 +191,7 @@ def test_the_verdict_on_a_follow_up_is_what_publishing_it_says() -> None:
 # Publishing once ------------------------------------------------------------------------------------------------------
 
 
-def test_an_id_is_idempotent_for_fifteen_minutes_of_the_logs_time() -> None:
+def test_id_is_idempotent_for_fifteen_minutes_of_the_logs_time() -> None:
     ledger = make()
     first = put_once(ledger, "a", count=2)
 
@@ -204,7 +204,7 @@ def test_an_id_is_idempotent_for_fifteen_minutes_of_the_logs_time() -> None:
     assert later == [3, 4]
 
 
-def test_a_repetition_does_not_lengthen_the_time_of_an_id() -> None:
+def test_repetition_does_not_lengthen_the_time_of_an_id() -> None:
     ledger = make()
     put_once(ledger, "a")
 
@@ -213,7 +213,7 @@ def test_a_repetition_does_not_lengthen_the_time_of_an_id() -> None:
     assert put_once(ledger, "a", NOW_MS + WINDOW_MS) == [2]
 
 
-def test_at_the_bound_of_ids_a_publish_is_busy_until_the_oldest_are_forgotten() -> None:
+def test_publish_at_the_bound_of_ids_is_busy_until_the_oldest_are_forgotten() -> None:
     ledger = make(Limits(dedup_ids_max=2))
     put_once(ledger, "a", NOW_MS)
     put_once(ledger, "b", NOW_MS + 1)
@@ -225,7 +225,7 @@ def test_at_the_bound_of_ids_a_publish_is_busy_until_the_oldest_are_forgotten() 
     assert list(publishers_of(ledger).ids) == ["b", "c"]
 
 
-def test_a_refused_publish_does_not_use_up_its_id_or_number() -> None:
+def test_refused_publish_does_not_use_up_its_id_or_number() -> None:
     ledger = make(max_size=1)
     put(ledger)
 
@@ -238,7 +238,7 @@ def test_a_refused_publish_does_not_use_up_its_id_or_number() -> None:
     assert put_numbered(ledger, 1) == [3]
 
 
-def test_a_number_of_a_session_is_stored_once() -> None:
+def test_number_of_a_session_is_stored_once() -> None:
     ledger = make()
 
     assert put_numbered(ledger, 1, 2, 3) == [1, 2, 3]
@@ -248,7 +248,7 @@ def test_a_number_of_a_session_is_stored_once() -> None:
     assert ledger.living == 5
 
 
-def test_a_number_that_stands_twice_in_one_entry_is_stored_once() -> None:
+def test_number_that_stands_twice_in_one_entry_is_stored_once() -> None:
     ledger = make()
 
     results = ledger.publish(Publish("q", drafts(3), session="s", ordinals=[1, 1, 2]), NOW_MS)
@@ -258,7 +258,7 @@ def test_a_number_that_stands_twice_in_one_entry_is_stored_once() -> None:
     assert list(new_numbers(results)) == [1, 2]
 
 
-def test_new_drafts_are_those_that_were_stored_and_not_those_that_look_like_it() -> None:
+def test_new_drafts_are_the_stored_ones_and_not_repeated_ones_with_equal_numbers() -> None:
     ledger = make()
     put_numbered(ledger, 5)
     ledger.begin(QUEUE_ID + 1, Policies())  # numbers begin again at 1
@@ -275,7 +275,7 @@ def test_new_drafts_are_those_that_were_stored_and_not_those_that_look_like_it()
     assert new_drafts(Repeated(1, range(1, 4)), new) == []
 
 
-def test_a_batch_of_a_session_is_one_number() -> None:
+def test_batch_of_a_session_is_one_number() -> None:
     ledger = make()
     batch = Publish("q", drafts(3), atomic=True, session="s", ordinals=[1])
 
@@ -285,7 +285,7 @@ def test_a_batch_of_a_session_is_one_number() -> None:
     assert ledger.living == 3
 
 
-def test_a_batch_that_is_repeated_as_a_single_message_gets_one_answer_for_each() -> None:
+def test_batch_that_is_repeated_as_a_single_message_gets_one_answer_for_each() -> None:
     ledger = make()
     ledger.publish(Publish("q", drafts(3), atomic=True, session="s", ordinals=[1]), NOW_MS)
 
@@ -293,7 +293,7 @@ def test_a_batch_that_is_repeated_as_a_single_message_gets_one_answer_for_each()
     assert put_numbered(ledger, 1, 2) == [1, 4]
 
 
-def test_a_session_knows_its_highest_and_the_last_1024_numbers() -> None:
+def test_session_knows_its_highest_and_the_last_1024_numbers() -> None:
     ledger = make()
     for ordinal in range(1, 2 * SESSION_WINDOW + 2):
         put_numbered(ledger, ordinal)
@@ -308,7 +308,7 @@ def test_a_session_knows_its_highest_and_the_last_1024_numbers() -> None:
     assert publishers_of(ledger).sessions["s"].highest == highest + 1
 
 
-def test_a_number_left_out_within_the_window_may_come_later() -> None:
+def test_number_left_out_within_the_window_may_come_later() -> None:
     ledger = make()
     put_numbered(ledger, SESSION_WINDOW)
 
@@ -317,7 +317,7 @@ def test_a_number_left_out_within_the_window_may_come_later() -> None:
     assert put_numbered(ledger, 2) == [Result.FORGOTTEN]
 
 
-def test_a_session_is_forgotten_fifteen_minutes_after_its_last_use() -> None:
+def test_session_is_forgotten_fifteen_minutes_after_its_last_use() -> None:
     ledger = make()
     put_numbered(ledger, 1)
 
@@ -327,7 +327,7 @@ def test_a_session_is_forgotten_fifteen_minutes_after_its_last_use() -> None:
     assert put_numbered(ledger, 1, at_ms=NOW_MS + 4 * WINDOW_MS) == [2]
 
 
-def test_a_session_that_is_used_outlives_one_that_began_later() -> None:
+def test_session_that_is_used_outlives_one_that_began_later() -> None:
     ledger = make()
     put_numbered(ledger, 1)
     put_numbered(ledger, 1, session="later", at_ms=NOW_MS + 1)
@@ -346,7 +346,7 @@ def test_sessions_are_bounded_as_ids_are() -> None:
     assert put_numbered(ledger, 1, session="other", at_ms=NOW_MS + WINDOW_MS) == [3]
 
 
-def test_a_purge_keeps_what_was_published_once_and_a_deletion_does_not() -> None:
+def test_purge_keeps_publisher_ids_and_a_deletion_does_not() -> None:
     ledger = make()
     put_once(ledger, "a")
     put_numbered(ledger, 1)

@@ -69,7 +69,7 @@ def test_new_numbers_of_a_session_become_the_same_together_and_one_by_one(
     assert together.collect() == apart.collect()
 
 
-def test_a_batch_of_new_numbers_is_stored_as_one(publishers: Publishers, store: Stored) -> None:
+def test_batch_of_new_numbers_is_stored_as_one(publishers: Publishers, store: Stored) -> None:
     entry = numbered(1, 2, 3)
 
     publishers.publish(entry, 10)
@@ -77,7 +77,7 @@ def test_a_batch_of_new_numbers_is_stored_as_one(publishers: Publishers, store: 
     assert store.entries == [entry]
 
 
-def test_what_was_refused_may_be_tried_again(publishers: Publishers, store: Stored) -> None:
+def test_refused_publish_may_be_tried_again(publishers: Publishers, store: Stored) -> None:
     first = publishers.publish(numbered(1, 2, bodies=(b"refuse", b"")), 10)
     second = publishers.publish(numbered(1, 2), 20)
 
@@ -86,7 +86,7 @@ def test_what_was_refused_may_be_tried_again(publishers: Publishers, store: Stor
     assert len(store.entries) == 2
 
 
-def test_only_what_changed_is_collected_and_none_stands_for_what_is_forgotten(publishers: Publishers) -> None:
+def test_changed_publishers_are_collected_once_and_forgotten_ones_as_none(publishers: Publishers) -> None:
     publishers.publish(Publish("q", [Draft(b"")], id=ID), 10)
     publishers.publish(numbered(1), 10)
     first = publishers.collect()
@@ -101,7 +101,7 @@ def test_only_what_changed_is_collected_and_none_stands_for_what_is_forgotten(pu
     assert {name: session is None for name, session in sessions} == {SESSION: True, "another": False}
 
 
-def test_what_was_collected_does_not_change_with_the_session(publishers: Publishers) -> None:
+def test_collected_session_does_not_change_with_the_session(publishers: Publishers) -> None:
     publishers.publish(numbered(1), 10)
     ((_, collected),) = publishers.collect()[1]
     assert collected is not None
@@ -111,7 +111,7 @@ def test_what_was_collected_does_not_change_with_the_session(publishers: Publish
     assert (collected.highest, collected.used_ms, list(collected.outcomes)) == (1, 10, [1])
 
 
-def test_in_a_new_incarnation_everything_is_collected_again_and_keeps_its_old_numbers(publishers: Publishers) -> None:
+def test_ids_are_collected_again_with_their_old_numbers_in_a_new_incarnation(publishers: Publishers) -> None:
     publishers.publish(Publish("q", [Draft(b"")], id=ID), 10)
     publishers.collect()
 
@@ -121,7 +121,7 @@ def test_in_a_new_incarnation_everything_is_collected_again_and_keeps_its_old_nu
     assert publishers.queue_id == 8
 
 
-def test_what_was_written_down_is_known_again(publishers: Publishers, store: Stored) -> None:
+def test_restored_publishers_recognise_repeated_publishes(publishers: Publishers, store: Stored) -> None:
     publishers.publish(Publish("q", [Draft(b"")] * 2, id=ID), 10)
     publishers.publish(numbered(4), 10)
     ids, sessions = publishers.collect()

@@ -26,19 +26,19 @@ def mixed(*parts: Results) -> Mixed:
         (mixed(Repeated(5, range(7, 8)), range(7, 8), range(8, 9)), {7: b"b", 8: b"c"}),  # 7 of another incarnation
     ],
 )
-def test_what_is_new_is_named_with_its_draft(results: Results, new: dict[int, bytes]) -> None:
+def test_new_numbers_are_paired_with_their_drafts(results: Results, new: dict[int, bytes]) -> None:
     numbers, drafts = new_numbers(results), new_drafts(results, DRAFTS)
 
     assert dict(zip(numbers, (draft.body for draft in drafts), strict=True)) == new
 
 
-def test_a_repetition_reads_like_the_results_of_the_first_time() -> None:
+def test_repetition_reads_like_the_results_of_the_first_time() -> None:
     repeated = Repeated(5, range(7, 10))
 
     assert (list(repeated), len(repeated), repeated[0], repeated[-1]) == ([7, 8, 9], 3, 7, 9)
 
 
-def test_each_repeated_place_knows_its_incarnation() -> None:
+def test_repeated_results_name_their_incarnation() -> None:
     results = mixed(range(1, 2), Repeated(5, range(9, 10)), Repeated(6, range(8, 9)))
 
     assert list(results) == [1, 9, 8]

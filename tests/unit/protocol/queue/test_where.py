@@ -39,20 +39,20 @@ LETTER = READY._replace(
         "reason!=nack",
     ],
 )
-def test_a_condition_holds_for_what_it_describes(condition: str) -> None:
+def test_condition_holds_for_a_row_it_describes(condition: str) -> None:
     assert fits(READY, [parse_condition(condition)])
 
 
-def test_all_conditions_must_hold() -> None:
+def test_message_fits_only_if_all_conditions_hold() -> None:
     assert not fits(READY, [parse_condition("priority=5"), parse_condition("header.tenant=other")])
 
 
 @pytest.mark.parametrize("condition", ["origin=mails", "reason=rejected", "error~such", "header.wakeq-error~such"])
-def test_a_dead_letter_is_picked_by_why_it_died(condition: str) -> None:
+def test_dead_letter_is_picked_by_why_it_died(condition: str) -> None:
     assert fits(LETTER, [parse_condition(condition)])
 
 
-def test_a_dead_letter_that_failed_again_is_picked_by_its_last_error() -> None:
+def test_dead_letter_that_failed_again_is_picked_by_its_last_error() -> None:
     again = LETTER._replace(error="still none")
 
     assert fits(again, [parse_condition("error=still none")])
@@ -60,6 +60,6 @@ def test_a_dead_letter_that_failed_again_is_picked_by_its_last_error() -> None:
 
 
 @pytest.mark.parametrize("text", ["priority", "bogus=1", "priority~5", "priority=high", "state<5", "=5", ""])
-def test_what_is_no_condition_is_refused(text: str) -> None:
+def test_malformed_condition_is_refused(text: str) -> None:
     with pytest.raises(errors.BadField):
         parse_condition(text)

@@ -8,7 +8,7 @@ from tests.helpers.steps import peak_bytes
 from wakeq.protocol.wire.lines import LineReader, LineTooLong, line_bytes_max
 
 
-def test_the_rest_waits_for_its_line_end() -> None:
+def test_rest_waits_for_its_line_end() -> None:
     reader = LineReader(100)
 
     assert reader.receive(b"ab") == b""
@@ -18,13 +18,13 @@ def test_the_rest_waits_for_its_line_end() -> None:
     assert reader.waiting_bytes == 0
 
 
-def test_a_line_of_just_the_limit_is_taken_and_one_byte_more_is_not() -> None:
+def test_line_of_just_the_limit_is_taken_and_one_byte_more_is_not() -> None:
     assert LineReader(4).receive(b"abcd\n") == b"abcd\n"
     with pytest.raises(LineTooLong):
         LineReader(4).receive(b"abcde\n")
 
 
-def test_a_line_without_end_is_refused_as_soon_as_it_passes_the_limit() -> None:
+def test_line_without_end_is_refused_as_soon_as_it_passes_the_limit() -> None:
     reader = LineReader(4)
     reader.receive(b"abcd")
 
@@ -45,11 +45,11 @@ def test_lines_before_one_that_is_too_long_are_not_lost(step: int) -> None:
     assert refused.value.closes
 
 
-def test_many_lines_together_may_be_longer_than_the_limit() -> None:
+def test_lines_together_may_be_longer_than_the_limit() -> None:
     assert LineReader(4).receive(b"abcd\n" * 10) == b"abcd\n" * 10
 
 
-def test_a_long_line_in_small_pieces_costs_what_its_length_costs() -> None:
+def test_long_line_in_small_pieces_is_not_copied_for_each_piece() -> None:
     size, piece = 1 << 18, b"x" * 64
 
     def read() -> None:
@@ -61,7 +61,7 @@ def test_a_long_line_in_small_pieces_costs_what_its_length_costs() -> None:
 
 
 @pytest.mark.parametrize("letter", ["ж", "語", "🐇", '"'])
-def test_a_message_of_any_letters_fits_however_they_are_escaped(letter: str) -> None:
+def test_message_of_any_letters_fits_however_they_are_escaped(letter: str) -> None:
     text = letter * ((1 << 20) // len(letter.encode()))
 
     assert len(json.dumps({"cmd": "PUB", "qname": "q", "message": text})) < line_bytes_max(1 << 20)

@@ -34,7 +34,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(VALUES)
-def test_any_value_survives_both_ways(value: Any) -> None:
+def test_value_is_decoded_as_it_was_encoded(value: Any) -> None:
     assert decode(encode(value)) == value
 
 
@@ -99,7 +99,7 @@ def test_bad_value_is_refused(packed: bytes) -> None:
 
 
 @given(st.binary(max_size=60) | VALUES.map(encode).flatmap(lambda packed: st.sampled_from([packed[:-1], packed[1:]])))
-def test_no_bytes_raise_anything_but_a_value_error(packed: bytes) -> None:
+def test_arbitrary_bytes_are_decoded_or_raise_a_value_error(packed: bytes) -> None:
     try:
         value = decode(packed)
     except ValueError:

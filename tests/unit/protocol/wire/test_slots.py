@@ -81,7 +81,7 @@ def test_results_that_come_at_once_fill_the_slot(slot: Slot) -> None:
     assert slot.outcome == part(1, 2)
 
 
-def test_part_of_the_results_of_a_part_keeps_its_places(slot: Slot) -> None:
+def test_results_of_a_part_of_a_part_keep_their_places(slot: Slot) -> None:
     results = SeveralResults(slot, 3).at([0, 2])
 
     results.at([2]).tell(part(12))
@@ -101,7 +101,7 @@ def test_refusal_of_one_part_refuses_the_command(slot: Slot) -> None:
     assert slot.outcome is BUSY
 
 
-def test_part_that_a_rebuilt_queue_tells_again_changes_nothing(slot: Slot) -> None:
+def test_results_that_a_rebuilt_queue_tells_again_change_nothing(slot: Slot) -> None:
     results = SeveralResults(slot, 2)
 
     results.at([0]).tell(part(1))
@@ -114,6 +114,6 @@ def test_part_that_a_rebuilt_queue_tells_again_changes_nothing(slot: Slot) -> No
     assert slot.outcome == part(1, 2)
 
 
-def test_part_with_another_number_of_results_than_places_is_a_bug(slot: Slot) -> None:
+def test_results_of_another_number_than_their_places_are_a_bug(slot: Slot) -> None:
     with pytest.raises(ValueError, match="zip"):
         SeveralResults(slot, 2).tell(part(1))

@@ -15,7 +15,7 @@ from wakeq.protocol.wire.websocket import BINARY, frame
         (65_536, "827f0000000000010000"),
     ],
 )
-def test_a_frame_is_its_head_and_its_payload(size: int, head: str) -> None:
+def test_frame_is_its_head_and_its_payload(size: int, head: str) -> None:
     payload = b"x" * size
 
     assert frame(BINARY, payload) == bytes.fromhex(head) + payload

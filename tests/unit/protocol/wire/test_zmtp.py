@@ -28,11 +28,11 @@ def command(name: bytes, data: bytes = b"") -> bytes:
     return bytes((4, len(body))) + body
 
 
-def test_our_greeting_is_that_of_zmtp_3_without_security() -> None:
+def test_greeting_is_that_of_zmtp_3_without_security() -> None:
     assert GREETING.hex() == "ff00000000000000017f" + "0300" + "4e554c4c".ljust(40, "0") + "00" * 32
 
 
-def test_it_is_open_when_both_have_said_who_they_are() -> None:
+def test_connection_is_open_when_both_sides_are_ready() -> None:
     pusher = Pusher()
 
     pusher.receive(PEER_GREETING)
@@ -43,7 +43,7 @@ def test_it_is_open_when_both_have_said_who_they_are() -> None:
 
 
 @given(st.lists(st.integers(0, 200), max_size=8))
-def test_the_peers_words_may_be_cut_anywhere(cuts: list[int]) -> None:
+def test_peers_words_may_be_cut_anywhere(cuts: list[int]) -> None:
     stream = PEER_GREETING + PEER_READY + command(b"PING", b"\0\1context") + command(b"NEWS", b"x")
     places = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     pusher, said = Pusher(), b""
@@ -56,12 +56,12 @@ def test_the_peers_words_may_be_cut_anywhere(cuts: list[int]) -> None:
     assert said == OUR_READY + command(b"PONG", b"context")
 
 
-def test_a_message_is_frames_with_their_sizes() -> None:
+def test_message_is_frames_with_their_sizes() -> None:
     assert encode([b"tag", b"x" * 255]) == b"\x01\x03tag" + b"\x00\xff" + b"x" * 255
     assert encode([b"t", b"x" * 256]) == b"\x01\x01t" + b"\x02" + (256).to_bytes(8, "big") + b"x" * 256
 
 
-def test_a_long_command_is_read_and_too_long_a_one_refused_before_it_is_here() -> None:
+def test_long_command_is_read_and_too_long_a_one_refused_before_it_is_here() -> None:
     pusher = opened()
     body = b"\x04PING\0\0" + b"c" * 300
 
@@ -93,7 +93,7 @@ def test_a_long_command_is_read_and_too_long_a_one_refused_before_it_is_here() -
         (PEER_GREETING + PEER_READY + command(b"PING", b"\0\0") * 1_001, "does nothing but ask"),
     ],
 )
-def test_who_is_no_component_is_refused_and_told_apart(said: bytes, why: str) -> None:
+def test_peer_that_is_no_component_is_refused_with_the_reason(said: bytes, why: str) -> None:
     with pytest.raises(BadPeer, match=why):
         Pusher().receive(said)
 
@@ -109,7 +109,7 @@ def test_garbage_is_refused_or_nothing(garbage: bytes, before: bytes) -> None:
     assert len(pusher.bytes_to_send()) <= len(OUR_READY) + SAID_BYTES_MAX
 
 
-def test_of_many_pings_in_one_read_the_last_one_is_answered() -> None:
+def test_last_ping_of_one_read_is_answered() -> None:
     pusher = opened()
 
     pusher.receive(command(b"PING", b"\0\1first") + command(b"PING", b"\0\1last") * 900)

@@ -19,14 +19,14 @@ def small_chunk() -> Chunk:
     return chunk
 
 
-def test_a_chunk_is_what_its_page_says() -> None:
+def test_encoded_chunk_matches_the_format_page() -> None:
     head = bytes.fromhex("01 11 0003")  # version, priorities and sides, rows
     body = bytes.fromhex("00000000 00000003 00000001" + "00" * 16 + "fffffffffffffffe" + "0002")
 
     assert encode_chunk(small_chunk(), [2]) == head + struct.pack(">I", zlib.crc32(head + body)) + body
 
 
-def test_a_column_begins_when_a_value_needs_it() -> None:
+def test_column_begins_when_a_value_needs_it() -> None:
     chunk = small_chunk()
     chunk.fill("dues", [5])
     chunk.sizes.append(1)
@@ -42,7 +42,7 @@ def test_a_column_begins_when_a_value_needs_it() -> None:
 
 
 @pytest.mark.parametrize("place", range(8))
-def test_a_damaged_head_of_a_chunk_is_noticed(place: int) -> None:
+def test_damaged_head_of_a_chunk_is_noticed(place: int) -> None:
     value = bytearray(encode_chunk(small_chunk(), [2]))
     value[place] ^= 1
 
@@ -51,14 +51,14 @@ def test_a_damaged_head_of_a_chunk_is_noticed(place: int) -> None:
 
 
 @pytest.mark.parametrize(("flags", "body"), [(0, "00000001"), (1, "00000001" * 2), (16, "00000001" * 2 + "00")])
-def test_a_chunk_that_has_not_as_many_rows_as_it_says_is_damage(flags: int, body: str) -> None:
+def test_chunk_that_has_not_as_many_rows_as_it_says_is_damage(flags: int, body: str) -> None:
     head, rest = struct.pack(">BBH", 1, flags, 2), bytes.fromhex(body)
 
     with pytest.raises(BadRecord, match="2 rows"):
         decode_chunk(head + struct.pack(">I", zlib.crc32(head + rest)) + rest)
 
 
-def test_a_chunk_of_a_later_version_is_named() -> None:
+def test_chunk_of_a_later_version_is_named() -> None:
     head = bytes.fromhex("02 00 0000")
 
     with pytest.raises(BadRecord, match="version 2"):
@@ -67,7 +67,7 @@ def test_a_chunk_of_a_later_version_is_named() -> None:
         decode_chunk(head)
 
 
-def test_a_copy_does_not_change_with_its_original() -> None:
+def test_copy_does_not_change_with_its_original() -> None:
     chunk = small_chunk()
     copy = chunk.copied()
     before = encode_chunk(copy, [])
@@ -82,7 +82,7 @@ def test_a_copy_does_not_change_with_its_original() -> None:
     assert copy.living == 2
 
 
-def test_a_chunk_of_sizes_only_has_the_bytes_of_any_other() -> None:
+def test_chunk_of_sizes_only_has_the_bytes_of_any_other() -> None:
     short, long = Chunk(1), Chunk(1)
     for chunk in (short, long):
         chunk.sizes.extend([3, 0, 1])

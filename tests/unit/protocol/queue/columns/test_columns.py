@@ -25,7 +25,7 @@ class Bare(Columns):
     "drafts",
     [[PLAIN], [PLAIN] * (CHUNK + 2), [*MIXED, PLAIN, PLAIN], [PLAIN, PLAIN, *MIXED], [*[PLAIN] * (CHUNK - 2), *MIXED]],
 )
-def test_messages_one_by_one_are_written_as_those_of_a_batch(drafts: list[Draft]) -> None:
+def test_messages_appended_one_by_one_are_written_like_a_batch(drafts: list[Draft]) -> None:
     together, apart = Bare(), Bare()
 
     together._append(drafts, 1_000)
@@ -66,7 +66,7 @@ def test_columns_know_whether_any_message_ever_had_more_than_a_size(drafts: list
     assert not hidden.only_sizes
 
 
-def test_the_messages_that_fit_are_counted_by_their_bodies() -> None:
+def test_messages_that_fit_are_counted_by_their_bodies() -> None:
     columns = Bare()
     columns._append([Draft(b"x" * size) for size in (0, 4, 3, 9)], 1_000)
 
@@ -75,7 +75,7 @@ def test_the_messages_that_fit_are_counted_by_their_bodies() -> None:
     assert counts == [1, 1, 2, 2, 3, 3, 4]
 
 
-def test_a_crossed_out_message_is_gone_and_a_chunk_that_is_full_and_empty_too() -> None:
+def test_crossed_out_message_is_gone_and_a_chunk_that_is_full_and_empty_too() -> None:
     columns = Bare()
     columns._append([Draft(b"xy")] * (CHUNK + 1), 1_000)
 
@@ -88,7 +88,7 @@ def test_a_crossed_out_message_is_gone_and_a_chunk_that_is_full_and_empty_too() 
     assert [columns.lives(n) for n in (-1, 0, 1, CHUNK, CHUNK + 1, CHUNK + 2)] == [False] * 3 + [True] * 2 + [False]
 
 
-def test_what_lives_is_a_range_in_each_chunk_from_which_the_first_went_first() -> None:
+def test_living_numbers_of_a_chunk_are_a_range_while_only_its_ends_have_gone() -> None:
     columns = Bare()
     columns._append([PLAIN] * (2 * CHUNK + 5), 1_000)
     for number in (1, 2, CHUNK + 1, 2 * CHUNK + 4):
@@ -103,7 +103,7 @@ def test_what_lives_is_a_range_in_each_chunk_from_which_the_first_went_first() -
     assert list(columns.living_numbers(CHUNK + 1)) == [*holed[1:], *third]
 
 
-def test_of_a_run_of_messages_those_that_live_are_found() -> None:
+def test_living_messages_among_a_run_are_found() -> None:
     columns = Bare()
     columns._append([PLAIN] * (CHUNK + 5), 1_000)
     run = range(CHUNK - 2, CHUNK + 3)

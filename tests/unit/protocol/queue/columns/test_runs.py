@@ -20,7 +20,9 @@ STEPS = st.one_of(
 
 @settings(max_examples=examples(200))
 @given(first=st.integers(1, 5), steps=st.lists(STEPS, max_size=30), gone_min=st.sampled_from([1, 1_024]))
-def test_runs_hold_what_was_appended_until_it_goes(first: int, steps: list[tuple[str, object]], gone_min: int) -> None:
+def test_runs_hold_appended_drafts_until_they_are_removed(
+    first: int, steps: list[tuple[str, object]], gone_min: int
+) -> None:
     with patch.object(runs, "GONE_MIN", gone_min):
         hold(first, steps)
 
@@ -60,7 +62,7 @@ def hold(first: int, steps: list[tuple[str, object]]) -> None:
                 assert newer.between(number, stop) == (expected if whole else None)
 
 
-def test_what_was_handed_over_stays_as_it_was() -> None:
+def test_stretches_handed_over_do_not_change() -> None:
     kept = Runs()
     kept.append(1, [Draft(b"1")])
     kept.append(2, [Draft(b"2")])
@@ -75,7 +77,7 @@ def test_what_was_handed_over_stays_as_it_was() -> None:
     assert kept.hand_over() == []
 
 
-def test_what_comes_one_by_one_lies_together_and_not_in_the_list_of_its_entry() -> None:
+def test_drafts_appended_one_by_one_lie_together_and_not_in_the_list_of_their_entry() -> None:
     kept, entry = Runs(), [Draft(b"1")]
     kept.append(1, entry)
     kept.append(2, [Draft(b"2"), Draft(b"3")])
@@ -84,7 +86,7 @@ def test_what_comes_one_by_one_lies_together_and_not_in_the_list_of_its_entry() 
     assert entry == [Draft(b"1")]
 
 
-def test_a_queue_that_keeps_up_holds_little_more_than_what_waits() -> None:
+def test_queue_that_keeps_up_holds_few_drafts_besides_the_waiting_ones() -> None:
     kept = Runs()
     for number in range(1, 10_001):
         kept.append(number, [Draft(b"%d" % number)])
@@ -98,7 +100,7 @@ def test_a_queue_that_keeps_up_holds_little_more_than_what_waits() -> None:
     assert sum(len(run.drafts) for run in kept._runs) <= runs.GONE_MIN + 20
 
 
-def test_what_goes_before_the_next_comes_leaves_nothing() -> None:
+def test_drafts_removed_before_the_next_is_appended_leave_nothing() -> None:
     kept = Runs()
     for number in range(1, 1_001):
         kept.append(number, alike_bodies([b"x"]) if number % 2 else [Draft(b"x")])
@@ -108,7 +110,7 @@ def test_what_goes_before_the_next_comes_leaves_nothing() -> None:
     assert kept.hand_over() == []
 
 
-def test_a_stretch_over_messages_that_have_gone_is_not_all_there() -> None:
+def test_stretch_over_messages_that_have_gone_is_not_all_there() -> None:
     held = Runs()
     held.append(1, [Draft(b"1"), Draft(b"2")])
     held.append(3, alike_bodies([b"3", b"4"]))

@@ -10,7 +10,7 @@ def waiter(until_ms: int, session: str = "somebody") -> Waiter:
     return Waiter(None, session, 1, until_ms, 0, 0)
 
 
-def test_each_wait_is_over_at_its_own_moment() -> None:
+def test_waits_are_over_at_their_own_moments() -> None:
     audience = Audience()
     first, second, third = waits = [waiter(until_ms) for until_ms in (100, 200, 300)]
     for each in (second, third, first):
@@ -29,7 +29,7 @@ def test_each_wait_is_over_at_its_own_moment() -> None:
     assert all(each.ended for each in waits)
 
 
-def test_who_came_first_is_next_even_if_many_before_him_have_left() -> None:
+def test_longest_waiter_is_next_even_if_many_before_it_have_left() -> None:
     audience = Audience()
     waits = [waiter(1_000, f"session {number}") for number in range(WAITERS)]
     for each in waits:
@@ -46,7 +46,7 @@ def test_who_came_first_is_next_even_if_many_before_him_have_left() -> None:
     assert audience.next_waiter() is None
 
 
-def test_waits_that_are_over_behind_one_that_is_not_do_not_pile_up() -> None:
+def test_ended_waits_behind_an_open_one_do_not_pile_up() -> None:
     audience = Audience()
     patient = waiter(NEVER)
     audience.wait(patient)
@@ -61,7 +61,7 @@ def test_waits_that_are_over_behind_one_that_is_not_do_not_pile_up() -> None:
     assert len(audience.waiters) < KEPT_MAX
 
 
-def test_waits_that_were_served_are_not_counted_among_those_to_be_cleared_away() -> None:
+def test_served_waits_are_not_counted_as_ended() -> None:
     audience = Audience()
     for _ in range(WAITERS):
         audience.wait(served := waiter(NEVER))

@@ -15,7 +15,7 @@ class Lease:
     holder: Worker | None
 
 
-def test_who_goes_leaves_what_he_still_holds() -> None:
+def test_worker_that_goes_gives_up_the_messages_it_still_holds() -> None:
     ada, bob = Worker(), Worker()
     held = {1: Lease(ada), 2: Lease(bob), 3: Lease(ada)}
     holders = Holders(held)
@@ -29,7 +29,7 @@ def test_who_goes_leaves_what_he_still_holds() -> None:
     assert holders.take_from(bob) == [2]
 
 
-def test_what_was_handed_out_unnoted_can_be_noted_later_but_for_who_is_gone() -> None:
+def test_unnoted_leases_can_be_noted_later_except_those_of_dead_workers() -> None:
     ada, gone = Worker(), Worker(alive=False)
     holders = Holders({1: Lease(ada), 2: Lease(None), 3: Lease(gone)})
 
@@ -39,7 +39,7 @@ def test_what_was_handed_out_unnoted_can_be_noted_later_but_for_who_is_gone() ->
     assert not holders._numbers
 
 
-def test_what_a_busy_worker_is_done_with_is_forgotten() -> None:
+def test_messages_that_a_busy_worker_has_ended_are_forgotten() -> None:
     ada = Worker()
     held: dict[int, Lease] = {}
     holders = Holders(held)

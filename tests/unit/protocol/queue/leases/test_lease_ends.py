@@ -23,7 +23,7 @@ def test_leases_end_at_their_moment_and_once() -> None:
     assert ends.first_ms == NEVER
 
 
-def test_a_lease_that_was_put_off_or_is_over_otherwise_does_not_end_at_its_old_moment() -> None:
+def test_lease_that_was_put_off_or_is_over_otherwise_does_not_end_at_its_old_moment() -> None:
     held = held_until(n1=100, n2=100)
     ends = LeaseEnds(held)
     ends.add(100, [1, 2])
@@ -50,7 +50,7 @@ def test_ends_that_are_over_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> N
     assert ends.take_over(1_100) == [1]
 
 
-def test_what_keeps_its_end_while_another_is_put_off_again_and_again_ends_then(
+def test_leases_end_at_their_moment_while_another_is_put_off_again_and_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lease_ends, "ENDS_MIN", 10)

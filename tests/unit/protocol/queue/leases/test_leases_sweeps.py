@@ -101,7 +101,7 @@ class Life:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_line_is_what_the_ledger_says_whatever_was_swept(seed: int) -> None:
+def test_line_matches_the_ledger_whatever_was_swept(seed: int) -> None:
     life = Life(seed)
 
     for _ in range(STEPS):

@@ -28,7 +28,7 @@ def book_of(due: dict[int, int]) -> Calendar:
     return book
 
 
-def test_an_empty_calendar_calls_for_nothing() -> None:
+def test_empty_calendar_calls_for_nothing() -> None:
     book = Calendar()
 
     assert book.next_due_ms() is None
@@ -54,7 +54,7 @@ def test_numbers_of_one_moment_come_in_the_order_in_which_they_were_added() -> N
     assert drain(book, NOW_MS, due) == [5, 2, 9, 1]
 
 
-def test_a_number_that_is_gone_is_dropped_in_silence() -> None:
+def test_number_that_is_gone_is_dropped_in_silence() -> None:
     due = {1: NOW_MS, 2: NOW_MS}
     book = book_of(due)
 
@@ -65,7 +65,7 @@ def test_a_number_that_is_gone_is_dropped_in_silence() -> None:
 
 
 @pytest.mark.parametrize("later_ms", [1, 2_000, DAY_MS])
-def test_a_number_that_moved_to_a_later_moment_is_not_lost(later_ms: int) -> None:
+def test_number_that_moved_to_a_later_moment_is_not_lost(later_ms: int) -> None:
     due = {1: NOW_MS}
     book = book_of(due)
 
@@ -75,7 +75,7 @@ def test_a_number_that_moved_to_a_later_moment_is_not_lost(later_ms: int) -> Non
     assert drain(book, NOW_MS + later_ms, due) == [1]
 
 
-def test_a_number_that_was_added_twice_for_one_moment_comes_once() -> None:
+def test_number_that_was_added_twice_for_one_moment_comes_once() -> None:
     book = Calendar()
     book.add_many(NOW_MS, [1, 1])
 
@@ -83,7 +83,7 @@ def test_a_number_that_was_added_twice_for_one_moment_comes_once() -> None:
     assert len(book) == 0
 
 
-def test_a_number_that_moved_to_an_earlier_moment_comes_once() -> None:
+def test_number_that_moved_to_an_earlier_moment_comes_once() -> None:
     due = {1: NOW_MS + 3_000_000}
     book = book_of(due)
 
@@ -95,7 +95,7 @@ def test_a_number_that_moved_to_an_earlier_moment_comes_once() -> None:
     assert len(book) == 0
 
 
-def test_one_call_looks_at_a_bounded_number_of_entries() -> None:
+def test_call_looks_at_a_bounded_number_of_entries() -> None:
     asked = 0
 
     def due_of(number: int) -> int:
@@ -114,7 +114,7 @@ def test_one_call_looks_at_a_bounded_number_of_entries() -> None:
     assert len(taken) == 3 * calendar.WORK_NUMBERS_MAX - 1
 
 
-def test_what_is_due_does_not_wait_for_a_later_bucket_that_is_split_ahead(
+def test_due_message_does_not_wait_for_a_later_bucket_that_is_split_ahead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(calendar, "WORK_NUMBERS_MAX", 10)
@@ -129,7 +129,7 @@ def test_what_is_due_does_not_wait_for_a_later_bucket_that_is_split_ahead(
     assert taken == [1]
 
 
-def test_an_entry_costs_at_most_12_bytes_over_a_day() -> None:
+def test_entry_costs_at_most_12_bytes_over_a_day() -> None:
     tracemalloc.start()
     book = Calendar()
     for number in range(100_000):
@@ -172,7 +172,7 @@ def test_compaction_keeps_the_living_and_ends() -> None:
     assert drain(book, NOW_MS + DAY_MS, due) == list(range(0, 60_000, 3))
 
 
-def test_what_was_added_twice_for_one_moment_comes_once_however_many_calls_that_takes() -> None:
+def test_message_added_twice_for_one_moment_is_taken_once_over_many_calls() -> None:
     due = dict.fromkeys(range(1, 301), NOW_MS + 5_000)
     book = book_of(due)
     book.add_many(NOW_MS + 5_000, list(due))

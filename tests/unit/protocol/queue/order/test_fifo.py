@@ -55,7 +55,7 @@ def test_numbers_that_do_not_are_none(numbers: Sequence[int]) -> None:
     assert not is_run(numbers)
 
 
-def test_a_run_is_a_segment_of_its_own_if_it_is_long_enough() -> None:
+def test_run_is_a_segment_of_its_own_if_it_is_long_enough() -> None:
     long, short = range(RUN_NUMBERS_MIN), list(range(RUN_NUMBERS_MIN - 1))
 
     assert segments_of(long) == segments_of(list(long)) == [long]
@@ -65,14 +65,14 @@ def test_a_run_is_a_segment_of_its_own_if_it_is_long_enough() -> None:
 
 @pytest.mark.parametrize("segment", [range(10, 20), array("q", range(10, 20))], ids=["run", "block"])
 @pytest.mark.parametrize("gone", [[10], [19], [12, 13, 17], list(range(10, 20))])
-def test_what_is_cut_out_leaves_the_others_in_their_order(segment: Sequence[int], gone: list[int]) -> None:
+def test_numbers_cut_out_of_a_segment_leave_the_others_in_their_order(segment: Sequence[int], gone: list[int]) -> None:
     pieces = pieces_without(segment, gone)  # type: ignore[arg-type]
 
     assert [number for piece in pieces for number in piece] == [n for n in range(10, 20) if n not in gone]
     assert all(len(piece) for piece in pieces)
 
 
-def test_a_number_that_goes_on_from_the_last_one_lengthens_the_run() -> None:
+def test_number_that_goes_on_from_the_last_one_lengthens_the_run() -> None:
     fifo = Fifo(7, 8)
     for number in range(8, 200):
         fifo.push(number)
@@ -80,7 +80,7 @@ def test_a_number_that_goes_on_from_the_last_one_lengthens_the_run() -> None:
     assert fifo.sealed() == [range(7, 200)]
 
 
-def test_numbers_put_in_front_come_before_what_is_left() -> None:
+def test_numbers_put_in_front_come_before_the_rest() -> None:
     fifo = filled(SCATTERED, range(90_000, 90_050))
     first = taken(fifo, BLOCK_NUMBERS + 5)
 
@@ -94,7 +94,7 @@ def test_numbers_put_in_front_come_before_what_is_left() -> None:
 
 
 @pytest.mark.parametrize("count", [1, SWEEP_NUMBERS, 2 * SWEEP_NUMBERS])
-def test_a_round_ends_behind_the_last_piece_and_not_behind_one_that_is_all_gone(count: int) -> None:
+def test_round_ends_behind_the_last_piece_and_not_behind_one_that_is_all_gone(count: int) -> None:
     fifo = filled(range(3 * SWEEP_NUMBERS), SCATTERED)
     left = [*range(count, 3 * SWEEP_NUMBERS), *(n for n in SCATTERED if n >= count)]
 
@@ -102,7 +102,7 @@ def test_a_round_ends_behind_the_last_piece_and_not_behind_one_that_is_all_gone(
     assert list(fifo) == left
 
 
-def test_a_fifo_of_which_nothing_lives_is_empty() -> None:
+def test_fifo_of_which_nothing_lives_is_empty() -> None:
     fifo = filled(range(2 * SWEEP_NUMBERS), SCATTERED)
 
     swept(fifo, lambda number: False)
@@ -111,7 +111,7 @@ def test_a_fifo_of_which_nothing_lives_is_empty() -> None:
     assert list(fifo) == []
 
 
-def test_a_round_passes_nothing_over_while_numbers_are_taken_and_put_back() -> None:
+def test_round_passes_nothing_over_while_numbers_are_taken_and_put_back() -> None:
     blocks = 4 * SPENT_SEGMENTS_MAX
     numbers = range(0, 2 * blocks * BLOCK_NUMBERS, 2)
     fifo = filled(numbers)

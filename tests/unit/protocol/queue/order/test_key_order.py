@@ -17,7 +17,7 @@ Make = Callable[[], KeyOrder]
 
 @MAKERS
 @pytest.mark.parametrize("seed", range(5))
-def test_the_first_key_is_the_smallest_whatever_came_and_went(make: Make, seed: int) -> None:
+def test_first_key_is_the_smallest_whatever_came_and_went(make: Make, seed: int) -> None:
     chance, order, keys = random.Random(seed), make(), set[int]()
 
     for _ in range(3_000):
@@ -40,7 +40,7 @@ def test_the_first_key_is_the_smallest_whatever_came_and_went(make: Make, seed: 
 
 
 @MAKERS
-def test_the_order_is_looked_at_without_a_change(make: Make) -> None:
+def test_order_is_looked_at_without_a_change(make: Make) -> None:
     order = make()
     for key in (5, -1, 1_023, 1_024, 3):
         order.add(key)
@@ -51,7 +51,7 @@ def test_the_order_is_looked_at_without_a_change(make: Make) -> None:
     assert order.first() == -1
 
 
-def test_a_key_that_comes_again_before_its_stale_place_came_up_is_there_once() -> None:
+def test_key_that_comes_again_before_its_stale_place_came_up_is_there_once() -> None:
     heap = KeyHeap()
     for key in (1, 2):
         heap.add(key)
@@ -62,7 +62,7 @@ def test_a_key_that_comes_again_before_its_stale_place_came_up_is_there_once() -
     assert bool(heap)
 
 
-def test_a_heap_of_stale_keys_only_is_empty() -> None:
+def test_heap_of_stale_keys_only_is_empty() -> None:
     heap = KeyHeap()
     for key in range(STALE_KEYS_MIN):
         heap.add(key)
@@ -83,5 +83,5 @@ def test_stale_keys_are_cleared_away_before_they_are_more_than_half() -> None:
 
 
 @pytest.mark.parametrize("word", [0, 1, 0b1010, 1 << 1_023, (1 << 1_024) - 1])
-def test_the_bits_of_a_word_come_in_order(word: int) -> None:
+def test_bits_of_a_word_come_in_order(word: int) -> None:
     assert list(bits_of(word)) == [place for place in range(1_024) if word >> place & 1]

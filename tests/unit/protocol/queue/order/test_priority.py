@@ -27,7 +27,7 @@ def bytes_used(fill: Callable[[], object]) -> int:
 
 
 @BOTH
-def test_the_smallest_key_comes_first_and_the_oldest_number_within_it(make: Make) -> None:
+def test_smallest_key_comes_first_and_the_oldest_number_within_it(make: Make) -> None:
     structure = make()
     for key, number in ((7, 1), (-5, 2), (7, 3), (0, 4), (-5, 5)):
         structure.push(key, number)
@@ -37,7 +37,7 @@ def test_the_smallest_key_comes_first_and_the_oldest_number_within_it(make: Make
 
 
 @BOTH
-def test_an_empty_structure_has_nothing_to_give(make: Make) -> None:
+def test_empty_structure_has_nothing_to_give(make: Make) -> None:
     structure = make()
     structure.extend(1, [])
     structure.push_front(1, [])
@@ -68,7 +68,7 @@ def test_peek_removes_nothing(make: Make) -> None:
 
 
 @BOTH
-def test_what_is_swept_is_neither_counted_nor_given_nor_shown(make: Make) -> None:
+def test_swept_messages_are_neither_counted_nor_taken_nor_shown(make: Make) -> None:
     structure = make()
     structure.extend(1, range(1, 6))
     structure.push(2, 9)
@@ -81,7 +81,7 @@ def test_what_is_swept_is_neither_counted_nor_given_nor_shown(make: Make) -> Non
 
 
 @BOTH
-def test_a_sweep_looks_at_a_bounded_piece_and_a_round_at_everything(make: Make) -> None:
+def test_sweep_looks_at_a_bounded_piece_and_a_round_at_everything(make: Make) -> None:
     structure = make()
     structure.extend(0, range(20_000))
     structure.extend(1, range(20_000, 40_001, 2))
@@ -101,7 +101,7 @@ def test_a_sweep_looks_at_a_bounded_piece_and_a_round_at_everything(make: Make) 
     assert structure.take(10**6) == [n for n in (*range(20_000), *range(20_000, 40_001, 2)) if n % 4 != 1]
 
 
-def test_another_order_keeps_every_number_under_its_key() -> None:
+def test_change_of_order_keeps_every_number_under_its_key() -> None:
     structure = PriorityLine(h4_order())
     for number, key in enumerate((70, -5, 3, 70, 1 << 40)):
         structure.push(key, number)
@@ -123,7 +123,7 @@ def test_numbers_in_sequence_cost_next_to_nothing() -> None:
 
 
 @BOTH
-def test_a_mix_of_three_keys_costs_less_than_9_bytes_a_number(make: Make) -> None:
+def test_mix_of_three_keys_costs_less_than_9_bytes_a_number(make: Make) -> None:
     def fill() -> PriorityLine:
         structure = make()
         for number in range(30_000):
@@ -134,7 +134,7 @@ def test_a_mix_of_three_keys_costs_less_than_9_bytes_a_number(make: Make) -> Non
 
 
 @BOTH
-def test_a_taken_number_frees_its_memory(make: Make) -> None:
+def test_taken_number_frees_its_memory(make: Make) -> None:
     structure = make()
 
     def fill_and_take() -> PriorityLine:
@@ -146,7 +146,7 @@ def test_a_taken_number_frees_its_memory(make: Make) -> None:
     assert bytes_used(fill_and_take) < 20_000
 
 
-def test_a_key_with_one_number_costs_at_most_150_bytes() -> None:
+def test_key_with_one_number_costs_at_most_150_bytes() -> None:
     def fill() -> PriorityLine:
         structure = PriorityLine(h4_order())
         for number in range(50_000):
@@ -167,7 +167,7 @@ def test_keys_that_were_emptied_by_sweeps_do_not_pile_up() -> None:
     assert structure.take(5) == [0]
 
 
-def test_the_widest_range_of_keys_costs_no_memory() -> None:
+def test_widest_range_of_keys_costs_no_memory() -> None:
     def fill() -> PriorityLine:
         structure = PriorityLine(qa_order(-(2**63), 2**63 - 1))
         structure.push(2**63 - 1, 1)
@@ -178,7 +178,7 @@ def test_the_widest_range_of_keys_costs_no_memory() -> None:
     assert fill().take(2) == [2, 1]
 
 
-def test_a_range_of_a_million_keys_costs_memory_only_for_those_in_use() -> None:
+def test_range_of_a_million_keys_costs_memory_only_for_those_in_use() -> None:
     structure = PriorityLine(qa_order(0, KEYS_IN_BITMAP_MAX - 1))
     for key in (KEYS_IN_BITMAP_MAX - 1, 0, 500_000):
         structure.push(key, key)
@@ -187,7 +187,7 @@ def test_a_range_of_a_million_keys_costs_memory_only_for_those_in_use() -> None:
     assert sys.getsizeof(structure._order._words) < 1_000  # type: ignore[attr-defined]
 
 
-def test_a_key_outside_of_the_range_has_its_place_all_the_same() -> None:
+def test_key_outside_of_the_range_has_its_place_all_the_same() -> None:
     structure = PriorityLine(qa_order(10, 20))
     for key in (21, 15, 9, 10, 9):
         structure.push(key, len(structure))
@@ -200,7 +200,7 @@ def test_a_key_outside_of_the_range_has_its_place_all_the_same() -> None:
 
 @BOTH
 @pytest.mark.parametrize("first_gone", [1, SWEEP_NUMBERS, SWEEP_NUMBERS + 1, 3 * SWEEP_NUMBERS])
-def test_a_round_goes_on_behind_a_piece_of_which_nothing_is_left(make: Make, first_gone: int) -> None:
+def test_round_goes_on_behind_a_piece_of_which_nothing_is_left(make: Make, first_gone: int) -> None:
     structure = make()
     structure.extend(0, range(4 * SWEEP_NUMBERS))
     gone = {*range(first_gone), 4 * SWEEP_NUMBERS - 1}
@@ -214,7 +214,7 @@ def test_a_round_goes_on_behind_a_piece_of_which_nothing_is_left(make: Make, fir
 
 
 @BOTH
-def test_a_round_misses_nothing_while_numbers_are_taken_from_the_head(make: Make) -> None:
+def test_round_misses_nothing_while_numbers_are_taken_from_the_head(make: Make) -> None:
     structure = make()
     scattered = list(range(0, 200_000, 2))  # a block for each 1,024 of them
     structure.extend(0, scattered)

@@ -67,7 +67,7 @@ class Scheduler:
         return None
 
 
-def test_a_ping_is_answered_at_once_with_its_own_nanoseconds() -> None:
+def test_ping_is_answered_at_once_with_its_own_nanoseconds() -> None:
     conversation = Conversation()
 
     assert conversation.receive([Ping(1528135691016224827), Ping(2**64 - 1)]) == []
@@ -92,7 +92,7 @@ def test_subscriptions_are_acknowledged_as_they_came_once_they_are_in_effect(
 
 
 @pytest.mark.parametrize("tag", [TAG, TAG.encode()], ids=["str", "bin"])
-def test_a_push_is_acknowledged_with_its_tag_in_the_form_in_which_it_came(tag: str | bytes) -> None:
+def test_push_is_acknowledged_with_its_tag_in_the_form_in_which_it_came(tag: str | bytes) -> None:
     conversation = Conversation()
 
     (intent,) = conversation.receive([PushToMq(Tagged(b"\x89...", tag))])
@@ -102,7 +102,7 @@ def test_a_push_is_acknowledged_with_its_tag_in_the_form_in_which_it_came(tag: s
 
 
 @pytest.mark.parametrize("tag", ["Config:a_b:i::c", "config:a_b", b"\xff", msgpack.packb(TAG.encode())])
-def test_a_push_with_a_bad_tag_is_refused_and_not_passed_on(tag: str | bytes) -> None:
+def test_push_with_a_bad_tag_is_refused_and_not_passed_on(tag: str | bytes) -> None:
     conversation = Conversation()
 
     assert conversation.receive([PushToMq(Tagged(b"m", tag)), Ping(1)]) == []
@@ -113,7 +113,7 @@ def test_a_push_with_a_bad_tag_is_refused_and_not_passed_on(tag: str | bytes) ->
     assert pong == Pong(1)
 
 
-def test_a_bad_frame_is_answered_in_its_place() -> None:
+def test_bad_frame_is_answered_in_its_place() -> None:
     conversation = Conversation()
 
     assert conversation.receive(decode([b"\xc1", *encode([Ping(1), Pong(2)])])) == []
@@ -134,7 +134,7 @@ def test_answers_come_in_the_order_of_the_commands_whatever_is_done_first() -> N
     assert conversation.in_flight == 0
 
 
-def test_what_failed_is_answered_with_its_error_in_its_place() -> None:
+def test_failed_command_is_answered_with_its_error_in_its_place() -> None:
     conversation = Conversation()
     full, bad = conversation.receive([Subscribe(PAIRS), Ping(1), PushToMq(Tagged(b"m", TAG))])
 
@@ -143,7 +143,7 @@ def test_what_failed_is_answered_with_its_error_in_its_place() -> None:
     assert conversation.answers() == [Error("later"), Pong(1), Error("it has no id")]
 
 
-def test_an_outcome_that_is_told_twice_counts_once() -> None:
+def test_outcome_that_is_told_twice_counts_once() -> None:
     conversation = Conversation()
     first, _ = conversation.receive([PushToMq(Tagged(b"m", TAG)), PushToMq(Tagged(b"m", "data:a:i::c"))])
 
@@ -156,7 +156,7 @@ def test_an_outcome_that_is_told_twice_counts_once() -> None:
 
 
 @given(st.lists(st.sampled_from("spab"), max_size=12), st.randoms())
-def test_any_order_of_outcomes_gives_the_answers_in_order(kinds: list[str], chance: Any) -> None:
+def test_outcomes_in_any_order_give_the_answers_in_order(kinds: list[str], chance: Any) -> None:
     commands: list[Any] = [
         {"s": Subscribe(PAIRS), "p": Ping(n), "a": PushToMq(Tagged(b"m", f"data:a:{n}::c")), "b": Unsubscribe(())}[kind]
         for n, kind in enumerate(kinds)
@@ -179,7 +179,7 @@ def test_any_order_of_outcomes_gives_the_answers_in_order(kinds: list[str], chan
 # --- with an exchange ---
 
 
-def test_a_new_client_receives_nothing_and_a_subscribed_one_its_own_pushes_too() -> None:
+def test_new_client_receives_nothing_and_a_subscribed_one_its_own_pushes_too() -> None:
     scheduler = Scheduler("ab")
     push = PushToMq(Tagged(b"m", TAG))
 
@@ -191,7 +191,7 @@ def test_a_new_client_receives_nothing_and_a_subscribed_one_its_own_pushes_too()
     assert scheduler.received == {"a": encode([PushedFromMq(Tagged(b"m", TAG))]), "b": []}
 
 
-def test_a_pushed_message_comes_with_its_tag_as_text_and_its_bytes_unchanged() -> None:
+def test_pushed_message_comes_with_its_tag_as_text_and_its_bytes_unchanged() -> None:
     scheduler = Scheduler("ab")
     scheduler.say("b", [Subscribe((Subscription(ANY, ANY),))])
 
@@ -201,7 +201,7 @@ def test_a_pushed_message_comes_with_its_tag_as_text_and_its_bytes_unchanged() -
     assert msgpack.unpackb(frame) == {"command": "pushed_from_mq", "data": {"message": b"\xff encrypted", "tag": TAG}}
 
 
-def test_too_many_subscriptions_are_refused_together_and_the_connection_goes_on() -> None:
+def test_subscriptions_beyond_the_limit_are_refused_together_and_the_connection_goes_on() -> None:
     scheduler = Scheduler("a")
     scheduler.say("a", [Subscribe(tuple(Subscription(f"s{n}", ANY) for n in range(SUBSCRIPTIONS_MAX)))])
 

@@ -87,20 +87,20 @@ def test_replies_survive(replies: list[Reply]) -> None:
 
 
 @given(COMMANDS, st.permutations(["command", "data", "later", "more"]))
-def test_the_order_of_keys_and_unknown_ones_mean_nothing(command: Command, order: list[str]) -> None:
+def test_order_of_keys_and_unknown_ones_mean_nothing(command: Command, order: list[str]) -> None:
     fields = msgpack.unpackb(encode([command])[0]) | {"later": [{"a": None}], "more": 1.5}
 
     assert decode([msgpack.packb({name: fields[name] for name in order})]) == [command]
 
 
-def test_a_bad_frame_stands_in_its_place_and_the_others_do_not_suffer() -> None:
+def test_bad_frame_stands_in_its_place_and_the_others_do_not_suffer() -> None:
     first, bad, last = decode([*encode([Ping(1)]), b"\xc1", *encode([Ping(2)])])
 
     assert (first, last) == (Ping(1), Ping(2))
     assert isinstance(bad, Bad)
 
 
-def test_the_form_of_a_tag_is_kept() -> None:
+def test_form_of_a_tag_is_kept() -> None:
     text, raw = decode([frame("push_to_mq", msgpack.packb({"tag": tag, "message": b"m"})) for tag in ("t", b"t")])
 
     assert text == PushToMq(Tagged(b"m", "t"))
@@ -141,23 +141,23 @@ def test_the_form_of_a_tag_is_kept() -> None:
         ),
     ],
 )
-def test_a_bad_frame_is_refused_in_words_that_begin_as_the_originals(raw: bytes, text: str) -> None:
+def test_bad_frame_is_refused_in_words_that_begin_as_the_originals(raw: bytes, text: str) -> None:
     error = refusal(raw)
 
     assert str(error).startswith("unknown message: ")
     assert re.search(text, str(error))
 
 
-def test_an_unknown_command_is_refused_in_the_originals_words() -> None:
+def test_unknown_command_is_refused_in_the_originals_words() -> None:
     assert str(refusal(frame("hello" * 10_000, b"\x01"))) == "unknown message"
 
 
 @pytest.mark.parametrize("command", ["pong", "subscribed", "unsubscribed", "pushed_to_mq", "pushed_from_mq"])
-def test_a_command_of_the_other_direction_is_refused_in_the_originals_words(command: str) -> None:
+def test_command_of_the_other_direction_is_refused_in_the_originals_words(command: str) -> None:
     assert str(refusal(frame(command, b"\xc0"))) == f"<{command}> message could not be sent from the client"
 
 
-def test_a_frame_of_just_the_limit_is_taken_and_one_byte_more_is_not() -> None:
+def test_frame_of_just_the_limit_is_taken_and_one_byte_more_is_not() -> None:
     ping = encode([Ping(1)])[0]
 
     assert decode([ping], frame_bytes_max=len(ping)) == [Ping(1)]
@@ -167,7 +167,7 @@ def test_a_frame_of_just_the_limit_is_taken_and_one_byte_more_is_not() -> None:
 
 
 @pytest.mark.parametrize("command", ["subscribe", "unsubscribe"])
-def test_as_many_subscriptions_as_are_kept_come_in_a_frame_and_not_one_more(command: str) -> None:
+def test_frame_holds_as_many_subscriptions_as_are_kept_and_not_one_more(command: str) -> None:
     def of(count: int) -> bytes:
         return frame(command, msgpack.packb([{"spec": "*", "type": "*"}] * count))
 
@@ -175,7 +175,7 @@ def test_as_many_subscriptions_as_are_kept_come_in_a_frame_and_not_one_more(comm
     assert f"array` of length <= {SUBSCRIPTIONS_MAX}" in str(refusal(of(SUBSCRIPTIONS_MAX + 1)))
 
 
-def test_a_subscription_has_a_longest_text() -> None:
+def test_subscription_has_a_longest_text() -> None:
     def of(size: int) -> bytes:
         return frame("subscribe", msgpack.packb([{"spec": "a" * size, "type": "*"}]))
 
@@ -187,7 +187,7 @@ def test_a_subscription_has_a_longest_text() -> None:
 
 
 @given(TAGS, st.booleans())
-def test_a_client_reads_an_old_servers_tag_wrapped_or_not(tag: str, wrapped: bool) -> None:
+def test_client_reads_an_old_servers_tag_wrapped_or_not(tag: str, wrapped: bool) -> None:
     raw: bytes = msgpack.packb(tag.encode()) if wrapped else tag.encode()
 
     (reply,) = decode_replies([frame("pushed_from_mq", msgpack.packb({"tag": raw, "message": b"m"}))])
@@ -196,12 +196,12 @@ def test_a_client_reads_an_old_servers_tag_wrapped_or_not(tag: str, wrapped: boo
 
 
 @pytest.mark.parametrize("raw", [b"", b"\xc1", b"\x80", frame("ping", b"\x01"), b"\x81\xa5error\x01"])
-def test_a_client_refuses_what_no_server_says(raw: bytes) -> None:
+def test_client_refuses_replies_that_no_server_sends(raw: bytes) -> None:
     with pytest.raises(BadFrame, match="the server sent what this client cannot read"):
         decode_replies([raw])
 
 
-def test_a_client_refuses_a_pushed_tag_that_is_none() -> None:
+def test_client_refuses_a_pushed_tag_that_is_none() -> None:
     with pytest.raises(BadTag):
         decode_replies([frame("pushed_from_mq", msgpack.packb({"tag": b"nothing", "message": b"m"}))])
 
@@ -233,7 +233,7 @@ def test_garbage_is_a_frame_or_a_stated_error(
 
 
 @given(COMMANDS, st.floats(0, 1, exclude_max=True))
-def test_a_frame_that_is_cut_off_is_refused(command: Command, share: float) -> None:
+def test_frame_that_is_cut_off_is_refused(command: Command, share: float) -> None:
     (whole,) = encode([command])
 
     assert isinstance(decode([whole[: int(share * len(whole))]])[0], Bad)
@@ -275,7 +275,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("raw", BOMBS.values(), ids=BOMBS)
-def test_no_input_grows_to_more_than_32_times_its_size(raw: bytes) -> None:
+def test_input_takes_at_most_32_times_its_size_in_memory(raw: bytes) -> None:
     def read_all() -> object:
         (command,) = decode([raw])
         return command, read_tag(command.data.tag) if isinstance(command, PushToMq) else None
@@ -298,7 +298,7 @@ def test_no_input_grows_to_more_than_32_times_its_size(raw: bytes) -> None:
         assert peak_bytes(partial(survive, reader)) <= GROWTH_MAX * len(raw) + ROOM_BYTES
 
 
-def test_what_subscriptions_leave_in_the_exchange_is_no_more_than_that_either() -> None:
+def test_subscriptions_take_at_most_32_times_their_frame_in_the_exchange() -> None:
     raw = frame("subscribe", msgpack.packb([{"spec": f"{n}", "type": "a"} for n in range(SUBSCRIPTIONS_MAX)]))
     exchange = Exchange[int]()
 
@@ -311,5 +311,5 @@ def test_what_subscriptions_leave_in_the_exchange_is_no_more_than_that_either() 
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_costs_a_few_steps_however_much_it_claims(name: str) -> None:
+def test_bomb_costs_a_few_steps_however_much_it_claims(name: str) -> None:
     assert steps(lambda: decode([BOMBS[name]])) < 100

@@ -25,7 +25,7 @@ KILL = Message(
 )
 
 
-def test_everybody_is_told_with_the_task_as_parent_and_what_the_kill_brought() -> None:
+def test_error_of_a_kill_names_the_task_as_parent_and_keeps_the_expiry_of_the_kill() -> None:
     told = killed(transfer_of(KILL), id="fresh", now_ms=77)
 
     message = decode_message(told.message)
@@ -34,7 +34,7 @@ def test_everybody_is_told_with_the_task_as_parent_and_what_the_kill_brought() -
     assert (message.encoding, message.created_at_ms, message.expires_at_ms) == ("JSON", 77, 9000)
 
 
-def test_a_kill_from_before_ids_were_text_is_understood() -> None:
+def test_kill_from_before_ids_were_text_is_understood() -> None:
     transfer = transfer_of(KILL)
     fields = msgpack.unpackb(transfer.message) | {"id": b"k", "pid": b""}
 
@@ -43,7 +43,7 @@ def test_a_kill_from_before_ids_were_text_is_understood() -> None:
     assert told.tag.pid == "t1"
 
 
-def test_more_in_the_data_than_the_task_does_no_harm() -> None:
+def test_data_beside_the_task_id_of_a_kill_is_ignored() -> None:
     assert task_of(replace(KILL, data=b' {"why":["x",{"y":null}],"task_id":"t2"}\n')) == "t2"
 
 
@@ -63,18 +63,18 @@ def test_more_in_the_data_than_the_task_does_no_harm() -> None:
         (b'{"task_id":"a:b"}', BadMessage),
     ],
 )
-def test_a_kill_that_names_no_task_is_refused(data: bytes, kind: type[MoniqueError]) -> None:
+def test_kill_that_names_no_task_is_refused(data: bytes, kind: type[MoniqueError]) -> None:
     with pytest.raises(kind):
         killed(transfer_of(replace(KILL, data=data)), id="fresh", now_ms=77)
 
 
 @pytest.mark.parametrize("packed", [b"", b"\x80", b"encrypted"])
-def test_a_kill_that_is_no_message_is_refused(packed: bytes) -> None:
+def test_kill_that_is_no_message_is_refused(packed: bytes) -> None:
     with pytest.raises(MoniqueError):
         killed(Transfer(read_tag("config:kill:k::operator"), packed), id="fresh", now_ms=77)
 
 
-def test_what_tells_of_a_kill_is_told_from_other_errors() -> None:
+def test_error_of_a_kill_is_told_from_other_errors() -> None:
     assert tells_of_kill(killed(transfer_of(KILL), id="fresh", now_ms=77))
     for data in (b'{"code":300,"message":"task killed"}', b"[301]", b"301", b"\xff", b"", b"[" * 100_000):
         assert not tells_of_kill(transfer_of(replace(KILL, spec="error", type="error", data=data)))

@@ -59,7 +59,7 @@ def fields_of(message: Message) -> dict[str, object]:
 
 
 @given(MESSAGES, st.randoms())
-def test_a_message_survives_in_any_order_of_its_keys_and_with_unknown_ones(
+def test_message_survives_in_any_order_of_its_keys_and_with_unknown_ones(
     message: Message, chance: random.Random
 ) -> None:
     pairs = [*fields_of(message).items(), ("later", {"a": [1, None]})]
@@ -90,7 +90,7 @@ def test_ids_as_bytes_are_read_as_text_each_for_itself(kinds: tuple[str, ...]) -
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_field_is_required(name: str) -> None:
+def test_fields_of_a_message_are_all_required(name: str) -> None:
     fields = fields_of(MESSAGE)
     del fields[name]
 
@@ -119,7 +119,7 @@ def test_each_field_is_required(name: str) -> None:
         ("type", "*"),
     ],
 )
-def test_a_field_of_another_kind_is_refused_by_its_name(name: str, value: object) -> None:
+def test_field_of_another_kind_is_refused_by_its_name(name: str, value: object) -> None:
     packed = msgpack.packb(fields_of(MESSAGE) | {name: value})
 
     for read in (decode_message, check_for_components):
@@ -129,14 +129,14 @@ def test_a_field_of_another_kind_is_refused_by_its_name(name: str, value: object
 
 
 @pytest.mark.parametrize("packed", [b"", b"\x09", b"\x89", b"\xc1", b"\x93\x01\x02\x03", b"\x91" * 100_000, b"{}"])
-def test_what_is_no_packed_map_is_refused(packed: bytes) -> None:
+def test_message_that_is_no_packed_map_is_refused(packed: bytes) -> None:
     for read in (decode_message, check_for_components):
         with pytest.raises((BadMessage, BadEncoding)):
             read(packed)
 
 
 @given(MESSAGES, st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=3), st.binary(max_size=3))
-def test_what_passes_the_check_is_unpacked_by_a_python_component(
+def test_message_that_passes_the_check_is_unpacked_by_a_python_component(
     message: Message, changes: list[tuple[int, int]], rest: bytes
 ) -> None:
     packed = bytearray(encode_message(message) + rest)
@@ -155,7 +155,7 @@ def test_what_passes_the_check_is_unpacked_by_a_python_component(
 
 
 @pytest.mark.parametrize("extra", [{1: 2}, {"later": b""}, {"later": "\udc00"}])
-def test_what_has_more_than_nine_fields_is_kept_from_components(extra: dict[object, object]) -> None:
+def test_message_of_more_than_nine_fields_is_kept_from_components(extra: dict[object, object]) -> None:
     packed = msgpack.packb(fields_of(MESSAGE) | extra, unicode_errors="surrogatepass")
 
     with pytest.raises((BadMessage, BadEncoding)):
@@ -182,12 +182,12 @@ def test_what_has_more_than_nine_fields_is_kept_from_components(extra: dict[obje
         ({"creator": "\udc80"}, "creator"),
     ],
 )
-def test_a_message_that_others_could_not_take_is_not_written(changed: dict[str, object], name: str) -> None:
+def test_message_that_others_could_not_take_is_not_written(changed: dict[str, object], name: str) -> None:
     with pytest.raises(BadMessage, match=name):
         encode_message(replace(MESSAGE, **changed))
 
 
-def test_a_message_beyond_the_limit_is_not_written() -> None:
+def test_message_beyond_the_limit_is_not_written() -> None:
     room = MESSAGE_BYTES_MAX - len(encode_message(replace(MESSAGE, data=bytes(70_000)))) + 70_000
 
     assert len(encode_message(replace(MESSAGE, data=bytes(room)))) == MESSAGE_BYTES_MAX
@@ -195,11 +195,11 @@ def test_a_message_beyond_the_limit_is_not_written() -> None:
         encode_message(replace(MESSAGE, data=bytes(room + 1)))
 
 
-def test_the_tag_of_a_message() -> None:
+def test_tag_of_a_message() -> None:
     assert tag_of(MESSAGE).text == f"config:example_clock:{'a' * 40}::0000-tester"
 
 
-def test_a_fresh_id_has_forty_letters_and_digits() -> None:
+def test_fresh_id_has_forty_letters_and_digits() -> None:
     drawn = make_id(random.Random(7).randrange)
 
     assert len(drawn) == ID_CHARS
@@ -210,13 +210,13 @@ def test_a_fresh_id_has_forty_letters_and_digits() -> None:
 @pytest.mark.parametrize(
     ("expires_at_ms", "left_ms"), [(0, 0), (1001, 1), (5000, 4000), (1000, None), (999, None), (-1, None)]
 )
-def test_how_long_an_answer_is_wanted(expires_at_ms: int, left_ms: int | None) -> None:
+def test_remaining_time_of_a_message_counts_from_now(expires_at_ms: int, left_ms: int | None) -> None:
     assert expires_after_ms(replace(MESSAGE, expires_at_ms=expires_at_ms), now_ms=1000) == left_ms
 
 
-def test_the_data_of_an_error() -> None:
+def test_data_of_an_error() -> None:
     assert error_data(ErrorCode.INPUT, 'no "x"') == b'{"code":502,"message":"no \\"x\\""}'
 
 
-def test_the_codes_of_the_protocol() -> None:
+def test_codes_of_the_protocol() -> None:
     assert [int(code) for code in ErrorCode] == [100, 101, 200, 201, 300, 301, 500, 501, 502]

@@ -14,7 +14,7 @@ TAGS = st.builds(Tag, st.sampled_from(sorted(TYPES)), FIELDS, FIELDS, FIELDS, FI
 
 
 @given(TAGS)
-def test_a_tag_survives_as_text_and_as_bytes(tag: Tag) -> None:
+def test_tag_survives_as_text_and_as_bytes(tag: Tag) -> None:
     assert read_tag(tag.text) == tag
     assert read_tag(tag.text.encode()) == tag
     assert read_tag(tag.text).text == tag.text
@@ -47,7 +47,7 @@ def test_garbage_is_a_tag_with_five_fields_or_refused(raw: bytes | str) -> None:
         ("config:" + "a" * TAG_BYTES_MAX + ":::", f"at most {TAG_BYTES_MAX} are taken"),
     ],
 )
-def test_a_bad_tag_is_refused_in_plain_words(raw: str | bytes, text: str) -> None:
+def test_bad_tag_is_refused_in_plain_words(raw: str | bytes, text: str) -> None:
     with pytest.raises(BadTag, match=re.escape(text)) as refused:
         read_tag(raw)
 
@@ -55,14 +55,14 @@ def test_a_bad_tag_is_refused_in_plain_words(raw: str | bytes, text: str) -> Non
     assert len(str(refused.value)) < 200
 
 
-def test_a_tag_of_just_the_limit_is_taken() -> None:
+def test_tag_of_just_the_limit_is_taken() -> None:
     longest = "data:" + "a" * (TAG_BYTES_MAX - 8) + ":::"
 
     assert read_tag(longest).text == longest
     assert read_tag(longest.encode()).text == longest
 
 
-def test_a_peers_text_is_never_shown_unescaped_or_whole() -> None:
+def test_peers_text_is_never_shown_unescaped_or_whole() -> None:
     with pytest.raises(BadTag) as refused:
         read_tag("\n\x1b[31m" + "é" * 500)
 
@@ -71,7 +71,7 @@ def test_a_peers_text_is_never_shown_unescaped_or_whole() -> None:
 
 
 @given(TAGS)
-def test_a_wrapped_tag_is_unwrapped_once_and_a_plain_one_stays(tag: Tag) -> None:
+def test_wrapped_tag_is_unwrapped_once_and_a_plain_one_stays(tag: Tag) -> None:
     raw = tag.text.encode()
     wrapped = (b"\xc4" + bytes((len(raw),)) if len(raw) < 256 else b"\xc5" + len(raw).to_bytes(2, "big")) + raw
 
@@ -80,5 +80,5 @@ def test_a_wrapped_tag_is_unwrapped_once_and_a_plain_one_stays(tag: Tag) -> None
 
 
 @pytest.mark.parametrize("raw", [b"", b"\xc4", b"\xc5", b"\xc4\x02a", b"\xc4\x00a", b"\xc5\x00", b"\xc4\x01ab"])
-def test_what_only_looks_wrapped_stays_as_it_is(raw: bytes) -> None:
+def test_tag_that_only_looks_wrapped_stays_as_it_is(raw: bytes) -> None:
     assert unwrapped(raw) == raw

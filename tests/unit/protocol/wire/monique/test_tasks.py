@@ -39,7 +39,7 @@ messages = st.builds(
 
 
 @given(messages)
-def test_a_task_comes_back_as_it_was(message: Message) -> None:
+def test_task_comes_back_as_it_was(message: Message) -> None:
     transfer = Transfer(tag_of(message), encode_message(message))
 
     draft = draft_of(transfer, NOW_MS)
@@ -52,7 +52,7 @@ def test_a_task_comes_back_as_it_was(message: Message) -> None:
 
 
 @given(st.binary(max_size=50))
-def test_what_cannot_be_read_comes_back_as_it_was(packed: bytes) -> None:
+def test_unreadable_task_comes_back_unchanged(packed: bytes) -> None:
     draft = draft_of(Transfer(TASK, packed), NOW_MS)
 
     assert draft is not None
@@ -60,7 +60,7 @@ def test_what_cannot_be_read_comes_back_as_it_was(packed: bytes) -> None:
 
 
 @pytest.mark.parametrize(("expires_at_ms", "is_wanted"), [(NOW_MS, False), (NOW_MS - 1, False), (NOW_MS + 1, True)])
-def test_what_nobody_wants_any_more_is_no_task(expires_at_ms: int, is_wanted: bool) -> None:
+def test_expired_message_is_no_task(expires_at_ms: int, is_wanted: bool) -> None:
     message = Message(
         created_at_ms=1,
         creator="me",
@@ -79,13 +79,13 @@ def test_what_nobody_wants_any_more_is_no_task(expires_at_ms: int, is_wanted: bo
 
 
 @given(st.binary(max_size=20), st.dictionaries(st.sampled_from((TAG, "monique-encoding", "monique-created-at")), texts))
-def test_any_message_of_a_queue_is_a_task_or_an_error_of_ours(body: bytes, headers: dict[str, str]) -> None:
+def test_message_of_a_queue_is_a_task_or_raises_an_error_of_ours(body: bytes, headers: dict[str, str]) -> None:
     for read in (task_transfer_of, lambda *given: answer_of(*given, id="1", creator="me", now_ms=NOW_MS)):
         with suppress(WakeqError):
             read(body, headers)
 
 
-def test_an_answer_has_the_task_as_its_parent() -> None:
+def test_answer_has_the_task_as_its_parent() -> None:
     answer = answer_of(b"1", {TAG: TASK.text, "monique-encoding": "MessagePack"}, id="r", creator="w", now_ms=NOW_MS)
 
     assert answer.tag == Tag("result", "sum_it", "r", "t1", "w")
@@ -102,12 +102,14 @@ def test_an_answer_has_the_task_as_its_parent() -> None:
         ({TAG: TASK.text, "monique-encoding": "XML"}, BadMessage, "encoding must be"),
     ],
 )
-def test_what_is_no_answer_is_said(headers: dict[str, str], error: type[WakeqError], words: str) -> None:
+def test_message_that_is_no_answer_is_refused_with_its_reason(
+    headers: dict[str, str], error: type[WakeqError], words: str
+) -> None:
     with pytest.raises(error, match=words):
         answer_of(b"", headers, id="r", creator="w", now_ms=NOW_MS)
 
 
 @pytest.mark.parametrize("moment", ["-1", "x", "1" * 21, "²"])
-def test_a_moment_that_is_none_is_said(moment: str) -> None:
+def test_malformed_moment_of_a_task_is_refused(moment: str) -> None:
     with pytest.raises(BadMessage, match="monique-created-at is not a time"):
         task_transfer_of(b"", {TAG: TASK.text, "monique-encoding": "JSON", "monique-created-at": moment})

@@ -90,7 +90,7 @@ def test_frames_arrive_in_any_pieces(step: int) -> None:
     assert heard == FRAMES
 
 
-def test_a_hello_is_what_its_page_says() -> None:
+def test_encoded_hello_matches_the_protocol_page() -> None:
     spelled = "9a 64 aa77616b65712d70656572 01 02 c410" + CLUSTER.hex() + "02 4d 05 81 a6776f726b6572 a6623a32363031"
     spelled += "c400"  # no nonce
 
@@ -115,13 +115,13 @@ def test_garbage_is_refused_or_nothing_yet(data: bytes) -> None:
     ids=["a mark that is no text", "an address that is no text", "a field more, nested too deep"],
 )
 def test_hello_that_cannot_be_decoded_is_refused(body: bytes) -> None:
-    """Whoever can connect can send it; a traceback for each would fill the log."""
+    """Every peer that can connect can send such a hello; a traceback for each would fill the log."""
     with pytest.raises(PeerRefused, match="says nothing we know"):
         decode_body(body)
 
 
 @given(place=st.integers(0, len(encode(FRAMES[4])) - 1), bit=st.integers(0, 7))
-def test_a_bit_that_flips_on_the_way_is_never_taken_for_what_was_said(place: int, bit: int) -> None:
+def test_frame_with_a_flipped_bit_is_never_accepted(place: int, bit: int) -> None:
     wire = bytearray(encode(FRAMES[4]))
     wire[place] ^= 1 << bit
     reader = FrameReader()
@@ -135,7 +135,7 @@ def test_a_bit_that_flips_on_the_way_is_never_taken_for_what_was_said(place: int
     assert heard == []
 
 
-def test_no_length_is_believed_before_the_peer_has_said_who_it_is() -> None:
+def test_frame_longer_than_a_hello_is_refused_before_the_hello() -> None:
     with pytest.raises(PeerRefused, match="nothing that long"):
         FrameReader(HELLO_BYTES_MAX).receive(FRONT.pack(HELLO_BYTES_MAX + 1, 0))
 
@@ -144,7 +144,7 @@ def test_no_length_is_believed_before_the_peer_has_said_who_it_is() -> None:
     "payloads",
     [[], [b"five"], [b"five", b"six", b"seven"]],
 )
-def test_an_append_brings_exactly_the_entries_that_it_names(payloads: list[bytes]) -> None:
+def test_append_brings_exactly_the_entries_that_it_names(payloads: list[bytes]) -> None:
     with pytest.raises(PeerRefused, match="entries for 5 to 6"):
         FrameReader().receive(encode(Entries(APPEND, payloads)))
 
@@ -160,7 +160,7 @@ def test_an_append_brings_exactly_the_entries_that_it_names(payloads: list[bytes
         (Hello(MARK, 1, 2, CLUSTER, 2, 77, 5, {}), "works at levels 1 to 2, this one at level 3; run the same release"),
     ],
 )
-def test_who_cannot_be_talked_to_is_told_why(hello: Frame, match: str) -> None:
+def test_peer_with_an_unusable_hello_is_refused_with_the_reason(hello: Frame, match: str) -> None:
     with pytest.raises(PeerRefused, match=match):
         check_hello(hello, OWN)
 

@@ -71,7 +71,7 @@ def test_secret_is_never_on_the_wire() -> None:
     assert SECRET not in get_acquainted(dialer(), acceptor())
 
 
-def test_what_the_sessions_say_is_what_the_page_says() -> None:
+def test_sessions_send_the_bytes_that_the_protocol_page_names() -> None:
     """docs/protocols/peer.md, spelled out by hand."""
     one, two = dialer(), acceptor()
     hello_of_one, hello_of_two = one.take_unsent(), two.take_unsent()
@@ -131,7 +131,7 @@ def test_secret_on_one_side_only_is_refused_in_words(secrets: tuple[bytes | None
         two.receive(one.take_unsent())
 
 
-def test_own_proof_sent_back_is_refused() -> None:
+def test_proof_sent_back_to_its_sender_is_refused() -> None:
     one = dialer()
     mirrored = acceptor()  # somebody without the secret, who repeats what the dialer says
     one.receive(mirrored.take_unsent())
@@ -150,7 +150,7 @@ def test_proof_of_another_connection_is_refused() -> None:
 
 
 def test_hello_that_was_changed_on_the_way_is_refused() -> None:
-    """So that nobody in between sends clients somewhere else."""
+    """A peer in between must not send clients somewhere else."""
     one, two = dialer(), acceptor()
     one.receive(two.take_unsent())
     said = one.take_unsent()
@@ -178,7 +178,7 @@ def test_beginning_of_a_proof_is_no_proof(size: int) -> None:
 
 
 @pytest.mark.parametrize("frame", [BEAT, Chunk(1, 0, b"x"), DIALER])
-def test_nothing_but_a_proof_is_taken_before_it(frame: Frame) -> None:
+def test_frame_other_than_a_proof_is_refused_before_the_proof(frame: Frame) -> None:
     one, two = dialer(), acceptor()
 
     with pytest.raises(PeerRefused, match="does not know the secret"):
@@ -194,7 +194,7 @@ def test_long_frame_before_the_proof_is_refused_by_its_length() -> None:
 
 @given(place=st.integers(FRONT.size, len(framed(encode_body(BEAT))) + MAC_BYTES - 1), bit=st.integers(0, 7))
 def test_sealed_frame_that_was_changed_is_refused(place: int, bit: int) -> None:
-    """Also by somebody who mends the checksum, which is no secret."""
+    """A peer in between could also mend the checksum, which is no secret."""
     one, two = dialer(), acceptor()
     get_acquainted(one, two)
     wire = bytearray(one.encode([BEAT]))
@@ -247,7 +247,7 @@ def test_node_that_joins_is_told_which_cluster_it_is(secret: bytes | None) -> No
     assert one.peer.cluster_id == CLUSTER
 
 
-def test_node_that_joins_believes_nobody_without_the_secret() -> None:
+def test_joining_node_refuses_a_peer_without_the_secret() -> None:
     one = dialer(SECRET, Hello(MARK, LEVEL, LEVEL, NO_CLUSTER, 3, 0, 0, {}))
 
     with pytest.raises(PeerRefused, match="node 0 has none"):

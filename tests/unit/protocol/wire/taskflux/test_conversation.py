@@ -43,7 +43,7 @@ def test_pipelined_enqueues_are_under_way_together() -> None:
 
 
 @pytest.mark.parametrize("look", [Dequeue("q"), Count("q"), ListQueues()], ids=lambda look: type(look).__name__)
-def test_who_looks_at_queues_waits_for_what_was_enqueued_before(look: Packet) -> None:
+def test_look_at_queues_waits_for_earlier_enqueues(look: Packet) -> None:
     conversation = ready()
     (enqueue,) = conversation.receive([Enqueue("q", 1, b"a"), ACK, look])
 
@@ -51,7 +51,7 @@ def test_who_looks_at_queues_waits_for_what_was_enqueued_before(look: Packet) ->
 
 
 @pytest.mark.parametrize("first", [CreateQueue("q"), DeleteQueue("q"), Dequeue("q", 5)], ids=lambda p: type(p).__name__)
-def test_everything_waits_for_a_change_of_queues_and_for_a_dequeue(first: Packet) -> None:
+def test_commands_behind_a_queue_change_or_a_dequeue_wait_for_its_outcome(first: Packet) -> None:
     conversation = ready()
     (alone,) = conversation.receive([first, ACK, ClusterMetadataRequest(), Enqueue("q", 1, b"a"), ACK])
     assert conversation.in_flight == 5
@@ -61,7 +61,7 @@ def test_everything_waits_for_a_change_of_queues_and_for_a_dequeue(first: Packet
     assert works(begun) == [ClusterMetadataRequest(), stored(Enqueue("q", 1, b"a"))]
 
 
-def test_a_dequeue_does_not_wait_for_the_acknowledgement_before_it() -> None:
+def test_dequeue_does_not_wait_for_the_acknowledgement_before_it() -> None:
     conversation = ready()
     taken(conversation)
 
@@ -102,7 +102,7 @@ def test_record_that_was_sent_or_acknowledged_is_not_unseen() -> None:
     assert (conversation.unseen, conversation.held) == (None, None)
 
 
-def test_one_dequeue_that_is_acknowledged_ahead_is_held_until_it_is_sent() -> None:
+def test_record_of_one_dequeue_acknowledged_ahead_is_removed_when_it_has_come() -> None:
     conversation = ready()
 
     (dequeue,) = conversation.receive([Dequeue("q"), ACK])
@@ -112,7 +112,7 @@ def test_one_dequeue_that_is_acknowledged_ahead_is_held_until_it_is_sent() -> No
     assert removed.work == Remove("q", 71)
 
 
-def test_nothing_that_brings_much_is_begun_for_who_does_not_read() -> None:
+def test_dequeue_is_not_begun_for_a_client_that_does_not_read() -> None:
     conversation = ready()
     conversation.hold_up()
 
@@ -123,7 +123,7 @@ def test_nothing_that_brings_much_is_begun_for_who_does_not_read() -> None:
     assert works(conversation.go_on()) == [Dequeue("q")]
 
 
-def test_a_count_behind_a_nack_waits_until_the_record_is_back() -> None:
+def test_count_behind_a_nack_waits_until_the_record_is_back() -> None:
     conversation = ready()
     taken(conversation)
     (returned,) = conversation.receive([NACK, Count("q")])
@@ -132,7 +132,7 @@ def test_a_count_behind_a_nack_waits_until_the_record_is_back() -> None:
     assert works(conversation.resolve([(returned, OK)])) == [Count("q")]
 
 
-def test_an_ack_behind_an_empty_dequeue_is_swallowed() -> None:
+def test_ack_behind_an_empty_dequeue_is_swallowed() -> None:
     conversation = ready()
     (dequeue,) = conversation.receive([Dequeue("q"), ACK])
 
@@ -140,7 +140,7 @@ def test_an_ack_behind_an_empty_dequeue_is_swallowed() -> None:
     assert answers(conversation) == [EMPTY]
 
 
-def test_an_outcome_that_is_told_twice_counts_once() -> None:
+def test_outcome_that_is_told_twice_counts_once() -> None:
     conversation = ready()
     (enqueue,) = conversation.receive([Enqueue("q", 1, b"a"), ACK, Count("q")])
 
@@ -150,7 +150,7 @@ def test_an_outcome_that_is_told_twice_counts_once() -> None:
     assert answers(conversation) == [OK, OK, CountResponse(1)]
 
 
-def test_not_leader_takes_the_place_of_any_outcome() -> None:
+def test_not_leader_may_be_the_outcome_of_any_command() -> None:
     conversation = ready()
     intents = conversation.receive([Enqueue("q", 1, b"a"), ACK])
     conversation.resolve([(intents[0], NotLeader(2))])
@@ -161,7 +161,7 @@ def test_not_leader_takes_the_place_of_any_outcome() -> None:
     assert not conversation.closing
 
 
-def test_a_record_whose_removal_failed_is_given_back() -> None:
+def test_record_whose_removal_failed_is_given_back() -> None:
     conversation = ready()
     taken(conversation)
     (remove,) = conversation.receive([ACK])
@@ -171,7 +171,7 @@ def test_a_record_whose_removal_failed_is_given_back() -> None:
 
 
 @pytest.mark.parametrize("outcome", [OK, NotLeader(1)], ids=lambda outcome: type(outcome).__name__)
-def test_a_wrong_packet_is_answered_only_when_the_record_is_back(outcome: Response) -> None:
+def test_wrong_packet_is_answered_only_when_the_record_is_back(outcome: Response) -> None:
     conversation = ready()
     taken(conversation)
     (returned,) = conversation.receive([ListQueues()])

@@ -70,7 +70,7 @@ def test_spec_checks_a_new_queue_in_its_order() -> None:
     assert codes == [1, 9, 8, 5, 6, 7, 3]
 
 
-def test_a_range_of_one_key_and_limits_of_zero_are_in_order() -> None:
+def test_range_of_one_key_and_limits_of_zero_are_in_order() -> None:
     create = CreateQueue("q", 2, 0, 0, (5, 5))
 
     assert works(ready().receive([create])) == [create]
@@ -80,7 +80,7 @@ def test_a_range_of_one_key_and_limits_of_zero_are_in_order() -> None:
 # --- legacy ---
 
 
-def test_a_record_of_legacy_is_gone_when_it_comes() -> None:
+def test_record_of_legacy_is_gone_when_it_comes() -> None:
     conversation = ready(LEGACY)
     (dequeue,) = conversation.receive([Dequeue("q")])
 

@@ -6,7 +6,7 @@ from wakeq.protocol.wire.taskflux.intents import Delivery, Remove, Return, StopW
 from wakeq.protocol.wire.taskflux.packets import ACK, EMPTY, OK, Dequeue, Enqueue, Record
 
 
-def test_a_lost_connection_forgets_what_was_to_be_stored() -> None:
+def test_lost_connection_forgets_its_unacknowledged_enqueue() -> None:
     conversation = ready()
     conversation.receive([Enqueue("q", 1, b"a")])
 
@@ -15,14 +15,14 @@ def test_a_lost_connection_forgets_what_was_to_be_stored() -> None:
     assert conversation.finished
 
 
-def test_a_lost_connection_gives_back_what_it_held() -> None:
+def test_lost_connection_releases_its_record() -> None:
     conversation = ready()
     taken(conversation)
 
     assert works(conversation.lost()) == [Return("q", 7, Reason.DISCONNECT)]
 
 
-def test_a_record_that_comes_for_a_lost_connection_is_given_back() -> None:
+def test_record_that_comes_for_a_lost_connection_is_given_back() -> None:
     conversation = ready()
     (dequeue,) = conversation.receive([Dequeue("q", 1000), ACK])
 
@@ -34,7 +34,7 @@ def test_a_record_that_comes_for_a_lost_connection_is_given_back() -> None:
     assert conversation.under_way == 0
 
 
-def test_who_only_ends_is_answered_everything_he_asked() -> None:
+def test_client_that_ends_its_side_is_answered_every_command() -> None:
     conversation = ready()
     (dequeue,) = conversation.receive([Dequeue("q", 1000), ACK, Dequeue("q", 1000)])
 
@@ -51,7 +51,7 @@ def test_who_only_ends_is_answered_everything_he_asked() -> None:
     assert conversation.finished
 
 
-def test_who_ends_while_he_waits_hears_that_there_was_nothing() -> None:
+def test_client_that_ends_its_side_while_it_waits_is_answered_empty() -> None:
     conversation = ready()
     (dequeue,) = conversation.receive([Dequeue("q", 1000)])
 

@@ -41,7 +41,7 @@ def test_enqueues_of_one_queue_that_are_acknowledged_are_stored_together() -> No
     assert works(conversation.receive([ACK])) == [stored(third)]
 
 
-def test_one_answer_may_be_that_to_all_that_was_stored_together() -> None:
+def test_answer_to_enqueues_stored_together_may_be_one_for_all() -> None:
     conversation = ready()
     (store,) = conversation.receive([Enqueue("q", 1, b""), ACK, Enqueue("q", 2, b""), ACK])
 
@@ -51,7 +51,7 @@ def test_one_answer_may_be_that_to_all_that_was_stored_together() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(3, 2), (2, 3)])
-def test_what_is_too_large_is_not_stored_together_with_others(sizes: tuple[int, int]) -> None:
+def test_enqueue_that_is_too_large_is_not_stored_together_with_others(sizes: tuple[int, int]) -> None:
     conversation = ready()
     conversation._payload_bytes_max = 2
     first, second = (Enqueue("q", 1, bytes(size)) for size in sizes)
@@ -74,7 +74,7 @@ def test_dequeues_that_are_acknowledged_ahead_go_together() -> None:
     assert rest.work == third  # alone, so it is held
 
 
-def test_of_those_that_find_nothing_the_first_that_may_waits_alone() -> None:
+def test_first_dequeue_with_a_wait_waits_alone_when_the_queue_is_empty() -> None:
     conversation = ready()
     first, second, third = Dequeue("q"), Dequeue("q", 5), Dequeue("q", 7)
     (take,) = conversation.receive([first, ACK, second, ACK, third, ACK, third, ACK])
@@ -89,7 +89,7 @@ def test_of_those_that_find_nothing_the_first_that_may_waits_alone() -> None:
     assert answers(conversation) == [Record(1, b"a")]
 
 
-def test_no_more_dequeues_go_together_than_may() -> None:
+def test_dequeues_go_together_up_to_a_bound() -> None:
     conversation = ready()
 
     (take,) = conversation.receive([Dequeue("q"), ACK] * (TAKEN_TOGETHER_MAX + 1))
@@ -99,11 +99,11 @@ def test_no_more_dequeues_go_together_than_may() -> None:
 
 
 @pytest.mark.parametrize("between", [[], [NACK], [ACK, Dequeue("r"), ACK]], ids=["nothing", "a nack", "another queue"])
-def test_a_dequeue_that_is_not_acknowledged_or_of_another_queue_goes_alone(between: list[Packet]) -> None:
+def test_dequeue_that_is_not_acknowledged_or_of_another_queue_goes_alone(between: list[Packet]) -> None:
     assert works(ready().receive([Dequeue("q"), *between, Dequeue("q"), ACK])) == [Dequeue("q")]
 
 
-def test_what_was_read_in_one_piece_begins_so() -> None:
+def test_runs_that_are_read_in_one_piece_are_begun_in_one_piece() -> None:
     conversation = ready()
     drafts = [Draft(b"a", 1), Draft(b"b", 2)]
 
@@ -121,7 +121,7 @@ def test_what_was_read_in_one_piece_begins_so() -> None:
     assert conversation.in_flight == 0
 
 
-def test_each_of_those_that_were_read_in_one_piece_has_its_answer() -> None:
+def test_enqueues_read_in_one_piece_have_an_answer_each() -> None:
     conversation = ready()
     (begun,) = conversation.receive([Enqueues("q", [Draft(b"a", 1), Draft(b"b", 2)], 40)])
 
@@ -134,7 +134,7 @@ RUNS = [Enqueues("q", [Draft(b"a", 1), Draft(b"b", 2)], 40), Dequeues(Dequeue("q
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: type(run).__name__)
-def test_a_run_behind_an_enqueue_that_is_not_acknowledged_is_wrong_as_its_first_packet_is(run: Packet) -> None:
+def test_run_behind_an_enqueue_that_is_not_acknowledged_is_wrong_as_its_first_packet_is(run: Packet) -> None:
     conversation = ready()
 
     assert conversation.receive([Enqueue("q", 1, b"a"), run]) == []
@@ -147,7 +147,7 @@ def test_a_run_behind_an_enqueue_that_is_not_acknowledged_is_wrong_as_its_first_
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: type(run).__name__)
-def test_a_run_behind_a_nack_waits_until_the_record_is_back(run: Packet) -> None:
+def test_run_behind_a_nack_waits_until_the_record_is_back(run: Packet) -> None:
     conversation = ready()
     taken(conversation)
 
@@ -157,7 +157,7 @@ def test_a_run_behind_a_nack_waits_until_the_record_is_back(run: Packet) -> None
     assert len(conversation.resolve([(returned, OK)])) == 1
 
 
-def test_a_run_that_brings_much_is_not_begun_for_who_does_not_read() -> None:
+def test_run_of_dequeues_is_not_begun_for_a_client_that_does_not_read() -> None:
     conversation = ready()
     conversation.hold_up()
 
@@ -165,7 +165,7 @@ def test_a_run_that_brings_much_is_not_begun_for_who_does_not_read() -> None:
     assert works(conversation.go_on()) == [Take("q", [Dequeue("q")] * 2)]
 
 
-def test_of_a_run_of_enqueues_what_is_too_large_goes_alone() -> None:
+def test_enqueue_of_a_run_that_is_too_large_goes_alone() -> None:
     conversation = ready()
     conversation._payload_bytes_max = 2
 
@@ -174,7 +174,7 @@ def test_of_a_run_of_enqueues_what_is_too_large_goes_alone() -> None:
     assert [len(intent.work.drafts) for intent in begun if isinstance(intent.work, Store)] == [2, 1]
 
 
-def test_a_run_for_what_can_be_no_queue_is_refused_packet_by_packet() -> None:
+def test_run_for_an_invalid_queue_name_is_refused_packet_by_packet() -> None:
     conversation = ready()
 
     assert conversation.receive([Enqueues("a b", [Draft(b"", 1)] * 2, 40), Dequeues(Dequeue("a b"), 2)]) == []
@@ -183,7 +183,7 @@ def test_a_run_for_what_can_be_no_queue_is_refused_packet_by_packet() -> None:
     assert [type(answer) for answer in said] == [Ok, BusinessError, Ok, BusinessError, BusinessError, BusinessError]
 
 
-def test_of_a_run_that_finds_nothing_the_first_waits_alone_and_the_rest_goes_with_what_came_behind() -> None:
+def test_run_at_an_empty_queue_waits_with_its_first_and_joins_the_rest_to_the_next_run() -> None:
     conversation = ready()
     (take,) = conversation.receive([Dequeues(Dequeue("q", 5), 3)])
     conversation.receive([Dequeues(Dequeue("q", 5), 2)])
@@ -196,7 +196,7 @@ def test_of_a_run_that_finds_nothing_the_first_waits_alone_and_the_rest_goes_wit
     assert rest.work == Take("q", [Dequeue("q", 5)] * 4)
 
 
-def test_one_answer_may_be_that_to_all_that_were_to_be_taken() -> None:
+def test_answer_to_dequeues_taken_together_may_be_one_for_all() -> None:
     conversation = ready()
     (take,) = conversation.receive([Dequeue("q"), ACK, Dequeue("q"), ACK])
 
@@ -205,7 +205,7 @@ def test_one_answer_may_be_that_to_all_that_were_to_be_taken() -> None:
     assert answers(conversation) == [NotLeader(2), NotLeader(2)]
 
 
-def test_what_was_to_be_taken_for_a_lost_connection_is_not_taken_any_further() -> None:
+def test_dequeues_of_a_lost_connection_are_not_taken_any_further() -> None:
     conversation = ready()
     (take,) = conversation.receive([Dequeue("q", 5), ACK, Dequeue("q", 5), ACK])
 
@@ -215,7 +215,7 @@ def test_what_was_to_be_taken_for_a_lost_connection_is_not_taken_any_further() -
     assert conversation.under_way == 0
 
 
-def test_who_has_ended_does_not_wait_for_those_that_found_nothing() -> None:
+def test_dequeues_of_a_client_that_has_ended_its_side_do_not_wait() -> None:
     conversation = ready()
     (take,) = conversation.receive([Dequeue("q", 5), ACK, Dequeue("q", 5), ACK])
     conversation.ended()

@@ -22,7 +22,7 @@ from wakeq.protocol.wire.taskflux.packets import (
 )
 
 
-def test_a_batch_is_its_packets_one_after_the_other() -> None:
+def test_batch_is_its_packets_one_after_the_other() -> None:
     packets: list[Packet] = [Enqueue("q", 1, b"a"), ACK, Count("q")]
 
     assert encode(packets, SPEC) == b"".join(encode([packet], SPEC) for packet in packets)
@@ -42,7 +42,7 @@ def test_a_batch_is_its_packets_one_after_the_other() -> None:
     ],
     ids=lambda packet: type(packet).__name__,
 )
-def test_what_does_not_fit_into_its_field_is_refused_by_name(packet: Packet) -> None:
+def test_packet_with_a_value_too_large_for_its_field_is_refused_by_name(packet: Packet) -> None:
     with pytest.raises(BadField, match=type(packet).__name__):
         encode([packet], SPEC)
 
@@ -51,24 +51,24 @@ def test_what_does_not_fit_into_its_field_is_refused_by_name(packet: Packet) -> 
     ("packet", "dialect"),
     [(OK, LEGACY), (ACK, LEGACY), (CreateQueue("q"), LEGACY), (EnqueueResponse(True), SPEC)],
 )
-def test_a_packet_that_the_dialect_does_not_have_is_refused(packet: Packet, dialect: Dialect) -> None:
+def test_packet_that_the_dialect_does_not_have_is_refused(packet: Packet, dialect: Dialect) -> None:
     with pytest.raises(BadCommand, match=f"does not exist in the dialect {dialect.name}"):
         encode([packet], dialect)
 
 
-def test_an_error_without_a_number_in_the_dialect_is_an_unknown_one() -> None:
+def test_error_without_a_number_in_the_dialect_is_an_unknown_one() -> None:
     for dialect in (CSHARP, LEGACY):
         known, unknown = BusinessError(ErrorCode.UNKNOWN, "x"), BusinessError(ErrorCode.KEY_OUTSIDE, "x")
 
         assert encode([unknown], dialect) == encode([known], dialect)
 
 
-def test_only_csharp_writes_the_id_of_a_record() -> None:
+def test_id_of_a_record_is_written_by_csharp_only() -> None:
     record = Record(5, b"x", 77)
 
     assert len(encode([record], CSHARP)) == len(encode([record], SPEC)) + 8
 
 
-def test_refusals_are_what_a_client_catches() -> None:
+def test_refusals_are_of_the_class_that_clients_catch() -> None:
     assert issubclass(BadField, Refused)
     assert issubclass(BadCommand, Refused)

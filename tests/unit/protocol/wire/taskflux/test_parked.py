@@ -64,7 +64,7 @@ def test_dequeues_go_together_if_each_of_them_is_acknowledged(
     assert rest_of(parked) == left
 
 
-def test_without_acknowledgements_all_of_one_queue_go_together_up_to_a_bound() -> None:
+def test_dequeues_of_one_queue_without_acknowledgements_go_together_up_to_a_bound() -> None:
     parked = Parked([Q] * TAKEN_TOGETHER_MAX)
 
     assert parked.dequeues_with(Q, one_phase=True) == [Q] * TAKEN_TOGETHER_MAX
@@ -84,9 +84,7 @@ def test_enqueues_that_are_too_large_go_alone(one_phase: bool) -> None:
 
 
 @given(PACKETS, st.booleans())
-def test_what_goes_together_stood_at_the_head_and_can_have_its_turn_again(
-    behind: list[Packet], one_phase: bool
-) -> None:
+def test_dequeues_taken_together_from_the_head_can_be_put_back(behind: list[Packet], one_phase: bool) -> None:
     parked = Parked(behind)
 
     dequeues = parked.dequeues_with(Q, one_phase=one_phase)
@@ -98,7 +96,7 @@ def test_what_goes_together_stood_at_the_head_and_can_have_its_turn_again(
         assert rest_of(parked) == behind
 
 
-def test_a_run_counts_as_its_packets_and_can_be_put_apart() -> None:
+def test_run_counts_as_its_packets_and_can_be_put_apart() -> None:
     stored = Enqueues("q", [Draft(b"a", 1), Draft(b"b", 2)], 40)
     parked = Parked([stored, Dequeues(Q, 3), NACK])
     assert len(parked) == 11
@@ -110,7 +108,7 @@ def test_a_run_counts_as_its_packets_and_can_be_put_apart() -> None:
     assert rest_of(parked) == [Enqueue("q", 1, b"a"), ACK, Enqueue("q", 2, b"b"), ACK, *[Q, ACK] * 3, NACK]
 
 
-def test_what_is_forgotten_counts_no_more() -> None:
+def test_cleared_packets_are_no_longer_counted() -> None:
     parked = Parked([Dequeues(Q, 3), NACK])
 
     parked.clear()

@@ -151,7 +151,7 @@ def test_responses_survive_any_cut_of_the_stream(dialect: Dialect, data: st.Data
 
 @EACH_DIALECT
 @given(data=st.data())
-def test_a_packet_without_its_last_byte_waits(dialect: Dialect, data: st.DataObject) -> None:
+def test_packet_without_its_last_byte_waits(dialect: Dialect, data: st.DataObject) -> None:
     packet = data.draw(requests(dialect))
     wire = encode([packet], dialect)
     reader = ready_reader(dialect, 10_000)
@@ -197,7 +197,7 @@ def only_bad(packets: list[Packet | Bad]) -> Bad:
     return bad
 
 
-def test_nothing_is_read_behind_an_error_that_closes() -> None:
+def test_bytes_behind_an_error_that_closes_are_not_read() -> None:
     reader = ready_reader()
     only_bad(reader.receive(b"Z" + encode([Ack()], SPEC)))
 
@@ -217,7 +217,7 @@ def test_nothing_is_read_behind_an_error_that_closes() -> None:
         ("51435a", "byte 1 of the packet: 0x5A is not a marker of a command"),
     ],
 )
-def test_an_error_names_the_byte_what_it_was_and_what_it_must_be(hexed: str, text: str) -> None:
+def test_error_names_the_byte_its_value_and_the_allowed_values(hexed: str, text: str) -> None:
     bad = ready_reader().receive(bytes.fromhex(hexed))[-1]
 
     assert isinstance(bad, Bad)
@@ -239,7 +239,7 @@ def test_an_error_names_the_byte_what_it_was_and_what_it_must_be(hexed: str, tex
         ("43000000064300000000ab", "the command ends at byte 5 of the body, which has 6"),
     ],
 )
-def test_a_frame_with_a_bad_body_leaves_the_stream_in_step(hexed: str, text: str) -> None:
+def test_frame_with_a_bad_body_leaves_the_stream_in_step(hexed: str, text: str) -> None:
     bad, count = ready_reader(LEGACY).receive(bytes.fromhex(hexed) + encode([Count("q")], LEGACY))
 
     assert isinstance(bad, Bad)
@@ -248,7 +248,7 @@ def test_a_frame_with_a_bad_body_leaves_the_stream_in_step(hexed: str, text: str
     assert count == Count("q")
 
 
-def test_a_body_may_be_framed_wrongly_by_no_server() -> None:
+def test_body_may_be_framed_wrongly_by_no_server() -> None:
     for hexed in ("63000000015a", "6300000000", "6300000006630000000100", "63fffffffb"):
         assert only_bad(ResponseReader(LEGACY).receive(bytes.fromhex(hexed))).error.closes
 
@@ -256,7 +256,7 @@ def test_a_body_may_be_framed_wrongly_by_no_server() -> None:
 # --- the handshake ---
 
 
-def test_a_handshake_is_read_before_anything_else_is_kept() -> None:
+def test_handshake_is_read_before_anything_else_is_kept() -> None:
     for first in (encode([Enqueue("q", 1, b"x" * 500)], SPEC)[:9], encode([BootstrapRequest(1, 0, 0)], SPEC)):
         reader = RequestReader()
         assert isinstance(only_bad(reader.receive(first)).error, UnexpectedPacket)
@@ -267,7 +267,7 @@ def test_a_handshake_is_read_before_anything_else_is_kept() -> None:
     assert isinstance(packets[1], Bad)
 
 
-def test_the_version_decides_how_the_bytes_behind_it_are_read_in_the_same_read() -> None:
+def test_version_decides_how_the_bytes_behind_it_are_read_in_the_same_read() -> None:
     for listener in (SPEC, CSHARP):
         reader = RequestReader(listener)
         packets = [*handshake(LEGACY), Count("q")]
@@ -278,7 +278,7 @@ def test_the_version_decides_how_the_bytes_behind_it_are_read_in_the_same_read()
 # --- lengths ---
 
 
-def test_a_packet_of_just_the_limit_is_read_and_one_byte_more_is_not() -> None:
+def test_packet_of_just_the_limit_is_read_and_one_byte_more_is_not() -> None:
     overhead = len(encode([Enqueue("q", 1, b"")], SPEC)) - 2  # the limit does not count the two markers
 
     assert ready_reader().receive(encode([Enqueue("q", 1, bytes(1000 - overhead))], SPEC)) != []
@@ -301,14 +301,14 @@ def test_a_packet_of_just_the_limit_is_read_and_one_byte_more_is_not() -> None:
         "636c000000010171000000000000000100000fff",
     ],
 )
-def test_what_a_server_announces_is_refused_before_it_is_kept(hexed: str) -> None:
+def test_oversized_announcement_of_a_server_is_refused_before_it_is_kept(hexed: str) -> None:
     reader = ResponseReader(SPEC, 1000)
 
     assert only_bad(reader.receive(bytes.fromhex(hexed))).error.closes
     assert reader.waiting_bytes == 0
 
 
-def test_a_list_of_queues_is_bounded_as_a_whole() -> None:
+def test_list_of_queues_is_bounded_as_a_whole() -> None:
     queues = tuple(QueueInfo("q" * 100, 1) for _ in range(50))
     reader = ResponseReader(SPEC, 1000)
     wire = encode([ListQueuesResponse(queues)], SPEC)
@@ -319,7 +319,7 @@ def test_a_list_of_queues_is_bounded_as_a_whole() -> None:
     assert ResponseReader(SPEC, 10_000).receive(wire) == [ListQueuesResponse(queues)]
 
 
-def test_a_long_payload_in_small_pieces_is_not_copied_for_each() -> None:
+def test_long_payload_in_small_pieces_is_not_copied_for_each() -> None:
     size = 1 << 18
     wire = encode([Enqueue("q", 1, bytes(size))], SPEC)
 
@@ -331,7 +331,7 @@ def test_a_long_payload_in_small_pieces_is_not_copied_for_each() -> None:
     assert peak_bytes(read_all_but_the_end) < 1.5 * size, "a copy for each piece would make it two"
 
 
-def test_a_long_list_in_small_pieces_costs_what_its_length_costs() -> None:
+def test_long_list_in_small_pieces_costs_in_proportion_to_its_length() -> None:
     def cost(count: int) -> int:
         queues = tuple(QueueInfo("q" * 50, 1, (("max-queue-size", "1"),)) for _ in range(count))
         wire = encode([ListQueuesResponse(queues)], SPEC)
@@ -344,11 +344,11 @@ def test_a_long_list_in_small_pieces_costs_what_its_length_costs() -> None:
 
 
 @pytest.mark.parametrize(("dialect", "hexed"), [(SPEC, "63780000000a00000000"), (CSHARP, "63650000000900000000")])
-def test_an_error_code_that_is_not_known_is_an_unknown_error(dialect: Dialect, hexed: str) -> None:
+def test_error_code_that_is_not_known_is_an_unknown_error(dialect: Dialect, hexed: str) -> None:
     assert ResponseReader(dialect).receive(bytes.fromhex(hexed)) == [BusinessError(ErrorCode.UNKNOWN)]
 
 
-def test_a_policy_that_is_not_known_has_no_length_and_ends_the_stream() -> None:
+def test_policy_that_is_not_known_has_no_length_and_ends_the_stream() -> None:
     bad = only_bad(ResponseReader(SPEC).receive(bytes.fromhex("637000000004")))
 
     assert str(bad.error) == "byte 2 of the packet: the policy's code is 4, it must be from 0 to 3"

@@ -53,7 +53,7 @@ def comparable(packets: list[Packet | Bad]) -> list[object]:
 
 @pytest.mark.parametrize("dialect", [SPEC, CSHARP], ids=lambda dialect: dialect.name)
 @given(SAID, st.binary(max_size=12), st.integers(0, 20))
-def test_a_run_is_read_as_its_packets_one_by_one_are(
+def test_run_is_read_as_its_packets_one_by_one_are(
     dialect: Dialect, said: list[list[Packet]], garbage: bytes, cut: int
 ) -> None:
     data = encode([packet for packets in said for packet in packets], dialect)
@@ -63,7 +63,7 @@ def test_a_run_is_read_as_its_packets_one_by_one_are(
 
 
 @pytest.mark.parametrize("dialect", [SPEC, CSHARP], ids=lambda dialect: dialect.name)
-def test_what_is_said_in_a_row_is_one_value(dialect: Dialect) -> None:
+def test_packets_of_one_kind_in_a_row_are_one_value(dialect: Dialect) -> None:
     q, r = [Draft(b"a", -1), Draft(b"", 2), Draft(bytes(20), 0)], [Draft(b"r", 1), Draft(b"r", 1)]
     run, other = Enqueues("q", q, 72), Enqueues("r", r, 36)
     runs: list[Packet] = [run, other, Dequeues(Dequeue("q", 5), 3), Dequeues(Dequeue("q", 6), 2)]
@@ -73,7 +73,7 @@ def test_what_is_said_in_a_row_is_one_value(dialect: Dialect) -> None:
     assert packets == runs
 
 
-def test_no_more_dequeues_are_one_value_than_go_together() -> None:
+def test_dequeues_in_a_row_are_one_value_up_to_a_bound() -> None:
     pairs: list[Packet] = [Dequeue("q"), ACK]
 
     packets = read(encode(pairs * (TAKEN_TOGETHER_MAX + 1), SPEC), SPEC, in_runs=True)
@@ -82,7 +82,7 @@ def test_no_more_dequeues_are_one_value_than_go_together() -> None:
 
 
 @pytest.mark.parametrize("pair", [[Enqueue("q", 1, b"abc"), ACK], [Dequeue("q", 5), ACK]], ids=["enqueue", "dequeue"])
-def test_a_run_ends_before_what_it_does_not_take(pair: list[Packet]) -> None:
+def test_run_ends_before_a_packet_that_it_does_not_take(pair: list[Packet]) -> None:
     run = encode(pair * 2, SPEC)
     too_long = b"CE\x01q" + struct.pack(">qi", 1, LIMIT_BYTES) + bytes(LIMIT_BYTES) + b"Q"
     negative = b"CE\x01q" + struct.pack(">qi", 1, -1) + b"Q"

@@ -25,7 +25,7 @@ EVERYTHING = (*LOOKING, ENQUEUE, ClusterMetadataRequest(), CreateQueue("q"))
     [(Store("q", []), LOOKING), (Return("q", 7), (*LOOKING, ENQUEUE))],
     ids=lambda value: type(value).__name__,
 )
-def test_who_looks_waits_for_every_change_and_an_enqueue_for_what_comes_back(
+def test_look_waits_for_every_change_and_an_enqueue_waits_for_a_returned_record(
     work: Work, waiting: tuple[Packet, ...]
 ) -> None:
     under_way, first, second = UnderWay(), Intent(work), Intent(work)
@@ -46,7 +46,7 @@ def test_who_looks_waits_for_every_change_and_an_enqueue_for_what_comes_back(
     [Dequeue("q", 5), Take("q", [Dequeue("q")]), ListQueues(), CreateQueue("q"), DeleteQueue("q")],
     ids=lambda w: type(w).__name__,
 )
-def test_everybody_waits_for_what_is_exclusive(work: Work) -> None:
+def test_exclusive_work_keeps_all_packets_waiting(work: Work) -> None:
     under_way, intent = UnderWay(), Intent(work)
     under_way.begin(intent)
 
@@ -56,7 +56,7 @@ def test_everybody_waits_for_what_is_exclusive(work: Work) -> None:
     assert all(map(under_way.may_begin, EVERYTHING))
 
 
-def test_only_a_dequeue_that_waits_can_be_stopped_and_the_word_has_no_outcome() -> None:
+def test_waiting_dequeue_alone_can_be_stopped_and_the_stop_has_no_outcome() -> None:
     under_way = UnderWay()
     under_way.begin(Intent(Remove("q", 7)))
     under_way.begin(Intent(Take("q", [Dequeue("q", 5)])))

@@ -82,7 +82,7 @@ def test_message_over_the_limit_is_refused_on_either_way(fields: dict[str, Any])
 
 
 @pytest.mark.parametrize("number", [1, 3_843, 62**4])
-def test_publish_gets_the_same_reply_whoever_made_its_uid(number: int) -> None:
+def test_publish_gets_the_same_reply_for_a_uid_as_for_a_number(number: int) -> None:
     """A slot of many gets its uid, a publish that is an entry of its own gets the numbers."""
     command = pub(message="m", cmd_id=3)
 
@@ -131,7 +131,7 @@ def test_acknowledgement_of_one_message_gets_the_same_reply_alone_and_among_many
     assert acked(command, code) == reply_to(command, code) == reply_to(command, Outcome("q", 9, [code]))
 
 
-def test_acknowledgement_of_several_names_those_that_are_unknown_or_stale() -> None:
+def test_acknowledgement_of_several_names_the_unknown_and_stale_ones() -> None:
     command = wire.Ack(qname="q", uids=["a", "b", "c"])
 
     done, unknown, stale = (
@@ -162,7 +162,7 @@ def test_acknowledgement_that_publishes_says_the_uid_of_each_follow_up() -> None
     ],
     ids=["refused as a whole", "a follow-up refused"],
 )
-def test_acknowledgement_that_publishes_says_what_refused_it(outcome: Outcome) -> None:
+def test_acknowledgement_that_publishes_names_the_reason_of_its_refusal(outcome: Outcome) -> None:
     command = wire.Ack(qname="q", uid="u", publish=[wire.Followup(qname="r", message="m")] * 2)
 
     reply = reply_to(command, outcome)
@@ -182,7 +182,7 @@ def test_refusal_says_where_to_go_only_if_another_node_leads() -> None:
     assert (here.leader, here.leader_http, here.cmd_id) == (None, None, 5)
 
 
-def test_every_code_that_can_be_said_has_an_error_of_the_client_and_stands_in_the_page_of_the_protocol() -> None:
+def test_error_codes_all_have_a_client_error_and_stand_in_the_protocol_page() -> None:
     page = PROTOCOL_PAGE.read_text(encoding="utf-8")
 
     assert {code for code, _ in REFUSALS.values()} <= set(BY_CODE)

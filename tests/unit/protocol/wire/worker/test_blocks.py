@@ -32,7 +32,7 @@ def test_columns_survive_the_way_to_bytes_and_back(some: list[bytes]) -> None:
     assert buffers.texts("headers") == [b""] * len(some)
 
 
-def test_a_block_is_laid_out_as_its_page_says() -> None:
+def test_block_is_laid_out_as_its_page_says() -> None:
     assert pack([("body", [b"ab", b"", b"c"]), ("priority", [-1, 2, 0])]).hex(" ", 8) == " ".join(
         ["0000000002000000", "0200000003000000", "6162630000000000", "ffffffffffffffff", "0200000000000000", "00" * 8]
     )
@@ -73,7 +73,7 @@ def test_garbage_raises_a_wakeq_error_or_nothing(garbage: bytes, block: bytes) -
 
 
 @pytest.mark.parametrize("head", [b"*x\n", b"*-1\n", b"*99999999\n", b"*" + b"1" * 12, b"*\n"])
-def test_a_frame_without_a_fitting_size_ends_the_stream(head: bytes) -> None:
+def test_frame_without_a_fitting_size_ends_the_stream(head: bytes) -> None:
     with pytest.raises(BadFrame) as raised:
         BlockReader(100).receive(b"{}\n" + head)
 
@@ -81,17 +81,17 @@ def test_a_frame_without_a_fitting_size_ends_the_stream(head: bytes) -> None:
     assert raised.value.closes
 
 
-def test_a_frame_that_is_not_ended_by_a_line_end_ends_the_stream() -> None:
+def test_frame_that_is_not_ended_by_a_line_end_ends_the_stream() -> None:
     with pytest.raises(BadFrame, match="its size is wrong"):
         BlockReader(100).receive(b"*2\nabc\n")
 
 
-def test_a_line_behind_frames_is_bounded_as_ever() -> None:
+def test_line_behind_frames_is_bounded_as_ever() -> None:
     with pytest.raises(LineTooLong):
         BlockReader(10).receive(b"*2\n{}\n" + b"x" * 11)
 
 
-def test_what_is_whole_before_a_line_that_is_too_long_is_still_read() -> None:
+def test_commands_before_a_line_that_is_too_long_are_still_read() -> None:
     before = b"{}\n" + frame(b"{}", b"abc") + b"\n[]\n"
 
     with pytest.raises(LineTooLong) as raised:
@@ -111,7 +111,7 @@ def test_offsets_that_lie_are_refused(offsets: list[int], why: str) -> None:
         Buffers(block, 2, ["body"]).texts("body")
 
 
-def test_a_command_without_a_block_that_comes_in_a_frame_is_refused_alone() -> None:
+def test_command_without_a_block_that_comes_in_a_frame_is_refused_alone() -> None:
     stream = frame(b'{"cmd":"PING","cmd_id":3}', b"xx") + b'\n{"cmd":"PING"}\n'
 
     bad, ping = wire.decode(stream)
@@ -120,7 +120,7 @@ def test_a_command_without_a_block_that_comes_in_a_frame_is_refused_alone() -> N
     assert (bad.cmd_id, ping) == (3, wire.Ping())
 
 
-def test_a_frame_whose_line_is_long_is_refused_before_anything_is_made_of_it() -> None:
+def test_frame_whose_line_is_long_is_refused_before_anything_is_made_of_it() -> None:
     line = b'{"cmd":"PUBB","qname":"q","columns":["body"],"rows":1,"cmd_id":3,"x":[' + b"{}," * 30_000 + b"{}]}"
 
     bad, ping = wire.decode(frame(line, b"xx") + b'\n{"cmd":"PING"}\n')

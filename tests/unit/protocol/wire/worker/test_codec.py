@@ -60,21 +60,21 @@ SERVER_FRAMES = [frame for frame in VECTORS["frames"] if frame["direction"] == "
 
 
 @pytest.mark.parametrize("frame", CLIENT_FRAMES, ids=lambda frame: frame["name"])
-def test_a_golden_frame_of_a_client_is_obeyed_or_refused_as_it_must(frame: dict[str, str]) -> None:
+def test_golden_frame_of_a_client_is_obeyed_or_refused_as_it_must(frame: dict[str, str]) -> None:
     command = one(frame["text"])
 
     assert isinstance(command, Bad) == (frame["note"] == "nok")
 
 
 @pytest.mark.parametrize("frame", SERVER_FRAMES, ids=lambda frame: frame["name"])
-def test_a_golden_frame_of_the_server_is_read_and_written_the_same(frame: dict[str, str]) -> None:
+def test_golden_frame_of_the_server_is_read_and_written_the_same(frame: dict[str, str]) -> None:
     replies = decode_replies(frame["text"].encode() + b"\n")
 
     assert encode(replies) == frame["text"].encode() + b"\n"
 
 
 @pytest.mark.parametrize("step", [step for session in VECTORS["sessions"] for step in session["steps"]])
-def test_every_step_of_the_golden_sessions_is_understood(step: dict[str, Any]) -> None:
+def test_steps_of_the_golden_sessions_are_understood(step: dict[str, Any]) -> None:
     line = json.dumps(step["message"]).encode() + b"\n"
 
     if step["direction"] == "client->server":
@@ -86,7 +86,7 @@ def test_every_step_of_the_golden_sessions_is_understood(step: dict[str, Any]) -
 # --- what real clients send ---
 
 
-def test_the_javascript_clients_publish_is_a_message_that_never_expires() -> None:
+def test_javascript_clients_publish_is_a_message_that_never_expires() -> None:
     pub = one('{"qname":"test1","msg":"hi","cmd":"PUB","delay":0,"expires":0}')
 
     assert pub == Pub("test1", msg="hi")
@@ -97,7 +97,7 @@ def test_message_wins_over_msg() -> None:
     assert body_of(one('{"cmd":"PUB","qname":"q","msg":"loses","message":"wins"}')) == b"wins"
 
 
-def test_an_empty_message_is_a_message() -> None:
+def test_empty_message_is_a_message() -> None:
     assert body_of(one('{"cmd":"PUB","qname":"","message":""}')) == b""
 
 
@@ -107,7 +107,7 @@ def test_unknown_fields_are_ignored_at_every_level() -> None:
     assert one('{"cmd":"CREATE","qname":"q","retry":{"later":1}}').retry.backoff == "fixed"
 
 
-def test_the_last_of_duplicate_keys_wins() -> None:
+def test_last_of_duplicate_keys_wins() -> None:
     assert one('{"cmd":"FET","qname":"a","qname":"b"}') == Fet("b")
     assert one('{"cmd":"FET","qname":"a","cmd":"SUB"}') == Sub("a")
 
@@ -122,21 +122,21 @@ def test_carriage_returns_and_blank_lines_between_commands_are_no_commands() -> 
     assert decode(lines) == [Ping(), Fet("q")]
 
 
-def test_an_object_over_two_lines_is_two_bad_lines_however_it_arrives() -> None:
+def test_object_over_two_lines_is_two_bad_lines_however_it_arrives() -> None:
     together = decode(b'{"cmd":\n"PING"}\n')
     apart = decode(b'{"cmd":\n') + decode(b'"PING"}\n')
 
     assert [type(command) for command in together] == [type(command) for command in apart] == [Bad, Bad]
 
 
-def test_two_objects_in_a_line_are_refused_with_their_line() -> None:
+def test_line_with_two_objects_is_refused() -> None:
     good, bad = decode(b'{"cmd":"PING"}\n{"cmd":"PING"}{"cmd":"PING"}\n')
 
     assert good == Ping()
     assert isinstance(bad, Bad)
 
 
-def test_one_bad_line_does_not_hurt_its_neighbours() -> None:
+def test_bad_line_does_not_hurt_its_neighbours() -> None:
     lines = b'{"cmd":"PUB","qname":"q","msg":"1"}\nrubbish\n{"cmd":"PUB","qname":"q","msg":"2"}\n'
 
     first, bad, second = decode(lines)
@@ -146,7 +146,7 @@ def test_one_bad_line_does_not_hurt_its_neighbours() -> None:
 
 
 @pytest.mark.parametrize("named", [Fet, partial(Pub, message="a"), partial(Ack, uid="u"), Sub])
-def test_one_bad_queue_name_does_not_hurt_its_neighbours(named: Callable[[str], Command]) -> None:
+def test_bad_queue_name_does_not_hurt_its_neighbours(named: Callable[[str], Command]) -> None:
     first, bad, second = decode(encode_commands([named("q"), named("q q"), named("q")]))
 
     assert first == second == named("q")
@@ -175,14 +175,14 @@ def test_cmd_id_comes_back_from_a_command_that_was_refused() -> None:
         assert one(text).cmd_id == 7
 
 
-def test_without_cmd_id_the_reply_has_none() -> None:
+def test_reply_to_a_command_without_cmd_id_has_none() -> None:
     assert encode([Okslp("q", cmd_id=one('{"cmd":"ISLP","qname":"q"}').cmd_id)]) == (b'{"cmd":"okslp","qname":"q"}\n')
 
 
 # --- extensions ---
 
 
-def test_a_batch_takes_what_its_items_leave_out_from_the_publish() -> None:
+def test_items_of_a_batch_take_missing_fields_from_the_publish() -> None:
     pub = one(
         '{"cmd":"PUB","qname":"q","delay":5,"priority":-20,"headers":{"a":"b"},'
         '"messages":["x",{"msg":"y","delay":0,"priority":20,"timeout":30}]}'
@@ -218,26 +218,26 @@ def test_del_is_an_ack() -> None:
     assert command == Del("q", "u", "1:2")
 
 
-def test_an_ack_may_publish() -> None:
+def test_ack_may_publish() -> None:
     ack = one('{"cmd":"ACK","qname":"q","uid":"u","publish":[{"qname":"p","message":"m","delay":3}]}')
 
     assert [(part.qname, followup_content(part)) for part in ack.publish] == [("p", Content(b"m", delay=3))]
 
 
-def test_many_may_be_settled_with_a_lease_for_each() -> None:
+def test_nack_of_several_takes_a_lease_for_each() -> None:
     assert one('{"cmd":"NACK","qname":"q","uids":["a","b"],"leases":["1:1",null],"delay":5}') == Nack(
         "q", uids=["a", "b"], leases=["1:1", None], delay=5
     )
     assert one('{"cmd":"TOUCH","qname":"q","uid":"a","timeout":60}') == Touch("q", "a", timeout=60)
 
 
-def test_a_long_error_of_a_nack_is_cut_not_refused() -> None:
+def test_long_error_of_a_nack_is_cut_not_refused() -> None:
     nack = one(json.dumps({"cmd": "NACK", "qname": "q", "uid": "u", "error": "e" * 5000}))
 
     assert nack.error == "e" * 1000
 
 
-def test_a_nack_may_be_no_failure_or_for_good() -> None:
+def test_nack_may_be_no_failure_or_for_good() -> None:
     assert one('{"cmd":"NACK","qname":"q","uid":"u","failed":false,"delay":3}') == Nack("q", "u", delay=3, failed=False)
     assert one('{"cmd":"NACK","qname":"q","uid":"u","dead":true,"error":"e"}') == Nack("q", "u", error="e", dead=True)
     assert one('{"cmd":"NACK","qname":"q","uid":"u","failed":true,"dead":false}') == Nack("q", "u")
@@ -254,14 +254,14 @@ def test_a_nack_may_be_no_failure_or_for_good() -> None:
         ('"failed":"no"', "failed must be true or false, not text"),
     ],
 )
-def test_a_nack_that_contradicts_itself_is_refused(fields: str, why: str) -> None:
+def test_nack_that_contradicts_itself_is_refused(fields: str, why: str) -> None:
     code, detail = refusal(f'{{"cmd":"NACK","qname":"q","uid":"u",{fields}}}')
 
     assert code == "BAD_FIELD"
     assert detail.startswith(why)
 
 
-def test_an_update_tells_apart_unchanged_and_back_to_default() -> None:
+def test_update_tells_apart_unchanged_and_back_to_default() -> None:
     update = one('{"cmd":"UPDATE","qname":"q","max_size":null,"wake":"ready","dead_letter":""}')
 
     assert isinstance(update, Update)
@@ -301,20 +301,20 @@ def test_error_count_is_always_in_a_message() -> None:
     )
 
 
-def test_failures_are_said_only_when_they_are_given() -> None:
+def test_failures_are_encoded_only_when_they_are_given() -> None:
     assert encode([Msg("q", "u", 2, "a", failures=0), Msgs("q", [Delivery("u", 2, "a", failures=1)])]) == (
         b'{"cmd":"msg","qname":"q","uid":"u","error_count":2,"msg":"a","failures":0}\n'
         b'{"cmd":"msgs","qname":"q","messages":[{"uid":"u","error_count":2,"msg":"a","failures":1}]}\n'
     )
 
 
-def test_known_is_said_only_when_it_is_not() -> None:
+def test_known_is_encoded_only_when_it_is_false() -> None:
     assert encode([Okack(uid="u", qname=""), Okack(uid="u", qname="", known=False)]) == (
         b'{"cmd":"okack","uid":"u","qname":""}\n{"cmd":"okack","uid":"u","qname":"","known":false}\n'
     )
 
 
-def test_a_refusal_becomes_a_nok_with_its_code_and_where_to_go() -> None:
+def test_refusal_becomes_a_nok_with_its_code_and_where_to_go() -> None:
     elsewhere = NotLeader("not the leader")
     elsewhere.leader = "10.0.0.2:2601"  # type: ignore[attr-defined]
 
@@ -322,7 +322,7 @@ def test_a_refusal_becomes_a_nok_with_its_code_and_where_to_go() -> None:
     assert nok(elsewhere, cmd_id=1) == Nok("NOT_LEADER", "not the leader", "10.0.0.2:2601", cmd_id=1)
 
 
-def test_a_reader_accepts_an_error_count_in_quotes_and_replies_it_does_not_know() -> None:
+def test_reader_accepts_an_error_count_in_quotes_and_replies_it_does_not_know() -> None:
     lines = (
         b'{"cmd":"msg","qname":"q","uid":"u","error_count":"2","msg":"a","later":1}\n'
         b'{"cmd":"later"}\n{"cmd":"awk","qname":"q"}\n'
@@ -331,7 +331,7 @@ def test_a_reader_accepts_an_error_count_in_quotes_and_replies_it_does_not_know(
     assert decode_replies(lines) == [Msg("q", "u", 2, "a"), Awk("q")]
 
 
-def test_a_reader_refuses_what_is_no_reply() -> None:
+def test_reader_refuses_a_line_that_is_no_reply() -> None:
     for line in (b"rubbish\n", b'{"cmd":"msg"}\n', b"[1]\n"):
         with pytest.raises(BadJson):
             decode_replies(line)

@@ -96,7 +96,7 @@ def test_commands_of_one_read_are_filed_in_the_lanes_of_their_queues(session: Ha
     assert lobby.woken == ["a", "b", "c"], "each queue is woken once"
 
 
-def test_each_command_has_a_slot_of_its_own(session: HandSession, lobby: HandLobby) -> None:
+def test_commands_have_a_slot_each(session: HandSession, lobby: HandLobby) -> None:
     session.say(fet(), pub(), pub(), ack(), ack())
 
     filed = lobby.take("q")
@@ -151,7 +151,7 @@ def test_command_that_is_no_column_is_filed_as_an_order(
         assert type(order) is expected
 
 
-def test_commands_about_who_wants_messages_are_filed_in_their_order(session: HandSession, lobby: HandLobby) -> None:
+def test_commands_of_consumers_are_filed_in_their_order(session: HandSession, lobby: HandLobby) -> None:
     session.say(of("SUB"), fet(count=3), of("ISLP"), of("UNS"), of("SUB"), of("FETB"), of("ISLP"))
 
     filed = lobby.take("q")
@@ -180,8 +180,8 @@ def test_look_is_asked_of_the_leader(session: HandSession, lobby: HandLobby, com
     assert lobby.woken == []
 
 
-def test_every_command_of_the_protocol_has_a_place(session: HandSession, lobby: HandLobby) -> None:
-    """Each kind is filed, asked for or answered: nobody waits for an answer that nobody owes."""
+def test_commands_of_the_protocol_are_all_filed_asked_for_or_answered(session: HandSession, lobby: HandLobby) -> None:
+    """Each kind is filed, asked for or answered: no client waits for an answer that will not come."""
     fields: dict[str, Json] = {
         "PUBB": block_of("x"), "STASH": {"stash": "s", "messages": ["x"]}, "UNSTASH": {"stashes": [["s", 1]]},
         "STAGE": {"source": "s", "epoch": 1}, "SLICE": {"source": "s", "epoch": 1}, "RENEW": {"source": "s"},
@@ -203,7 +203,7 @@ def test_every_command_of_the_protocol_has_a_place(session: HandSession, lobby: 
 # --- rule 1: answers leave in the order of the commands ------------------------------------------------------------
 
 
-def test_answer_that_comes_early_waits_for_those_before_it(session: HandSession, lobby: HandLobby) -> None:
+def test_answer_that_comes_early_waits_for_the_answers_before_it(session: HandSession, lobby: HandLobby) -> None:
     session.say(pub("a", "1"), fet("b"), PING, pub("c", "3"))
 
     publish_all(lobby.take("c"))
@@ -422,7 +422,7 @@ def test_reads_behind_writes_are_filed_in_their_order_also_when_a_later_write_is
     assert [slot.command.cmd_id for slot in lobby.take("q").reads] == [1, 2, 3]
 
 
-def test_read_that_comes_while_another_stands_there_stands_behind_it(session: HandSession, lobby: HandLobby) -> None:
+def test_read_that_comes_while_another_waits_is_filed_behind_it(session: HandSession, lobby: HandLobby) -> None:
     session.say(pub(), fet(cmd_id=1))
     filed = lobby.take("q")
     publish_all(filed)  # and the session has not been flushed yet
@@ -616,7 +616,7 @@ def test_follow_up_to_a_queue_with_an_open_write_of_its_connection_stands_behind
     assert len(lobby.take("other").orders) == 1
 
 
-def test_many_acknowledgements_that_publish_are_filed_together(session: HandSession, lobby: HandLobby) -> None:
+def test_acknowledgements_that_publish_are_filed_together(session: HandSession, lobby: HandLobby) -> None:
     session.say(*[follow_up("r")] * 64)
 
     assert len(lobby.take("q").orders) == 64
@@ -644,7 +644,7 @@ def test_writes_that_are_held_back_are_filed_in_their_order(session: HandSession
     assert three.outcome is MISSING
 
 
-def test_acknowledgement_that_publishes_stands_behind_what_is_held_back_on_any_of_its_queues(
+def test_acknowledgement_that_publishes_waits_behind_writes_held_back_on_any_of_its_queues(
     session: HandSession, lobby: HandLobby
 ) -> None:
     session.say(of("CREATE", "r"), pub("r", "first"), follow_up("r"))
@@ -734,7 +734,7 @@ def test_further_command_ends_the_fetches_that_wait_without_cmd_id(
 
 
 @pytest.mark.parametrize("more", [fet(wait=5), fet(wait=5, cmd_id=1)], ids=["without cmd_id", "with cmd_id"])
-def test_another_fetch_with_wait_ends_no_wait(session: HandSession, lobby: HandLobby, more: Json) -> None:
+def test_wait_does_not_end_with_another_waiting_fetch(session: HandSession, lobby: HandLobby, more: Json) -> None:
     session.say(fet(wait=5), more)
     session.say(more)
 
@@ -860,7 +860,7 @@ def test_slice_of_a_term_that_is_over_is_refused_and_its_messages_stay_claimed(
 # --- rule 20: a connection that ends ------------------------------------------------------------------------------
 
 
-def test_what_was_filed_stays_filed_when_the_conversation_is_gone(session: HandSession, lobby: HandLobby) -> None:
+def test_filed_commands_stay_filed_when_the_conversation_has_ended(session: HandSession, lobby: HandLobby) -> None:
     session.say(fet(), pub(), ack())
     session.conversation.has_ended = True
 
@@ -873,7 +873,7 @@ def test_what_was_filed_stays_filed_when_the_conversation_is_gone(session: HandS
 # --- refusals ------------------------------------------------------------------------------------------------------
 
 
-def test_node_that_may_not_serve_refuses_what_needs_a_leader_and_answers_the_rest(
+def test_node_that_may_not_serve_refuses_commands_that_need_a_leader_and_answers_the_rest(
     session: HandSession, lobby: HandLobby
 ) -> None:
     session.refused = NOT_LEADER

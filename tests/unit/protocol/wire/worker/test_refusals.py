@@ -89,7 +89,7 @@ from wakeq.protocol.wire.worker.refusals import LONG_BYTES, VALUES_MAX, decode_a
         ('{"cmd":"SUB","qname":"' + "x" * 256 + '"}', "BAD_NAME", "at most 255"),
     ],
 )
-def test_a_refusal_names_the_field_and_what_it_must_be(text: str | bytes, code: str, words: str) -> None:
+def test_refusal_names_the_field_and_its_allowed_values(text: str | bytes, code: str, words: str) -> None:
     found, detail = refusal(text)
 
     assert found == code
@@ -108,7 +108,7 @@ def test_headers_beyond_their_limits_are_refused() -> None:
     assert refusal(json.dumps(follow_up))[0] == "TOO_LARGE"
 
 
-def test_every_code_of_a_refusal_here_is_in_the_table_of_errors() -> None:
+def test_codes_of_refusals_are_all_in_the_table_of_errors() -> None:
     assert {"BAD_JSON", "BAD_COMMAND", "BAD_FIELD", "BAD_NAME", "TOO_LARGE"} <= BY_CODE.keys()
 
 
