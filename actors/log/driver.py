@@ -337,6 +337,7 @@ class LogDriver(LogEntries):
         assert self._queues is not None, "started first"
         self._drop_promises()
         self._ahead_since_ms = NEVER
+        self._ahead.clear()  # some of these entries may be dropped, and then nothing waits for them
         self._writers, self._collect_parked = {}, False  # they refuse what they have when they hear of this
         self._queues.tell(Follow(term, self._not_leader()))
         if self._hang_ms >= self.core.settings.election_ms:
