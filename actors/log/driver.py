@@ -289,6 +289,9 @@ class LogDriver(LogEntries):
         writers, self._writers = self._writers, {}
         for queue in writers:
             queue.refuse_filed(refusal)
+        self._refuse_collected(refusal)
+
+    def _refuse_collected(self, refusal: Refusal) -> None:
         collected, self._collected = self._collected, deque()
         for _entry, ticket in collected:
             answer(ticket, refusal)
@@ -380,9 +383,8 @@ class LogDriver(LogEntries):
         assert self._queues is not None, "started first"
         self._drop_promises()
         self._ahead_since_ms = NEVER
-        for _entry, ticket in self._collected:
-            answer(ticket, self._not_leader())
-        self._collected.clear()
+        self._refuse_collected(self._not_leader())
+        self._ahead.clear()  # some of these entries may be dropped, and then nothing waits for them
         self._writers, self._collect_parked = {}, False  # they refuse what they have when they hear of this
         self._queues.tell(Follow(term, self._not_leader()))
         if self._hang_ms >= self.core.settings.election_ms:

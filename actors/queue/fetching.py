@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 AHEAD_MS = 100  # a fast queue delivers ahead of its log while nothing has waited longer than this for its commit
 TRY_AGAIN_MS = 50  # before waiting fetches are tried again when this node might not lead any more
+TOGETHER_MAX = 4_096  # messages that several fetches take together: they become one entry of the log
 ANSWER_BYTES_MAX = 4 << 20  # of the bodies in one answer; one message is always in it
 
 
@@ -106,9 +107,12 @@ def serve(queue: QueueProcess, filed: Filed) -> None:
         return
     now_ms = queue.now_ms()
     while reads:
-        count = 0
+        count = wanted = 0
         for slot in reads:
             if not _is_plain(slot):
+                break
+            wanted += slot.command.count or 1
+            if wanted > TOGETHER_MAX and count:
                 break
             count += 1
         if count and _serve_together(queue, reads[:count], now_ms):
@@ -466,7 +470,12 @@ def end_wait(queue: QueueProcess, waiter: Waiter, answer: Refusal | None) -> Non
 
 def on_end_wait(queue: QueueProcess, order: orders.EndWait) -> None:
     """The client has gone on: its fetch that waits gets nothing."""
-    _end_waits(queue, lambda waiter: waiter.asker is order.asker, order.asker.session)
+    asker = order.asker
+    for waiter in () if queue.leases is None else queue.leases.waits_of(asker.session):
+        if waiter.asker is asker:  # as a rule the first: thousands may end at once, in the order in which they came
+            end_wait(queue, waiter, None)
+            return
+    _end_waits(queue, lambda waiter: waiter.asker is asker, asker.session)
 
 
 def on_end_waits(queue: QueueProcess, message: EndWaits) -> None:

@@ -14,10 +14,11 @@ process never touches a file: bodies that are no longer in memory arrive as mail
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from itertools import compress
 from types import TracebackType
 from typing import Any
+
+import msgspec
 
 from wakeq.actors.mail import (
     Abandon,
@@ -106,11 +107,23 @@ ASKED = (
 REFUSED_ID = -1  # instead of a queue's id: an Ack that was refused as a whole, so that its messages stay leased
 ENTRY_MESSAGES_MAX = 4_096  # in one entry that is made of many commands ...
 ENTRY_BYTES_MAX = 1 << 20  # ... and of their bodies
+DESERTED_AFTER_S = 1.0  # after a write to a queue that does not exist, its process ends unless there is a queue by then
 SETTLED = frozenset({Delivered, Ack})  # entries after which nothing is ready or due that was not before
 
 
 class Abandoned(Exception):
     """The process gives itself up, to be rebuilt."""
+
+
+class Creating(msgspec.Struct, frozen=True, gc=False):
+    """The ticket of a queue with this node's defaults, for which nobody has asked."""
+
+    refused: Callable[[], None]
+
+    def tell(self, answer: Any) -> None:
+        """Take the outcome."""
+        if isinstance(answer, Refusal):
+            self.refused()
 
 
 class QueueProcess(Process):
@@ -148,7 +161,7 @@ class QueueProcess(Process):
         # What is wanted, and what is on its way.
         self.lanes = services.lobby.lanes_of(name)
         self.in_hand: Filed | None = None  # what was taken out of the lanes in this turn and is not done yet
-        self.marked_ahead: AbstractSet[int] = EMPTY_SET  # by acknowledgements of this turn whose place has not come
+        self.marked_ahead: set[int] = EMPTY_SET  # by acknowledgements of this turn whose place has not come
         self.outgoing: list[Outgoing] | None = None  # what waits for the next write of the log ...
         self.delivering: list[Delivering] | None = None  # ... and before all of it, deliveries that have left
         self.handling: Any = None  # the mail that is being handled
@@ -217,7 +230,9 @@ class QueueProcess(Process):
             if type(order) is AckSeveral and self.leases is not None:
                 numbers = [number for number in self._numbers_of(order.uids) if number > 0]
                 # A NACK or TOUCH that stands before it must not find these leaving.
-                self.marked_ahead = self.marked_ahead | {n for n in numbers if n not in self.leases.leaving}
+                if not self.marked_ahead:
+                    self.marked_ahead = set()
+                self.marked_ahead.update([n for n in numbers if n not in self.leases.leaving])
                 self.leases.leave(numbers)
         while filed.acks:
             acks = filed.acks[0]
@@ -259,7 +274,7 @@ class QueueProcess(Process):
         session = order.slot.session
         numbers = self._numbers_of(order.uids)
         if self.marked_ahead:
-            self.marked_ahead = self.marked_ahead - set(numbers)
+            self.marked_ahead.difference_update(numbers)
         foreign = {i: order.uids[i] for i, number in enumerate(numbers) if number < 0} if min(numbers) < 0 else {}
         keep_leased = self._mark(numbers)
         entry = Ack(
@@ -316,7 +331,7 @@ class QueueProcess(Process):
         )
         if creates and not self.is_creating and defaults is not None:
             self.is_creating = True
-            self._put(Rank.PUBLISH, CreateQueue(self.name, defaults))
+            self._put(Rank.PUBLISH, CreateQueue(self.name, defaults), Creating(self._create_again))
         for one in filed.publishes:
             if not isinstance(one, Run):
                 self._put(Rank.PUBLISH, one.entry, one.slot)
@@ -327,6 +342,10 @@ class QueueProcess(Process):
             else:
                 self._put(Rank.PUBLISH, one)
         filed.publishes = []
+
+    def _create_again(self) -> None:
+        """The log has refused the queue: whoever publishes next has it created."""
+        self.is_creating = False
 
     def _last_of(self, rank: Rank) -> Any:
         """Return the last of this rank that waits for the log, None if there is none."""
@@ -443,6 +462,8 @@ class QueueProcess(Process):
         outgoing, self.outgoing = self.outgoing, None
         if outgoing is None:
             return
+        if not self.ledger.id:  # the log may refuse all of it, or it may be about a queue that is unknown
+            self.services.later(DESERTED_AFTER_S, lambda: fetching.end_if_deserted(self))
         if len(outgoing) > 1:
             outgoing.sort(key=_rank_of)
         for wanted in outgoing:
@@ -468,11 +489,9 @@ class QueueProcess(Process):
                 slot.tell(refusal)
             for order in filed.orders:
                 refuse_order(order, refusal)
-        for entry, ticket in self._take_entries():
+        for _entry, ticket in self._take_entries():
             if ticket is not None:
                 ticket.tell(refusal)
-            if type(entry) is CreateQueue:
-                self.is_creating = False
 
     def on_propose(self, order: orders.Propose) -> None:
         """A change that the conversation has made an entry of."""
@@ -817,7 +836,9 @@ def _answered_by(ticket: Any) -> Sequence[Any]:
 
 
 def refuse_order(order: Any, refusal: Refusal) -> None:
-    """Refuse an order, if it wants an answer."""
+    """Refuse an order, if it wants an answer; that of a fetch that waits is its own affair."""
+    if isinstance(order, orders.EndWait):
+        return
     if isinstance(order, AckSeveral):
         order.slot.tell(refusal)
     elif isinstance(order, Fetch):

@@ -19,6 +19,7 @@ from wakeq.actors.queue.fetching import Lead
 from wakeq.actors.queue.process import Abandoned, QueueProcess
 from wakeq.actors.queue.reading import QueueProcessServices
 from wakeq.actors.queues.barrier import PartTicket
+from wakeq.actors.queues.lobby import TAKE_TURN
 from wakeq.actors.queues.registry import QueueRegistry, Settings
 from wakeq.protocol.errors import StorageError
 from wakeq.protocol.log.entries import (
@@ -181,6 +182,8 @@ class QueueRebuilds(QueueRegistry):
             self._services.raft_log.tell(Propose([(Noop(name), Asker(self, process, None))]))
         else:
             self.runtime.register(("queue", name), process)
+            if process.lanes.filed is not None:  # meanwhile, by an actor that asks for no leader first
+                process.tell(TAKE_TURN)
         self._catch_up(name, process)
         self._go_on()
 

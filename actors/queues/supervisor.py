@@ -202,11 +202,17 @@ class Queues(QueueCuts):
         return False
 
     def _pass_over(self, item: Item, batches: dict[str, list[Item]]) -> None:
-        """Do nothing of an entry that is set aside, except create its queues: other entries may rely on them."""
+        """Do nothing of an entry that is set aside, except create its queues: other entries may rely on them.
+
+        A queue that has not crashed over it must hear that the messages, which it has marked, stay leased.
+        """
         for name in _made_by(item[3]):
             if name not in self.catalog.queues:
                 self._create(name, DEFAULTS, item)
                 batches.setdefault(name, []).append(_creation(item, name, DEFAULTS))
+        entry = item[3]
+        if type(entry) is Ack and entry.publishes and entry.queue in self.catalog.queues:
+            batches.setdefault(entry.queue, []).append(_refused(item))
         foreseen = self._foreseen.pop(item[0], None)
         if foreseen is not None:
             self.leave_out(foreseen)
@@ -255,7 +261,7 @@ class Queues(QueueCuts):
         elif len(missing) > 1:  # one index is an id for one new queue only; whoever asks creates the rest
             codes[0] = int(Result.REJECTED)
         for place, part in enumerate(parts):
-            if part.queue in exists and not self._judge(part, place, codes):
+            if part.queue in exists and not self._judge(index, part, place, codes):
                 return False
         code = codes[min(codes)] if codes else 0
         if code:
@@ -273,12 +279,14 @@ class Queues(QueueCuts):
             self._apply_in(part.queue, [*items, (index, term, at_ms, part, gathering.part(place))])
         return True
 
-    def _judge(self, part: Ack | Publish, place: int, codes: dict[int, int]) -> bool:
+    def _judge(self, index: int, part: Ack | Publish, place: int, codes: dict[int, int]) -> bool:
         """Ask a queue whether it would apply its part; False if it crashes over that."""
         process = self._processes[part.queue]
 
         def ask() -> None:
+            process.applying = index  # a queue that always crashes over this must not end every node that reads the log
             code = process.judge(part)
+            process.applying = 0
             if code:
                 codes[place] = int(code)
 
@@ -290,11 +298,9 @@ class Queues(QueueCuts):
 
     def _keep_leased(self, item: Item) -> None:
         """An entry was not applied: have its queue apply a refused Ack, so that the messages stay leased."""
-        index, term, at_ms, _, _ = item
         entry = with_follow_ups(item)
         if entry.queue in self.catalog.queues:
-            refused = msgspec.structs.replace(entry, publishes=[], queue_id=REFUSED_ID, foreign={})
-            self._apply_in(entry.queue, [(index, term, at_ms, refused, ANSWERED_PART)])
+            self._apply_in(entry.queue, [_refused(item)])
 
     def on_answered(self, message: Answered) -> None:
         """A queue has answered with its figures for a listing."""
@@ -312,6 +318,12 @@ class Queues(QueueCuts):
 def _creation(item: Item, name: str, policies: Policies) -> Item:
     """Return the item that creates a queue which this entry needs; the queue's id is the entry's index."""
     return (item[0], item[1], item[2], CreateQueue(name, policies), None)
+
+
+def _refused(item: Item) -> Item:
+    """Return what tells the queue of an acknowledgement that it was refused, with what it publishes."""
+    refused = msgspec.structs.replace(with_follow_ups(item), publishes=[], queue_id=REFUSED_ID, foreign={})
+    return (item[0], item[1], item[2], refused, ANSWERED_PART)
 
 
 def _made_by(entry: Any) -> list[str]:

@@ -75,7 +75,7 @@ class WorkerSession(Process):
         if kind is Received:
             commands, conversation = message.commands, self._conversation
             self._in_flight_bytes += message.size_bytes
-            if self._in_flight_bytes > KEPT_BYTES_MIN or len(conversation.slots) + len(commands) > IN_FLIGHT_MAX:
+            if self._in_flight_bytes > KEPT_BYTES_MIN or conversation.in_flight + len(commands) > IN_FLIGHT_MAX:
                 self._count(len(commands), message.size_bytes)
             conversation.receive(commands)
         elif kind is Woken:
@@ -94,7 +94,7 @@ class WorkerSession(Process):
 
     def _count(self, commands: int, size_bytes: int) -> None:
         """Count what came into all that is held; read no more while that is too much."""
-        many = len(self._conversation.slots) + commands > IN_FLIGHT_MAX
+        many = self._conversation.in_flight + commands > IN_FLIGHT_MAX
         if self._batches is None:
             self._batches = Batches()
         self._batches.add(commands, size_bytes)

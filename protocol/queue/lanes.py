@@ -11,7 +11,7 @@ could spoil its neighbours (with an id, of several messages, of a block) is a Wh
 all runs.
 """
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -80,7 +80,7 @@ class Filed:
         self.acks: list[Acks | AckSeveral] = []  # all but those that publish, which are orders
         self.publishes: list[Run | Whole] = []
         self.orders: list[Any] = []  # NACK, TOUCH, claims ...: see orders.py
-        self.enders: Set[Any] = EMPTY_SET  # connections with a NACK or TOUCH among the orders
+        self.enders: set[Any] = EMPTY_SET  # connections with a NACK or TOUCH among the orders
         self._open_runs: dict[tuple[str, int], Run] | None = None  # by session id and door; as soon as there are two
         self._last_position: dict[Any, int] = {}  # by connection: behind which run its next publish belongs
 

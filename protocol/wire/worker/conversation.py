@@ -125,8 +125,10 @@ class Conversation:
         self._open_writes: dict[str, list[Slot]] = {}  # by queue: writes that may have no outcome, for the next read
         self._holds: dict[str, Slot] | None = None  # by queue: what holds back later plain writes
         self._parked: dict[str, list[tuple[Slot, Slot]]] | None = None  # writes that are held back: (by what, it)
-        self._standing: dict[str, list[tuple[list[Slot], Slot]]] | None = None  # reads, each behind these writes
-        self._standing_for_all: list[tuple[list[Slot], Slot]] | None = None  # LIST and STATS of the node
+        # Reads: each stands behind so many of the first of these writes.  A list is shared: a copy for each read would
+        # cost a pipelining client the square of what it has in flight.
+        self._standing: dict[str, list[tuple[list[Slot], int, Slot]]] | None = None
+        self._standing_for_all: list[Slot] | None = None  # LIST and STATS of the node
 
     @property
     def in_flight(self) -> int:
@@ -340,7 +342,9 @@ class Conversation:
             order = orders.Nack(results, name, uids, tokens, delay_ms, command.error or "", reason_of(command))
         self._order(name, order, slot)
         filed = self._session.lanes_of(name).open()
-        filed.enders = {*filed.enders, self._session}
+        if not filed.enders:
+            filed.enders = set()
+        filed.enders.add(self._session)
 
     def _change_queue(self, command: Any, slot: Slot) -> None:
         try:
@@ -432,13 +436,13 @@ class Conversation:
             if self.has_ended:
                 slot.is_over = True
             else:
-                self._waits = [*(before for before in self._waits or () if before.outcome is MISSING), slot]
+                self._begin_wait(slot)
         standing = self._standing
-        writes = [write for write in self._open_writes.get(name, ()) if write.outcome is MISSING]
-        if writes or (standing is not None and name in standing):
+        writes = self._open_writes.get(name, [])
+        if (standing is not None and name in standing) or _has_open(writes):
             if standing is None:
                 standing = self._standing = {}
-            standing.setdefault(name, []).append((writes, slot))
+            standing.setdefault(name, []).append((writes, len(writes), slot))
         else:
             self._file_read(name, slot)
 
@@ -470,10 +474,11 @@ class Conversation:
                 self._session.ask_leader(orders.Stats(slot, name))
 
     def _read_all(self, slot: Slot) -> None:
-        """LIST, or STATS of the node: behind the newest write to each queue."""
-        writes = [write for writes in self._open_writes.values() for write in writes if write.outcome is MISSING]
-        if writes or self._standing_for_all:
-            self._standing_for_all = [*(self._standing_for_all or ()), (writes, slot)]
+        """LIST, or STATS of the node: behind all own writes."""
+        if self._standing_for_all is not None:
+            self._standing_for_all.append(slot)
+        elif any(map(_has_open, self._open_writes.values())):
+            self._standing_for_all = [slot]
         else:
             self._ask_for_all(slot)
 
@@ -492,6 +497,16 @@ class Conversation:
             return False
         known.add(name)
         return True
+
+    def _begin_wait(self, slot: Slot) -> None:
+        """Remember a fetch that any further command ends, and now and then forget those that have their outcome."""
+        waits = self._waits
+        if waits is None:
+            self._waits = [slot]
+            return
+        if len(waits) > 2 * len(self.slots):
+            waits[:] = [before for before in waits if before.outcome is MISSING]
+        waits.append(slot)
 
     def _keep_apart(self, slot: Slot) -> None:
         if self._apart is None:
@@ -639,24 +654,36 @@ class Conversation:
         standing, self._standing = self._standing, None
         for name, reads in (standing or {}).items():
             barrier: Slot | None = None  # a claim, or a look that needs a majority, that was filed just now
-            for place, (writes, slot) in enumerate(reads):
-                behind = [write for write in writes if write.outcome is MISSING]
+            for place, (writes, count, slot) in enumerate(reads):
+                behind = [write for write in writes[:count] if write.outcome is MISSING]
                 if barrier is not None and barrier.outcome is MISSING:
                     behind.append(barrier)
                 if behind:
                     if self._standing is None:
                         self._standing = {}
-                    self._standing[name] = [(behind, slot), *reads[place + 1 :]]
+                    self._standing[name] = [(behind, len(behind), slot), *reads[place + 1 :]]
                     break
                 self._file_read(name, slot)
                 if type(slot.command) in _READ_BARRIERS:
                     barrier = slot
-        for_all, self._standing_for_all = self._standing_for_all, None
-        for place, (writes, slot) in enumerate(for_all or ()):
-            if any(write.outcome is MISSING for write in writes):
-                self._standing_for_all = (for_all or [])[place:]
+        if self._standing_for_all is not None:
+            self._release_for_all(self._standing_for_all)
+
+    def _release_for_all(self, standing: list[Slot]) -> None:
+        """Ask for what no own write stands before any more; all of them stand in `slots`, in their order."""
+        self._standing_for_all = None
+        standing = [slot for slot in standing if slot.outcome is MISSING]
+        open_writes = {id(write) for writes in self._open_writes.values() for write in writes}
+        done = 0
+        for slot in self.slots:
+            if done == len(standing):
+                return
+            if slot is standing[done]:
+                done += 1
+                self._ask_for_all(slot)
+            elif slot.outcome is MISSING and id(slot) in open_writes:
                 break
-            self._ask_for_all(slot)
+        self._standing_for_all = standing[done:] or None
 
     def _forget_done(self) -> None:
         """Keep no slot whose command has its outcome: a body may be in it."""
@@ -665,6 +692,15 @@ class Conversation:
             if left := [slot for slot in writes if slot.outcome is MISSING]:
                 still_open[name] = left
         self._open_writes = still_open
+        if self._holds is not None:  # what is parked for a queue holds back what comes later, whatever its own outcome
+            parked = self._parked or ()
+            holds = {name: slot for name, slot in self._holds.items() if slot.outcome is MISSING or name in parked}
+            self._holds = holds or None
+
+
+def _has_open(writes: Sequence[Slot]) -> bool:
+    """Whether a write has no outcome; the newest is the first to look at."""
+    return any(write.outcome is MISSING for write in reversed(writes))
 
 
 _WRITES = frozenset(

@@ -7,6 +7,7 @@ import pytest
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.brokers.by_hand import Json
 from wakeq.actors.queue import fetching
+from wakeq.actors.queue.process import QueueProcess
 
 Q = "q"
 FET: Json = {"cmd": "FET", "qname": Q}
@@ -192,3 +193,39 @@ def test_commands_filed_while_a_queue_is_rebuilt_are_done_by_the_rebuilt_one(
     assert [reply.get("msg", reply["cmd"]) for reply in client.take()] == ["okack", "ok", "meanwhile"]
     assert worker.words() == ["oknack"]
     broker.check(Q)
+
+
+def test_fetches_that_take_more_than_one_entry_may_hold_are_served_in_several(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "TOGETHER_MAX", 5)
+    sizes: list[int] = []
+    note = QueueProcess.note_delivered
+
+    def noted(queue: QueueProcess, numbers: list[int], *about: Any) -> None:
+        sizes.append(len(numbers))
+        note(queue, numbers, *about)
+
+    monkeypatch.setattr(QueueProcess, "note_delivered", noted)
+    client.ask(*[{"cmd": "PUB", "qname": Q, "message": str(number)} for number in range(14)])
+
+    replies = client.ask(*[{"cmd": "FET", "qname": Q, "count": count} for count in (2, 2, 6, 2, 2)])
+
+    assert [len(reply["messages"]) for reply in replies] == [2, 2, 6, 2, 2]
+    assert sizes == [4, 6, 4]
+
+
+def test_many_fetches_that_wait_end_without_a_look_at_each_other(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be 16,384, and end in one turn."""
+    client.call("CREATE", Q)
+    looked: list[Any] = []
+    monkeypatch.setattr(fetching, "_end_waits", lambda *about: looked.append(about))
+    client.send(*[{"cmd": "FET", "qname": Q, "wait": 5} for _ in range(50)])
+    broker.settle()
+
+    replies = client.ask({"cmd": "PING"})
+
+    assert [reply["cmd"] for reply in replies] == ["nomsg"] * 50 + ["pong"]
+    assert looked == []

@@ -6,6 +6,7 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from wakeq.actors.mail import Follow, Propose
+from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import PAUSE_MS_MAX, PauseQueue
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.uid import parse
@@ -514,3 +515,20 @@ def test_answer_holds_a_bounded_number_of_bytes_and_the_rest_keeps_its_place(bro
     got = [message["uid"] for reply in (first, second) for message in reply["messages"]]
     assert len(first["messages"]) == 4
     assert got == uids[:8]
+
+
+# Queues that a publish makes --------------------------------------------------------------------------------------------
+
+
+def test_queue_that_the_log_refused_is_made_with_the_defaults_of_the_node_later(broker: Broker, client: Client) -> None:
+    broker.client().call("SUB", Q)
+    process = broker.queue(Q)
+    process.services = process.services._replace(defaults=Policies(timeout=77))
+    broker.disk_full(True)
+    (refused,) = client.ask({"cmd": "PUB", "qname": Q, "message": "m"})
+    broker.disk_full(False)
+
+    client.publish(Q)
+
+    assert refused["err"] == "DISK_FULL"
+    assert broker.queue(Q).ledger.policies.timeout == 77

@@ -156,6 +156,8 @@ def test_publish_to_an_unknown_queue_creates_it(broker: Broker, client: Client) 
         [{"cmd": "UNS", "qname": "none"}],
         [{"cmd": "PUB", "qname": "none", "message": "m"}, {"cmd": "DROP", "qname": "none"}],
         [{"cmd": "SUB", "qname": "none"}, {"cmd": "UNS", "qname": "none"}],
+        [{"cmd": "PURGE", "qname": "none"}],
+        [{"cmd": "ACK", "qname": "none", "uid": "u", "publish": [{"qname": "other", "message": "m"}]}],
     ],
     ids=lambda commands: commands[0]["cmd"],
 )
@@ -168,10 +170,23 @@ def test_queue_that_does_not_exist_leaves_neither_a_process_nor_lanes(
 
     assert len(client.ask(*commands)) == len(commands)
     broker.flush()
+    broker.advance(1)
 
     assert broker.runtime.whereis(("queue", "none")) is None
     assert lobby.lanes_of("none") is not before
     assert "none" not in broker.queues.catalog.queues
+
+
+def test_publish_that_is_refused_leaves_neither_a_process_nor_lanes(broker: Broker, client: Client) -> None:
+    before = broker.assembly.lobby.lanes_of("none")
+    broker.disk_full(True)
+
+    (reply,) = client.ask({"cmd": "PUB", "qname": "none", "message": "m"})
+    broker.advance(1)
+
+    assert reply["err"] == "DISK_FULL"
+    assert broker.runtime.whereis(("queue", "none")) is None
+    assert broker.assembly.lobby.lanes_of("none") is not before
 
 
 def test_command_for_a_queue_whose_process_is_about_to_end_is_done(broker: Broker, client: Client) -> None:

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.clusters.by_hand import HandCluster, HandNode
+from tests.helpers.lanes_by_hand import HandSession
 from wakeq.actors.log.sync_place import SyncPlace
 from wakeq.actors.mail import Answered, Asker, Fetch, Propose, Want
 from wakeq.actors.queue import fetching
@@ -18,6 +20,8 @@ from wakeq.protocol.log.entries import Ack, Draft, Extended, Publish, UpdateQueu
 from wakeq.protocol.queue.leases.leases import Leases
 from wakeq.protocol.queue.ledger import Ledger
 from wakeq.protocol.queue.orders import Stats
+from wakeq.protocol.wire.slots import Slot
+from wakeq.protocol.wire.worker import codec as wire
 from wakeq.storage.state.store import QUEUES
 
 Q = "q"
@@ -514,3 +518,38 @@ def test_delivery_on_its_way_when_its_queue_crashes_is_not_made_twice(
 
     got = [reply["msg"] for reply in (*worker.take(), *second) if reply["cmd"] == "msg"]
     assert sorted(got) == ["m", "poison"]
+
+
+def test_entry_that_always_crashes_a_queue_when_it_is_asked_about_it_is_set_aside(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each node that reads the log would end over it, whenever it starts."""
+    uid = client.publish(Q)
+    client.publish("next")
+
+    def judge(ledger: Ledger, entry: Publish) -> int:
+        raise ZeroDivisionError("poisoned")
+
+    monkeypatch.setattr(Ledger, "judge", judge)
+    (reply,) = client.ask({"cmd": "ACK", "qname": Q, "uid": uid, "publish": [{"qname": "next", "message": "m"}]})
+
+    assert reply["err"] == "SET_ASIDE"
+    assert client.call("PUB", "next", message="m")["cmd"] == "ok"
+    assert client.fetch(Q)["uid"] == uid
+
+
+def test_what_is_filed_with_a_crashed_queue_of_a_node_that_does_not_lead_is_refused(
+    cluster: HandCluster, leader: HandNode
+) -> None:
+    """TaskFlux and MoniQue file without asking who leads."""
+    leader.client().publish(Q)
+    cluster.advance(0.5)
+    follower = cluster.others(leader)[0]
+    slot = Slot(HandSession(), wire.Pub(qname=Q, message="m"))
+
+    queue = follower.runtime.named["queue", Q]
+    follower.runtime.end(queue, ZeroDivisionError("a bug"))
+    follower.assembly.lobby.lanes_of(Q).open().publish(slot, Draft(b"m"), "", 0, is_alike=True)
+    cluster.advance(0.5)
+
+    assert slot.outcome.code == "NOT_LEADER"

@@ -565,3 +565,16 @@ def test_connection_is_not_read_while_too_much_is_held_and_its_own_is_under_way(
 
     assert paused
     assert not client.door.paused
+
+
+def test_reading_pauses_while_too_many_fetches_wait_out_of_order(broker: Broker, worker: Client) -> None:
+    client = broker.client()
+    client.call("CREATE", Q)
+
+    worker.send(*[fet(wait=60, cmd_id=number) for number in range(IN_FLIGHT_MAX)])
+    broker.settle()
+    before = worker.door.paused
+    worker.send(fet(wait=60, cmd_id="one more"))
+    broker.settle()
+
+    assert (before, worker.door.paused) == (False, True)

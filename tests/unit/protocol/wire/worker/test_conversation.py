@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tracemalloc
 from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
@@ -1180,6 +1181,66 @@ def test_answered_publish_of_a_connection_that_is_never_idle_is_let_go(session: 
     session.say(pub("b"))
 
     assert sys.getrefcount(text) == before
+
+
+def test_change_that_is_done_is_let_go_though_its_connection_is_never_idle(
+    session: HandSession, lobby: HandLobby
+) -> None:
+    """A worker that answers to a queue of each caller names new queues all the time."""
+    session.say(fet("slow"))
+    for number in range(3):
+        session.say(follow_up(f"reply-{number}"))
+        (order,) = lobby.take("q").orders
+        order.slot.tell(Outcome("q", 7, [0], [Outcome(f"reply-{number}", 8, [1])]))
+        session.send()
+
+    session.say(fet("slow"))
+    session.send()
+
+    assert not session.conversation._holds
+
+
+def test_writes_stay_behind_what_is_parked_when_the_change_before_it_is_let_go(
+    session: HandSession, lobby: HandLobby
+) -> None:
+    session.say(of("CREATE", "a"), pub("b", "open"), follow_up("a", "b"), pub("a", "parked"))
+    session.conversation.slots[0].tell(Outcome("a", 7, [0]))
+    session.send()
+
+    session.say(pub("a", "later"))
+    publish_all(lobby.take("b"))
+    session.send()
+    early = bodies(lobby.take("a"))
+    for order in lobby.take("q").orders:
+        order.slot.tell(Outcome("q", 7, [0], [Outcome("a", 7, [1]), Outcome("b", 8, [1])]))
+    session.send()
+
+    assert early == []
+    assert bodies(lobby.take("a")) == [[b"parked", b"later"]]
+
+
+@pytest.mark.parametrize("read", [fet(), {"cmd": "LIST"}], ids=["FET", "LIST"])
+def test_reads_that_stand_behind_many_writes_cost_no_copy_of_them_each(session: HandSession, read: Json) -> None:
+    """A client that pipelines on a slow disk must not cost the square of what it has in flight."""
+    count = 500
+    session.say(*[pub() for _ in range(count)])
+    tracemalloc.start()
+    session.say(*[read for _ in range(count)])
+    used = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+
+    assert used < count * 1_500
+
+
+def test_fetches_that_waited_are_let_go_though_the_client_does_nothing_else(
+    session: HandSession, lobby: HandLobby
+) -> None:
+    for number in range(100):
+        session.say(fet(wait=5))
+        lobby.take("q").reads[-1].tell([delivery("m", number)])
+        session.send()
+
+    assert len(session.conversation._waits or ()) < 5
 
 
 # --- a session's reply to the second outcome --------------------------------------------------------------------------
