@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.clusters.by_hand import HandCluster, HandNode
-from tests.helpers.lanes_by_hand import HandSession
+from tests.helpers.doors.lanes import HandSession
 from wakeq.actors.log.sync_place import SyncPlace
 from wakeq.actors.mail import Answered, Asker, Fetch, Propose, Want
 from wakeq.actors.queue import fetching
