@@ -328,7 +328,7 @@ def batch(first: int) -> dict[str, object]:
     return {"cmd": "PUB", "qname": Q, "messages": [str(first + place) for place in range(WRITE_MESSAGES_MAX // 2)]}
 
 
-def test_more_than_one_write_holds_is_written_in_several_in_its_order(
+def test_publishes_beyond_the_bound_of_one_write_are_written_in_several_in_their_order(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SyncPlace, "on_loop", lambda *_: False)
@@ -353,7 +353,7 @@ def test_more_than_one_write_holds_is_written_in_several_in_its_order(
     assert clients[0].figures(Q)["ready"] == len(clients) * WRITE_MESSAGES_MAX - 3
 
 
-def test_what_no_write_has_held_yet_is_refused_when_the_leader_is_deposed(
+def test_publishes_in_no_write_yet_are_answered_when_the_leader_is_deposed(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     client, other = leader.client(), leader.client()

@@ -215,7 +215,7 @@ def test_fetches_that_take_more_than_one_entry_may_hold_are_served_in_several(
     assert sizes == [4, 6, 4]
 
 
-def test_many_fetches_that_wait_end_without_a_look_at_each_other(
+def test_waiting_fetches_that_end_together_do_not_look_at_each_other(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They may be 16,384, and end in one turn."""

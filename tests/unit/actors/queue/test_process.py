@@ -517,7 +517,7 @@ def test_answer_holds_a_bounded_number_of_bytes_and_the_rest_keeps_its_place(bro
     assert got == uids[:8]
 
 
-# Queues that a publish makes --------------------------------------------------------------------------------------------
+# Queues that a publish makes ---------------------------------------------------------------------------------------
 
 
 def test_queue_that_the_log_refused_is_made_with_the_defaults_of_the_node_later(broker: Broker, client: Client) -> None:

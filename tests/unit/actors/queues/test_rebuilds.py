@@ -520,7 +520,7 @@ def test_delivery_on_its_way_when_its_queue_crashes_is_not_made_twice(
     assert sorted(got) == ["m", "poison"]
 
 
-def test_entry_that_always_crashes_a_queue_when_it_is_asked_about_it_is_set_aside(
+def test_entry_whose_judgement_always_crashes_the_queue_is_skipped(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else each node that reads the log would end over it, whenever it starts."""
@@ -538,9 +538,7 @@ def test_entry_that_always_crashes_a_queue_when_it_is_asked_about_it_is_set_asid
     assert client.fetch(Q)["uid"] == uid
 
 
-def test_what_is_filed_with_a_crashed_queue_of_a_node_that_does_not_lead_is_refused(
-    cluster: HandCluster, leader: HandNode
-) -> None:
+def test_command_filed_with_a_crashed_queue_of_a_follower_is_refused(cluster: HandCluster, leader: HandNode) -> None:
     """TaskFlux and MoniQue file without asking who leads."""
     leader.client().publish(Q)
     cluster.advance(0.5)
