@@ -15,15 +15,18 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.brokers.by_hand import Json
+from tests.helpers.clusters.by_hand import HandCluster, HandNode, Operator, successor
 from tests.helpers.examples import seeds
 from tests.helpers.loads.pipelining import AT_ONCE, LEASE_S, SHARED, WAIT_S, Worker, World, ask
-from wakeq.actors.mail import Flushed
+from wakeq.actors.log.driver import UNKNOWN_AFTER_S
+from wakeq.actors.mail import Asker, Flushed
 from wakeq.actors.queue import ending, fetching
 from wakeq.actors.queue import process as queue_process
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues import rebuilds, supervisor
 from wakeq.actors.runtime import runtime
 from wakeq.actors.sessions.door import Received
+from wakeq.actors.sessions.operator_mail import Administer
 from wakeq.protocol.wire.worker import codec as wire
 
 WORKERS = 16
@@ -49,14 +52,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "time", SimpleNamespace(perf_counter=now_s))
 
 
-def workers_of(broker: Broker, world: World, draw: random.Random, count: int = WORKERS) -> list[Worker]:
+def workers_of(broker: Broker | HandNode, world: World, draw: random.Random, count: int = WORKERS) -> list[Worker]:
     client = broker.client()
     for name, policies in SHARED.items():
         client.call("CREATE", name, **AT_ONCE, **policies)
     return [Worker(world, broker.client(), number, draw) for number in range(count)]
 
 
-def send_a_round(broker: Broker, workers: list[Worker], draw: random.Random) -> None:
+def send_a_round(broker: Broker | HandNode, workers: list[Worker], draw: random.Random) -> None:
     """Some of the workers send something, in one read or several, all before anybody is served, or not."""
     for worker in draw.sample(workers, draw.randint(1, len(workers))):
         for _ in range(draw.choice([1, 1, 2])):
@@ -265,3 +268,65 @@ def test_crash_in_any_step_of_a_round_breaks_no_promise_to_a_connection(
 
     end(broker, world, workers)
     assert crashes.made, "the step was taken"
+
+
+# --- a leader that steps down in the middle of a round ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", seeds(3, of=12))
+@pytest.mark.parametrize("how", ["gives it away", "loses it"])
+def test_promises_to_connections_hold_when_their_leader_steps_down_in_a_round(
+    cluster: HandCluster, leader: HandNode, how: str, seed: int
+) -> None:
+    """Rule 17: refused is what was never in the log, unknown what was; and no message goes to two workers.
+
+    Only a leader that is cut off may have delivered ahead of its log what the next one delivers again.
+    """
+    draw = random.Random(seed)
+    world = World(refusals=["NOT_LEADER", "UNKNOWN", "NO_QUORUM", "BUSY"], is_exact=False)
+    workers = workers_of(leader, world, draw, count=10)
+    for _ in range(6):
+        send_a_round(leader, workers, draw)
+        cluster.settle()
+        cluster.advance(draw.choice([0, 0.03, 0.15]))
+        for worker in workers:
+            worker.read()
+
+    leader.log_disk.held = draw.random() < 0.5
+    send_a_round(leader, workers, draw)
+    if draw.random() < 0.5:
+        leader.runtime.run_until_idle()  # what this node can do alone
+        send_a_round(leader, workers, draw)
+    if how == "loses it":
+        cluster.isolate(leader)
+    else:
+        target = draw.choice(cluster.others(leader)).number
+        asker = Asker(leader.runtime.spawn(Operator), None, None)
+        leader.raft_log.tell(Administer(asker, "transfer", target))
+    if draw.random() < 0.5:
+        send_a_round(leader, workers, draw)
+    cluster.settle()
+    leader.log_disk.held = False
+    leader.log_disk.complete()
+    cluster.settle()
+    heir = successor(cluster, leader)
+    if draw.random() < 0.5:
+        cluster.advance(UNKNOWN_AFTER_S)  # longer than the deposed node keeps its clients waiting
+    cluster.heal()
+    cluster.advance(WAIT_S + UNKNOWN_AFTER_S + 1)
+    for worker in workers:
+        worker.send_these([ask("PING")])
+    cluster.settle()
+    for worker in workers:
+        worker.read()
+        worker.check()
+
+    names = [*SHARED, *(worker.own for worker in workers)]
+    if how == "gives it away":
+        held = {message.uid for worker in workers for message in worker.held}
+        at_once = drained(heir.client(), names)
+        assert not held & set(at_once), "its lease holds at the next leader"
+    for worker in workers:
+        worker.client.close()
+    cluster.advance(LEASE_S + 1)
+    world.check_left(drained(heir.client(), names))
