@@ -1,7 +1,7 @@
 """The messages that several actors send each other.  Plain data; the receiver decides what to do.
 
 To the log:    Propose --> RaftLog --> Committed --> Queues
-To a queue:    Fetch, EndWaits, Leaving, Unsent, Gone, and the orders of `protocol/queue/orders.py`
+To a queue:    Fetch, EndWaits, Staying, Unsent, Gone, and the orders of `protocol/queue/orders.py`
 To a session:  Answered, Woken
 The flush:     Collect (to each queue) --> Collected --> (state store) --> Flushed;  read from there: Loaded
 """
@@ -103,16 +103,12 @@ class EndWaits(msgspec.Struct, frozen=True, gc=False):
     queue: str = ""
 
 
-class Leaving(msgspec.Struct, frozen=True, gc=False):
-    """These are being acknowledged: until the outcome they are neither handed out nor released.
-
-    With `undone` the log has refused the acknowledgement, and there will be no outcome.
-    """
+class Staying(msgspec.Struct, frozen=True, gc=False):
+    """The log has refused the acknowledgement of these: they stay leased."""
 
     queue: str
     queue_id: int
     numbers: list[int]
-    undone: bool = False
 
 
 class Unsent(msgspec.Struct, frozen=True, gc=False):

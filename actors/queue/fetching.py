@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from wakeq.actors.mail import Asker, Deserted, EndWaits, Fetch, Follow, Leaving, Woken
+from wakeq.actors.mail import Asker, Deserted, EndWaits, Fetch, Follow, Staying, Woken
 from wakeq.actors.queue import reading, staging
 from wakeq.actors.queues.lobby import TAKE_TURN
 from wakeq.actors.runtime import Process
@@ -510,11 +510,7 @@ def end_if_deserted(queue: QueueProcess) -> None:
         queue.supervisor.tell(Deserted(queue.name, queue))
 
 
-def on_leaving(queue: QueueProcess, message: Leaving) -> None:
-    if queue.leases is None or message.queue_id != queue.ledger.id:
-        return
-    if message.undone:
+def on_staying(queue: QueueProcess, message: Staying) -> None:
+    if queue.leases is not None and message.queue_id == queue.ledger.id:
         queue.leases.stays(message.numbers, queue.now_ms())
         settle(queue, queue.now_ms())
-    else:
-        queue.leases.leave(message.numbers)

@@ -33,8 +33,8 @@ from wakeq.actors.mail import (
     Follow,
     Gone,
     Item,
-    Leaving,
     Loaded,
+    Staying,
     Unsent,
     Woken,
 )
@@ -320,8 +320,8 @@ class QueueProcess(Process):
         """Mark messages that are being acknowledged; return what undoes it if the log refuses."""
         if self.leases is not None:
             self.leases.leave([number for number in numbers if number > 0])
-        leaving = Leaving(self.name, self.ledger.id, numbers, undone=True)
-        return lambda: self.tell(leaving)
+        staying = Staying(self.name, self.ledger.id, numbers)
+        return lambda: self.tell(staying)
 
     def _take_publishes(self, filed: Filed) -> None:
         """Make entries of publishes: one of each run, one of each that is a whole."""
@@ -874,7 +874,7 @@ _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {
     orders.Acknowledge: QueueProcess.on_acknowledge,
     orders.Propose: QueueProcess.on_propose,
     Fetch: fetching.on_fetch,
-    Leaving: fetching.on_leaving,
+    Staying: fetching.on_staying,
     orders.EndWait: fetching.on_end_wait,
     EndWaits: fetching.on_end_waits,
     orders.Touch: ending.on_touch,

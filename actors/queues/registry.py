@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from wakeq.actors.mail import Asker, Crowded, EndWaits, Fetch, Follow, Gone, Item, Leaving, Propose, Unsent
+from wakeq.actors.mail import Asker, Crowded, EndWaits, Fetch, Follow, Gone, Item, Propose, Staying, Unsent
 from wakeq.actors.queue.fetching import Lead
 from wakeq.actors.queue.process import ASKED, QueueProcess, refuse_order
 from wakeq.actors.queue.reading import QueueProcessServices
@@ -338,7 +338,7 @@ class QueueRegistry(Process):
                 return
         self._answer(listing.asker, listing.rows)
 
-    def on_nothing(self, message: Gone | Leaving | EndWaits | Unsent) -> None:
+    def on_nothing(self, message: Gone | Staying | EndWaits | Unsent) -> None:
         """Pass mail on that was sent here because its queue had no process; it may have one by now."""
         process = self._processes.get(message.queue)
         if process is not None:

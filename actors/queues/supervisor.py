@@ -29,7 +29,7 @@ from wakeq.actors.mail import (
     Follow,
     Gone,
     Item,
-    Leaving,
+    Staying,
     Tick,
     Unsent,
 )
@@ -350,7 +350,7 @@ _HANDLERS: dict[type, Callable[[Queues, Any], None]] = {
     Stats: Queues.on_stats,
     Crowded: Queues.on_crowded,
     Gone: Queues.on_nothing,
-    Leaving: Queues.on_nothing,
+    Staying: Queues.on_nothing,
     EndWaits: Queues.on_nothing,
     Unsent: Queues.on_nothing,
     Crashed: Queues.on_crashed,
