@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[4]
 
 
@@ -18,6 +20,7 @@ def counted(seed: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_lone_cycle_counted_in_two_processes_is_the_same() -> None:
     first, second = counted("1"), counted("2")
 
