@@ -1243,6 +1243,40 @@ def test_fetches_that_waited_are_let_go_though_the_client_does_nothing_else(
     assert len(session.conversation._waits or ()) < 5
 
 
+def held_bytes(pairs: int, commands: list[wire.Command]) -> int:
+    """Return how much memory a conversation takes for so many of these in a row, none of which is answered."""
+    session, read = HandSession(), commands * pairs
+    tracemalloc.start()
+    try:
+        session.conversation.receive(read)
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        [wire.Pub(qname="q", message="m"), wire.Fet(qname="q")],
+        [wire.Pub(qname="q", message="m"), wire.List()],
+        [wire.Purge(qname="q"), wire.Pub(qname="q", message="m"), wire.Fet(qname="q")],
+        [
+            wire.Ack(qname="q", uid="u", publish=[wire.Followup(qname="r", message="m")]),
+            wire.Pub(qname="r", message="m"),
+        ],
+        [wire.Fet(qname="q", wait=5), wire.Ping()],
+    ],
+    ids=["reads", "lists", "held back", "follow-ups", "waits"],
+)
+def test_memory_of_pipelined_commands_grows_with_their_number_alone(commands: list[wire.Command]) -> None:
+    """One connection may have 16,384 commands in flight; that must not cost it the square of that."""
+    held_bytes(10, commands)
+
+    few, many = held_bytes(500, commands), held_bytes(2_000, commands)
+
+    assert many < 6 * few
+
+
 # --- a session's reply to the second outcome --------------------------------------------------------------------------
 
 
