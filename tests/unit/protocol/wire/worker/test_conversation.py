@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 import tracemalloc
 from base64 import b64encode
 from collections.abc import Callable
@@ -1254,6 +1255,18 @@ def held_bytes(pairs: int, commands: list[wire.Command]) -> int:
         tracemalloc.stop()
 
 
+def taken_s(pairs: int, commands: list[wire.Command]) -> float:
+    """Return how long it takes to file so many of these in a row, and to refuse them all."""
+    session, read = HandSession(), commands * pairs
+    began_s = time.process_time()
+    session.conversation.receive(read)
+    while session.conversation.slots:
+        for slot in session.conversation.slots:
+            slot.tell(Refusal("BUSY", "not now"))
+        session.send()
+    return time.process_time() - began_s
+
+
 @pytest.mark.parametrize(
     "commands",
     [
@@ -1265,16 +1278,20 @@ def held_bytes(pairs: int, commands: list[wire.Command]) -> int:
             wire.Pub(qname="r", message="m"),
         ],
         [wire.Fet(qname="q", wait=5), wire.Ping()],
+        [wire.Fet(qname="q", wait=5)],
+        [wire.Ack(qname="q", uid="u", publish=[wire.Followup(qname="r", message="m")])],
     ],
-    ids=["reads", "lists", "held back", "follow-ups", "waits"],
+    ids=["reads", "lists", "held back", "between follow-ups", "ended waits", "waits", "follow-ups"],
 )
-def test_memory_of_pipelined_commands_grows_with_their_number_alone(commands: list[wire.Command]) -> None:
-    """One connection may have 16,384 commands in flight; that must not cost it the square of that."""
+def test_memory_and_time_of_pipelined_commands_grow_with_their_number_alone(commands: list[wire.Command]) -> None:
+    """One connection may have 16,384 commands in flight; that must not cost everybody the square of that."""
     held_bytes(10, commands)
 
     few, many = held_bytes(500, commands), held_bytes(2_000, commands)
+    short_s, long_s = (min(taken_s(count, commands) for _ in range(3)) for count in (500, 4_000))
 
     assert many < 6 * few
+    assert long_s < 24 * short_s, "eight times is fair, the square would be 64 times"
 
 
 # --- a session's reply to the second outcome --------------------------------------------------------------------------
