@@ -99,6 +99,8 @@ def end(broker: Broker, world: World, workers: list[Worker]) -> None:
         worker.check()
     for name in [*SHARED, *(worker.own for worker in workers)]:
         broker.check(name)
+        asleep = [str(worker) for worker in workers if worker.sleeps_at(name)]
+        assert not (asleep and broker.available(name)), f"{asleep} sleep beside messages of {name}"
     for worker in workers:
         worker.client.close()
     broker.advance(LEASE_S + 1)

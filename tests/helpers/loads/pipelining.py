@@ -32,7 +32,7 @@ FITTING = {
 }  # fmt: skip
 KINDS = (
     ["PUB"] * 12 + ["FET"] * 10 + ["ACK"] * 7 + ["DEL", "NACK", "NACK", "TOUCH", "UPDATE", "STATS", "LIST", "PEEK"]
-    + ["SUB", "UNS", "ISLP", "PING", "XYZ"]
+    + ["SUB", "SUB", "UNS", "ISLP", "ISLP", "PING", "XYZ"]
 )  # fmt: skip
 
 
@@ -132,6 +132,8 @@ class Worker:
         self.leases: dict[str, str] = {}  # by uid
         self.first: dict[str, Asked] = {}  # by what makes a publish the same as another
         self.newest: dict[str, int] = {}  # by queue: the number of the last publish
+        self.asleep: set[str] = set()
+        self.subscribed: set[str] = set()
         self.ordinal = 0
         self.texts = 0
         self.returns = number % 2 == 0  # the others never do, so that their messages stay in their order
@@ -250,6 +252,7 @@ class Worker:
         self.client.door.sent.clear()
         for reply in replies:
             if reply["cmd"] == "awk":
+                self.asleep.discard(reply["qname"])
                 continue
             asked = self.apart.pop(reply.get("cmd_id", -1), None)
             if asked is None:
@@ -265,6 +268,15 @@ class Worker:
             self._refused(asked, reply["err"])
             return
         assert reply["cmd"] in FITTING[cmd], f"{self}: {command} was answered by {reply}"
+        match cmd:
+            case "SUB":
+                self.subscribed.add(command["qname"])
+            case "UNS":
+                self.subscribed.discard(command["qname"])
+            case "ISLP":
+                self.asleep.add(command["qname"])
+        if cmd in ("FET", "UNS"):
+            self.asleep.discard(command["qname"])
         match cmd:
             case "PUB":
                 self._published(asked, reply["uids"] if "messages" in command else [reply["uid"]])
@@ -315,6 +327,10 @@ class Worker:
         assert not self.apart, f"{self} waits for {[asked.command for asked in self.apart.values()]}"
         if self.world.is_exact:
             self._check_own_queue()
+
+    def sleeps_at(self, queue: str) -> bool:
+        """Whether this worker relies on being woken for a message of a queue."""
+        return queue in self.asleep and queue in self.subscribed
 
     def _check_own_queue(self) -> None:
         published = available = 0  # by the commands so far: ever, and at least still in line

@@ -150,6 +150,20 @@ def test_fetches_in_hand_of_a_queue_that_crashes_get_their_message_or_leave_it_t
     broker.check(Q)
 
 
+@pytest.mark.parametrize("step", ["_sleep", "_deliveries"])
+def test_islp_in_hand_of_a_queue_that_crashes_is_woken_right_behind_its_okslp(
+    broker: Broker, client: Client, worker: Client, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Nobody else would wake it: the rebuilt queue does not know of it."""
+    client.publish(Q)
+    worker.call("SUB", Q)
+    crash_at(monkeypatch, step, 1)
+
+    words = [reply["cmd"] for reply in worker.ask(FET, {"cmd": "ISLP", "qname": Q})]
+
+    assert words[-2:] == ["okslp", "awk"]
+
+
 def test_strict_delivery_on_its_way_to_a_waiting_fetch_outlives_a_crash_of_its_queue(
     broker: Broker, client: Client, worker: Client
 ) -> None:
