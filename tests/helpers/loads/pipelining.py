@@ -275,8 +275,6 @@ class Worker:
                 self.subscribed.discard(command["qname"])
             case "ISLP":
                 self.asleep.add(command["qname"])
-        if cmd in ("FET", "UNS"):
-            self.asleep.discard(command["qname"])
         match cmd:
             case "PUB":
                 self._published(asked, reply["uids"] if "messages" in command else [reply["uid"]])
@@ -330,7 +328,9 @@ class Worker:
 
     def sleeps_at(self, queue: str) -> bool:
         """Whether this worker relies on being woken for a message of a queue."""
-        return queue in self.asleep and queue in self.subscribed
+        commands = (asked.command for asked in reversed(self.asked) if asked.command.get("qname") == queue)
+        last = next((command["cmd"] for command in commands if command["cmd"] in ("FET", "UNS", "ISLP")), "")
+        return last == "ISLP" and queue in self.asleep and queue in self.subscribed
 
     def _check_own_queue(self) -> None:
         published = available = 0  # by the commands so far: ever, and at least still in line
