@@ -495,6 +495,11 @@ def _end_waits(queue: QueueProcess, is_meant: Callable[[Waiter], bool], session:
             waiter.until_ms = 0  # it gets what is on its way to it, or nothing
 
 
+def is_sleep(slot: Slot) -> bool:
+    """Whether a client wants to be woken."""
+    return type(slot.command) is wire.Islp
+
+
 def _sleep(queue: QueueProcess, session: Process, asker: orders.ReplyTo, *, only_ready: bool) -> None:
     if not queue.exists and not queue.runtime.groups.count(("subscribers", queue.name)):
         asker.tell(_unknown(queue))

@@ -533,6 +533,7 @@ class QueueProcess(Process):
         in_hand = self.in_hand
         if in_hand is not None:
             for slot in in_hand.reads:
+                slot.is_woken = fetching.is_sleep(slot)  # the rebuilt queue would not know that it sleeps
                 slot.tell(None)
             in_hand.reads = []
             for asker in in_hand.slots():

@@ -21,6 +21,7 @@ class Slot(msgspec.Struct, gc=False, eq=False):
     command: Any
     outcome: Any = MISSING
     is_over: bool = False  # of a fetch that waits: the client has gone on, so it takes what is there or nothing
+    is_held_back: bool = False  # of a write: it is filed only when an earlier one has its outcome
     is_woken: bool = False  # of ISLP: there was something before its okslp could leave, so awk goes right behind
 
     def tell(self, outcome: Any) -> None:

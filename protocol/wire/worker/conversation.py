@@ -244,7 +244,9 @@ class Conversation:
         self._note_write(name, slot)
 
     def _note_write(self, name: str, slot: Slot) -> None:
-        """Have later reads of this queue stand behind a write."""
+        """Have later reads of this queue stand behind a write; what was held back has its place already."""
+        if slot.is_held_back:
+            return
         writes = self._open_writes.get(name)
         if writes is None:
             self._open_writes[name] = [slot]
@@ -365,8 +367,8 @@ class Conversation:
 
     def _hold(self, name: str, slot: Slot) -> None:
         """Hold back later plain writes to this queue, and reads of it, until this one has its outcome."""
-        if slot in self._open_writes.get(name, ()):
-            return  # it was held back itself, and has held back what came since
+        if slot.is_held_back:
+            return
         if self._holds is None:
             self._holds = {}
         self._holds[name] = slot
@@ -390,6 +392,7 @@ class Conversation:
                         self._note_write(each, slot)
                     else:
                         self._hold(each, slot)
+                slot.is_held_back = True
                 return True
         return False
 
@@ -404,14 +407,14 @@ class Conversation:
                 return hold
         if name != through:  # a follow-up: the write to its own queue goes through another lane
             writes = (slot for slot in reversed(self._open_writes.get(name, ())) if type(slot.command) in _WRITES)
-            still_open = (slot for slot in writes if slot.outcome is MISSING)
-            return next((slot for slot in still_open if not self._is_in_lane(slot, through)), None)
+            newest = next((slot for slot in writes if slot.outcome is MISSING), None)
+            # If the newest is in that lane, then the ones before it are too, or it would be held back itself.
+            return None if newest is None or self._is_in_lane(newest, through) else newest
         return None
 
     def _is_in_lane(self, slot: Slot, name: str) -> bool:
         """Whether a write was filed with this queue, and is not held back itself."""
-        is_parked = any(slot is one for pairs in (self._parked or {}).values() for _, one in pairs)
-        return slot.command.qname == name and not is_parked
+        return slot.command.qname == name and not slot.is_held_back
 
     def _earlier_elsewhere(self, slot: Slot) -> Slot | None:
         """Return an earlier write without outcome to a queue of its follow-ups, which goes through another lane."""
@@ -588,6 +591,7 @@ class Conversation:
         if self._apart:
             self._take_apart(replies)
         if self._standing is not None or self._parked is not None or self._standing_for_all is not None:
+            self._forget_done()
             self._release()
         if not slots:
             self._open_writes.clear()
@@ -645,17 +649,19 @@ class Conversation:
                         self._parked = {}
                     self._parked[name] = [(waits_for, slot), *pairs[place + 1 :]]
                     break
-                if (
-                    type(slot.command) in _CLAIMS
-                ):  # reads of this connection may stand behind it, so it stands behind none
+                if type(slot.command) in _CLAIMS:  # own reads may stand behind it, so it stands behind none
                     self._file_read(name, slot)
                 else:
                     self._file(slot.command, slot)
+                slot.is_held_back = False
         standing, self._standing = self._standing, None
         for name, reads in (standing or {}).items():
             barrier: Slot | None = None  # a claim, or a look that needs a majority, that was filed just now
+            done: tuple[list[Slot], int] = ([], 0)  # so many of the first of these writes have their outcome
             for place, (writes, count, slot) in enumerate(reads):
-                behind = [write for write in writes[:count] if write.outcome is MISSING]
+                first = done[1] if writes is done[0] else 0
+                behind = [write for write in writes[first:count] if write.outcome is MISSING]
+                done = (writes, count)
                 if barrier is not None and barrier.outcome is MISSING:
                     behind.append(barrier)
                 if behind:
