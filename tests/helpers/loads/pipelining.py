@@ -190,6 +190,12 @@ class Worker:
                 one.is_done = cmd != "NACK"
         return asked
 
+    def follow_up(self, asked: Asked, *queues: str) -> Asked:
+        """Let an acknowledgement publish to these queues."""
+        asked.publishes = [(queue, self._text()) for queue in queues]
+        asked.command["publish"] = [{"qname": queue, "message": text} for queue, text in asked.publishes]
+        return asked
+
     def _text(self) -> str:
         self.texts += 1
         return f"{self.number}-{self.texts}"
@@ -240,8 +246,7 @@ class Worker:
             mine += [one for one in self.held if one.queue == mine[0].queue and one is not mine[0]][:2]
         asked = self.settle(cmd, mine, leased=draw.random() < 0.7)
         if cmd in ("ACK", "DEL") and draw.random() < 0.3:
-            asked.publishes = [(draw.choice([self.own, *SHARED]), self._text()) for _ in range(draw.randint(1, 2))]
-            asked.command["publish"] = [{"qname": name, "message": text} for name, text in asked.publishes]
+            self.follow_up(asked, *(draw.choice([self.own, *SHARED]) for _ in range(draw.randint(1, 2))))
         return asked
 
     # --- what it hears -----------------------------------------------------------------------------------------------
