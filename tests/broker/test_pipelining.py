@@ -108,6 +108,10 @@ def end(broker: Broker, world: World, workers: list[Worker]) -> None:
         worker.check()
     for name in [*SHARED, *(worker.own for worker in workers)]:
         broker.check(name)
+        queue = broker.queue(name)
+        assert queue.leases is not None
+        held = {message.uid for worker in workers for message in worker.held if message.queue == name}
+        assert set(queue.uids_of(list(queue.leases.held))) == held, f"a message of {name} is out with nobody"
         asleep = [str(worker) for worker in workers if worker.sleeps_at(name)]
         assert not (asleep and broker.available(name)), f"{asleep} sleep beside messages of {name}"
     for worker in workers:
