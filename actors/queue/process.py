@@ -533,8 +533,9 @@ class QueueProcess(Process):
         in_hand = self.in_hand
         if in_hand is not None:
             for slot in in_hand.reads:
-                slot.is_woken = fetching.is_sleep(slot)  # the rebuilt queue would not know that it sleeps
-                slot.tell(None)
+                if id(slot) not in in_the_log:
+                    slot.is_woken = fetching.is_sleep(slot)  # the rebuilt queue would not know that it sleeps
+                    slot.tell(None)
             in_hand.reads = []
             for asker in in_hand.slots():
                 if id(asker) not in in_the_log:
