@@ -262,7 +262,10 @@ def test_an_archive_is_replayed(world: World, capsys: pytest.CaptureFixture[str]
         status = main([*command, "--to", "again", *more])
         return status, capsys.readouterr().err
 
-    assert replay("priority >= 2", lake, "--dry-run") == (0, "wakeq: 2 messages of queue q would go to queue again\n")
+    assert replay("priority >= 2", lake, "--dry-run") == (
+        0,
+        "wakeq: 2 messages of queue q would be published to queue again\n",
+    )
     assert world.client.queues("again") == []
     assert replay("priority >= 2") == (0, "wakeq: 2 messages of queue q published to queue again\n")
     assert world.fetched("again") == ["m2", "m3"]
