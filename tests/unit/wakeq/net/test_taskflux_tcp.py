@@ -258,9 +258,10 @@ def test_who_never_reads_is_disconnected(run: Run) -> None:
                 subscriber.door.send([Record(1, bytes(MIB))])
             port.pass_time(0)
 
-            port.pass_time(STUCK_S_MAX)
-
-            await subscriber.until_told(Closed)
+            # The kernel may take some bytes meanwhile, which is progress once more.
+            while not subscriber.heard(Closed):
+                port.pass_time(STUCK_S_MAX)
+                await asyncio.sleep(0)
 
     run(test)
 
