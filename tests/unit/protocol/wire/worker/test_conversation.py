@@ -2,10 +2,10 @@
 
 import json
 import sys
-import time
 import tracemalloc
 from base64 import b64encode
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from tests.helpers.doors.lanes import (
     publish_all,
     publish_slots,
 )
+from tests.helpers.steps import steps
 from wakeq.protocol.errors import Forbidden, NotLeader
 from wakeq.protocol.log.entries import (
     ANY_TOKEN,
@@ -1255,16 +1256,14 @@ def held_bytes(pairs: int, commands: list[wire.Command]) -> int:
         tracemalloc.stop()
 
 
-def taken_s(pairs: int, commands: list[wire.Command]) -> float:
-    """Return how long it takes to file so many of these in a row, and to refuse them all."""
+def refuse_all(pairs: int, commands: list[wire.Command]) -> None:
+    """File so many of these in a row, and refuse them all."""
     session, read = HandSession(), commands * pairs
-    began_s = time.process_time()
     session.conversation.receive(read)
     while session.conversation.slots:
         for slot in session.conversation.slots:
             slot.tell(Refusal("BUSY", "not now"))
         session.send()
-    return time.process_time() - began_s
 
 
 @pytest.mark.parametrize(
@@ -1288,10 +1287,10 @@ def test_memory_and_time_of_pipelined_commands_grow_with_their_number_alone(comm
     held_bytes(10, commands)
 
     few, many = held_bytes(500, commands), held_bytes(2_000, commands)
-    short_s, long_s = (min(taken_s(count, commands) for _ in range(3)) for count in (500, 4_000))
+    short, long = (steps(partial(refuse_all, count, commands)) for count in (100, 800))
 
     assert many < 6 * few
-    assert long_s < 24 * short_s, "eight times is fair, the square would be 64 times"
+    assert long < 24 * short, "eight times is fair, the square would be 64 times"
 
 
 # --- a session's reply to the second outcome --------------------------------------------------------------------------
