@@ -33,9 +33,9 @@ from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import Busy, DiskDisowned, NoQuorum, NotLeader
 from wakeq.protocol.log.entries import Members, Noop, Publish, SetAside
 from wakeq.protocol.log.reader import decode_entry
-from wakeq.protocol.queue.columns.alike import Alike
 from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.leases.audience import NEVER
+from wakeq.protocol.queue.ledger.alike import Alike
 from wakeq.protocol.queue.orders import ReplyTo
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft.core import Core

@@ -90,10 +90,10 @@ from wakeq.protocol.queue.lanes import (
 )
 from wakeq.protocol.queue.leases.audience import Waiter
 from wakeq.protocol.queue.leases.leases import Leases
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
+from wakeq.protocol.queue.ledger.publishers import Limits
+from wakeq.protocol.queue.ledger.results import Repeated, maker_of, new_drafts, new_numbers, published_uids, unchanged
 from wakeq.protocol.queue.outcomes import HandedOver, Outcome, Refusal
-from wakeq.protocol.queue.publishers import Limits
-from wakeq.protocol.queue.results import Repeated, maker_of, new_drafts, new_numbers, published_uids, unchanged
 from wakeq.protocol.uid import numbers as numbers_of
 from wakeq.protocol.uid import parse
 from wakeq.protocol.wire.slots import SeveralResults

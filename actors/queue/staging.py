@@ -28,9 +28,9 @@ from wakeq.protocol.log.entries import (
 from wakeq.protocol.log.outcomes import WHOLE
 from wakeq.protocol.queue.bodies import Found
 from wakeq.protocol.queue.leases.staged_ends import End, StagedEnds
+from wakeq.protocol.queue.ledger.staging import SOURCE, STASH, Epoch, Name
 from wakeq.protocol.queue.orders import PeekBlock, ReadSlice, Renew, ReplyTo, Settle, Stage
 from wakeq.protocol.queue.outcomes import Outcome, Refusal, Seen
-from wakeq.protocol.queue.staging import SOURCE, STASH, Epoch, Name
 from wakeq.protocol.queue.view import state_of
 
 if TYPE_CHECKING:

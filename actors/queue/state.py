@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.queue.bodies import Moments
-from wakeq.protocol.queue.columns.alike import Alike
-from wakeq.protocol.queue.columns.runs import Stretch
-from wakeq.protocol.queue.delta import Totals
 from wakeq.protocol.queue.empty import EMPTY_DICT
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.alike import Alike
+from wakeq.protocol.queue.ledger.delta import Totals
+from wakeq.protocol.queue.ledger.ledger import Ledger
+from wakeq.protocol.queue.runs import Stretch
 from wakeq.storage.state.cut import Part, StoredQueue, decoded
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -36,9 +36,9 @@ from wakeq.protocol.log.entries import (
 from wakeq.protocol.log.outcomes import WHOLE, Note
 from wakeq.protocol.queue.lanes import AckTickets, AnswerOnCommit, SharesOnCommit, Tickets
 from wakeq.protocol.queue.lanes import Filed as FiledCommands
+from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.queue.orders import Nack, Stats, Touch
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
-from wakeq.protocol.queue.publishers import Limits
 from wakeq.protocol.raft.membership import Config
 from wakeq.storage.state.cut import Grave, StoredQueue
 

@@ -57,7 +57,7 @@ from wakeq.protocol.log.layout import (
     sized,
     text_of,
 )
-from wakeq.protocol.queue.columns.alike import Alike
+from wakeq.protocol.queue.ledger.alike import Alike
 
 _to_msgpack = msgspec.msgpack.Encoder().encode
 _pack_head = HEAD.pack

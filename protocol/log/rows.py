@@ -17,8 +17,8 @@ import msgspec
 
 from wakeq.protocol.log.entries import Draft
 from wakeq.protocol.log.layout import BadRecord
-from wakeq.protocol.queue.columns.alike import Alike
-from wakeq.protocol.queue.columns.runs import Stretch
+from wakeq.protocol.queue.ledger.alike import Alike
+from wakeq.protocol.queue.runs import Stretch
 
 _CRC = struct.Struct(">I")
 # status, timeout ms, delay (moment ms), expires (moment ms); then the extension of version 2:

@@ -14,10 +14,10 @@ from wakeq.protocol.errors import REBUILD, DamagedFile
 from wakeq.protocol.log.entries import Draft
 from wakeq.protocol.log.layout import BadRecord
 from wakeq.protocol.log.rows import decode_drafts
-from wakeq.protocol.queue.columns.columns import Columns
-from wakeq.protocol.queue.columns.runs import Runs, Stretch
 from wakeq.protocol.queue.empty import EMPTY_LIST
+from wakeq.protocol.queue.ledger.columns import Columns
 from wakeq.protocol.queue.order.fifo import is_run
+from wakeq.protocol.queue.runs import Runs, Stretch
 from wakeq.protocol.uid import NUMBER_MAX
 
 CACHED_BYTES_MAX = 2 << 20  # of one queue, KEPT_BYTES for each message counted in

@@ -10,7 +10,7 @@ from wakeq.protocol.queue.bodies import Kept
 from wakeq.protocol.queue.leases.audience import NEVER
 from wakeq.protocol.queue.leases.due_moments import Held
 from wakeq.protocol.queue.leases.leases import Leases
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 
 PEEK_SCAN_MAX = 5_000  # messages looked at for a peek by state
 OLDEST_SCAN_MAX = 64  # messages looked at for the oldest one that is ready, before the head of the line is taken

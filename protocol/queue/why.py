@@ -12,7 +12,7 @@ from typing import Any
 from wakeq.protocol.log.entries import PAUSE_MS_MAX
 from wakeq.protocol.queue.leases.audience import NEVER
 from wakeq.protocol.queue.leases.leases import Leases
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.uid import parse, uid_of
 
 POSITION_MAX = 10_000  # places in line that are counted

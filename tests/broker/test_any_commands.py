@@ -12,7 +12,7 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.examples import seeds
-from wakeq.protocol.queue.staging import Staging
+from wakeq.protocol.queue.ledger.staging import Staging
 from wakeq.protocol.wire.worker.blocks import pack
 
 Json = dict[str, Any]

@@ -18,7 +18,7 @@ from wakeq.actors.queues import listing
 from wakeq.actors.queues import rebuilds as queue_rebuilds
 from wakeq.actors.runtime import runtime
 from wakeq.protocol.log.entries import Publish
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 
 NAMES = ("a", "b", "c", "d")
 STEPS = 30

@@ -14,7 +14,7 @@ from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.sessions.operator_mail import Administer
 from wakeq.node.assembly import RestartWithNewState
 from wakeq.protocol.log.entries import Draft, Entry, Publish
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft.messages import Append
 from wakeq.protocol.wire.peer.frames import Entries, Frame

@@ -13,10 +13,10 @@ from wakeq.protocol.queue.leases.audience import NEVER, Waiter
 from wakeq.protocol.queue.leases.due_moments import EXCESS_MAX
 from wakeq.protocol.queue.leases.leases import LEAVING_GRACE_MS, Leases
 from wakeq.protocol.queue.leases.staged_ends import StagedEnds
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
+from wakeq.protocol.queue.ledger.publishers import Limits
+from wakeq.protocol.queue.ledger.staging import STASH
 from wakeq.protocol.queue.order.line import DEAD_MAX
-from wakeq.protocol.queue.publishers import Limits
-from wakeq.protocol.queue.staging import STASH
 
 Q = "q"
 

@@ -14,7 +14,7 @@ from tests.helpers.clusters.by_hand import HandCluster, HandNode
 from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.examples import seeds
 from wakeq.protocol.log.entries import Publish
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 
 QUEUES = ("a", "b", "c")
 STEPS = 150

@@ -20,7 +20,7 @@ from tests.helpers.examples import examples
 from wakeq.actors.mail import Propose
 from wakeq.actors.sessions.operator_mail import Move, Requeue
 from wakeq.protocol.log.entries import PAUSE_MS_MAX, PauseQueue, Result
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 
 QUEUES = ("a", "b")
 WORKERS = 4

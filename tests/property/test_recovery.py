@@ -46,7 +46,7 @@ from wakeq.protocol.log.reader import decode_entry
 from wakeq.protocol.log.records import encode_entry
 from wakeq.protocol.log.rows import Side, decode_row
 from wakeq.protocol.queue.bodies import CACHED_BYTES_MAX
-from wakeq.protocol.queue.publishers import Limits
+from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.uid import UidMaker
 from wakeq.storage.state.cut import Grave, Part, key_of, load_queues, make_cut
 from wakeq.storage.state.lmdb_store import StateStore

@@ -13,7 +13,7 @@ import msgspec
 from wakeq.protocol.log.entries import Token
 from wakeq.protocol.queue.leases.audience import NEVER, Audience
 from wakeq.protocol.queue.leases.lease_ends import FELL_DUE_MAX
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.order.calendar import Calendar
 
 EXCESS_MAX = 4_096  # moments of gone messages that a calendar may hold before they are cleared away

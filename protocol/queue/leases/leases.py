@@ -23,7 +23,7 @@ from wakeq.protocol.queue.leases.due_moments import DueMoments, Held
 from wakeq.protocol.queue.leases.holders import Holders
 from wakeq.protocol.queue.leases.lease_ends import FELL_DUE_MAX, LeaseEnds
 from wakeq.protocol.queue.leases.staged_ends import StagedEnds
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.order.key_order import KeyOrder
 from wakeq.protocol.queue.order.line import Line
 from wakeq.protocol.queue.order.priority import h4_order, qa_order

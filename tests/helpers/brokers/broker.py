@@ -19,7 +19,7 @@ from wakeq.actors.sessions.door import Closed, Received
 from wakeq.actors.sessions.operator import Operator
 from wakeq.data.opening import KEEP_NOTHING, DurableFiles, open_all
 from wakeq.node.clock import NodeClock
-from wakeq.protocol.queue.publishers import Limits
+from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.storage.log.journal import Keep
 from wakeq.testing.machine import Machine

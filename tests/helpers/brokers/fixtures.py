@@ -12,7 +12,7 @@ from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.monique.place import Place
 from tests.helpers.taskflux.by_hand import HandTaskFlux
 from wakeq.protocol.log.entries import Publish
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 
 
 @pytest.fixture

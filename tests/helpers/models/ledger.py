@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import ANY_TOKEN, Draft, Publish, Result, Token
-from wakeq.protocol.queue.ledger import Ledger
-from wakeq.protocol.queue.publishers import SESSION_WINDOW, Limits
-from wakeq.protocol.queue.staging import UNENDING_MS
+from wakeq.protocol.queue.ledger.ledger import Ledger
+from wakeq.protocol.queue.ledger.publishers import SESSION_WINDOW, Limits
+from wakeq.protocol.queue.ledger.staging import UNENDING_MS
 
 LIMITS = Limits(dedup_ids_max=3, dedup_window_ms=1_000)
 IDS = ("a", "b", "c", "d", "e")

@@ -8,9 +8,9 @@ from tests.helpers.brokers.staging import fetched, publish, publish_job, stash, 
 from wakeq.actors.sessions.operator_mail import Requeue
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Result, Unstash, UnstashAction
-from wakeq.protocol.queue import staging
-from wakeq.protocol.queue.ledger import Ledger
-from wakeq.protocol.queue.publishers import Limits
+from wakeq.protocol.queue.ledger import staging
+from wakeq.protocol.queue.ledger.ledger import Ledger
+from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.uid import parse, uid_of
 from wakeq.protocol.wire.worker.commands import STASH_PARTS_MAX
 

@@ -10,7 +10,7 @@ from wakeq.actors.queue import process as queue
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues.listing import SLICE_QUEUES
 from wakeq.protocol.log.entries import Publish
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.storage.state.store import MESSAGES, Checkpoint
 
 Q = "q"

@@ -18,7 +18,7 @@ from wakeq.actors.queues.rebuilds import CRASHES_MAX
 from wakeq.actors.runtime import Process
 from wakeq.protocol.log.entries import Ack, Draft, Extended, Publish, UpdateQueue
 from wakeq.protocol.queue.leases.leases import Leases
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.orders import Stats
 from wakeq.protocol.wire.slots import Slot
 from wakeq.protocol.wire.worker import codec as wire

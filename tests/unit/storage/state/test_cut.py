@@ -8,10 +8,10 @@ from wakeq.protocol.errors import REBUILD, DamagedFile
 from wakeq.protocol.log.entries import Ack, Delivered, Draft, Publish, Reason, Released
 from wakeq.protocol.log.layout import BadRecord
 from wakeq.protocol.log.rows import Row, Side, decode_row, encode_row
-from wakeq.protocol.queue.columns.runs import Stretch
-from wakeq.protocol.queue.delta import Delta
-from wakeq.protocol.queue.ledger import Ledger
-from wakeq.protocol.queue.publishers import Limits, Once, Session
+from wakeq.protocol.queue.ledger.delta import Delta
+from wakeq.protocol.queue.ledger.ledger import Ledger
+from wakeq.protocol.queue.ledger.publishers import Limits, Once, Session
+from wakeq.protocol.queue.runs import Stretch
 from wakeq.storage.state.cut import (
     BY_ALIAS,
     BY_ID,

@@ -15,7 +15,7 @@ from wakeq.actors.runtime.clock import elapsed_ms
 from wakeq.node.assembly import Environment
 from wakeq.protocol.errors import WrongVersion
 from wakeq.protocol.log.entries import Publish, SetAside
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft import membership
 from wakeq.protocol.raft.membership import LEVEL

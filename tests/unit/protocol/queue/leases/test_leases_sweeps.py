@@ -9,9 +9,9 @@ from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Delivered, Draft, Publish
 from wakeq.protocol.queue.leases import due_moments, lease_ends
 from wakeq.protocol.queue.leases import leases as leases_module
 from wakeq.protocol.queue.leases.leases import Leases
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
+from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.queue.order import fifo, line
-from wakeq.protocol.queue.publishers import Limits
 
 Q, QUEUE_ID, TERM = "q", 1, 1
 STEPS = 300

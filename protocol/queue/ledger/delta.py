@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from wakeq.protocol.queue.columns.chunks import Chunk
-from wakeq.protocol.queue.publishers import Once, Session
+from wakeq.protocol.queue.ledger.chunks import Chunk
+from wakeq.protocol.queue.ledger.publishers import Once, Session
 
 
 class Delta(msgspec.Struct, frozen=True, gc=False):

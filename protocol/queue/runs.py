@@ -12,8 +12,8 @@ from itertools import compress
 from typing import NamedTuple, cast
 
 from wakeq.protocol.log.entries import Draft
-from wakeq.protocol.queue.columns.alike import Alike
 from wakeq.protocol.queue.empty import EMPTY_LIST
+from wakeq.protocol.queue.ledger.alike import Alike
 from wakeq.protocol.uid import NUMBER_MAX
 
 _STAYS = b"\1"

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from tests.helpers.examples import examples
 from wakeq.protocol.log.entries import Draft
-from wakeq.protocol.queue.columns import runs
-from wakeq.protocol.queue.columns.alike import alike_bodies
-from wakeq.protocol.queue.columns.runs import Runs, Stretch
+from wakeq.protocol.queue import runs
+from wakeq.protocol.queue.ledger.alike import alike_bodies
+from wakeq.protocol.queue.runs import Runs, Stretch
 
 STEPS = st.one_of(
     st.tuples(st.sampled_from(["one by one", "one buffer"]), st.integers(1, 9)),

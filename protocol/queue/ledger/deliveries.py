@@ -12,11 +12,11 @@ from itertools import count
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import ANY_TOKEN, Delivered, Extended, Reason, Released, Result, Results
 from wakeq.protocol.log.rows import Side
-from wakeq.protocol.queue.columns.chunks import CHUNK_SHIFT
-from wakeq.protocol.queue.columns.columns import MASK, Columns
-from wakeq.protocol.queue.delta import Totals
 from wakeq.protocol.queue.empty import EMPTY_DICT
-from wakeq.protocol.queue.staging import UNENDING_MS
+from wakeq.protocol.queue.ledger.chunks import CHUNK_SHIFT
+from wakeq.protocol.queue.ledger.columns import MASK, Columns
+from wakeq.protocol.queue.ledger.delta import Totals
+from wakeq.protocol.queue.ledger.staging import UNENDING_MS
 
 _UNKNOWN = int(Result.UNKNOWN)
 ERROR_CHARS_MAX = 16_000  # kept of a worker's error text; a stored message has room for 65,535 bytes of it

@@ -20,11 +20,11 @@ from tests.helpers.models.ledger_by_hand import (
 )
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Ack, Draft, Publish, Result
-from wakeq.protocol.queue.columns.alike import alike_bodies
-from wakeq.protocol.queue.columns.chunks import CHUNK, encode_chunk
-from wakeq.protocol.queue.ledger import Ledger
-from wakeq.protocol.queue.publishers import SESSION_WINDOW, Limits, Publishers
-from wakeq.protocol.queue.results import Mixed, Repeated, new_drafts, new_numbers
+from wakeq.protocol.queue.ledger.alike import alike_bodies
+from wakeq.protocol.queue.ledger.chunks import CHUNK, encode_chunk
+from wakeq.protocol.queue.ledger.ledger import Ledger
+from wakeq.protocol.queue.ledger.publishers import SESSION_WINDOW, Limits, Publishers
+from wakeq.protocol.queue.ledger.results import Mixed, Repeated, new_drafts, new_numbers
 
 
 def publishers_of(ledger: Ledger) -> Publishers:

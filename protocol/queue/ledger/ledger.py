@@ -25,15 +25,15 @@ from wakeq.protocol.log.entries import (
     Unstash,
 )
 from wakeq.protocol.log.rows import Side
-from wakeq.protocol.queue.acceptance import refusals_of
-from wakeq.protocol.queue.columns.chunks import CHUNK_SHIFT, Chunk
-from wakeq.protocol.queue.columns.columns import MASK
-from wakeq.protocol.queue.deliveries import Deliveries
-from wakeq.protocol.queue.delta import Delta
 from wakeq.protocol.queue.empty import EMPTY_DICT
+from wakeq.protocol.queue.ledger.acceptance import refusals_of
+from wakeq.protocol.queue.ledger.chunks import CHUNK_SHIFT, Chunk
+from wakeq.protocol.queue.ledger.columns import MASK
+from wakeq.protocol.queue.ledger.deliveries import Deliveries
+from wakeq.protocol.queue.ledger.delta import Delta
+from wakeq.protocol.queue.ledger.publishers import Limits, Once, Publishers, Session
+from wakeq.protocol.queue.ledger.staging import Name, Staging
 from wakeq.protocol.queue.order.fifo import is_run
-from wakeq.protocol.queue.publishers import Limits, Once, Publishers, Session
-from wakeq.protocol.queue.staging import Name, Staging
 from wakeq.protocol.uid import parse
 
 _UNKNOWN, _STALE = int(Result.UNKNOWN), int(Result.STALE)

@@ -31,8 +31,8 @@ from wakeq.protocol.log.entries import (
     Released,
     Result,
 )
-from wakeq.protocol.queue.columns.chunks import CHUNK
-from wakeq.protocol.queue.deliveries import ERROR_CHARS_MAX
+from wakeq.protocol.queue.ledger.chunks import CHUNK
+from wakeq.protocol.queue.ledger.deliveries import ERROR_CHARS_MAX
 from wakeq.protocol.uid import UidMaker
 
 # Deliveries -----------------------------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 import pytest
 
 from wakeq.protocol.log.entries import Draft
-from wakeq.protocol.queue.columns.chunks import CHUNK, encode_chunk
-from wakeq.protocol.queue.columns.columns import Columns
+from wakeq.protocol.queue.ledger.chunks import CHUNK, encode_chunk
+from wakeq.protocol.queue.ledger.columns import Columns
 
 PLAIN = Draft(b"ab", headers=b"\x80")
 MIXED = [Draft(b"", priority=3), PLAIN, Draft(b"a", delay_ms=5), Draft(b"", expires_ms=6), Draft(b"b", timeout_ms=7)]

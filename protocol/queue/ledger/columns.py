@@ -9,9 +9,9 @@ from array import array
 from collections.abc import Iterator, Sequence
 
 from wakeq.protocol.log.entries import Draft
-from wakeq.protocol.queue.columns.alike import Alike
-from wakeq.protocol.queue.columns.chunks import CHUNK, CHUNK_SHIFT, Chunk
 from wakeq.protocol.queue.empty import EMPTY_DICT
+from wakeq.protocol.queue.ledger.alike import Alike
+from wakeq.protocol.queue.ledger.chunks import CHUNK, CHUNK_SHIFT, Chunk
 from wakeq.protocol.queue.order.fifo import is_run
 
 MASK = CHUNK - 1
