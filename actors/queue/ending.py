@@ -58,7 +58,7 @@ def on_touch(queue: QueueProcess, message: Touch) -> None:
 def _may_touch(queue: QueueProcess, leases: Leases, number: int, token: Token) -> Result:
     """Return DONE if whoever shows this token holds the message."""
     held = leases.held.get(number)
-    if not queue.ledger.lives(number) or (number in leases.leaving and number not in queue.marked_ahead):
+    if not queue.ledger.columns.lives(number) or (number in leases.leaving and number not in queue.marked_ahead):
         return Result.UNKNOWN
     if held is None or held.until_ms == NEVER:  # under a claim: only renewing that keeps it
         return Result.UNKNOWN if token == ANY_TOKEN else Result.STALE
@@ -161,13 +161,13 @@ def is_last(queue: QueueProcess, number: int, reason: Reason) -> bool:
 
 def _failures_of(queue: QueueProcess, number: int) -> int:
     """Return how often a message has failed, counting the delivery that ends now."""
-    side = queue.ledger.sides.get(number)
+    side = queue.ledger.deliveries.records.get(number)
     return 1 if side is None else side.failures + 1
 
 
 def _deliveries_of(queue: QueueProcess, number: int) -> int:
     """Return how often a message was delivered, counting a delivery that is not in the ledger yet."""
-    side = queue.ledger.sides.get(number)
+    side = queue.ledger.deliveries.records.get(number)
     held = queue.leases.held.get(number) if queue.leases is not None else None
     if side is None:
         return 1
@@ -209,7 +209,7 @@ def _propose_dead(
 def _propose_letter(
     queue: QueueProcess, number: int, token: Token, reason: Reason, error: str, asker: ReplyTo | None, found: Found
 ) -> None:
-    if not queue.ledger.lives(number):
+    if not queue.ledger.columns.lives(number):
         if asker is not None:
             outcome = Outcome(queue.name, queue.ledger.id, [Result.UNKNOWN])
             asker.tell(outcome)
@@ -220,7 +220,7 @@ def _propose_letter(
         return
     letter = dead_letter(
         found[number][0],
-        queue.ledger.sides.get(number),
+        queue.ledger.deliveries.records.get(number),
         origin=queue.name,
         origin_uid=queue.uids_of([number])[0],
         deliveries=_deliveries_of(queue, number),

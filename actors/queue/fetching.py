@@ -135,7 +135,7 @@ def _serve_together(queue: QueueProcess, slots: list[Slot], now_ms: int) -> bool
     if queue.turns or not queue.exists or not all([slot.session.alive for slot in slots]):
         return False
     counts = [slot.command.count or 1 for slot in slots]
-    if ledger.bytes > ANSWER_BYTES_MAX and max(counts) > 1:
+    if ledger.columns.bytes > ANSWER_BYTES_MAX and max(counts) > 1:
         return False
     door = slots[0].session.door_kind
     if len(slots) > 1 and any([slot.session.door_kind != door for slot in slots]):
@@ -243,8 +243,8 @@ def _take(queue: QueueProcess, count: int, now_ms: int) -> list[int]:
     leases, ledger = queue.leases, queue.ledger
     assert leases is not None, "only a leader delivers"
     numbers = leases.take(count, now_ms)
-    if len(numbers) > 1 and ledger.bytes > ANSWER_BYTES_MAX:
-        fit = max(1, ledger.count_within(numbers, ANSWER_BYTES_MAX))
+    if len(numbers) > 1 and ledger.columns.bytes > ANSWER_BYTES_MAX:
+        fit = max(1, ledger.columns.count_within(numbers, ANSWER_BYTES_MAX))
         leases.put_back(numbers[fit:], now_ms)
         del numbers[fit:]
     return numbers
@@ -320,7 +320,7 @@ def _hand_over(queue: QueueProcess, numbers: list[int], waiter: Waiter) -> None:
 
 def _deliveries(queue: QueueProcess, numbers: list[int], untils_ms: list[int], first: int) -> list[Delivery]:
     drafts = queue.bodies.get_many(numbers)
-    sides, term, queue_id = queue.ledger.sides, queue.term, queue.ledger.id
+    sides, term, queue_id = queue.ledger.deliveries.records, queue.term, queue.ledger.id
     deliveries = []
     rows = zip(numbers, queue.uids_of(numbers), drafts, untils_ms, strict=True)
     for sequence, (number, uid, draft, until_ms) in enumerate(rows, first):
@@ -366,7 +366,7 @@ def _deliver_turn(queue: QueueProcess, turn: Turn, now_ms: int) -> None:
     leases = queue.leases
     assert leases is not None, "who waits is refused when leadership ends"
     leases.put_back([number for number in turn.numbers if number in leases.leaving], now_ms)  # acked meanwhile
-    numbers = [number for number in turn.numbers if queue.ledger.lives(number) and number not in leases.leaving]
+    numbers = [number for number in turn.numbers if queue.ledger.columns.lives(number) and number not in leases.leaving]
     missing = queue.bodies.missing(numbers)
     if missing:  # a cut has dropped them from memory meanwhile
         turn.numbers, turn.is_read_for = numbers, True

@@ -43,7 +43,7 @@ def on_move(queue: QueueProcess, message: Move) -> None:
         return
     named = dict.fromkeys(map(queue.number_of, message.uids))  # one that is named twice goes once
     numbers = [n for n in named if _may_move(queue, n)]
-    numbers = numbers[: max(1, queue.ledger.count_within(numbers, MOVED_BYTES_MAX))]
+    numbers = numbers[: max(1, queue.ledger.columns.count_within(numbers, MOVED_BYTES_MAX))]
     if message.to is None:
         _move(queue, message, numbers, {})
     else:
@@ -78,13 +78,13 @@ def _move(queue: QueueProcess, message: Move, numbers: list[int], found: Found) 
 def _left_of(queue: QueueProcess, number: int, draft: Draft) -> Draft:
     """Return a message as it is to be published again: what is left of its delay and its time to live goes on."""
     ledger, now_ms = queue.ledger, queue.now_ms()
-    expires_ms = ledger.expires_of(number)
+    expires_ms = ledger.columns.expires_of(number)
     return Draft(
         draft.body,
-        ledger.priority_of(number),
+        ledger.columns.priority_of(number),
         max(0, ledger.due_of(number) - now_ms),
         max(1, expires_ms - now_ms) if expires_ms else 0,
-        ledger.own_timeout_of(number),
+        ledger.columns.own_timeout_of(number),
         draft.headers,
     )
 

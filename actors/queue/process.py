@@ -567,7 +567,7 @@ class QueueProcess(Process):
                 if type(results) is Repeated:
                     queue_id = results.queue_id
             if kind is Publish:
-                is_changed |= leases is not None and (leases.has_audience or not ledger.only_sizes)
+                is_changed |= leases is not None and (leases.has_audience or not ledger.columns.only_sizes)
             else:
                 is_changed |= kind not in SETTLED or (kind is Ack and any(results))
             if type(ticket) is AnswerOnCommit:
@@ -700,7 +700,7 @@ class QueueProcess(Process):
         """Drop what a queue process knows of messages that left the ledger."""
         stored = self.bodies.remove(numbers)
         if stored:
-            aliased = self.ledger.aliased  # imported messages: the ledger hands over their uids itself
+            aliased = self.ledger.columns.aliased  # imported messages: the ledger hands over their uids itself
             gone = [number for number in stored if number not in aliased] if aliased else stored
             if self.stored_gone:
                 self.stored_gone += gone
@@ -726,7 +726,7 @@ class QueueProcess(Process):
         return [Result.DONE]
 
     def _apply_delete(self, entry: DeleteQueue, index: int, term: int, at_ms: int) -> Results:
-        count = self.ledger.living
+        count = self.ledger.columns.living
         self.ledger.forget_publishers()
         self.ledger.paused_until_ms = 0
         self._begin(0, Policies())
@@ -739,7 +739,7 @@ class QueueProcess(Process):
         return [count]
 
     def _apply_purge(self, entry: PurgeQueue, index: int, term: int, at_ms: int) -> Results:
-        count = self.ledger.living
+        count = self.ledger.columns.living
         self._begin(index, self.ledger.policies)
         return [count]
 
@@ -760,7 +760,7 @@ class QueueProcess(Process):
     # --- names -------------------------------------------------------------------------------------------------------
 
     def uids_of(self, numbers: Sequence[int]) -> list[str]:
-        maker, aliased = maker_of(self.ledger.id), self.ledger.aliased
+        maker, aliased = maker_of(self.ledger.id), self.ledger.columns.aliased
         if not aliased:
             return maker.uids(numbers)
         return [aliased.get(number) or maker.uid(number) for number in numbers]
@@ -770,7 +770,7 @@ class QueueProcess(Process):
         parsed = parse(uid)
         if parsed is not None and parsed[0] == self.ledger.id:
             return parsed[1]
-        return self.ledger.aliases.get(uid, -1)
+        return self.ledger.columns.aliases.get(uid, -1)
 
     # --- the state store ---------------------------------------------------------------------------------------------
 

@@ -214,7 +214,7 @@ def apply_unstash(queue: QueueProcess, entry: Unstash, index: int, term: int, at
     if ranges and entry.action is UnstashAction.PUBLISHED and results[0] == Result.DONE:
         queue.note([(index, WHOLE, Result.REPEATED)])
     for numbers in ranges:
-        living = queue.ledger.living_among(numbers)
+        living = queue.ledger.columns.living_among(numbers)
         if len(living) < len(numbers):
             queue.remove(sorted(set(numbers).difference(living)))
         if results[0] > 0 and queue.leases is not None:
@@ -289,13 +289,13 @@ def on_read_slice(queue: QueueProcess, message: ReadSlice) -> None:
     at = start + message.offset
     rows = epoch.rows(at, min(end, at + message.count))
     numbers = [number for number, token in rows if _is_under(queue, number, token)]
-    kept = numbers[: max(1, queue.ledger.count_within(numbers, fetching.ANSWER_BYTES_MAX))]
+    kept = numbers[: max(1, queue.ledger.columns.count_within(numbers, fetching.ANSWER_BYTES_MAX))]
     went_to = at + message.count if len(kept) == len(numbers) else epoch.numbers.index(numbers[len(kept)], at)
     _look(queue, asker, kept, 1, went_to - start if went_to < end else 0)
 
 
 def _is_under(queue: QueueProcess, number: int, token: Token) -> bool:
-    side = queue.ledger.sides.get(number)
+    side = queue.ledger.deliveries.records.get(number)
     return side is not None and side.until_ms > 0 and (side.term, side.sequence) == token
 
 
@@ -303,11 +303,11 @@ def on_peek_block(queue: QueueProcess, message: PeekBlock) -> None:
     """Answer with messages in the order of publication, whatever their state, but without what is stashed."""
     if _is_refused(queue, message.asker):
         return
-    last = min(message.last or queue.ledger.next_number, queue.ledger.next_number - 1)
-    numbers = queue.ledger.living_between(message.after, last, message.count)
-    kept = numbers[: max(1, queue.ledger.count_within(numbers, fetching.ANSWER_BYTES_MAX))]
+    last = min(message.last or queue.ledger.columns.next_number, queue.ledger.columns.next_number - 1)
+    numbers = queue.ledger.columns.living_between(message.after, last, message.count)
+    kept = numbers[: max(1, queue.ledger.columns.count_within(numbers, fetching.ANSWER_BYTES_MAX))]
     is_end = len(kept) == len(numbers) < message.count or not numbers
-    _look(queue, message.asker, kept, 0, 0 if is_end else kept[-1], queue.ledger.next_number - 1)
+    _look(queue, message.asker, kept, 0, 0 if is_end else kept[-1], queue.ledger.columns.next_number - 1)
 
 
 def _look(
@@ -323,8 +323,8 @@ def _look(
 
 def _seen(queue: QueueProcess, numbers: Sequence[int], found: Found, under_way: int, goes_on: int, last: int) -> Seen:
     ledger, now_ms = queue.ledger, queue.now_ms()
-    living = [number for number in numbers if ledger.lives(number)]
-    sides = [ledger.sides.get(number) for number in living]
+    living = [number for number in numbers if ledger.columns.lives(number)]
+    sides = [ledger.deliveries.records.get(number) for number in living]
     earlier = [0 if side is None else side.deliveries - under_way for side in sides]
     states = [] if under_way else [state_of(ledger, queue.leases, number, now_ms) for number in living]
     drafts, published = [found[number][0] for number in living], [found[number][1] for number in living]

@@ -279,7 +279,9 @@ class QueueCuts(QueueRebuilds):
             if any(record.name not in self._processes for record in others):
                 return None
             counters = [counter for counter in counters if counter[0]]
-            counters += [(other.id, self._processes[other.name].ledger.next_number, other.name) for other in others]
+            counters += [
+                (other.id, self._processes[other.name].ledger.columns.next_number, other.name) for other in others
+            ]
         outcomes = Outcomes(self._told_through, self.applied[0], lists_all, counters, self._notes)
         self._listed_in, self._told_through, self._notes = segment, self.applied[0], []
         return outcomes

@@ -90,7 +90,7 @@ class QueueRegistry(Process):
     @property
     def held_bytes(self) -> int:
         """Bytes of all messages in all queues."""
-        return sum(process.ledger.bytes for process in self._processes.values())
+        return sum(process.ledger.columns.bytes for process in self._processes.values())
 
     @property
     def queues_count(self) -> int:

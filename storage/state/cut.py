@@ -16,7 +16,7 @@ from wakeq.protocol.errors import REBUILD, DamagedFile
 from wakeq.protocol.log.layout import BadRecord
 from wakeq.protocol.log.rows import FreshRows, Row, Side, decode_row, encode_row
 from wakeq.protocol.queue.ledger.chunks import CHUNK_SHIFT, Chunk, decode_chunk, encode_chunk
-from wakeq.protocol.queue.ledger.delta import Delta
+from wakeq.protocol.queue.ledger.ledger import Delta
 from wakeq.protocol.queue.ledger.publishers import Once, Session
 from wakeq.protocol.queue.ledger.staging import TYPES as STAGED_TYPES
 from wakeq.protocol.queue.ledger.staging import Name

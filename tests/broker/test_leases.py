@@ -337,8 +337,8 @@ def test_messages_removed_before_any_fetch_do_not_pile_up_in_the_line(delay_ms: 
         ledger.acknowledge(Ack(Q, 1, gone, [ANY_TOKEN] * 100))
         leases.removed(gone)
 
-    assert len(leases.available) <= ledger.living * 2 + DEAD_MAX
-    assert len(leases.delayed or ()) <= ledger.living * 2 + EXCESS_MAX
+    assert len(leases.available) <= ledger.columns.living * 2 + DEAD_MAX
+    assert len(leases.delayed or ()) <= ledger.columns.living * 2 + EXCESS_MAX
     assert leases.take(1, 1) == ([] if delay_ms else [min(scattered[50_000:])])
 
 

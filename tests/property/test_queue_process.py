@@ -340,9 +340,9 @@ class QueueMachine(RuleBasedStateMachine):
                 life.name == name and not life.acked and life.expires_ms > now_ms for life in self.lives.values()
             )
             dead = ledger.totals.dead
-            assert ledger.living + dead >= kept
+            assert ledger.columns.living + dead >= kept
             if not any(life.expires_ms < 1 << 62 for life in self.lives.values()):
-                assert ledger.living + dead == kept
+                assert ledger.columns.living + dead == kept
 
     def teardown(self) -> None:
         self.broker.close()

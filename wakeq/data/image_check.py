@@ -21,7 +21,7 @@ from wakeq.protocol.log.layout import BadRecord
 from wakeq.protocol.log.rows import Row, Side, decode_row
 from wakeq.protocol.names import check_name
 from wakeq.protocol.queue.ledger.chunks import CHUNK, CHUNK_SHIFT, Chunk
-from wakeq.protocol.queue.ledger.delta import Totals
+from wakeq.protocol.queue.ledger.ledger import Totals
 from wakeq.protocol.queue.ledger.publishers import Once, Session
 from wakeq.protocol.queue.ledger.staging import (
     JOB,

@@ -46,7 +46,7 @@ class DueMoments(Audience):
         self.delayed.add(due_ms, number)
 
     def _watch_expiry(self, number: int) -> None:
-        expires_ms = self.ledger.expires_of(number)
+        expires_ms = self.ledger.columns.expires_of(number)
         if expires_ms:
             if self.expiries is None:
                 self.expiries = Calendar()
@@ -65,7 +65,7 @@ class DueMoments(Audience):
         return self.delayed.take_due(now_ms, self._due_of, FELL_DUE_MAX) if self.delayed else []
 
     def _due_of(self, number: int) -> int:
-        if number in self.held or not self.ledger.lives(number):
+        if number in self.held or not self.ledger.columns.lives(number):
             return 0
         return self.ledger.due_of(number)
 
@@ -75,16 +75,16 @@ class DueMoments(Audience):
 
     def _expiry_of(self, number: int) -> int:
         # one that is out is looked at again when it comes back, one that is stashed when it is published
-        if number in self.held or not self.ledger.lives(number) or self.ledger.is_hidden(number):
+        if number in self.held or not self.ledger.columns.lives(number) or self.ledger.columns.is_hidden(number):
             return 0
-        return self.ledger.expires_of(number)
+        return self.ledger.columns.expires_of(number)
 
     def _forget_gone(self) -> None:
         """Keep the calendars from filling up with messages that are gone."""
         for calendar in (self.expiries, self.delayed):
             if calendar:
-                excess = len(calendar) - self.ledger.living - calendar.dead
+                excess = len(calendar) - self.ledger.columns.living - calendar.dead
                 if excess > EXCESS_MAX:
                     calendar.forget(excess)
                 if calendar.needs_compaction:
-                    calendar.compact(self.ledger.lives)
+                    calendar.compact(self.ledger.columns.lives)

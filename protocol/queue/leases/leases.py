@@ -57,15 +57,15 @@ class Leases(DueMoments):
     def rebuild(self, now_ms: int) -> None:
         """Build everything from the ledger: what is out, what is delayed, what is available."""
         ledger = self.ledger
-        if ledger.only_sizes and not ledger.sides:  # nothing but what was published and waits
-            for numbers in ledger.living_by_chunk():
+        if ledger.columns.only_sizes and not ledger.deliveries.records:  # nothing but what was published and waits
+            for numbers in ledger.columns.living_by_chunk():
                 self.available.extend(0, numbers)
             return
-        for number, side in ledger.sides.items():
+        for number, side in ledger.deliveries.records.items():
             if side.until_ms:
                 self._hold(number, side.until_ms, (side.term, side.sequence), None, 0)
         plain: list[int] = []
-        for number in ledger.living_numbers():
+        for number in ledger.columns.living_numbers():
             if number in self.held:
                 continue
             if ledger.is_plain(number):
@@ -80,7 +80,7 @@ class Leases(DueMoments):
 
     def published(self, numbers: Sequence[int], at_ms: int, clock: Callable[[], int]) -> None:
         """Take messages that were published at a moment; the clock is read only if one of them may have to wait."""
-        if self.ledger.only_sizes or self.ledger.are_plain(numbers):
+        if self.ledger.columns.only_sizes or self.ledger.columns.are_plain(numbers):
             if len(numbers) == 1:
                 self.available.push(0, numbers[0])
             else:
@@ -105,7 +105,7 @@ class Leases(DueMoments):
         elif number in self.leaving:
             self._withhold((number,))
         else:
-            self.available.push(self.ledger.priority_of(number), number)
+            self.available.push(self.ledger.columns.priority_of(number), number)
 
     # --- going out -------------------------------------------------------------------------------------------------
 
@@ -128,25 +128,25 @@ class Leases(DueMoments):
         return kept
 
     def _may_go(self, number: int, now_ms: int) -> bool:
-        if not self.ledger.lives(number):
+        if not self.ledger.columns.lives(number):
             self.available.dead -= 1
             return False
         if number in self.leaving:
             self._withhold((number,))
             return False
-        expires_ms = self.ledger.expires_of(number)
+        expires_ms = self.ledger.columns.expires_of(number)
         return not 0 < expires_ms <= now_ms  # the calendar of expiries removes it
 
     def put_back(self, numbers: Sequence[int], now_ms: int) -> None:
         """Put messages that were taken and not handed out back to the head of the line, in their order."""
         ledger = self.ledger
         for number in reversed(numbers):
-            if not ledger.lives(number):
+            if not ledger.columns.lives(number):
                 continue
             if number in self.leaving or ledger.due_of(number) > now_ms:
                 self.offer(number, now_ms)
             else:
-                self.available.push_front(ledger.priority_of(number), [number])
+                self.available.push_front(ledger.columns.priority_of(number), [number])
 
     def ready(self, now_ms: int) -> int:
         """Return how many messages are in line: 0 exactly when none can be handed out, else perhaps a few too many."""
@@ -174,7 +174,7 @@ class Leases(DueMoments):
         first = self.sequence + 1
         self.sequence += len(numbers)
         ledger, term, held = self.ledger, self.term, self.held
-        each_its_own = ledger.has_timeouts and not timeout_ms
+        each_its_own = ledger.columns.has_timeouts and not timeout_ms
         if each_its_own:
             untils = [now_ms + ledger.timeout_of(number) for number in numbers]
         else:
@@ -249,7 +249,7 @@ class Leases(DueMoments):
         if died:
             line.died(died)
         if line.dead:
-            line.clear_away(len(numbers), self.ledger.lives)
+            line.clear_away(len(numbers), self.ledger.columns.lives)
         if self.expiries or self.delayed:
             self._forget_gone()
 
@@ -258,7 +258,7 @@ class Leases(DueMoments):
         numbers = list(numbers)
         self._leave_no_more(numbers)
         for number in numbers:
-            if not self.ledger.lives(number):
+            if not self.ledger.columns.lives(number):
                 continue
             lease = self.held.get(number)
             if lease is not None and lease.until_ms <= now_ms:
@@ -274,18 +274,18 @@ class Leases(DueMoments):
             pass  # put what is due anyway in line first: it must not be put there twice
         for number in numbers:
             if number not in self.held and self.ledger.due_of(number) > now_ms:
-                self.available.push(self.ledger.priority_of(number), number)
+                self.available.push(self.ledger.columns.priority_of(number), number)
 
     def claimed(self, numbers: Sequence[int], now_ms: int) -> None:
         """The outcome of a claim has come: what it got is out until it ends, the rest returns to its place in line."""
         ledger = self.ledger
         self._leave_no_more(numbers)
-        for number in filter(ledger.is_out, numbers):
-            side = ledger.sides[number]
+        for number in filter(ledger.deliveries.is_leased, numbers):
+            side = ledger.deliveries.records[number]
             self.held[number] = Held(NEVER, (side.term, side.sequence), None, 0)
-        others = list(filterfalse(ledger.is_out, numbers))
+        others = list(filterfalse(ledger.deliveries.is_leased, numbers))
         self.put_back(others, now_ms)
-        for number in filter(self.ledger.lives, others):
+        for number in filter(self.ledger.columns.lives, others):
             self._watch_expiry(number)  # it may have expired meanwhile
 
     def came_back(self, number: int, now_ms: int) -> None:

@@ -268,12 +268,12 @@ class Broker(Machine):
         assert leases is not None
         return [
             n
-            for n in ledger.living_numbers()
+            for n in ledger.columns.living_numbers()
             if n not in leases.held
             and n not in leases.leaving
-            and not ledger.is_out(n)
+            and not ledger.deliveries.is_leased(n)
             and ledger.due_of(n) <= due_ms
-            and not 0 < ledger.expires_of(n) <= now_ms
+            and not 0 < ledger.columns.expires_of(n) <= now_ms
             and ledger.paused_until_ms <= due_ms
         ]
 
@@ -299,5 +299,5 @@ class Broker(Machine):
             ]
             assert len(counted_on) >= len(available), f"{available}: {len(asleep)} sleep, {len(counted_on)} were woken"
         assert not (available and leases.all_waits()), "a FET waits beside an available message"
-        assert ledger.living == len(list(ledger.living_numbers()))
-        assert ledger.out == sum(ledger.is_out(n) for n in ledger.living_numbers())
+        assert ledger.columns.living == len(list(ledger.columns.living_numbers()))
+        assert ledger.deliveries.leased == sum(ledger.deliveries.is_leased(n) for n in ledger.columns.living_numbers())

@@ -70,11 +70,11 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     times = [0]
     publish = Ledger.publish
 
-    def fragile(self: Ledger, entry: Publish, at_ms: int) -> Any:
+    def fragile(self: Ledger, entry: Publish, at_ms: int, **about: Any) -> Any:
         if times[0] and any(draft.body == b"poison" for draft in entry.drafts):
             times[0] -= 1
             raise ZeroDivisionError("poisoned")
-        return publish(self, entry, at_ms)
+        return publish(self, entry, at_ms, **about)
 
     monkeypatch.setattr(Ledger, "publish", fragile)
     return times

@@ -394,7 +394,7 @@ def test_message_that_expires_during_a_claim_that_does_not_get_it_is_removed(cli
     broker.log_disk.complete()
     broker.advance(1)
 
-    assert list(broker.queue("q").ledger.living_numbers()) == [1]
+    assert list(broker.queue("q").ledger.columns.living_numbers()) == [1]
     broker.check("q")
 
 

@@ -110,4 +110,4 @@ def test_stashes_leave_nothing_behind_in_memory(client: Client, broker: Broker) 
 
     unstash(broker.client(), 1, ("t", 2))
 
-    assert process.ledger.chunks[0].only_sizes
+    assert process.ledger.columns.chunks[0].only_sizes

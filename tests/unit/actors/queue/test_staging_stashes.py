@@ -294,7 +294,7 @@ def test_limit_of_the_queue_counts_stashed_messages(client: Client) -> None:
 def test_stashed_message_is_not_requeued_by_an_operator(client: Client, broker: Broker) -> None:
     stash(client, "t", "a")
     ledger = broker.queue("q").ledger
-    (number,) = ledger.living_numbers()
+    (number,) = ledger.columns.living_numbers()
 
     outcome = broker.operate("q", lambda me: Requeue(me, "q", [uid_of(ledger.id, number)]))
 

@@ -267,12 +267,12 @@ def test_mail_before_the_news_of_a_crash_is_answered(
     publish = Ledger.publish
     crashed: list[Ledger] = []
 
-    def fragile(self: Ledger, entry: Publish, at_ms: int) -> Any:
+    def fragile(self: Ledger, entry: Publish, at_ms: int, **about: Any) -> Any:
         if entry.drafts[0].body == b"poison" and not crashed:
             crashed.append(self)
             come()
             raise ZeroDivisionError("poisoned")
-        return publish(self, entry, at_ms)
+        return publish(self, entry, at_ms, **about)
 
     def come() -> None:
         """Have Queues told of something, behind which the news of the crash will stand."""

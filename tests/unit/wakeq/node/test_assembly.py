@@ -38,11 +38,11 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     met: list[int] = []
     publish = Ledger.publish
 
-    def fragile(self: Ledger, entry: Publish, at_ms: int) -> Any:
+    def fragile(self: Ledger, entry: Publish, at_ms: int, **about: Any) -> Any:
         if any(draft.body == POISON for draft in entry.drafts):
             met.append(at_ms)
             raise ZeroDivisionError("poisoned")
-        return publish(self, entry, at_ms)
+        return publish(self, entry, at_ms, **about)
 
     monkeypatch.setattr(Ledger, "publish", fragile)
     return met

@@ -41,7 +41,7 @@ class Life:
         self.delays_ms = self.chance.choice([(0,), (0, 20)])
 
     def step(self) -> None:
-        chance, living = self.chance, list(self.ledger.living_numbers())
+        chance, living = self.chance, list(self.ledger.columns.living_numbers())
         self.now_ms += chance.randint(0, 3)
         match chance.choice(["publish", "take", "take", "acknowledge", "acknowledge the oldest", "come back", "stay"]):
             case "publish":
@@ -71,7 +71,7 @@ class Life:
 
     def take(self, count: int) -> None:
         numbers = self.leases.take(count, self.now_ms)
-        assert all(map(self.ledger.lives, numbers))
+        assert all(map(self.ledger.columns.lives, numbers))
         if self.chance.random() < 0.3:
             self.leases.put_back(numbers[1:], self.now_ms)
             del numbers[1:]
@@ -91,9 +91,11 @@ class Life:
 
     def check(self) -> None:
         ledger, leases = self.ledger, self.leases
-        available = [n for n in ledger.living_numbers() if n not in leases.held and ledger.due_of(n) <= self.now_ms]
+        available = [
+            n for n in ledger.columns.living_numbers() if n not in leases.held and ledger.due_of(n) <= self.now_ms
+        ]
         line = leases.next_numbers(10**6)
-        dead = [number for number in line if not ledger.lives(number)]
+        dead = [number for number in line if not ledger.columns.lives(number)]
         assert sorted(set(line).difference(dead)) == available
         assert len(set(line)) == len(line)
         assert len(dead) <= leases.available.dead
