@@ -245,14 +245,15 @@ def _refuse_dead(queue: QueueProcess, number: int, asker: ReplyTo | None) -> Non
 
 
 def on_alarm(queue: QueueProcess, message: Alarm) -> None:
+    queue.alarm_ms = NEVER  # it has rung: the next one is found anew
     leases = queue.leases
     if leases is None:
         return
+    leases.next_ms = 0
     now_ms = queue.now_ms()
     if leases.ends is not None:
         for key in leases.ends.over(now_ms):
             staging.lapse(queue, key)
-    queue.alarm_ms = 0
     leases.fell_due(now_ms)
     over = leases.ran_out(now_ms)
     _end_deliveries(queue, over, [leases.held[number].token for number in over], Reason.TIMEOUT)
@@ -260,7 +261,7 @@ def on_alarm(queue: QueueProcess, message: Alarm) -> None:
     if expired:
         leases.leave(expired)
         queue.propose(Expired(queue.name, queue.ledger.id, expired), None)
-    for waiter in leases.waits_over(now_ms):
+    for waiter in leases.audience.waits_over(now_ms):
         fetching.end_wait(queue, waiter, None)
     fetching.settle(queue, now_ms)
 
@@ -270,9 +271,9 @@ def on_gone(queue: QueueProcess, message: Gone) -> None:
     if leases is None:
         return
     if message.asleep_only:
-        leases.fetched(message.subscriber)
+        leases.audience.fetched(message.subscriber)
     else:
-        leases.gone(message.subscriber)
+        leases.audience.gone(message.subscriber)
     if queue.ledger.policies.on_disconnect == "release" and not message.asleep_only:
         numbers = [n for n in leases.holders.take_from(message.subscriber) if n not in leases.leaving]
         _end_deliveries(queue, numbers, [leases.held[n].token for n in numbers], Reason.DISCONNECT)

@@ -23,7 +23,7 @@ from wakeq.protocol.log.entries import Ack
 from wakeq.protocol.queue import orders
 from wakeq.protocol.queue.empty import EMPTY_DICT
 from wakeq.protocol.queue.lanes import AnswerOnCommit, Filed, SharesOnCommit
-from wakeq.protocol.queue.leases.audience import NEVER, Waiter
+from wakeq.protocol.queue.leases.audience import Waiter
 from wakeq.protocol.queue.leases.leases import Leases
 from wakeq.protocol.queue.outcomes import Delivery, HandedOver, Refusal
 from wakeq.protocol.wire.slots import Slot
@@ -76,9 +76,9 @@ def on_follow(queue: QueueProcess, message: Follow) -> None:
     queue.refuse_filed(message.refusal)
     if leases is None:
         return
-    for session in (*leases.sleepers, *leases.woken):
+    for session in (*leases.audience.sleepers, *leases.audience.woken):
         session.tell(Woken(queue.name))
-    for waiter in leases.all_waits():
+    for waiter in leases.audience.all_waits():
         waiter.asker.tell(message.refusal)
     _refuse_turns(queue, message.refusal)
     queue.promised = EMPTY_DICT
@@ -140,13 +140,13 @@ def _serve_together(queue: QueueProcess, slots: list[Slot], now_ms: int) -> bool
     door = slots[0].session.door_kind
     if len(slots) > 1 and any([slot.session.door_kind != door for slot in slots]):
         return False
-    numbers = leases.take(sum(counts), now_ms) if len(leases.available) else []
+    numbers = leases.take(sum(counts), now_ms) if leases.line.count else []
     if numbers and queue.bodies.missing(numbers):
         leases.put_back(numbers, now_ms)
         return False
-    if leases.woken or leases.sleepers:
+    if leases.audience.woken or leases.audience.sleepers:
         for slot in slots:
-            leases.fetched(slot.session)
+            leases.audience.fetched(slot.session)
     if numbers:
         holders = [slot.session for slot, count in zip(slots, counts, strict=True) for _ in range(count)]
         del holders[len(numbers) :]
@@ -176,7 +176,7 @@ def _serve_one(queue: QueueProcess, slot: Slot, now_ms: int) -> None:
         case wire.Sub():
             return  # the group knows its members, and this process exists now
         case wire.Uns():
-            leases.fetched(session)  # it sleeps no longer
+            leases.audience.fetched(session)  # it sleeps no longer
             return
         case wire.Islp():
             _sleep(queue, session, slot, only_ready=command.wake == "ready")
@@ -189,7 +189,7 @@ def _serve_one(queue: QueueProcess, slot: Slot, now_ms: int) -> None:
         return
     if slot.is_over:
         wait_ms = 0
-    leases.fetched(session)
+    leases.audience.fetched(session)
     waiter = Waiter(
         slot, session, command.count or 1, now_ms + wait_ms, session.number, session.door_kind, timeout_ms=timeout_ms
     )
@@ -208,7 +208,7 @@ def on_fetch(queue: QueueProcess, message: Fetch) -> None:
     leases = queue.leases
     assert leases is not None, "else it was refused"
     now_ms = queue.now_ms()
-    leases.fetched(message.subscriber)
+    leases.audience.fetched(message.subscriber)
     for want in message.wants:
         asker = Asker(message.subscriber, message.ticket, want.place)
         about = want.count or 1, now_ms + want.wait_ms, message.worker, message.door, message.removes, want.timeout_ms
@@ -229,11 +229,11 @@ def fetch_one(queue: QueueProcess, waiter: Waiter, now_ms: int) -> None:
     """Deliver what one fetch asks for, let it wait, or answer that there is nothing."""
     leases = queue.leases
     assert leases is not None, "asked before"
-    numbers = _take(queue, waiter.count, now_ms) if len(leases.available) else []
+    numbers = _take(queue, waiter.count, now_ms) if leases.line.count else []
     if numbers:
         _hand_out(queue, numbers, waiter, now_ms)
     elif waiter.until_ms > now_ms and waiter.session.alive:
-        leases.wait(waiter)
+        leases.audience.wait(waiter)
     else:
         waiter.asker.tell(None)
 
@@ -411,7 +411,7 @@ def _put_back_turns(queue: QueueProcess) -> list[Turn]:
 def wait_on(queue: QueueProcess, waiter: Waiter, now_ms: int) -> None:
     """The messages taken for a fetch are gone: let it go on waiting, or answer with nothing if its time is over."""
     if queue.leases is not None and waiter.until_ms > now_ms and waiter.session.alive:
-        queue.leases.wait(replace(waiter, ended=False))
+        queue.leases.audience.wait(replace(waiter, ended=False))
     else:
         waiter.asker.tell(None)
 
@@ -423,21 +423,21 @@ def settle(queue: QueueProcess, now_ms: int) -> None:
     """Serve waiting fetches, wake sleepers and set the next alarm.  Call this after every change to the queue."""
     leases = queue.leases
     assert leases is not None, "only a leader wakes"
-    if leases.waiters:
-        if leases.sleepers and (sleepers := leases.to_wake_first(now_ms)):
+    audience = leases.audience
+    if audience.waiters:
+        if audience.sleepers and (sleepers := leases.to_wake_first(now_ms)):
             _wake(queue, sleepers)
         _serve_waiters(queue, leases, now_ms)
-    if (leases.sleepers or leases.woken) and (sleepers := leases.to_wake(now_ms)):
+    if (audience.sleepers or audience.woken) and (sleepers := leases.to_wake(now_ms)):
         _wake(queue, sleepers)
-    moment_ms = leases.next_moment_ms()
-    if leases.waiters and len(leases.available) and queue.ledger.paused_until_ms <= now_ms:
+    if not leases.next_ms:
+        leases.next_ms = leases.next_moment_ms()
+    moment_ms = min(leases.next_ms, audience.next_moment_ms())
+    if audience.waiters and leases.line.count and queue.ledger.paused_until_ms <= now_ms:
         moment_ms = min(moment_ms, now_ms + TRY_AGAIN_MS)  # serving was refused for now: see _serve_waiters
-    if moment_ms < queue.alarm_ms or queue.alarm_ms <= now_ms:
-        if moment_ms < NEVER:
-            queue.alarm_ms = moment_ms
-            queue.services.timers.set(queue, moment_ms)
-        else:
-            queue.alarm_ms = NEVER
+    if moment_ms < queue.alarm_ms:
+        queue.alarm_ms = moment_ms
+        queue.services.timers.set(queue, moment_ms)
 
 
 def _wake(queue: QueueProcess, sleepers: list[Process]) -> None:
@@ -448,30 +448,30 @@ def _wake(queue: QueueProcess, sleepers: list[Process]) -> None:
 
 
 def _serve_waiters(queue: QueueProcess, leases: Leases, now_ms: int) -> None:
-    if len(leases.available) and queue.services.refusal() is not None:
+    if leases.line.count and queue.services.refusal() is not None:
         return  # no majority answers: soon it will again, or this node leads no longer
-    while len(leases.available):
-        waiter = leases.next_waiter()
+    while leases.line.count:
+        waiter = leases.audience.next_waiter()
         if waiter is None:
             return
         numbers = _take(queue, waiter.count, now_ms)
         if not numbers:
             return
         _hand_out(queue, numbers, waiter, now_ms)
-        leases.end_wait(waiter)  # only now: if delivering crashes this queue, the waiter still gets an answer
+        leases.audience.end_wait(waiter)  # only now: if delivering crashes this queue, the waiter still gets an answer
 
 
 def end_wait(queue: QueueProcess, waiter: Waiter, answer: Refusal | None) -> None:
     """Answer a fetch that waits, with nothing or with a refusal."""
     assert queue.leases is not None, "only a leader lets wait"
-    queue.leases.end_wait(waiter)
+    queue.leases.audience.end_wait(waiter)
     waiter.asker.tell(answer)
 
 
 def on_end_wait(queue: QueueProcess, order: orders.EndWait) -> None:
     """The client has gone on: its fetch that waits gets nothing."""
     asker = order.asker
-    for waiter in () if queue.leases is None else queue.leases.waits_of(asker.session):
+    for waiter in () if queue.leases is None else queue.leases.audience.waits_of(asker.session):
         if waiter.asker is asker:  # as a rule the first: thousands may end at once, in the order in which they came
             end_wait(queue, waiter, None)
             return
@@ -487,7 +487,7 @@ def on_end_waits(queue: QueueProcess, message: EndWaits) -> None:
 def _end_waits(queue: QueueProcess, is_meant: Callable[[Waiter], bool], session: Process) -> None:
     if queue.leases is None:
         return
-    for waiter in queue.leases.waits_of(session):
+    for waiter in queue.leases.audience.waits_of(session):
         if is_meant(waiter):
             end_wait(queue, waiter, None)
     for waiter in (*(turn.waiter for turn in queue.turns), *queue.promised):
@@ -506,7 +506,7 @@ def _sleep(queue: QueueProcess, session: Process, asker: orders.ReplyTo, *, only
         return
     asker.tell(None)
     if queue.leases is not None and session.alive:
-        queue.leases.sleep(session, only_ready=only_ready)
+        queue.leases.audience.sleep(session, only_ready=only_ready)
 
 
 def end_if_deserted(queue: QueueProcess) -> None:

@@ -88,7 +88,7 @@ from wakeq.protocol.queue.lanes import (
     SharesOnCommit,
     Tickets,
 )
-from wakeq.protocol.queue.leases.audience import Waiter
+from wakeq.protocol.queue.leases.audience import NEVER, Waiter
 from wakeq.protocol.queue.leases.leases import Leases
 from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.ledger.publishers import Limits
@@ -155,7 +155,7 @@ class QueueProcess(Process):
         self.turns: deque[Turn] = EMPTY_DICT  # fetches whose bodies are being read, in their order
         self.promised: dict[Waiter, None] = EMPTY_DICT  # fetches with wait whose strict delivery is being committed
         self.is_creating = False  # a CreateQueue with this node's defaults is on its way through the log
-        self.alarm_ms = 0  # when the next alarm is set for
+        self.alarm_ms = NEVER  # when the next alarm is set for
         self.wakes = 0  # sleepers that were woken
         self.counted_from = (0, 0)  # wakes, and sequence of leases, when this node began to lead
         # What is wanted, and what is on its way.
@@ -188,7 +188,7 @@ class QueueProcess(Process):
         if self.runtime.groups.count(("subscribers", self.name)):
             return False
         leases = self.leases
-        return leases is None or not (leases.sleepers or leases.woken or leases.all_waits())
+        return leases is None or not (leases.audience.sleepers or leases.audience.woken or leases.audience.all_waits())
 
     def on_receive(self, message: Any) -> None:
         self.handling = message
@@ -219,8 +219,11 @@ class QueueProcess(Process):
         if filed.publishes:
             self._take_publishes(filed)
         self.in_hand = None
-        if not only_writes and self.leases is not None and not self.leases.is_at_rest:
-            fetching.settle(self, self.now_ms())  # writes change nothing before they are committed
+        leases = self.leases
+        if not only_writes and leases is not None:  # writes change nothing before they are committed
+            audience = leases.audience
+            if audience.waiters or audience.sleepers or audience.woken or leases.next_ms < self.alarm_ms:
+                fetching.settle(self, self.now_ms())
         if not self.ledger.id and self.is_deserted:
             fetching.end_if_deserted(self)
 
@@ -526,9 +529,9 @@ class QueueProcess(Process):
         reading.give_up_reads(self, f"queue {self.name} is being rebuilt")
         if self.leases is not None:
             woken = Woken(self.name)
-            for session in (*self.leases.sleepers, *self.leases.woken):
+            for session in (*self.leases.audience.sleepers, *self.leases.audience.woken):
                 session.tell(woken)
-            for waiter in self.leases.all_waits():
+            for waiter in self.leases.audience.all_waits():
                 waiter.asker.tell(None)
         in_hand = self.in_hand
         if in_hand is not None:
@@ -556,7 +559,6 @@ class QueueProcess(Process):
         """Apply committed entries in the order of the log, and put their outcomes where they are waited for."""
         outcomes: list[tuple[Any, int, Results]] = []
         is_changed = False  # somebody may have to be served or woken, or something becomes due
-        leases, ledger = self.leases, self.ledger
         for index, term, at_ms, entry, ticket in items:
             self.applying = index
             kind = type(entry)
@@ -566,10 +568,7 @@ class QueueProcess(Process):
                 self._note_unchanged(entry, index, results)
                 if type(results) is Repeated:
                     queue_id = results.queue_id
-            if kind is Publish:
-                is_changed |= leases is not None and (leases.has_audience or not ledger.columns.only_sizes)
-            else:
-                is_changed |= kind not in SETTLED or (kind is Ack and any(results))
+            is_changed |= kind not in SETTLED or (kind is Ack and any(results))
             if type(ticket) is AnswerOnCommit:
                 self._answer_on_commit(ticket, entry, results)  # at once: a later entry may end the incarnation
             elif type(ticket) is SharesOnCommit:
@@ -578,8 +577,11 @@ class QueueProcess(Process):
                 outcomes.append((ticket, queue_id, results))
         self.applying = 0
         leases = self.leases  # a purge makes new ones
-        if is_changed and leases is not None and not leases.is_at_rest:
-            fetching.settle(self, self.now_ms())  # before the outcomes: who waits for a message hears first
+        if leases is not None:
+            audience = leases.audience
+            is_awaited = is_changed and (audience.waiters or audience.sleepers or audience.woken)
+            if is_awaited or leases.next_ms < self.alarm_ms:
+                fetching.settle(self, self.now_ms())  # before the outcomes: who waits for a message hears first
         if outcomes:
             self._tell_outcomes(outcomes)
 
@@ -734,7 +736,7 @@ class QueueProcess(Process):
         if self.leases is not None:
             is_awaited = self.runtime.groups.count(("subscribers", self.name)) > 0  # then fetches see it as empty
             answer = None if is_awaited else Refusal("Q_NOT_FOUND", f"queue {self.name} was deleted")
-            for waiter in self.leases.all_waits():
+            for waiter in self.leases.audience.all_waits():
                 fetching.end_wait(self, waiter, answer)
         return [count]
 

@@ -27,7 +27,7 @@ from wakeq.protocol.log.entries import (
 )
 from wakeq.protocol.log.outcomes import WHOLE
 from wakeq.protocol.queue.bodies import Found
-from wakeq.protocol.queue.leases.staged_ends import End, StagedEnds
+from wakeq.protocol.queue.leases.staged_ends import End
 from wakeq.protocol.queue.ledger.staging import SOURCE, STASH, Epoch, Name
 from wakeq.protocol.queue.orders import PeekBlock, ReadSlice, Renew, ReplyTo, Settle, Stage
 from wakeq.protocol.queue.outcomes import Outcome, Refusal, Seen
@@ -240,9 +240,7 @@ def _watch(queue: QueueProcess, name: Name) -> None:
     """Note when what is staged under a name ends, so that the leader ends it in time."""
     leases, staging = queue.leases, queue.ledger.staging
     if leases is not None and staging is not None:
-        if leases.ends is None:
-            leases.ends = StagedEnds()
-        leases.ends.set(name, staging.ends_of(name))
+        leases.watch_staged(name, staging.ends_of(name))
 
 
 def lapse(queue: QueueProcess, key: End) -> None:

@@ -8,8 +8,7 @@ import msgspec
 from wakeq.protocol.catalog import as_dict
 from wakeq.protocol.queue.bodies import Kept
 from wakeq.protocol.queue.leases.audience import NEVER
-from wakeq.protocol.queue.leases.due_moments import Held
-from wakeq.protocol.queue.leases.leases import Leases
+from wakeq.protocol.queue.leases.leases import Held, Leases
 from wakeq.protocol.queue.ledger.ledger import Ledger
 
 PEEK_SCAN_MAX = 5_000  # messages looked at for a peek by state
@@ -74,8 +73,8 @@ def gauges_of(
         ledger.id,
         *counts_of(ledger, leases, now_ms),
         ledger.columns.bytes,
-        0 if leases is None else len(leases.sleepers),
-        0 if leases is None or not leases.waiters else len(leases.all_waits()),
+        0 if leases is None else len(leases.audience.sleepers),
+        0 if leases is None or not leases.audience.waiters else len(leases.audience.all_waits()),
         subscribers,
         paused_until_ms,
         oldest_ready_ms,
@@ -99,7 +98,7 @@ def oldest_ready(ledger: Ledger, leases: Leases, now_ms: int) -> int:
 
     It is the first published that is ready; if many published before it are with workers or delayed, the next in line.
     """
-    if not len(leases.available) or not leases.ready(now_ms):
+    if not len(leases.line) or not leases.ready(now_ms):
         return 0
     for number in islice(ledger.columns.living_numbers(), OLDEST_SCAN_MAX):
         if number not in leases.held and number not in leases.leaving and _is_due(ledger, number, now_ms):
@@ -120,8 +119,8 @@ def figures_of(ledger: Ledger, leases: Leases | None, now_ms: int) -> dict[str, 
         "stashed": _stashed(ledger),
         "size": max(0, ledger.columns.living - leased),
         "bytes": ledger.columns.bytes,
-        "sleepers": 0 if leases is None else len(leases.sleepers),
-        "waiting": 0 if leases is None else len(leases.all_waits()),
+        "sleepers": 0 if leases is None else len(leases.audience.sleepers),
+        "waiting": 0 if leases is None else len(leases.audience.all_waits()),
         **msgspec.to_builtins(ledger.totals),
         "published": _published(ledger),
         "policies": as_dict(ledger.policies),

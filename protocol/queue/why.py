@@ -91,11 +91,11 @@ def _in_line(leases: Leases, number: int) -> list[Cause]:
 
 def _nobody(leases: Leases, subscribers: int) -> list[Cause]:
     """Whether somebody is there to take it."""
-    if leases.waiters and next(islice(leases.all_waits(), 1), None) is not None:
+    if leases.audience.waiters and next(islice(leases.audience.all_waits(), 1), None) is not None:
         return []
     if not subscribers:
         return [{"code": "no_subscriber", "text": "no worker is subscribed to the queue or waiting for a message"}]
-    if subscribers and len(leases.sleepers) + len(leases.woken) == 0:
+    if subscribers and len(leases.audience.sleepers) + len(leases.audience.woken) == 0:
         text = f"none of the {subscribers} subscribers is asking for messages: all are busy, or hang"
         return [{"code": "busy", "text": text, "subscribers": subscribers}]
     return []

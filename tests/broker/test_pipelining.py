@@ -261,6 +261,10 @@ def test_crash_in_any_step_of_a_round_breaks_no_promise_to_a_connection(
     broker.advance(0.1)
     for worker in workers:
         worker.read()
+    sleeper = broker.client()  # so that a turn has somebody to wake
+    for name in ("a", "strict"):
+        sleeper.ask({"cmd": "SUB", "qname": name}, {"cmd": "ISLP", "qname": name, "wake": "ready"})
+    broker.settle()
     calls = [0]
 
     def comes(name: str, done: bool) -> bool:

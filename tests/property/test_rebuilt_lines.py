@@ -339,7 +339,7 @@ def forget_what_stands_before(leases: Leases, now_ms: int) -> None:
     for number in leases.ledger.columns.living_numbers():
         if number not in leases.held and not leases.ledger.is_plain(number):
             leases.add(number, now_ms)
-    leases.available.extend(0, plain)
+    leases.line.extend(0, plain)
 
 
 def forget_delays(leases: Leases, now_ms: int) -> None:
@@ -347,7 +347,7 @@ def forget_delays(leases: Leases, now_ms: int) -> None:
     _hold_what_is_out(leases)
     for number in leases.ledger.columns.living_numbers():
         if number not in leases.held:
-            leases.available.push(leases.ledger.columns.priority_of(number), number)
+            leases.line.push(leases.ledger.columns.priority_of(number), number)
 
 
 def forget_retries(leases: Leases, now_ms: int) -> None:
@@ -357,7 +357,7 @@ def forget_retries(leases: Leases, now_ms: int) -> None:
         if number in leases.held:
             continue
         if number in leases.ledger.deliveries.records:
-            leases.available.push(leases.ledger.columns.priority_of(number), number)
+            leases.line.push(leases.ledger.columns.priority_of(number), number)
         else:
             leases.add(number, now_ms)
 
@@ -368,7 +368,7 @@ def forget_priorities(leases: Leases, now_ms: int) -> None:
     for number in leases.ledger.columns.living_numbers():
         if number not in leases.held:
             due_ms = leases.ledger.due_of(number)
-            leases._delay(number, due_ms) if due_ms > now_ms else leases.available.push(0, number)
+            leases._due_moments().delay(number, due_ms) if due_ms > now_ms else leases.line.push(0, number)
 
 
 def forget_leases(leases: Leases, now_ms: int) -> None:

@@ -1,6 +1,6 @@
 """order: numbers in order: which message is next, and which moment.  Nothing here knows what a message is.
 
-    line.py       the ready messages of a queue; `priority.py`: by key, first in first out within a key
+    ready_line.py the ready messages of a queue: by key, first in, first out within a key
     fifo.py       the numbers of one key; those in a row cost nothing
     key_order.py  distinct keys, the smallest first: as a heap (H4), or as bits of a range (QA)
     calendar.py   numbers by due moment

@@ -298,6 +298,8 @@ class Broker(Machine):
                 and (wake == "ready" or name in c.choosy)
             ]
             assert len(counted_on) >= len(available), f"{available}: {len(asleep)} sleep, {len(counted_on)} were woken"
-        assert not (available and leases.all_waits()), "a FET waits beside an available message"
+        assert not (available and leases.audience.all_waits()), "a FET waits beside an available message"
+        moment_ms = min(leases.next_moment_ms(), leases.audience.next_moment_ms())
+        assert process.alarm_ms <= moment_ms, f"something is to come at {moment_ms}, the alarm at {process.alarm_ms}"
         assert ledger.columns.living == len(list(ledger.columns.living_numbers()))
         assert ledger.deliveries.leased == sum(ledger.deliveries.is_leased(n) for n in ledger.columns.living_numbers())

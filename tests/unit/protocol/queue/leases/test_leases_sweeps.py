@@ -11,7 +11,7 @@ from wakeq.protocol.queue.leases import leases as leases_module
 from wakeq.protocol.queue.leases.leases import Leases
 from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.ledger.publishers import Limits
-from wakeq.protocol.queue.order import fifo, line
+from wakeq.protocol.queue.order import fifo, ready_line
 
 Q, QUEUE_ID, TERM = "q", 1, 1
 STEPS = 300
@@ -22,8 +22,8 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds so small that a few dozen messages fill blocks and call for sweeps."""
     for name, bound in {"BLOCK_NUMBERS": 4, "RUN_NUMBERS_MIN": 3, "SWEEP_NUMBERS": 5, "SPENT_SEGMENTS_MAX": 1}.items():
         monkeypatch.setattr(fifo, name, bound)
-    monkeypatch.setattr(line, "DEAD_MAX", 3)
-    monkeypatch.setattr(line, "SWEEP_NUMBERS", 6)
+    monkeypatch.setattr(ready_line, "DEAD_MAX", 3)
+    monkeypatch.setattr(ready_line, "SWEEP_NUMBERS", 6)
     monkeypatch.setattr(lease_ends, "ENDS_MIN", 4)
     monkeypatch.setattr(due_moments, "EXCESS_MAX", 3)
     monkeypatch.setattr(leases_module, "HEADS", 3)
@@ -98,7 +98,7 @@ class Life:
         dead = [number for number in line if not ledger.columns.lives(number)]
         assert sorted(set(line).difference(dead)) == available
         assert len(set(line)) == len(line)
-        assert len(dead) <= leases.available.dead
+        assert len(dead) <= leases.line.dead
         assert bool(leases.ready(self.now_ms)) is bool(available)
 
 
