@@ -4,10 +4,13 @@ A queue process does what the rules in `protocol/queue/` say, at the right momen
 log collects its entries from it, and Queues (`actors/queues/`) has it apply what is committed.  The other modules are
 functions over its state, named for what they do:
 
-    fetching.py   FET and ISLP: deliveries, who waits, who sleeps     reading.py   bodies that are not in memory
-    ending.py     NACK, TOUCH, timeouts, expiry, dead letters         staging.py   claims and stashes
-    operating.py  what an operator does                               looking.py   PEEK, STATS, why
-    state.py      to the state store and back
+    fetching.py       FET: deliveries                       waiting.py     who waits, who sleeps, the alarm
+    acknowledging.py  ACK: marks, entries                   ending.py      NACK, TOUCH, timeouts, expiry, dead letters
+    outgoing.py       entries for the log                   answering.py   answers and notes that need more than a slot
+    reading.py        bodies that are not in memory         staging.py     claims and stashes
+    operating.py      what an operator does                 looking.py     PEEK, STATS, why
+    incarnations.py   CREATE, UPDATE, PURGE, DROP           leading.py     this node leads, or no longer
+    crashing.py       last words of a process that fails    state.py       to the state store and back
 
-A process that crashes is made again by Queues; what it leaves behind is at `QueueProcess.on_failure`.
+A process that crashes is made again by Queues (`actors/queues/rebuilds.py`).
 """

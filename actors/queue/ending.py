@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from wakeq.actors.mail import Gone, Unsent
-from wakeq.actors.queue import fetching, reading, staging
+from wakeq.actors.queue import outgoing, reading, staging, waiting
 from wakeq.actors.runtime import Alarm
 from wakeq.protocol.catalog import DEAD_SUFFIX, dead_letter_of
 from wakeq.protocol.log.entries import (
@@ -24,6 +24,7 @@ from wakeq.protocol.log.entries import (
     Reason,
     Released,
     Result,
+    Results,
     Token,
 )
 from wakeq.protocol.names import NAME_BYTES_MAX
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def on_touch(queue: QueueProcess, message: Touch) -> None:
-    leases, refusal = queue.leases, fetching.refusal(queue)
+    leases, refusal = queue.leases, queue.refusal()
     if leases is None or refusal is not None:
         message.asker.tell(refusal)
         return
@@ -72,11 +73,11 @@ def _answer_touch(queue: QueueProcess, asker: ReplyTo, results: list[Result], en
         asker.tell(outcome)
         return
     gone = Outcome(queue.name, queue.ledger.id, [int(Result.UNKNOWN)] * len(results))
-    queue.propose(entry, AnswerOnCommit(asker, outcome, gone))
+    outgoing.propose(queue, entry, AnswerOnCommit(asker, outcome, gone))
 
 
 def on_nack(queue: QueueProcess, message: Nack) -> None:
-    refusal = fetching.refusal(queue)
+    refusal = queue.refusal()
     if refusal is not None:
         message.asker.tell(refusal)
         return
@@ -196,7 +197,7 @@ def _propose_released(
     numbers, tokens, places = (list(column) for column in zip(*rows, strict=True))
     entry = Released(queue.name, queue.ledger.id, numbers, dues, tokens, reason, error)
     mine = None if asker is None else asker.at(places)
-    queue.propose(entry, mine, behind_acks=behind_acks)
+    outgoing.propose(queue, entry, mine, behind_acks=behind_acks)
 
 
 def _propose_dead(
@@ -229,7 +230,7 @@ def _propose_letter(
     )
     publish = Publish(dead_letters, [letter], forced=True)
     entry = Ack(queue.name, queue.ledger.id, [number], [token], [publish], dead=True)
-    queue.propose(entry, asker)
+    outgoing.propose(queue, entry, asker)
 
 
 def _refuse_dead(queue: QueueProcess, number: int, asker: ReplyTo | None) -> None:
@@ -260,10 +261,10 @@ def on_alarm(queue: QueueProcess, message: Alarm) -> None:
     expired = [number for number in leases.expired(now_ms) if number not in leases.leaving]
     if expired:
         leases.leave(expired)
-        queue.propose(Expired(queue.name, queue.ledger.id, expired), None)
+        outgoing.propose(queue, Expired(queue.name, queue.ledger.id, expired), None)
     for waiter in leases.audience.waits_over(now_ms):
-        fetching.end_wait(queue, waiter, None)
-    fetching.settle(queue, now_ms)
+        waiting.end_wait(queue, waiter, None)
+    waiting.settle(queue, now_ms)
 
 
 def on_gone(queue: QueueProcess, message: Gone) -> None:
@@ -277,5 +278,31 @@ def on_gone(queue: QueueProcess, message: Gone) -> None:
     if queue.ledger.policies.on_disconnect == "release" and not message.asleep_only:
         numbers = [n for n in leases.holders.take_from(message.subscriber) if n not in leases.leaving]
         _end_deliveries(queue, numbers, [leases.held[n].token for n in numbers], Reason.DISCONNECT)
-    fetching.settle(queue, queue.now_ms())
-    fetching.end_if_deserted(queue)
+    waiting.settle(queue, queue.now_ms())
+    waiting.end_if_deserted(queue)
+
+
+# --- what is committed -----------------------------------------------------------------------------------------
+
+
+def apply_released(queue: QueueProcess, entry: Released, index: int, term: int, at_ms: int) -> Results:
+    results = queue.ledger.release(entry)
+    if queue.leases is not None:
+        for number, code in zip(entry.numbers, results, strict=True):
+            if code == Result.DONE:
+                queue.leases.came_back(number, queue.now_ms())
+            else:
+                queue.leases.stays([number], queue.now_ms())
+    return results
+
+
+def apply_extended(queue: QueueProcess, entry: Extended, index: int, term: int, at_ms: int) -> Results:
+    return queue.ledger.extend(entry)
+
+
+def apply_expired(queue: QueueProcess, entry: Expired, index: int, term: int, at_ms: int) -> Results:
+    results = queue.ledger.expire(entry, at_ms)
+    queue.remove([n for n, code in zip(entry.numbers, results, strict=True) if not code])
+    if queue.leases is not None and any(results):
+        queue.leases.stays([n for n, code in zip(entry.numbers, results, strict=True) if code], queue.now_ms())
+    return results

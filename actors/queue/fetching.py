@@ -9,22 +9,16 @@ never touch a file: bodies that are no longer in memory arrive as mail from the 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec.structs import replace
 
-from wakeq.actors.mail import Asker, Deserted, EndWaits, Fetch, Follow, Staying, Woken
-from wakeq.actors.queue import reading, staging
-from wakeq.actors.queues.lobby import TAKE_TURN
-from wakeq.actors.runtime import Process
+from wakeq.actors.mail import Asker, Fetch
+from wakeq.actors.queue import outgoing, reading, waiting
 from wakeq.protocol.log.entries import Ack
-from wakeq.protocol.queue import orders
 from wakeq.protocol.queue.empty import EMPTY_DICT
 from wakeq.protocol.queue.lanes import AnswerOnCommit, Filed, SharesOnCommit
 from wakeq.protocol.queue.leases.audience import Waiter
-from wakeq.protocol.queue.leases.leases import Leases
 from wakeq.protocol.queue.outcomes import Delivery, HandedOver, Refusal
 from wakeq.protocol.wire.slots import Slot
 from wakeq.protocol.wire.worker import codec as wire
@@ -33,16 +27,8 @@ if TYPE_CHECKING:
     from wakeq.actors.queue.process import QueueProcess
 
 AHEAD_MS = 100  # a fast queue delivers ahead of its log while nothing has waited longer than this for its commit
-TRY_AGAIN_MS = 50  # before waiting fetches are tried again when this node might not lead any more
 TOGETHER_MAX = 4_096  # messages that several fetches take together: they become one entry of the log
 ANSWER_BYTES_MAX = 4 << 20  # of the bodies in one answer; one message is always in it
-
-
-class Lead(msgspec.Struct, frozen=True, gc=False):
-    """This node leads in `term`: deliver messages."""
-
-    term: int
-    first_sequence: int = 0  # a queue that is rebuilt within a term must not give out the same tokens again
 
 
 class Turn(msgspec.Struct, gc=False, eq=False):
@@ -53,52 +39,12 @@ class Turn(msgspec.Struct, gc=False, eq=False):
     is_read_for: bool  # its own bodies are being read
 
 
-# --- leadership ------------------------------------------------------------------------------------------------------
-
-
-def on_lead(queue: QueueProcess, message: Lead) -> None:
-    queue.term = message.term
-    queue.is_creating = False
-    queue.leases = Leases(queue.ledger, message.term, queue.now_ms())
-    queue.leases.sequence = message.first_sequence
-    queue.counted_from = (queue.wakes, message.first_sequence)
-    staging.watch_all(queue)
-    settle(queue, queue.now_ms())
-    if queue.lanes.filed is not None:
-        queue.tell(TAKE_TURN)
-
-
-def on_follow(queue: QueueProcess, message: Follow) -> None:
-    """This node leads no longer: refuse what waits and wake sleepers, so that they go to the new leader."""
-    leases, queue.leases = queue.leases, None
-    queue.term = 0
-    queue.is_creating = False
-    queue.refuse_filed(message.refusal)
-    if leases is None:
-        return
-    for session in (*leases.audience.sleepers, *leases.audience.woken):
-        session.tell(Woken(queue.name))
-    for waiter in leases.audience.all_waits():
-        waiter.asker.tell(message.refusal)
-    _refuse_turns(queue, message.refusal)
-    queue.promised = EMPTY_DICT
-    reading.refuse_lookups(queue, message.refusal)
-
-
-def refusal(queue: QueueProcess) -> Refusal | None:
-    """Return why this node may not answer now; to be asked in the same turn as it delivers."""
-    found = queue.services.refusal()
-    if found is None and queue.leases is None:
-        return Refusal("BUSY", f"queue {queue.name} is not ready yet; try again")
-    return found
-
-
 # --- fetching --------------------------------------------------------------------------------------------------------
 
 
 def serve(queue: QueueProcess, filed: Filed) -> None:
     """Serve the reads of one turn: FETs together as long as nothing tells them apart, ISLP in its place."""
-    refused = refusal(queue)
+    refused = queue.refusal()
     reads = filed.reads
     if refused is not None:
         for slot in reads:
@@ -154,9 +100,11 @@ def _serve_together(queue: QueueProcess, slots: list[Slot], now_ms: int) -> bool
         untils, first = leases.hand_out(numbers, holders, workers, now_ms)
         deliveries = _deliveries(queue, numbers, untils, first)
         if _must_wait(queue, now_ms):
-            queue.propose_delivered(numbers, untils, first, workers, door, SharesOnCommit(slots, counts, deliveries))
+            outgoing.propose_delivered(
+                queue, numbers, untils, first, workers, door, SharesOnCommit(slots, counts, deliveries)
+            )
         else:
-            queue.note_delivered(numbers, untils, first, workers, door)
+            outgoing.note_delivered(queue, numbers, untils, first, workers, door)
             at = 0
             for slot, count in zip(slots, counts, strict=True):
                 slot.tell(deliveries[at : at + count] or None)
@@ -179,13 +127,13 @@ def _serve_one(queue: QueueProcess, slot: Slot, now_ms: int) -> None:
             leases.audience.fetched(session)  # it sleeps no longer
             return
         case wire.Islp():
-            _sleep(queue, session, slot, only_ready=command.wake == "ready")
+            waiting.sleep(queue, session, slot, only_ready=command.wake == "ready")
             return
     if not session.alive:
         return
     wait_ms, timeout_ms = int(getattr(command, "wait", 0) * 1000), (getattr(command, "timeout", 0) or 0) * 1000
     if not (queue.exists or wait_ms or queue.runtime.groups.count(("subscribers", queue.name))):
-        slot.tell(_unknown(queue))
+        slot.tell(unknown(queue))
         return
     if slot.is_over:
         wait_ms = 0
@@ -198,10 +146,10 @@ def _serve_one(queue: QueueProcess, slot: Slot, now_ms: int) -> None:
 
 def on_fetch(queue: QueueProcess, message: Fetch) -> None:
     """The same for an actor that fetches by mail."""
-    refused = refusal(queue)
+    refused = queue.refusal()
     is_awaited = message.subscribed or _lets_wait(message)
     if refused is None and not (queue.exists or is_awaited):
-        refused = _unknown(queue)
+        refused = unknown(queue)
     if refused is not None:
         message.tell_all(refused)
         return
@@ -213,10 +161,10 @@ def on_fetch(queue: QueueProcess, message: Fetch) -> None:
         asker = Asker(message.subscriber, message.ticket, want.place)
         about = want.count or 1, now_ms + want.wait_ms, message.worker, message.door, message.removes, want.timeout_ms
         fetch_one(queue, Waiter(asker, message.subscriber, *about), now_ms)
-    settle(queue, now_ms)
+    waiting.settle(queue, now_ms)
 
 
-def _unknown(queue: QueueProcess) -> Refusal:
+def unknown(queue: QueueProcess) -> Refusal:
     return Refusal("Q_NOT_FOUND", f"queue {queue.name} does not exist; publish to it or subscribe first")
 
 
@@ -229,16 +177,16 @@ def fetch_one(queue: QueueProcess, waiter: Waiter, now_ms: int) -> None:
     """Deliver what one fetch asks for, let it wait, or answer that there is nothing."""
     leases = queue.leases
     assert leases is not None, "asked before"
-    numbers = _take(queue, waiter.count, now_ms) if leases.line.count else []
+    numbers = take(queue, waiter.count, now_ms) if leases.line.count else []
     if numbers:
-        _hand_out(queue, numbers, waiter, now_ms)
+        hand_out(queue, numbers, waiter, now_ms)
     elif waiter.until_ms > now_ms and waiter.session.alive:
         leases.audience.wait(waiter)
     else:
         waiter.asker.tell(None)
 
 
-def _take(queue: QueueProcess, count: int, now_ms: int) -> list[int]:
+def take(queue: QueueProcess, count: int, now_ms: int) -> list[int]:
     """Take up to `count` messages out of the line, but no more than fit into one answer."""
     leases, ledger = queue.leases, queue.ledger
     assert leases is not None, "only a leader delivers"
@@ -250,7 +198,7 @@ def _take(queue: QueueProcess, count: int, now_ms: int) -> list[int]:
     return numbers
 
 
-def _hand_out(queue: QueueProcess, numbers: list[int], waiter: Waiter, now_ms: int) -> None:
+def hand_out(queue: QueueProcess, numbers: list[int], waiter: Waiter, now_ms: int) -> None:
     """Deliver messages that were taken out of the line; first read what is not in memory.
 
     While one fetch waits for a read, later ones wait behind it: otherwise newer messages would leave before older ones.
@@ -281,10 +229,10 @@ def _deliver(queue: QueueProcess, numbers: list[int], waiter: Waiter, now_ms: in
     deliveries = _deliveries(queue, numbers, untils, first)
     if _must_wait(queue, now_ms):
         ticket = AnswerOnCommit(waiter.asker, deliveries, None, _promise(queue, waiter, now_ms))
-        queue.propose_delivered(numbers, untils, first, [worker] * count, waiter.door, ticket)
+        outgoing.propose_delivered(queue, numbers, untils, first, [worker] * count, waiter.door, ticket)
     else:
         waiter.asker.tell(deliveries)
-        queue.note_delivered(numbers, untils, first, [worker] * count, waiter.door)
+        outgoing.note_delivered(queue, numbers, untils, first, [worker] * count, waiter.door)
     reading.count_delivered(queue, count)
 
 
@@ -314,7 +262,7 @@ def _hand_over(queue: QueueProcess, numbers: list[int], waiter: Waiter) -> None:
     tokens = [(queue.term, sequence) for sequence in range(first, first + len(numbers))]
     entry = Ack(queue.name, queue.ledger.id, numbers, tokens, worker=waiter.worker, door=waiter.door, delivered=True)
     answer = HandedOver(numbers, queue.bodies.get_many(numbers))
-    queue.propose(entry, AnswerOnCommit(waiter.asker, answer, None))
+    outgoing.propose(queue, entry, AnswerOnCommit(waiter.asker, answer, None))
     reading.count_delivered(queue, len(numbers))
 
 
@@ -342,14 +290,14 @@ def on_bodies_read(queue: QueueProcess, turn: Turn) -> None:
     if queue.leases is not None:
         now_ms = queue.now_ms()
         _deliver_turns(queue, now_ms)
-        settle(queue, now_ms)
+        waiting.settle(queue, now_ms)
 
 
 def _deliver_turns(queue: QueueProcess, now_ms: int) -> None:
     """Deliver what is in memory by now, in order, if this node still may."""
-    refused = refusal(queue)
+    refused = queue.refusal()
     if refused is not None:
-        _refuse_turns(queue, refused)
+        refuse_turns(queue, refused)
     turns = queue.turns
     while turns and not turns[0].is_read_for:
         turn = turns[0]
@@ -374,7 +322,7 @@ def _deliver_turn(queue: QueueProcess, turn: Turn, now_ms: int) -> None:
     elif numbers:
         _deliver(queue, numbers, turn.waiter, now_ms)
     else:
-        wait_on(queue, turn.waiter, now_ms)
+        waiting.wait_on(queue, turn.waiter, now_ms)
 
 
 def _take_again(queue: QueueProcess, now_ms: int) -> None:
@@ -382,10 +330,10 @@ def _take_again(queue: QueueProcess, now_ms: int) -> None:
     waiters = [turn.waiter for turn in _put_back_turns(queue)]
     queue.turns.extend([Turn([], waiter, False) for waiter in waiters if waiter.session.alive])
     for turn in queue.turns:
-        turn.numbers = _take(queue, turn.waiter.count, now_ms)
+        turn.numbers = take(queue, turn.waiter.count, now_ms)
 
 
-def _refuse_turns(queue: QueueProcess, refused: Refusal) -> None:
+def refuse_turns(queue: QueueProcess, refused: Refusal) -> None:
     for turn in _put_back_turns(queue):
         turn.waiter.asker.tell(refused)
 
@@ -394,7 +342,7 @@ def put_off_turns(queue: QueueProcess, now_ms: int) -> None:
     """The queue was paused: that also holds for messages that were taken out of the line and have not left yet."""
     if queue.ledger.paused_until_ms > now_ms:
         for turn in _put_back_turns(queue):
-            wait_on(queue, turn.waiter, now_ms)
+            waiting.wait_on(queue, turn.waiter, now_ms)
 
 
 def _put_back_turns(queue: QueueProcess) -> list[Turn]:
@@ -406,116 +354,3 @@ def _put_back_turns(queue: QueueProcess) -> list[Turn]:
     if turns:
         queue.turns.clear()
     return turns
-
-
-def wait_on(queue: QueueProcess, waiter: Waiter, now_ms: int) -> None:
-    """The messages taken for a fetch are gone: let it go on waiting, or answer with nothing if its time is over."""
-    if queue.leases is not None and waiter.until_ms > now_ms and waiter.session.alive:
-        queue.leases.audience.wait(replace(waiter, ended=False))
-    else:
-        waiter.asker.tell(None)
-
-
-# --- who waits and who sleeps ----------------------------------------------------------------------------------------
-
-
-def settle(queue: QueueProcess, now_ms: int) -> None:
-    """Serve waiting fetches, wake sleepers and set the next alarm.  Call this after every change to the queue."""
-    leases = queue.leases
-    assert leases is not None, "only a leader wakes"
-    audience = leases.audience
-    if audience.waiters:
-        if audience.sleepers and (sleepers := leases.to_wake_first(now_ms)):
-            _wake(queue, sleepers)
-        _serve_waiters(queue, leases, now_ms)
-    if (audience.sleepers or audience.woken) and (sleepers := leases.to_wake(now_ms)):
-        _wake(queue, sleepers)
-    if not leases.next_ms:
-        leases.next_ms = leases.next_moment_ms()
-    moment_ms = min(leases.next_ms, audience.next_moment_ms())
-    if audience.waiters and leases.line.count and queue.ledger.paused_until_ms <= now_ms:
-        moment_ms = min(moment_ms, now_ms + TRY_AGAIN_MS)  # serving was refused for now: see _serve_waiters
-    if moment_ms < queue.alarm_ms:
-        queue.alarm_ms = moment_ms
-        queue.services.timers.set(queue, moment_ms)
-
-
-def _wake(queue: QueueProcess, sleepers: list[Process]) -> None:
-    queue.wakes += len(sleepers)
-    woken = Woken(queue.name)
-    for session in sleepers:
-        session.tell(woken)
-
-
-def _serve_waiters(queue: QueueProcess, leases: Leases, now_ms: int) -> None:
-    if leases.line.count and queue.services.refusal() is not None:
-        return  # no majority answers: soon it will again, or this node leads no longer
-    while leases.line.count:
-        waiter = leases.audience.next_waiter()
-        if waiter is None:
-            return
-        numbers = _take(queue, waiter.count, now_ms)
-        if not numbers:
-            return
-        _hand_out(queue, numbers, waiter, now_ms)
-        leases.audience.end_wait(waiter)  # only now: if delivering crashes this queue, the waiter still gets an answer
-
-
-def end_wait(queue: QueueProcess, waiter: Waiter, answer: Refusal | None) -> None:
-    """Answer a fetch that waits, with nothing or with a refusal."""
-    assert queue.leases is not None, "only a leader lets wait"
-    queue.leases.audience.end_wait(waiter)
-    waiter.asker.tell(answer)
-
-
-def on_end_wait(queue: QueueProcess, order: orders.EndWait) -> None:
-    """The client has gone on: its fetch that waits gets nothing."""
-    asker = order.asker
-    for waiter in () if queue.leases is None else queue.leases.audience.waits_of(asker.session):
-        if waiter.asker is asker:  # as a rule the first: thousands may end at once, in the order in which they came
-            end_wait(queue, waiter, None)
-            return
-    _end_waits(queue, lambda waiter: waiter.asker is asker, asker.session)
-
-
-def on_end_waits(queue: QueueProcess, message: EndWaits) -> None:
-    """The same for an actor that fetches by mail."""
-    ticket = message.ticket
-    _end_waits(queue, lambda waiter: getattr(waiter.asker, "ticket", None) is ticket, message.subscriber)
-
-
-def _end_waits(queue: QueueProcess, is_meant: Callable[[Waiter], bool], session: Process) -> None:
-    if queue.leases is None:
-        return
-    for waiter in queue.leases.audience.waits_of(session):
-        if is_meant(waiter):
-            end_wait(queue, waiter, None)
-    for waiter in (*(turn.waiter for turn in queue.turns), *queue.promised):
-        if waiter.session is session and is_meant(waiter):
-            waiter.until_ms = 0  # it gets what is on its way to it, or nothing
-
-
-def is_sleep(slot: Slot) -> bool:
-    """Whether a client wants to be woken."""
-    return type(slot.command) is wire.Islp
-
-
-def _sleep(queue: QueueProcess, session: Process, asker: orders.ReplyTo, *, only_ready: bool) -> None:
-    if not queue.exists and not queue.runtime.groups.count(("subscribers", queue.name)):
-        asker.tell(_unknown(queue))
-        return
-    asker.tell(None)
-    if queue.leases is not None and session.alive:
-        queue.leases.audience.sleep(session, only_ready=only_ready)
-
-
-def end_if_deserted(queue: QueueProcess) -> None:
-    """Nobody waits for a queue that does not exist: it needs no process."""
-    if queue.is_deserted:
-        queue.supervisor.tell(Deserted(queue.name, queue))
-
-
-def on_staying(queue: QueueProcess, message: Staying) -> None:
-    if queue.leases is not None and message.queue_id == queue.ledger.id:
-        queue.leases.stays(message.numbers, queue.now_ms())
-        settle(queue, queue.now_ms())

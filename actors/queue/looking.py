@@ -29,7 +29,7 @@ SCAN_COUNT_MAX = 1_000
 
 def _may_be_seen(queue: QueueProcess, asker: ReplyTo) -> bool:
     """Answer, and return False, if there is nothing to see here now."""
-    refusal = fetching.refusal(queue)
+    refusal = queue.refusal()
     if refusal is None and not queue.exists:
         refusal = Refusal("Q_NOT_FOUND", f"queue {queue.name} does not exist")
     if refusal is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from wakeq.actors.mail import Loaded
-from wakeq.actors.queue import fetching
+from wakeq.actors.queue import fetching, waiting
 from wakeq.actors.runtime import Process, Timers
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.queue.bodies import Found, read_from
@@ -127,7 +127,7 @@ def give_up_reads(queue: QueueProcess, why: str) -> None:
     if turns:
         queue.turns.clear()
     for turn in turns:
-        fetching.wait_on(queue, turn.waiter, queue.now_ms())
+        waiting.wait_on(queue, turn.waiter, queue.now_ms())
     refuse_lookups(queue, Refusal("BUSY", f"{why}; try again"))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from wakeq.actors.queue import ending, fetching, reading
+from wakeq.actors.queue import ending, fetching, outgoing, reading, waiting
 from wakeq.protocol.log.entries import (
     Claim,
     ClaimAction,
@@ -43,7 +43,7 @@ def _say_code(queue: QueueProcess, asker: ReplyTo, code: int) -> None:
 
 def _is_refused(queue: QueueProcess, asker: ReplyTo) -> bool:
     """Return whether this node cannot or may not answer; then the asker is told why."""
-    refusal = fetching.refusal(queue)
+    refusal = queue.refusal()
     if refusal is None and not queue.exists:
         refusal = Refusal("Q_NOT_FOUND", f"queue {queue.name} does not exist; publish to it first")
     if refusal is not None:
@@ -76,8 +76,8 @@ def on_stage(queue: QueueProcess, message: Stage) -> None:
         return
     leases.leave(numbers)
     first, leases.sequence = leases.sequence + 1, leases.sequence + len(numbers)
-    queue.propose(_staged(queue, message, numbers, first, now_ms + message.keep_ms), asker)
-    fetching.settle(queue, now_ms)
+    outgoing.propose(queue, _staged(queue, message, numbers, first, now_ms + message.keep_ms), asker)
+    waiting.settle(queue, now_ms)
 
 
 def _staged(queue: QueueProcess, message: Stage, numbers: list[int], first_sequence: int, until_ms: int) -> Claim:
@@ -106,7 +106,7 @@ def on_renew(queue: QueueProcess, message: Renew) -> None:
         _say_code(queue, message.asker, Result.EPOCH_EXPIRED)
         return
     renewed = Claim(queue.name, queue.ledger.id, ClaimAction.RENEWED, message.source, until_ms=until_ms)
-    queue.propose(renewed, message.asker)
+    outgoing.propose(queue, renewed, message.asker)
 
 
 def on_settle(queue: QueueProcess, message: Settle) -> None:
@@ -137,7 +137,7 @@ def _propose_end(
     asker: ReplyTo | None = None,
 ) -> None:
     numbers, tokens = [number for number, _ in rows], [token for _, token in rows]
-    queue.propose(Claim(queue.name, queue.ledger.id, action, source, epoch, numbers, tokens), asker)
+    outgoing.propose(queue, Claim(queue.name, queue.ledger.id, action, source, epoch, numbers, tokens), asker)
 
 
 def _open_epoch(queue: QueueProcess, source: str, epoch: int) -> Epoch | None:
@@ -247,7 +247,7 @@ def lapse(queue: QueueProcess, key: End) -> None:
     """Propose that something staged is over; messages that failed for the last time become dead letters."""
     kind, name, number = key
     if kind == STASH:
-        queue.propose(Unstash(queue.name, UnstashAction.LAPSED, [(name, 0)]), None)
+        outgoing.propose(queue, Unstash(queue.name, UnstashAction.LAPSED, [(name, 0)]), None)
         return
     leases, staging, now_ms = queue.leases, queue.ledger.staging, queue.now_ms()
     assert leases is not None, "only a leader looks at the time"
@@ -262,7 +262,7 @@ def lapse(queue: QueueProcess, key: End) -> None:
     if last:  # as ordinary leases that end now: on_alarm makes dead letters of them
         for one in last:
             leases.extend(one, now_ms)
-        queue.propose(Extended(queue.name, queue.ledger.id, list(last), [now_ms] * len(last)), None)
+        outgoing.propose(queue, Extended(queue.name, queue.ledger.id, list(last), [now_ms] * len(last)), None)
     rest = [(one, token) for one, token in epoch.rows() if one not in last]
     leases.leave([one for one, _ in rest])
     _propose_end(queue, ClaimAction.LAPSED, name, number, rest)

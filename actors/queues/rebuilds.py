@@ -15,8 +15,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from wakeq.actors.mail import Abandon, Asker, Crashed, Halted, LogItem, Propose, Spoilt
-from wakeq.actors.queue.fetching import Lead
-from wakeq.actors.queue.process import Abandoned, QueueProcess
+from wakeq.actors.queue.crashing import Abandoned
+from wakeq.actors.queue.leading import Lead
+from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queue.reading import QueueProcessServices
 from wakeq.actors.queues.barrier import PartTicket
 from wakeq.actors.queues.lobby import TAKE_TURN

@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from wakeq.actors.mail import Asker, Crowded, EndWaits, Fetch, Follow, Gone, LogItem, Propose, Staying, Unsent
-from wakeq.actors.queue.fetching import Lead
-from wakeq.actors.queue.process import ASKED, QueueProcess, refuse_order
+from wakeq.actors.queue.crashing import ASKED, refuse_order
+from wakeq.actors.queue.leading import Lead
+from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queue.reading import QueueProcessServices
 from wakeq.actors.queue.state import QueueMeta
 from wakeq.actors.queues.listing import Listing

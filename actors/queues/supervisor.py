@@ -33,7 +33,8 @@ from wakeq.actors.mail import (
     Tick,
     Unsent,
 )
-from wakeq.actors.queue.process import REFUSED_ID, QueueProcess
+from wakeq.actors.queue.acknowledging import REFUSED_ID
+from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues.barrier import ANSWERED_PART, Gathering, PartTicket, parts_of, to_judge, with_follow_ups
 from wakeq.actors.queues.cuts import FlushDone, QueueCuts, StillToTell, Swept
 from wakeq.actors.queues.listing import Listing

@@ -9,9 +9,9 @@ from tests.helpers.clusters.by_hand import HandCluster, HandNode
 from tests.helpers.doors.lanes import HandSession
 from wakeq.actors.log.sync_place import SyncPlace
 from wakeq.actors.mail import Answered, Asker, Fetch, Propose, Want
-from wakeq.actors.queue import fetching
+from wakeq.actors.queue import crashing, leading
 from wakeq.actors.queue import process as queue
-from wakeq.actors.queue.fetching import Lead
+from wakeq.actors.queue.leading import Lead
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues.barrier import ANSWERED_PART
 from wakeq.actors.queues.rebuilds import CRASHES_MAX
@@ -64,7 +64,7 @@ def test_queue_that_cannot_even_say_its_last_words_is_rebuilt(
     def speechless(self: QueueProcess) -> None:
         raise ZeroDivisionError("it is in no state to speak")
 
-    monkeypatch.setattr(QueueProcess, "_last_words", speechless)
+    monkeypatch.setattr(crashing, "leave_last_words", speechless)
     first = client.publish(Q, "first")
     poison[0] = 1
 
@@ -247,7 +247,7 @@ def test_queue_that_crashes_again_while_it_is_rebuilt_begins_to_lead_once(
 
     def note_and_lead(self: QueueProcess, message: Lead) -> None:
         led.append(self)
-        fetching.on_lead(self, message)
+        leading.on_lead(self, message)
 
     monkeypatch.setitem(queue._HANDLERS, Lead, note_and_lead)
     poison[0] = 2
