@@ -8,16 +8,18 @@ What is marked is neither delivered nor released until the outcome is known.  Fu
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from wakeq.actors.mail import Staying
 from wakeq.actors.queue import outgoing
-from wakeq.actors.queue.outgoing import ENTRY_MESSAGES_MAX
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Ack, CreateQueue, Result
 from wakeq.protocol.queue import orders
 from wakeq.protocol.queue.lanes import Acking, Acks, AckSeveral, AckTicket, Filed, Rank
+from wakeq.protocol.queue.ledger.results import maker_of
 from wakeq.protocol.queue.outcomes import Outcome
+from wakeq.protocol.uid import numbers as numbers_of
 
 if TYPE_CHECKING:
     from wakeq.actors.queue.process import QueueProcess
@@ -29,7 +31,7 @@ def mark_acknowledged(queue: QueueProcess, filed: Filed) -> None:
     """Keep what is being acknowledged from being delivered or released, before any read is served."""
     for order in filed.orders:
         if type(order) is AckSeveral and queue.leases is not None:
-            numbers = [number for number in queue._numbers_of(order.uids) if number > 0]
+            numbers = [number for number in numbers_of(order.uids, maker_of(queue.ledger.id).prefix) if number > 0]
             # A NACK or TOUCH that stands before it must not find these leaving.
             if not queue.marked_ahead:
                 queue.marked_ahead = set()
@@ -58,15 +60,18 @@ def _answer_unknown(queue: QueueProcess, acks: Acks | AckSeveral) -> None:
 
 def _propose_acks(queue: QueueProcess, acks: Acks) -> None:
     """Have plain acknowledgements in the log, in one entry with those that wait for it already."""
-    numbers = queue._numbers_of(acks.uids)
+    queue_id, leases = queue.ledger.id, queue.leases
+    numbers = numbers_of(acks.uids, maker_of(queue_id).prefix)
     foreign = {i: acks.uids[i] for i, number in enumerate(numbers) if number < 0} if min(numbers) < 0 else {}
-    keep_leased = _mark(queue, numbers)
-    acking = Acking(acks.door, queue.ledger.id, numbers, acks.tokens, foreign, acks.slots, [keep_leased])
+    if leases is not None:  # marked, as in _mark
+        leases.leave([number for number in numbers if number > 0] if foreign else numbers)
+    keep_leased = partial(queue.tell, Staying(queue.name, queue_id, numbers))
+    acking = Acking(acks.door, queue_id, numbers, acks.tokens, foreign, acks.slots, [keep_leased])
     last = outgoing.last_of(queue, Rank.ACK) if queue.outgoing else None
     if (
         isinstance(last, Acking)
-        and (last.door, last.queue_id) == (acking.door, acking.queue_id)
-        and len(last.numbers) + len(numbers) <= ENTRY_MESSAGES_MAX
+        and (last.door, last.queue_id) == (acking.door, queue_id)
+        and len(last.numbers) + len(numbers) <= outgoing.ENTRY_MESSAGES_MAX
     ):
         last.join(acking)
     else:
@@ -76,7 +81,7 @@ def _propose_acks(queue: QueueProcess, acks: Acks) -> None:
 def on_ack_several(queue: QueueProcess, order: AckSeveral) -> None:
     """An acknowledgement of several messages, or one that publishes, is an entry of its own."""
     session = order.slot.session
-    numbers = queue._numbers_of(order.uids)
+    numbers = numbers_of(order.uids, maker_of(queue.ledger.id).prefix)
     if queue.marked_ahead:
         queue.marked_ahead.difference_update(numbers)
     foreign = {i: order.uids[i] for i, number in enumerate(numbers) if number < 0} if min(numbers) < 0 else {}
@@ -122,5 +127,4 @@ def _mark(queue: QueueProcess, numbers: list[int]) -> Callable[[], None]:
     """Mark messages that are being acknowledged; return what undoes it if the log refuses."""
     if queue.leases is not None:
         queue.leases.leave([number for number in numbers if number > 0])
-    staying = Staying(queue.name, queue.ledger.id, numbers)
-    return lambda: queue.tell(staying)
+    return partial(queue.tell, Staying(queue.name, queue.ledger.id, numbers))

@@ -23,14 +23,10 @@ if TYPE_CHECKING:
     from wakeq.actors.queue.process import QueueProcess
 
 
-def note_unchanged(queue: QueueProcess, entry: Entry, index: int, results: Results) -> None:
-    """Note which parts of an entry changed nothing, for readers of the log (the pipeline's history)."""
-    if type(results) is list:
-        if results and min(results) < 0:
-            queue.note(_refusals_in(entry, index, results))
-    else:
-        assert isinstance(entry, Publish), "only what is published can be repeated"
-        queue.note([(index, place, code) for place, code in unchanged(results, len(entry.drafts))])
+def note_repeated(queue: QueueProcess, entry: Entry, index: int, results: Results) -> None:
+    """Note which messages of a publish were refused, or stored before, for readers of the log."""
+    assert isinstance(entry, Publish), "only what is published can be repeated"
+    queue.note([(index, place, code) for place, code in unchanged(results, len(entry.drafts))])
 
 
 def answer_on_commit(queue: QueueProcess, ticket: AnswerOnCommit, entry: Entry, results: Results) -> None:
@@ -71,7 +67,7 @@ def _without_refused(answer: Any, codes: Sequence[int]) -> Any:
     return answer.only(done) if type(answer) is HandedOver else list(compress(answer, done))
 
 
-def _refusals_in(entry: Entry, index: int, results: list[int]) -> list[Note]:
+def refusals_in(entry: Entry, index: int, results: list[int]) -> list[Note]:
     """Return a note for each item of an entry that was refused, by its place in the entry.
 
     The results of a claim are not always one for each item: a renewal has no items, and what a staging claim passed

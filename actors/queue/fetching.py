@@ -15,10 +15,11 @@ import msgspec
 
 from wakeq.actors.mail import Asker, Fetch
 from wakeq.actors.queue import outgoing, reading, waiting
-from wakeq.protocol.log.entries import Ack
+from wakeq.protocol.log.entries import Ack, Draft
 from wakeq.protocol.queue.empty import EMPTY_DICT
 from wakeq.protocol.queue.lanes import AnswerOnCommit, Filed, SharesOnCommit
 from wakeq.protocol.queue.leases.audience import Waiter
+from wakeq.protocol.queue.ledger.results import maker_of
 from wakeq.protocol.queue.outcomes import Delivery, HandedOver, Refusal
 from wakeq.protocol.wire.slots import Slot
 from wakeq.protocol.wire.worker import codec as wire
@@ -55,9 +56,10 @@ def serve(queue: QueueProcess, filed: Filed) -> None:
     while reads:
         count = wanted = 0
         for slot in reads:
-            if not _is_plain(slot):
+            command = slot.command
+            if type(command) is not wire.Fet or command.wait or command.timeout:
                 break
-            wanted += slot.command.count or 1
+            wanted += command.count or 1
             if wanted > TOGETHER_MAX and count:
                 break
             count += 1
@@ -69,16 +71,11 @@ def serve(queue: QueueProcess, filed: Filed) -> None:
             del reads[0]  # only now: if this crashes the queue, it gets an answer
 
 
-def _is_plain(slot: Slot) -> bool:
-    command = slot.command
-    return type(command) is wire.Fet and not command.wait and not command.timeout
-
-
 def _serve_together(queue: QueueProcess, slots: list[Slot], now_ms: int) -> bool:
     """Serve many fetches by one taking, in their order; False, and nothing is done, if they must be served singly."""
     leases, ledger = queue.leases, queue.ledger
     assert leases is not None, "asked before"
-    if queue.turns or not queue.exists or not all([slot.session.alive for slot in slots]):
+    if queue.turns or not ledger.id or not all([slot.session.alive for slot in slots]):
         return False
     counts = [slot.command.count or 1 for slot in slots]
     if ledger.columns.bytes > ANSWER_BYTES_MAX and max(counts) > 1:
@@ -87,29 +84,32 @@ def _serve_together(queue: QueueProcess, slots: list[Slot], now_ms: int) -> bool
     if len(slots) > 1 and any([slot.session.door_kind != door for slot in slots]):
         return False
     numbers = leases.take(sum(counts), now_ms) if leases.line.count else []
-    if numbers and queue.bodies.missing(numbers):
+    drafts = queue.bodies.find(numbers) if numbers else []
+    if drafts is None:
         leases.put_back(numbers, now_ms)
         return False
-    if leases.audience.woken or leases.audience.sleepers:
+    audience = leases.audience
+    if audience.woken or audience.sleepers:
         for slot in slots:
-            leases.audience.fetched(slot.session)
+            audience.fetched(slot.session)
     if numbers:
         holders = [slot.session for slot, count in zip(slots, counts, strict=True) for _ in range(count)]
         del holders[len(numbers) :]
         workers = [holder.number for holder in holders]
         untils, first = leases.hand_out(numbers, holders, workers, now_ms)
-        deliveries = _deliveries(queue, numbers, untils, first)
-        if _must_wait(queue, now_ms):
-            outgoing.propose_delivered(
-                queue, numbers, untils, first, workers, door, SharesOnCommit(slots, counts, deliveries)
-            )
+        deliveries = _deliveries(queue, numbers, drafts, untils, first)
+        if ledger.policies.lease == "strict" or now_ms - queue.services.waits_since_ms() > AHEAD_MS:
+            ticket = SharesOnCommit(slots, counts, deliveries)
+            outgoing.propose_delivered(queue, numbers, untils, first, workers, door, ticket)
         else:
             outgoing.note_delivered(queue, numbers, untils, first, workers, door)
             at = 0
             for slot, count in zip(slots, counts, strict=True):
                 slot.tell(deliveries[at : at + count] or None)
                 at += count
-        reading.count_delivered(queue, len(numbers))
+        queue.since_read += len(numbers)
+        if queue.since_read >= queue.ahead // 2:
+            reading.read_on(queue)
     else:
         for slot in slots:
             slot.tell(None)
@@ -226,14 +226,16 @@ def _deliver(queue: QueueProcess, numbers: list[int], waiter: Waiter, now_ms: in
         return
     count, worker = len(numbers), waiter.worker
     untils, first = leases.hand_out(numbers, [waiter.session] * count, [worker] * count, now_ms, waiter.timeout_ms)
-    deliveries = _deliveries(queue, numbers, untils, first)
+    deliveries = _deliveries(queue, numbers, queue.bodies.get_many(numbers), untils, first)
     if _must_wait(queue, now_ms):
         ticket = AnswerOnCommit(waiter.asker, deliveries, None, _promise(queue, waiter, now_ms))
         outgoing.propose_delivered(queue, numbers, untils, first, [worker] * count, waiter.door, ticket)
     else:
         waiter.asker.tell(deliveries)
         outgoing.note_delivered(queue, numbers, untils, first, [worker] * count, waiter.door)
-    reading.count_delivered(queue, count)
+    queue.since_read += count
+    if queue.since_read >= queue.ahead // 2:
+        reading.read_on(queue)
 
 
 def _must_wait(queue: QueueProcess, now_ms: int) -> bool:
@@ -263,14 +265,19 @@ def _hand_over(queue: QueueProcess, numbers: list[int], waiter: Waiter) -> None:
     entry = Ack(queue.name, queue.ledger.id, numbers, tokens, worker=waiter.worker, door=waiter.door, delivered=True)
     answer = HandedOver(numbers, queue.bodies.get_many(numbers))
     outgoing.propose(queue, entry, AnswerOnCommit(waiter.asker, answer, None))
-    reading.count_delivered(queue, len(numbers))
+    queue.since_read += len(numbers)
+    if queue.since_read >= queue.ahead // 2:
+        reading.read_on(queue)
 
 
-def _deliveries(queue: QueueProcess, numbers: list[int], untils_ms: list[int], first: int) -> list[Delivery]:
-    drafts = queue.bodies.get_many(numbers)
-    sides, term, queue_id = queue.ledger.deliveries.records, queue.term, queue.ledger.id
+def _deliveries(
+    queue: QueueProcess, numbers: list[int], drafts: list[Draft], untils_ms: list[int], first: int
+) -> list[Delivery]:
+    ledger, term, queue_id = queue.ledger, queue.term, queue.ledger.id
+    sides = ledger.deliveries.records
+    uids = queue.uids_of(numbers) if ledger.columns.aliased else maker_of(queue_id).uids(numbers)
     deliveries = []
-    rows = zip(numbers, queue.uids_of(numbers), drafts, untils_ms, strict=True)
+    rows = zip(numbers, uids, drafts, untils_ms, strict=True)
     for sequence, (number, uid, draft, until_ms) in enumerate(rows, first):
         side = sides.get(number) if sides else None
         earlier, failures = (0, 0) if side is None else (side.deliveries, side.failures)

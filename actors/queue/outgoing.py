@@ -57,16 +57,21 @@ def take_publishes(queue: QueueProcess, filed: Filed) -> None:
     if creates and not queue.is_creating and defaults is not None:
         queue.is_creating = True
         put(queue, Rank.PUBLISH, CreateQueue(queue.name, defaults), Creating(partial(_create_again, queue)))
+    if queue.outgoing is None:
+        queue.outgoing = []
+    before = len(queue.outgoing)
     for one in filed.publishes:
         if not isinstance(one, Run):
-            put(queue, Rank.PUBLISH, one.entry, one.slot)
+            queue.outgoing.append(Outgoing(Rank.PUBLISH, one.entry, one.slot))
             continue
         last = last_of(queue, Rank.PUBLISH) if queue.outgoing else None
         if isinstance(last, Run) and (last.door, last.session_id) == (one.door, one.session_id):
             last.join(one)
         else:
-            put(queue, Rank.PUBLISH, one)
+            queue.outgoing.append(Outgoing(Rank.PUBLISH, one, None))
     filed.publishes = []
+    if len(queue.outgoing) > before:  # else all of them joined what waits already
+        queue.services.raft_log.enlist(queue)
 
 
 def _create_again(queue: QueueProcess) -> None:

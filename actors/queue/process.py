@@ -98,7 +98,6 @@ from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.queue.ledger.results import Repeated, maker_of, new_drafts, new_numbers, published_uids
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
-from wakeq.protocol.uid import numbers as numbers_of
 from wakeq.protocol.uid import parse
 from wakeq.storage.state.cut import StoredQueue
 
@@ -189,9 +188,10 @@ class QueueProcess(Process):
             if self._mail[-1] is not TAKE_TURN:
                 self.tell(TAKE_TURN)
             return
-        filed = self.lanes.take()
+        filed = self.lanes.filed
         if filed is None:
             return
+        self.lanes.filed = None  # what is filed from now on is for the next turn
         self.in_hand = filed
         if filed.acks or filed.orders:
             acknowledging.mark_acknowledged(self, filed)
@@ -212,10 +212,6 @@ class QueueProcess(Process):
                 waiting.settle(self, self.now_ms())
         if not self.ledger.id and self.is_deserted:
             waiting.end_if_deserted(self)
-
-    def _numbers_of(self, uids: Sequence[str]) -> list[int]:
-        """Return the numbers of uids of this incarnation, -1 for any other."""
-        return numbers_of(uids, maker_of(self.ledger.id).prefix)
 
     # --- what the log is to have -------------------------------------------------------------------------------------
 
@@ -253,8 +249,11 @@ class QueueProcess(Process):
             kind = type(entry)
             results = _APPLY[kind](self, entry, index, item.term, item.at_ms)
             queue_id = self.ledger.id
-            if type(results) is not range:
-                answering.note_unchanged(self, entry, index, results)
+            if type(results) is list:
+                if results and min(results) < 0:
+                    self.note(answering.refusals_in(entry, index, results))
+            elif type(results) is not range:
+                answering.note_repeated(self, entry, index, results)
                 if type(results) is Repeated:
                     queue_id = results.queue_id
             is_changed |= kind not in SETTLED or (kind is Ack and any(results))
@@ -282,7 +281,7 @@ class QueueProcess(Process):
             kind = type(ticket)
             if kind is Tickets:
                 if type(results) is range:
-                    for slot, uid in zip(ticket.slots, published_uids(queue_id, results), strict=True):
+                    for slot, uid in zip(ticket.slots, maker_of(queue_id).uids(results), strict=True):
                         slot.tell(uid)
                 else:
                     rows = zip(ticket.slots, published_uids(queue_id, results), results, strict=True)
@@ -322,7 +321,7 @@ class QueueProcess(Process):
 
     def _apply_ack(self, entry: Ack, index: int, term: int, at_ms: int) -> Results:
         results = self.ledger.acknowledge(entry)
-        numbers = self.ledger.resolved(entry)
+        numbers = self.ledger.resolved(entry) if entry.foreign else entry.numbers
         if self.ledger.cancelled:
             self.note([(index, place, int(Result.CANCELLED)) for place in self.ledger.cancelled])
         if entry.foreign:  # the entry has only their uids, so readers of the log need the numbers

@@ -68,10 +68,9 @@ def read(queue: QueueProcess, numbers: list[int], ticket: fetching.Turn | BodyLo
     queue.services.load(queue, numbers, _keys_of(queue, numbers), (queue.ledger.id, ticket))
 
 
-def count_delivered(queue: QueueProcess, count: int) -> None:
-    """Count messages that left, and read on before what was read ahead is used up."""
-    queue.since_read += count
-    if queue.since_read >= queue.ahead // 2 and len(queue.bodies) < queue.ledger.columns.living:
+def read_on(queue: QueueProcess) -> None:
+    """Half of what was read ahead has left: read on before all of it has."""
+    if len(queue.bodies) < queue.ledger.columns.living:
         queue.ahead = min(2 * queue.ahead, BODIES_AHEAD_MAX)
         read_ahead(queue)
 

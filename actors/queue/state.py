@@ -8,11 +8,10 @@ import msgspec
 from msgspec.structs import replace
 
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.queue.bodies import Moments
+from wakeq.protocol.queue.bodies import Moments, Stretch
 from wakeq.protocol.queue.empty import EMPTY_DICT
 from wakeq.protocol.queue.ledger.alike import Alike
 from wakeq.protocol.queue.ledger.ledger import Ledger, Totals
-from wakeq.protocol.queue.runs import Stretch
 from wakeq.storage.state.cut import Part, StoredQueue, decoded
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -8,9 +8,9 @@ from wakeq.protocol.errors import REBUILD, DamagedFile
 from wakeq.protocol.log.entries import Ack, Delivered, Draft, Publish, Reason, Released
 from wakeq.protocol.log.layout import BadRecord
 from wakeq.protocol.log.rows import Row, Side, decode_row, encode_row
+from wakeq.protocol.queue.bodies import Stretch
 from wakeq.protocol.queue.ledger.ledger import Delta, Ledger
 from wakeq.protocol.queue.ledger.publishers import Limits, Once, Session
-from wakeq.protocol.queue.runs import Stretch
 from wakeq.storage.state.cut import (
     BY_ALIAS,
     BY_ID,
