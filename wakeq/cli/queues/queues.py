@@ -8,9 +8,9 @@ import click
 from wakeq.cli.common import Broker, ByteCount, confirm, json_option, queue_name, yes_option
 from wakeq.cli.output import moment, print_facts, print_json, print_table, say
 from wakeq.cli.queues.operating import CONDITION_HELP, message_cell, say_strangers, select, selection_options
-from wakeq.client.redrive import ORIGIN
 from wakeq.protocol.errors import QueueExists
 from wakeq.protocol.log.entries import PAUSE_MS_MAX
+from wakeq.protocol.redrive import ORIGIN
 from wakeq.protocol.wire.worker.commands import PEEK_COUNT_MAX
 
 COUNT = click.IntRange(min=0)

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from bench import rounds
+from bench.counting import rounds
 from bench.hand.loop import End, HandLoop
 
 

@@ -29,7 +29,7 @@ BUSY, WINDOW = 16, 64  # connections that have much in flight, and how much
 CYCLES_MIN = 10
 ANSWER_S_MAX = 10.0
 KINDS = ("PUB", "FET", "ACK")
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parents[1] / "results"
 
 
 @dataclass(slots=True)

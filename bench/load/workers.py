@@ -1,6 +1,6 @@
 """Thousands of idle workers in one process (W5): they sleep, say who has a message, and hang up together.
 
-    python -m bench.workers PEER PORT COUNT      prints `asleep N`, then `awake SECONDS` for each message
+    python -m bench.load.workers PEER PORT COUNT      prints `asleep N`, then `awake SECONDS` for each message
 
 It ends when its standard input ends, and never looks at the server's process.
 """
@@ -12,7 +12,7 @@ import time
 
 import uvloop
 
-from bench.clients import Caller, PeerFailed, connect
+from bench.load.clients import Caller, PeerFailed, connect
 from bench.peers import PEERS
 from bench.runner import allow_many_files
 

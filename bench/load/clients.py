@@ -13,7 +13,7 @@ from collections import deque
 from enum import Enum, auto
 from typing import Any, TypeVar, cast
 
-from bench.flow import Flow, Load
+from bench.load.flow import Flow, Load
 
 REPLY_S_MAX = 60.0
 
