@@ -15,7 +15,7 @@ def test_checkpoint_is_not_delayed_by_clients_that_acknowledge_with_follow_ups_w
 ) -> None:
     uids = [client.publish("from", str(place)) for place in range(FOLLOW_UPS)]
     broker.flush()
-    before = broker.queues.flushes
+    before = broker.queues.flusher.count
     flushes: list[int] = []
 
     def step() -> Json:
@@ -23,7 +23,7 @@ def test_checkpoint_is_not_delayed_by_clients_that_acknowledge_with_follow_ups_w
 
     def never_stops(client: Client) -> None:
         def go_on(_: Json) -> None:
-            flushes.append(broker.queues.flushes - before)
+            flushes.append(broker.queues.flusher.count - before)
             if len(flushes) == 3 * IN_FLIGHT:
                 broker.queues.tell(Tick("flush"))
             if uids:

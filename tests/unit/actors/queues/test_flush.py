@@ -1,5 +1,6 @@
 """Cuts of the state store: each ends at one index for all queues, whatever crashes while it is made."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -125,10 +126,9 @@ def test_entry_skipped_while_a_checkpoint_is_collected_is_in_no_part_of_it(
     assert broker.client().fetch(Q)["uid"] == uid
 
 
-def test_publishes_wait_while_the_store_is_too_far_behind(
-    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("wakeq.actors.queues.cuts.BACKLOG_CUTS", 20_000 / broker.queues._settings.flush_bytes)
+def test_publishes_wait_while_the_store_is_too_far_behind(directory: Path) -> None:
+    broker = Broker(directory, flush_bytes=10_000)
+    client = broker.client()
     broker.state_disk.held = True
     for _ in range(5):
         client.send({"cmd": "PUB", "qname": Q, "messages": ["x" * 1_000] * 10})
@@ -141,13 +141,14 @@ def test_publishes_wait_while_the_store_is_too_far_behind(
 
     assert 0 < len(answered) < 5
     assert len(answered) + len(client.words()) == 5
+    broker.close()
 
 
 def test_stored_message_that_is_damaged_ends_the_node_with_the_reason(broker: Broker, client: Client) -> None:
     uid = client.publish(Q, "m")
     broker.flush()
     broker.crash_and_restart()
-    store = broker.queues._store
+    store = broker.files.store
     (value,) = store.get_many([f"{Q}-{uid}".encode()])
     assert value is not None
     applied = store.applied()
@@ -169,16 +170,16 @@ def test_cut_waits_while_the_disk_has_no_room_for_it(
 ) -> None:
     free_bytes = [0]
     queues = broker.queues
-    queues._services = queues._services._replace(free_bytes=lambda: free_bytes[0])
+    queues.flusher._services = queues.flusher._services._replace(free_bytes=lambda: free_bytes[0])
     client.publish(Q)
 
     broker.advance(10)
-    before = queues.flushes, client.fetch(Q)["cmd"]
+    before = queues.flusher.count, client.fetch(Q)["cmd"]
     free_bytes[0] = 1 << 40
     broker.advance(2)
 
     assert before == (0, "msg")
-    assert queues.flushes > 0
+    assert queues.flusher.count > 0
     assert [record.message.partition(":")[0] for record in caplog.records if record.name == "wakeq.queues"] == [
         "the disk is full",
         "the disk has room again",
@@ -186,7 +187,8 @@ def test_cut_waits_while_the_disk_has_no_room_for_it(
 
 
 def test_stop_does_not_wait_for_a_disk_that_has_no_room(broker: Broker, client: Client) -> None:
-    broker.queues._services = broker.queues._services._replace(free_bytes=lambda: 0)
+    flusher = broker.queues.flusher
+    flusher._services = flusher._services._replace(free_bytes=lambda: 0)
     client.publish(Q)
     ready = []
 
