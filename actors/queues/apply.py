@@ -11,13 +11,14 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from wakeq.actors.mail import LogItem, Propose
 from wakeq.actors.queue.process import REFUSED_ID
-from wakeq.actors.queues.barrier import ANSWERED_PART, Gathering, PartTicket, parts_of, to_judge, with_follow_ups
+from wakeq.actors.queues.barrier import ANSWERED_PART, PartTicket, judged_together, whole_outcome
 from wakeq.actors.queues.catalog import QueueCatalog
 from wakeq.actors.queues.processes import QueueProcesses
 from wakeq.actors.queues.skipped import SkippedEntries
@@ -106,14 +107,15 @@ class Applier:
             if item.index in skipped:
                 self._pass_over(item, batches)
             elif type(entry) is Ack and entry.publishes:
-                self._apply_batches(batches)
-                batches = {}
-                if place:
-                    self._note_applied(items[place - 1])
-                if self._is_lacking(entry) or not self._apply_barrier(item):
+                if batches:
+                    self._apply_batches(batches)
+                    batches = {}
+                if not self._apply_barrier(item, entry):
+                    if place:
+                        self._note_applied(items[place - 1])
                     return place
-                self._note_applied(item)
                 if self.held_by:
+                    self._note_applied(item)
                     return place + 1
             elif type(entry) is SetAside and batches:  # first have the queues apply what stands before it
                 self._apply_batches(batches)
@@ -166,7 +168,7 @@ class Applier:
                 if isinstance(entry, Publish) and entry.must_exist:
                     self._refuse(item, Result.NO_QUEUE, len(entry.drafts))
                     return False
-                self._create(entry.queue, item, batches)
+                batches.setdefault(entry.queue, []).append(self._create(entry.queue, item))
             return True
         if kind in CATALOG_ENTRIES:
             declined = self._catalog.change(item)
@@ -190,11 +192,10 @@ class Applier:
         self._refuse(item, Result.UNKNOWN, len(getattr(entry, "numbers", ())) or 1)
         return False
 
-    def _create(self, name: str, item: LogItem, batches: dict[str, list[LogItem]]) -> None:
-        """Create a queue that an entry needs; the queue's id is the entry's index."""
+    def _create(self, name: str, item: LogItem) -> LogItem:
+        """Create a queue that an entry needs; return what the queue has to apply first."""
         self._catalog.create(name, DEFAULTS, item)
-        creation = LogItem(item.index, item.term, item.at_ms, CreateQueue(name, DEFAULTS))
-        batches.setdefault(name, []).append(creation)
+        return LogItem(item.index, item.term, item.at_ms, CreateQueue(name, DEFAULTS))
 
     def _refuse(self, item: LogItem, result: Result, count: int) -> None:
         """No queue applies an entry: answer whoever asked, and note it for the readers of the log."""
@@ -219,10 +220,10 @@ class Applier:
         exists = self._catalog.catalog.queues
         for name in _made_by(item.entry):
             if name not in exists:
-                self._create(name, item, batches)
+                batches.setdefault(name, []).append(self._create(name, item))
         entry = item.entry
         if type(entry) is Ack and entry.publishes and entry.queue in exists:
-            batches.setdefault(entry.queue, []).append(_refused(item))
+            batches.setdefault(entry.queue, []).append(_refused(item, entry))
         foreseen = self._skipped.take_foreseen(item.index)
         if foreseen is not None:
             self.skip(foreseen)
@@ -252,63 +253,69 @@ class Applier:
 
     # --- entries that name several queues ----------------------------------------------------------------------------
 
-    def _is_lacking(self, entry: Ack) -> bool:
-        """Whether a queue that an entry names cannot be asked now, because it has crashed."""
-        names = [entry.queue, *(publish.queue for publish in entry.publishes)]
-        exists, processes = self._catalog.catalog.queues, self._processes
-        return any(name in exists and (name in processes.away or processes.living(name) is None) for name in names)
-
-    def _apply_barrier(self, item: LogItem) -> bool:
-        """All queues that an entry names apply it, or none does; False if one of them crashed when it was asked.
+    def _apply_barrier(self, item: LogItem, entry: Ack) -> bool:
+        """All queues that an entry names apply it, or none does; False if one of them has crashed and cannot be asked.
 
         If several queues refuse, the refusal of the first part counts: every node must come to the same result.
         """
-        index, ticket = item.index, item.reply_to
-        entry = with_follow_ups(item)
-        exists = self._catalog.catalog.queues
-        parts = to_judge(entry)
-        missing = [part for part in parts if part.queue not in exists]
-        codes: dict[int, int] = {}
-        if entry.queue not in exists:  # the queue of the acknowledged message is gone, and the message with it
-            codes[0] = int(Result.UNKNOWN)
-        elif len(missing) > 1:  # one index is an id for one new queue only; whoever asks creates the rest
-            codes[0] = int(Result.REJECTED)
-        for place, part in enumerate(parts):
-            if part.queue in exists and not self._judge(index, part, place, codes):
-                return False
-        code = codes[min(codes)] if codes else 0
-        if code:
-            answer(ticket, Outcome(entry.queue, 0, [code]))
-            self.notes.append((index, WHOLE, code))
-            if entry.queue in exists:
-                self.apply_in(entry.queue, [_refused(item)])
-            return True
-        gathering = Gathering(ticket, len(entry.publishes) + 1, self._end_barrier)
-        self.held_by.add(Hold.BARRIER)
-        for place, part in enumerate(parts_of(entry)):
-            batches: dict[str, list[LogItem]] = {}
+        index, exists, processes = item.index, self._catalog.catalog.queues, self._processes
+        to_judge: list[Ack | Publish] = [entry, *judged_together(entry.publishes)]
+        missing = 0
+        for part in to_judge:
             if part.queue not in exists:
-                self._create(part.queue, item, batches)
-            mine = LogItem(index, item.term, item.at_ms, part, gathering.part(place))
-            self.apply_in(part.queue, [*batches.get(part.queue, ()), mine])
+                missing += 1
+            elif part.queue in processes.away or (found := processes.by_name.get(part.queue)) is None or not found.alive:
+                return False
+        code = 0
+        for part in to_judge:
+            if part.queue in exists:
+                process = processes.by_name[part.queue]
+                try:
+                    process.applying = index  # a queue that always crashes over this must not end every node
+                    code = process.judge(part)
+                    process.applying = 0
+                except Exception as error:
+                    self._runtime.end(process, error)
+                    return False
+            elif part is entry:  # the queue of the acknowledged message is gone, and the message with it
+                code = Result.UNKNOWN
+            if (
+                part is entry and missing > 1
+            ):  # one index is an id for one new queue only; whoever asks creates the rest
+                code = code or Result.REJECTED
+            if code:
+                break
+        if code:
+            answer(item.reply_to, Outcome(entry.queue, 0, [int(code)]))
+            self.notes.append((index, WHOLE, int(code)))
+            if entry.queue in exists:
+                self.apply_in(entry.queue, [_refused(item, entry)])
+            return True
+        tickets: list[PartTicket] = []
+        parts: list[Ack | Publish] = [entry, *entry.publishes]
+        for part in parts:  # the queue of the acknowledgement applies nothing of what is published
+            ticket = PartTicket()
+            tickets.append(ticket)
+            mine = [LogItem(index, item.term, item.at_ms, part, ticket)]
+            if part.queue not in exists:
+                mine.insert(0, self._create(part.queue, item))
+            self.apply_in(part.queue, mine)
+        outcome = whole_outcome(tickets)
+        if outcome is None:  # a queue has crashed over its part: nothing may depend on what the entry does
+            self.held_by.add(Hold.BARRIER)
+            for ticket in tickets:
+                ticket.late = partial(self._end_barrier, item, tickets)
+        elif item.reply_to is not None:
+            item.reply_to.tell(outcome)
         return True
 
-    def _judge(self, index: int, part: Ack | Publish, place: int, codes: dict[int, int]) -> bool:
-        """Ask a queue whether it would apply its part; False if it crashes over that."""
-        process = self._processes.by_name[part.queue]
-
-        def ask() -> None:
-            process.applying = index  # a queue that always crashes over this must not end every node that reads the log
-            code = process.judge(part)
-            process.applying = 0
-            if code:
-                codes[place] = int(code)
-
-        return self._runtime.run_in(process, ask)
-
-    def _end_barrier(self) -> None:
-        """All queues that an entry names have applied it."""
-        self.held_by.discard(Hold.BARRIER)
+    def _end_barrier(self, item: LogItem, tickets: list[PartTicket]) -> None:
+        """A queue that was rebuilt has applied its part: answer, unless the part of another one is missing."""
+        outcome = whole_outcome(tickets)
+        if outcome is not None:
+            if item.reply_to is not None:
+                item.reply_to.tell(outcome)
+            self.held_by.discard(Hold.BARRIER)
 
 
 def answer(reply_to: Any, outcome: Any) -> None:
@@ -334,9 +341,9 @@ def is_part(told: Told) -> bool:
     return not isinstance(told, int) and type(told.reply_to) is PartTicket
 
 
-def _refused(item: LogItem) -> LogItem:
+def _refused(item: LogItem, entry: Ack) -> LogItem:
     """Return what tells the queue of an acknowledgement that it was refused, with what it publishes."""
-    refused = msgspec.structs.replace(with_follow_ups(item), publishes=[], queue_id=REFUSED_ID, foreign={})
+    refused = msgspec.structs.replace(entry, publishes=[], queue_id=REFUSED_ID, foreign={})
     return LogItem(item.index, item.term, item.at_ms, refused, ANSWERED_PART)
 
 
