@@ -264,25 +264,25 @@ class Applier:
         for part in to_judge:
             if part.queue not in exists:
                 missing += 1
-            elif part.queue in processes.away or (found := processes.by_name.get(part.queue)) is None or not found.alive:
+                continue
+            process = processes.by_name.get(part.queue)
+            if process is None or part.queue in processes.away or not process.alive:
                 return False
         code = 0
         for part in to_judge:
             if part.queue in exists:
-                process = processes.by_name[part.queue]
+                asked = processes.by_name[part.queue]
                 try:
-                    process.applying = index  # a queue that always crashes over this must not end every node
-                    code = process.judge(part)
-                    process.applying = 0
+                    asked.applying = index  # a queue that always crashes over this must not end every node
+                    code = asked.judge(part)
+                    asked.applying = 0
                 except Exception as error:
-                    self._runtime.end(process, error)
+                    self._runtime.end(asked, error)
                     return False
             elif part is entry:  # the queue of the acknowledged message is gone, and the message with it
                 code = Result.UNKNOWN
-            if (
-                part is entry and missing > 1
-            ):  # one index is an id for one new queue only; whoever asks creates the rest
-                code = code or Result.REJECTED
+            if not code and part is entry and missing > 1:
+                code = Result.REJECTED  # one index is an id for one new queue only; whoever asks creates the rest
             if code:
                 break
         if code:
