@@ -168,7 +168,7 @@ class Queues(Process):
         return len(self.catalog.queues)
 
     @property
-    def set_aside_count(self) -> int:
+    def skipped_count(self) -> int:
         """How many entries of the log are skipped because they crashed a queue; `wakeq inspect` lists them."""
         return len(self._skipped.indexes)
 
@@ -192,7 +192,7 @@ class Queues(Process):
         """Take the members of the cluster."""
         self._changes.restore_members(members)
 
-    def restore_asides(self, indexes: Iterable[int]) -> None:
+    def restore_skipped(self, indexes: Iterable[int]) -> None:
         """Take the entries that are skipped."""
         self._skipped.restore(indexes)
 

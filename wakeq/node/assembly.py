@@ -315,7 +315,7 @@ class Assembly:
         with files.store.read() as view:
             for stored in load_queues(view):
                 queues.restore(stored)
-            queues.restore_asides(load_skipped(view))
+            queues.restore_skipped(load_skipped(view))
             queues.restore_members(load_members(view))
         first_index = files.store.applied().log_index + 1
         queues.foresee(self._skips_from(first_index))

@@ -1,4 +1,4 @@
-"""Cuts of the state store: each ends at one index for all queues, whatever crashes while it is made."""
+"""Flushes: each ends at one index for all queues, whatever crashes while it is collected or written."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ Q = "q"
 POISON = b"poison"
 
 
-def test_cut_ends_at_one_index_for_all_queues(broker: Broker, client: Client) -> None:
+def test_flush_ends_at_one_index_for_all_queues(broker: Broker, client: Client) -> None:
     for place in range(50):
         client.send(*[{"cmd": "PUB", "qname": f"q{(place + i) % 7}", "message": "m"} for i in range(20)])
         if place % 9 == 0:
@@ -57,7 +57,7 @@ def test_crash_at_any_point_of_a_flush_loses_and_doubles_nothing(broker: Broker,
         broker.check(name)
 
 
-def test_crash_while_a_cut_is_collected_loses_nothing_of_it(
+def test_crash_while_a_flush_is_collected_loses_nothing_of_it(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uids = [client.publish("a", "1"), client.publish("b", "2")]
@@ -78,7 +78,7 @@ def test_crash_while_a_cut_is_collected_loses_nothing_of_it(
     assert [client.fetch(name)["uid"] for name in ("a", "b")] == uids
 
 
-def test_queue_that_crashes_before_a_checkpoint_reaches_it_still_hands_in_its_part(
+def test_queue_that_crashes_before_a_flush_reaches_it_still_hands_in_its_changes(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [f"q-{number}" for number in range(2 * SLICE_QUEUES + 2)]
@@ -101,7 +101,7 @@ def test_queue_that_crashes_before_a_checkpoint_reaches_it_still_hands_in_its_pa
     assert client.fetch(names[-1])["msg"] == names[-1]
 
 
-def test_entry_skipped_while_a_checkpoint_is_collected_is_in_no_part_of_it(
+def test_entry_skipped_while_a_flush_is_collected_is_in_no_part_of_it(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.publish("b")
@@ -112,7 +112,7 @@ def test_entry_skipped_while_a_checkpoint_is_collected_is_in_no_part_of_it(
 
     def fragile(self: Ledger, entry: Publish, at_ms: int) -> Any:
         if entry.drafts[0].body == POISON:
-            broker.queues.tell(Tick("flush"))  # the cut begins before the news of the crash is heard
+            broker.queues.tell(Tick("flush"))  # the flush begins before the news of the crash is heard
             raise ZeroDivisionError("poisoned")
         return publish(self, entry, at_ms)
 
@@ -165,7 +165,7 @@ def test_stored_message_that_is_damaged_ends_the_node_with_the_reason(broker: Br
     assert "checksum" in str(broker.failures[0])
 
 
-def test_cut_waits_while_the_disk_has_no_room_for_it(
+def test_flush_waits_while_the_disk_has_no_room_for_it(
     broker: Broker, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     free_bytes = [0]

@@ -1,4 +1,4 @@
-"""Cuts that nobody can put off, and what every queue keeps in memory after them, also one at rest."""
+"""Flushes that nobody can put off, and what every queue keeps in memory after them, also one at rest."""
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.brokers.by_hand import Json
