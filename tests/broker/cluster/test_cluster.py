@@ -175,7 +175,7 @@ def test_messages_read_by_a_leader_that_may_not_deliver_them_keep_their_place(
 
 def evict(node: HandNode) -> None:
     """Have a node forget the bodies that are on its disk."""
-    bodies = node.queues._processes[Q].bodies
+    bodies = node.queues.processes.by_name[Q].bodies
     bodies.flushed(lambda count: [], 0)
     assert bodies.missing([1]) == [1], "written down"
 

@@ -224,7 +224,7 @@ def test_skipped_entry_is_left_out_where_it_and_its_skip_are_applied_together(
 
     assert refused == ["SET_ASIDE", "SET_ASIDE"]
     assert [size_of(node) for node in cluster.nodes] == [2, 2, 2]
-    ledgers = [node.queues._processes["new"].ledger for node in cluster.nodes]
+    ledgers = [node.queues.processes.by_name["new"].ledger for node in cluster.nodes]
     assert [(ledger.id, ledger.living) for ledger in ledgers] == [(ledgers[0].id, 1)] * 3
     assert ledgers[0].id > 0
 
@@ -314,7 +314,7 @@ def test_delivery_in_the_turn_before_a_transfer_is_known_to_the_new_leader(
             log.tell(left.popleft())  # it stands in the mail before what the queue is about to propose
         return refusal
 
-    queue = leader.queues._processes[Q]
+    queue = leader.queues.processes.by_name[Q]
     monkeypatch.setattr(queue, "services", queue.services._replace(refusal=asked))
 
     delivered = client.fetch(Q)
@@ -385,7 +385,7 @@ def test_entries_skipped_while_a_slow_node_waits_for_verdicts_are_skipped_there_
     cluster.advance(2.0)
 
     assert [reply["err"] for reply in (*publisher.take(), *client.take())] == ["SET_ASIDE"] * 2
-    assert [list(node.queues._processes[Q].ledger.living_numbers()) for node in cluster.nodes] == [[1]] * 3
+    assert [list(node.queues.processes.by_name[Q].ledger.living_numbers()) for node in cluster.nodes] == [[1]] * 3
 
 
 def test_node_that_rebuilds_its_state_still_finishes_the_write_before_a_truncation(

@@ -112,7 +112,7 @@ def disks_of(node: HandNode) -> list[HandDisk]:
 
 
 def state_of(node: HandNode) -> dict[str, Any]:
-    ledgers = {name: process.ledger for name, process in node.queues._processes.items() if process.exists}
+    ledgers = {name: process.ledger for name, process in node.queues.processes.by_name.items() if process.exists}
     return {
         name: (ledger.id, ledger.next_number, list(ledger.living_numbers()), sorted(ledger.sides), ledger.totals)
         for name, ledger in ledgers.items()

@@ -1,4 +1,4 @@
-"""Cuts that nobody can put off, and what every queue keeps in memory after them, also one at rest."""
+"""Flushes that nobody can put off, and what every queue keeps in memory after them, also one at rest."""
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.brokers.by_hand import Json
@@ -15,7 +15,7 @@ def test_checkpoint_is_not_delayed_by_clients_that_acknowledge_with_follow_ups_w
 ) -> None:
     uids = [client.publish("from", str(place)) for place in range(FOLLOW_UPS)]
     broker.flush()
-    before = broker.queues.flushes
+    before = broker.queues.flusher.count
     flushes: list[int] = []
 
     def step() -> Json:
@@ -23,7 +23,7 @@ def test_checkpoint_is_not_delayed_by_clients_that_acknowledge_with_follow_ups_w
 
     def never_stops(client: Client) -> None:
         def go_on(_: Json) -> None:
-            flushes.append(broker.queues.flushes - before)
+            flushes.append(broker.queues.flusher.count - before)
             if len(flushes) == 3 * IN_FLIGHT:
                 broker.queues.tell(Tick("flush"))
             if uids:
@@ -41,7 +41,7 @@ def test_checkpoint_is_not_delayed_by_clients_that_acknowledge_with_follow_ups_w
     assert broker.queue("to").ledger.living == FOLLOW_UPS
 
 
-def test_queue_at_rest_hears_when_it_has_to_keep_much_less(broker: Broker, client: Client) -> None:
+def test_queue_at_rest_drops_bodies_when_its_share_shrinks(broker: Broker, client: Client) -> None:
     body = "x" * 9_600
     client.call("PUB", "idle", messages=[body] * (CACHED_BYTES_MAX // 10_000 + 50))
     broker.flush()
@@ -56,9 +56,7 @@ def test_queue_at_rest_hears_when_it_has_to_keep_much_less(broker: Broker, clien
     assert len(client.call("FET", "idle", count=40)["messages"]) == 40
 
 
-def test_queue_that_was_allowed_more_meanwhile_hears_again_when_it_has_to_keep_much_less(
-    broker: Broker, client: Client
-) -> None:
+def test_queue_at_rest_drops_bodies_when_a_share_that_had_grown_shrinks(broker: Broker, client: Client) -> None:
     body = "x" * 9_600
     names = [f"q{place}" for place in range(62)]  # with the default queue and the one at rest there are 64
     for name in names:
@@ -79,7 +77,7 @@ def test_queue_that_was_allowed_more_meanwhile_hears_again_when_it_has_to_keep_m
     assert len(broker.queue("idle").bodies) == share_of(64) // (KEPT_BYTES + len(body))
 
 
-def test_full_queue_is_looked_through_again_if_it_has_to_keep_much_less() -> None:
+def test_full_queue_is_scanned_again_when_its_share_shrinks_much() -> None:
     bodies = Bodies()
     bodies.publish(range(1, 11), [Draft(b"")] * 10, 5)
     bodies.collect()

@@ -1,5 +1,6 @@
-"""Cuts of the state store: each ends at one index for all queues, whatever crashes while it is made."""
+"""Flushes: each ends at one index for all queues, whatever crashes while it is collected or written."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ Q = "q"
 POISON = b"poison"
 
 
-def test_cut_ends_at_one_index_for_all_queues(broker: Broker, client: Client) -> None:
+def test_flush_ends_at_one_index_for_all_queues(broker: Broker, client: Client) -> None:
     for place in range(50):
         client.send(*[{"cmd": "PUB", "qname": f"q{(place + i) % 7}", "message": "m"} for i in range(20)])
         if place % 9 == 0:
@@ -56,7 +57,7 @@ def test_crash_at_any_point_of_a_flush_loses_and_doubles_nothing(broker: Broker,
         broker.check(name)
 
 
-def test_crash_while_a_cut_is_collected_loses_nothing_of_it(
+def test_crash_while_a_flush_is_collected_loses_nothing_of_it(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uids = [client.publish("a", "1"), client.publish("b", "2")]
@@ -77,7 +78,7 @@ def test_crash_while_a_cut_is_collected_loses_nothing_of_it(
     assert [client.fetch(name)["uid"] for name in ("a", "b")] == uids
 
 
-def test_queue_that_crashes_before_a_checkpoint_reaches_it_still_hands_in_its_part(
+def test_queue_that_crashes_before_a_flush_reaches_it_still_hands_in_its_changes(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [f"q-{number}" for number in range(2 * SLICE_QUEUES + 2)]
@@ -100,7 +101,7 @@ def test_queue_that_crashes_before_a_checkpoint_reaches_it_still_hands_in_its_pa
     assert client.fetch(names[-1])["msg"] == names[-1]
 
 
-def test_entry_skipped_while_a_checkpoint_is_collected_is_in_no_part_of_it(
+def test_entry_skipped_while_a_flush_is_collected_is_in_no_part_of_it(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.publish("b")
@@ -111,7 +112,7 @@ def test_entry_skipped_while_a_checkpoint_is_collected_is_in_no_part_of_it(
 
     def fragile(self: Ledger, entry: Publish, at_ms: int) -> Any:
         if entry.drafts[0].body == POISON:
-            broker.queues.tell(Tick("flush"))  # the cut begins before the news of the crash is heard
+            broker.queues.tell(Tick("flush"))  # the flush begins before the news of the crash is heard
             raise ZeroDivisionError("poisoned")
         return publish(self, entry, at_ms)
 
@@ -125,10 +126,9 @@ def test_entry_skipped_while_a_checkpoint_is_collected_is_in_no_part_of_it(
     assert broker.client().fetch(Q)["uid"] == uid
 
 
-def test_publishes_wait_while_the_store_is_too_far_behind(
-    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("wakeq.actors.queues.cuts.BACKLOG_CUTS", 20_000 / broker.queues._settings.flush_bytes)
+def test_publishes_wait_while_the_store_is_too_far_behind(directory: Path) -> None:
+    broker = Broker(directory, flush_bytes=10_000)
+    client = broker.client()
     broker.state_disk.held = True
     for _ in range(5):
         client.send({"cmd": "PUB", "qname": Q, "messages": ["x" * 1_000] * 10})
@@ -141,13 +141,14 @@ def test_publishes_wait_while_the_store_is_too_far_behind(
 
     assert 0 < len(answered) < 5
     assert len(answered) + len(client.words()) == 5
+    broker.close()
 
 
 def test_stored_message_that_is_damaged_ends_the_node_with_the_reason(broker: Broker, client: Client) -> None:
     uid = client.publish(Q, "m")
     broker.flush()
     broker.crash_and_restart()
-    store = broker.queues._store
+    store = broker.files.store
     (value,) = store.get_many([f"{Q}-{uid}".encode()])
     assert value is not None
     applied = store.applied()
@@ -164,21 +165,21 @@ def test_stored_message_that_is_damaged_ends_the_node_with_the_reason(broker: Br
     assert "checksum" in str(broker.failures[0])
 
 
-def test_cut_waits_while_the_disk_has_no_room_for_it(
+def test_flush_waits_while_the_disk_has_no_room_for_it(
     broker: Broker, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     free_bytes = [0]
     queues = broker.queues
-    queues._services = queues._services._replace(free_bytes=lambda: free_bytes[0])
+    queues.flusher._services = queues.flusher._services._replace(free_bytes=lambda: free_bytes[0])
     client.publish(Q)
 
     broker.advance(10)
-    before = queues.flushes, client.fetch(Q)["cmd"]
+    before = queues.flusher.count, client.fetch(Q)["cmd"]
     free_bytes[0] = 1 << 40
     broker.advance(2)
 
     assert before == (0, "msg")
-    assert queues.flushes > 0
+    assert queues.flusher.count > 0
     assert [record.message.partition(":")[0] for record in caplog.records if record.name == "wakeq.queues"] == [
         "the disk is full",
         "the disk has room again",
@@ -186,7 +187,8 @@ def test_cut_waits_while_the_disk_has_no_room_for_it(
 
 
 def test_stop_does_not_wait_for_a_disk_that_has_no_room(broker: Broker, client: Client) -> None:
-    broker.queues._services = broker.queues._services._replace(free_bytes=lambda: 0)
+    flusher = broker.queues.flusher
+    flusher._services = flusher._services._replace(free_bytes=lambda: 0)
     client.publish(Q)
     ready = []
 

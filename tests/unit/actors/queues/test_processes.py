@@ -1,4 +1,4 @@
-"""QueueRegistry: each queue has one process, whatever becomes of it while others crash."""
+"""QueueProcesses: each queue has one process, whatever becomes of it while others crash."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def test_queue_created_again_before_its_crashing_entry_is_skipped_is_made_once(
     broker.state_disk.held = False
     broker.state_disk.complete()
     broker.settle()
-    assert broker.queues._halted, "it has crashed three times before the others are committed"
+    assert broker.queues.is_halted, "it has crashed three times before the others are committed"
     broker.log_disk.held = False
     broker.log_disk.complete()
 

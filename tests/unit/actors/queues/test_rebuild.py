@@ -14,7 +14,7 @@ from wakeq.actors.queue import process as queue
 from wakeq.actors.queue.fetching import Lead
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues.barrier import ANSWERED_PART
-from wakeq.actors.queues.rebuilds import CRASHES_MAX
+from wakeq.actors.queues.rebuild import CRASHES_MAX
 from wakeq.actors.runtime import Process
 from wakeq.protocol.log.entries import Ack, Draft, Extended, Publish, UpdateQueue
 from wakeq.protocol.queue.lanes import Proposal
@@ -82,7 +82,7 @@ def test_messages_published_since_the_last_checkpoint_are_read_from_the_log_for_
     client.ask(*({"cmd": "PUB", "qname": name, "message": "m"} for name in (Q, "other", Q, "another")))
     client.call("PUB", Q, messages=["a", "b"])
     client.call("ACK", Q, uid=stored)
-    kept = broker.assembly.queues._told[Q]
+    kept = broker.assembly.queues.applier.told[Q]
 
     broker.queue(Q).tell("nothing that a queue knows")
     broker.settle()
@@ -160,7 +160,7 @@ def test_entry_that_crashes_a_queue_three_times_is_skipped_with_its_reason(
 
     replies = client.ask(*[{"cmd": "PUB", "qname": Q, "message": "poison"}] * count)
     after = client.publish(Q, "after")
-    entries = broker.queues.set_aside_count
+    entries = broker.queues.skipped_count
 
     assert [reply.get("err") for reply in replies] == ["SET_ASIDE"] * count
     assert [client.fetch(Q)["msg"] for _ in range(2)] == ["before", "after"]
@@ -173,7 +173,7 @@ def test_entry_that_crashes_a_queue_three_times_is_skipped_with_its_reason(
         assert client.figures(Q)["size"] + client.figures(Q)["leased"] == 2
         assert client.call("ACK", Q, uid=after).get("known", True) is (not stored)
         client.publish(Q, "one more")
-        assert broker.queues.set_aside_count == entries > 0
+        assert broker.queues.skipped_count == entries > 0
     with broker.files.store.read() as view:
         assert any(b"ZeroDivisionError: poisoned" in value for _, value in view.scan(QUEUES))
     assert "is set aside: it crashed the queue: ZeroDivisionError: poisoned" in caplog.text
@@ -322,7 +322,7 @@ def test_replayed_entries_do_not_keep_askers_that_were_answered(
     client.fetch(Q)
     client.call("TOUCH", Q, uid=uid)
     client.call("ACK", Q, uid=uid, publish=[{"qname": "other", "message": "m"}])
-    kept = [one for one in broker.assembly.queues._told[Q] if not isinstance(one, int)]
+    kept = [one for one in broker.assembly.queues.applier.told[Q] if not isinstance(one, int)]
     poison[0] = 1
 
     replies = client.ask({"cmd": "PUB", "qname": Q, "message": "poison"})
