@@ -14,11 +14,10 @@ from typing import Protocol
 
 import msgspec
 
-from wakeq.actors.log.entries import TAKEN_BACK, LogEntries, answer
-from wakeq.actors.log.files import LogServices, Saved
 from wakeq.actors.log.leader_watch import LeaderWatch
-from wakeq.actors.log.neighbourhood import Introduced, Neighbourhood, Neighbours
+from wakeq.actors.log.members import Introduced, Neighbourhood, Neighbours
 from wakeq.actors.log.peer import FromPeer, PeerLost, Refuse
+from wakeq.actors.log.pending import TAKEN_BACK, LogEntries, answer
 from wakeq.actors.log.transfer import (
     DropImage,
     FetchImage,
@@ -28,6 +27,7 @@ from wakeq.actors.log.transfer import (
     ImageOffer,
     WantImage,
 )
+from wakeq.actors.log.writer import LogServices, Saved
 from wakeq.actors.mail import Applied, Asker, Follow, LogItem, Propose, Started, Throttle, Tick
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import Busy, DiskDisowned, NoQuorum, NotLeader

@@ -9,7 +9,7 @@ also if somebody leads meanwhile.  A leader knows whether it serves; the others 
 import logging
 from collections.abc import Iterable
 
-from wakeq.actors.log.neighbourhood import Neighbourhood
+from wakeq.actors.log.members import Neighbourhood
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.membership import Config, Member
 

@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 
 from wakeq.actors.log.driver import Collect, GiveUp
-from wakeq.actors.log.entries import answer
-from wakeq.actors.log.files import Cut, Freed, Kept, Roll, Saved, Written
-from wakeq.actors.log.neighbourhood import Introduced
+from wakeq.actors.log.leadership import CaughtUp, LogStanding
+from wakeq.actors.log.members import Introduced
 from wakeq.actors.log.peer import FromPeer, PeerLost
-from wakeq.actors.log.standing import CaughtUp, LogStanding
+from wakeq.actors.log.pending import answer
 from wakeq.actors.log.transfer import ImageBroken, ImageFailed, ImageFetched, ImageOffer, TakeImage
+from wakeq.actors.log.writer import Cut, Freed, Kept, Roll, Saved, Written
 from wakeq.actors.mail import (
     Applied,
     Crowded,

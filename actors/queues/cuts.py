@@ -14,7 +14,7 @@ from functools import partial
 
 import msgspec
 
-from wakeq.actors.log.files import Roll
+from wakeq.actors.log.writer import Roll
 from wakeq.actors.mail import Collect, Collected, Deserted, Flushed, LogItem, Throttle, Tick
 from wakeq.actors.queue.reading import QueueProcessServices
 from wakeq.actors.queues.listing import SLICE_QUEUES

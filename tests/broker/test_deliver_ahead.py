@@ -5,7 +5,7 @@ import pytest
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.clusters.by_hand import HandCluster, HandNode
 from tests.helpers.taskflux.by_hand import HandTaskFlux
-from wakeq.actors.log.files import Cut
+from wakeq.actors.log.writer import Cut
 from wakeq.actors.mail import Throttle
 from wakeq.actors.queue.fetching import AHEAD_MS
 from wakeq.protocol.wire.taskflux.packets import Dequeue, Record

@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.brokers.broker import Broker
 from tests.helpers.brokers.by_hand import Json
 from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, leads_again, size_of, successor
-from wakeq.actors.log.standing import HAND_OVER_AGAIN_MS
+from wakeq.actors.log.leadership import HAND_OVER_AGAIN_MS
 from wakeq.actors.log.sync_place import SyncPlace
 from wakeq.protocol.log.format import Batch
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
-from wakeq.actors.log import entries as log_entries
+from wakeq.actors.log import pending as log_entries
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Draft, Publish, Requeued
 from wakeq.protocol.queue.leases.audience import NEVER, Waiter

@@ -4,7 +4,7 @@ import pytest
 
 from tests.helpers.brokers.by_hand import Json
 from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, successor
-from wakeq.actors.log.standing import WISH_ELECTIONS
+from wakeq.actors.log.leadership import WISH_ELECTIONS
 from wakeq.protocol.raft.messages import Transfer
 
 

@@ -6,9 +6,8 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.brokers.by_hand import Json
-from wakeq.actors.log import entries as log_entries
+from wakeq.actors.log import pending as log_entries
 from wakeq.actors.log.driver import GiveUp
-from wakeq.actors.log.files import Cut, Roll
 from wakeq.actors.log.sync_place import (
     FAST_SYNC_S,
     SLOW_SYNCS_MAX,
@@ -17,6 +16,7 @@ from wakeq.actors.log.sync_place import (
     SYNCS_LOOKED_AT,
     SyncPlace,
 )
+from wakeq.actors.log.writer import Cut, Roll
 from wakeq.actors.mail import Pressure, Propose, Throttle
 from wakeq.protocol.errors import SyncFailed
 from wakeq.protocol.log.entries import Draft, Publish, SetAside

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.helpers.clusters.by_hand import CLUSTER_ID, HandCluster, HandNode, HandPeerDoor
-from wakeq.actors.log.neighbourhood import Introduced
+from wakeq.actors.log.members import Introduced
 from wakeq.actors.log.peer import Heard
 from wakeq.protocol.raft.core import TERM_JUMP_MAX
 from wakeq.protocol.raft.membership import LEVEL

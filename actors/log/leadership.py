@@ -15,10 +15,10 @@ from typing import NamedTuple
 import msgspec
 
 from wakeq.actors.log.driver import LogDriver
-from wakeq.actors.log.entries import answer
-from wakeq.actors.log.files import LogServices
-from wakeq.actors.log.neighbourhood import Neighbours
+from wakeq.actors.log.members import Neighbours
 from wakeq.actors.log.peer import FromPeer
+from wakeq.actors.log.pending import answer
+from wakeq.actors.log.writer import LogServices
 from wakeq.actors.mail import Halted, HandOver, Inquire, Propose, Spoilt, StepAside
 from wakeq.protocol.errors import BadField, NoQuorum, Refused
 from wakeq.protocol.queue.lanes import Proposal

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from wakeq.actors.log.files import LogFiles, LogServices
+from wakeq.actors.log.writer import LogFiles, LogServices
 from wakeq.actors.mail import Asker, Committed, Crowded, LogItem, Pressure
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import BadField, NotLeader, OutcomeUnknown
