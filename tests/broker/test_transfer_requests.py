@@ -92,7 +92,7 @@ def test_leader_that_cannot_transfer_leadership_logs_the_request(
 ) -> None:
     asked, away = cluster.others(leader)
     away.kill()
-    monkeypatch.setattr(type(leader.raft_log), "_heirs", [])
+    monkeypatch.setattr(type(leader.raft_log.leadership), "heirs", [])
 
     transfer(asked)
 

@@ -166,7 +166,7 @@ class Assembly:
             behind_ms=environment.behind_ms,
             call_later=environment.call_later,
             look_for_room=environment.check_room,
-            others_write=lambda: self.state_disk.busy,
+            state_disk=self.state_disk,
             monotonic_ms=environment.monotonic_ms,
             sync_watch=environment.sync_watch,
         )

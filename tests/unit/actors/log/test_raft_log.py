@@ -6,16 +6,9 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.brokers.by_hand import Json
-from wakeq.actors.log import pending as log_entries
-from wakeq.actors.log.driver import GiveUp
-from wakeq.actors.log.sync_place import (
-    FAST_SYNC_S,
-    SLOW_SYNCS_MAX,
-    STALL_PAUSE_S,
-    STALL_S,
-    SYNCS_LOOKED_AT,
-    SyncPlace,
-)
+from tests.helpers.disks.sync_place import sync_on_loop
+from wakeq.actors.log import raft_log
+from wakeq.actors.log.raft_log import GiveUp
 from wakeq.actors.log.writer import Cut, Roll
 from wakeq.actors.mail import Pressure, Propose, Throttle
 from wakeq.protocol.errors import SyncFailed
@@ -38,27 +31,27 @@ def test_proposals_during_a_sync_share_the_next_sync(broker: Broker) -> None:
     for client in clients[1:]:
         client.send(pub())
     broker.settle()
-    syncs = broker.raft_log.syncs
+    syncs = broker.raft_log.writer.syncs
 
     broker.log_disk.held = False
     broker.log_disk.complete()
     broker.settle()
 
     assert [client.words() for client in clients] == [["ok"]] * 20
-    assert broker.raft_log.syncs - syncs == 2
+    assert broker.raft_log.writer.syncs - syncs == 2
 
 
 def test_proposals_of_one_turn_are_one_write(broker: Broker) -> None:
     clients = [broker.client() for _ in range(20)]
     clients[0].publish(Q)
     clients[0].publish("other")
-    syncs = broker.raft_log.syncs
+    syncs = broker.raft_log.writer.syncs
 
     for client in clients:
         client.send(pub(), pub("other"))
     broker.settle()
 
-    assert broker.raft_log.syncs - syncs == 1
+    assert broker.raft_log.writer.syncs - syncs == 1
 
 
 def test_proposals_that_waited_for_the_store_are_one_write(broker: Broker) -> None:
@@ -67,66 +60,39 @@ def test_proposals_that_waited_for_the_store_are_one_write(broker: Broker) -> No
     for client in clients:
         client.send(pub())
     broker.settle()
-    syncs = broker.raft_log.syncs
+    syncs = broker.raft_log.writer.syncs
 
     broker.raft_log.tell(Throttle(False))
     broker.settle()
 
     assert [client.words() for client in clients] == [["ok"]] * 20
-    assert broker.raft_log.syncs - syncs == 1
+    assert broker.raft_log.writer.syncs - syncs == 1
 
 
 def test_delivery_is_written_after_20_ms_if_nothing_else_is(broker: Broker, client: Client) -> None:
     client.publish(Q)
-    syncs = broker.raft_log.syncs
+    syncs = broker.raft_log.writer.syncs
     client.fetch(Q)
 
     broker.advance(0.019)
-    before = broker.raft_log.syncs
+    before = broker.raft_log.writer.syncs
     broker.advance(0.002)
 
     assert before == syncs
-    assert broker.raft_log.syncs == syncs + 1
+    assert broker.raft_log.writer.syncs == syncs + 1
     assert client.figures(Q)["delivered"] == 1
 
 
 def test_delivery_rides_with_the_next_entry(broker: Broker, client: Client) -> None:
     client.publish(Q)
-    syncs = broker.raft_log.syncs
+    syncs = broker.raft_log.writer.syncs
     client.fetch(Q)
 
     client.publish("other")
     broker.advance(0.1)
 
-    assert broker.raft_log.syncs == syncs + 1
+    assert broker.raft_log.writer.syncs == syncs + 1
     assert client.figures(Q)["delivered"] == 1
-
-
-def tried(place: SyncPlace, seconds: float, times: int = 1) -> bool:
-    """Let syncs take so long; return whether the next one is done on the loop."""
-    for _ in range(times):
-        place.took(seconds, 0.0, on_loop=False)
-    return place.on_loop(0.0)
-
-
-def test_syncs_are_done_on_the_loop_while_nearly_all_are_fast() -> None:
-    place = SyncPlace()
-
-    assert not tried(place, FAST_SYNC_S / 2, SYNCS_LOOKED_AT - SLOW_SYNCS_MAX - 1)
-    assert tried(place, FAST_SYNC_S / 2)
-    assert tried(place, FAST_SYNC_S / 2, SLOW_SYNCS_MAX)
-    assert tried(place, FAST_SYNC_S, SLOW_SYNCS_MAX)
-    assert not tried(place, FAST_SYNC_S)
-
-
-def test_sync_that_stalled_the_loop_is_not_risked_again_for_a_while() -> None:
-    place = SyncPlace()
-    tried(place, FAST_SYNC_S / 2, SYNCS_LOOKED_AT)
-
-    place.took(STALL_S, 1.0, on_loop=True)
-
-    assert not place.on_loop(1.0 + STALL_PAUSE_S - 0.1)
-    assert place.on_loop(1.0 + STALL_PAUSE_S)
 
 
 @pytest.mark.parametrize("on_loop", [False, True])
@@ -137,7 +103,7 @@ def test_failed_sync_ends_the_process_and_no_answer_leaves(
         raise SyncFailed("raft.log: sync failed: Input/output error")
 
     monkeypatch.setattr(broker.files.log, "write", fail)
-    monkeypatch.setattr(broker.raft_log._place, "on_loop", lambda now_s: on_loop)
+    sync_on_loop(monkeypatch, lambda: on_loop)
     broker.may_fail = True
 
     client.send(pub())
@@ -260,7 +226,7 @@ def test_command_of_this_term_is_not_given_up_with_a_former_term(broker: Broker,
 def test_draft_that_cannot_be_encoded_is_left_out_alone(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, draft: Draft
 ) -> None:
-    monkeypatch.setattr(log_entries, "PAYLOAD_BYTES_MAX", 1_000)
+    monkeypatch.setattr(raft_log, "PAYLOAD_BYTES_MAX", 1_000)
     drafts = [Draft(b"before"), draft, Draft(b"behind")]
 
     broker.raft_log.tell(Propose([Proposal(Publish(Q, [each]), None) for each in drafts]))
