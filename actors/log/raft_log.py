@@ -153,7 +153,6 @@ class RaftLog(Process):
         self.admission = Admission()
         self.table = PeerTable(core.me.node_id, neighbours)
         self.leadership = Leadership(core, self.table)
-        self.synced_entries = 0  # committed since the start
         self._watch = LeaderWatch(core, self.table)
         self._neighbours = neighbours  # None in a node that is alone
         self._peers = self.table.peers  # the same dictionary; empty in a node that is alone
@@ -197,7 +196,7 @@ class RaftLog(Process):
     def on_started(self, message: Started) -> None:
         self._queues, self._images = message.queues, message.images
         if self._neighbours is None:
-            self._tick()
+            self._tick(self._monotonic_ms())
         else:
             self.on_beat()
 
@@ -260,7 +259,8 @@ class RaftLog(Process):
         """Return since when the oldest thing has waited that is not committed or written; NEVER if nothing waits."""
         pending, ahead = self.pending.items, self._ahead
         since_ms = min(self.writer.writing_since_ms, self._ahead_since_ms)
-        while ahead and ahead[0][0] <= self.core.committed:
+        # What is not pending any more is committed.
+        while ahead and (not pending or ahead[0][0] < pending[0].index):
             ahead.popleft()
         if ahead and ahead[0][1] < since_ms:
             since_ms = ahead[0][1]
@@ -444,9 +444,9 @@ class RaftLog(Process):
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def on_flush(self) -> None:
-        """Write what is buffered, once the peers have the gathered entries on their way, so that all nodes write."""
+        """Write what is buffered; a leader first sends it to its peers, so that all nodes write at the same time."""
         self.writer.is_flush_queued = False
-        if self._peers:
+        if self._peers and self._led_term:
             self._attend()
             self.tell(SYNC)  # after the peers' connections have sent them
         else:
@@ -460,17 +460,12 @@ class RaftLog(Process):
         """Everything up to here is on disk; it was put into the buffer in this era of the core."""
         if self._is_replaced:
             return  # this log is about to be replaced
-        self._commit(self.core.stable(last_index, era))
-        if self._peers:
-            self._attend()
-
-    def _commit(self, commit: int) -> None:
-        """Pass everything up to the commit index on to the queues."""
-        items = self.pending.take(commit)
+        items = self.pending.take(self.core.stable(last_index, era))
         if items:
-            self.synced_entries += len(items)
             assert self._queues is not None, "started first"
             self._queues.tell(Committed(items))
+        if self._peers:
+            self._attend()
 
     def _go_on_writing(self) -> None:
         """The files may be free: do what waits for that, then write what has come meanwhile."""
@@ -509,7 +504,8 @@ class RaftLog(Process):
     def _note_standing(self) -> None:
         """Find out whether this node still leads, and whether proposals may go on."""
         core = self.core
-        led, self._led_term = self._led_term, core.term if core.leads else 0
+        leads = core.leads
+        led, self._led_term = self._led_term, core.state.term if leads else 0
         if led and led != self._led_term:
             if self._neighbours is not None:
                 self._neighbours.clock.step_down()
@@ -519,7 +515,7 @@ class RaftLog(Process):
             if self._neighbours is not None:
                 self._neighbours.clock.lead(core.leader().clocks)
             self._watch.wins(self._led_term)
-        if core.leads:
+        if leads:
             self._parks = self._is_throttled or not core.accepts or self._is_ahead()
             self._serves_alone = core.members.is_lone and core.may_serve(self._monotonic_ms())
         else:
@@ -585,7 +581,7 @@ class RaftLog(Process):
 
     def on_beat(self) -> None:
         """Let time pass for the core, and do what is done now and then; only in a cluster."""
-        self._tick()
+        self._tick(self._monotonic_ms())
         self.writer.keep_acknowledged()
         self._watch.look(self._ticked_ms, serves=self.refusal() is None)
         heartbeat_ms = self.core.settings.heartbeat_ms
@@ -606,15 +602,17 @@ class RaftLog(Process):
     def _heir_while_disk_hangs(self) -> int | None:
         return self.leadership.heir_while_disk_hangs(self.writer.hang_ms, self._monotonic_ms())
 
-    def _tick(self) -> None:
-        self._ticked_ms = self._monotonic_ms()
-        self.core.tick(self._ticked_ms)
+    def _tick(self, now_ms: int) -> None:
+        self._ticked_ms = now_ms
+        self.core.tick(now_ms)
         self._attend()
 
-    def _look_at_clock(self) -> None:
-        """After a pause of this process, let the core find out whether it still leads before anything else is done."""
-        if self._monotonic_ms() - self._ticked_ms > self.core.settings.heartbeat_ms:
-            self._tick()
+    def _look_at_clock(self) -> int:
+        """Return the moment; after a pause of this process the core first finds out whether it still leads."""
+        now_ms = self._monotonic_ms()
+        if now_ms - self._ticked_ms > self.core.settings.heartbeat_ms:
+            self._tick(now_ms)
+        return now_ms
 
     # --- what the core wants ---------------------------------------------------------------------------------------
 
@@ -640,7 +638,10 @@ class RaftLog(Process):
         messages = self.leadership.said(ready.messages) if self.leadership.stands_aside else ready.messages
         if messages:
             self.table.send(messages, self.writer.payloads)
-        self._commit(ready.commit)
+        items = self.pending.take(ready.commit)
+        if items:
+            assert self._queues is not None, "started first"
+            self._queues.tell(Committed(items))
         for node_id in ready.images:
             assert self._images is not None, "started first"
             self._images.tell(WantImage(node_id, self.core.log.previous_index))
@@ -692,8 +693,7 @@ class RaftLog(Process):
             self._attend()
 
     def on_from_peer(self, message: FromPeer) -> None:
-        self._look_at_clock()
-        now_ms = self._monotonic_ms()
+        now_ms = self._look_at_clock()
         frames = self.leadership.heard(message.frames) if self.leadership.stands_aside else message.frames
         for frame in frames:
             said, payloads = (frame.append, frame.payloads) if type(frame) is Entries else (frame, [])
