@@ -469,9 +469,10 @@ class RaftLog(Process):
 
     def _go_on_writing(self) -> None:
         """The files may be free: do what waits for that, then write what has come meanwhile."""
-        self.writer.go_on()
+        # COLLECT stands before FLUSH in the mailbox, so that what queues have shares the write of what is buffered.
         if self._enlisted or self._collected:
             self._collect_soon()
+        self.writer.go_on()
 
     def on_written(self, message: Written) -> None:
         self.writer.on_written(message)
@@ -619,6 +620,8 @@ class RaftLog(Process):
     def on_applied(self, message: Applied) -> None:
         self.core.applied(message.index)
         self._note_standing()
+        # A cut of the log may have ended the parking: what peers lack of the cut part, they get with an image.
+        self._release_parked()
 
     def _attend(self) -> None:
         """Do what the core asks for, until it asks for nothing more."""

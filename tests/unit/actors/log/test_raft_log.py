@@ -6,11 +6,12 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.brokers.by_hand import Json
+from tests.helpers.clusters.by_hand import HandCluster, HandNode
 from tests.helpers.disks.sync_place import sync_on_loop
 from wakeq.actors.log import raft_log
 from wakeq.actors.log.raft_log import GiveUp
 from wakeq.actors.log.writer import Cut, Roll
-from wakeq.actors.mail import Pressure, Propose, Throttle
+from wakeq.actors.mail import Applied, Pressure, Propose, Throttle
 from wakeq.protocol.errors import SyncFailed
 from wakeq.protocol.log.entries import Draft, Publish, SetAside
 from wakeq.protocol.queue.lanes import Proposal
@@ -67,6 +68,28 @@ def test_proposals_that_waited_for_the_store_are_one_write(broker: Broker) -> No
 
     assert [client.words() for client in clients] == [["ok"]] * 20
     assert broker.raft_log.writer.syncs - syncs == 1
+
+
+def test_entries_of_queues_share_the_write_of_what_was_buffered_during_a_write(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync_on_loop(monkeypatch, lambda: False)
+    client.publish(Q)
+    syncs = broker.raft_log.writer.syncs
+    broker.log_disk.held = True
+    client.send(pub())
+    broker.settle()
+    broker.raft_log.tell(Propose([Proposal(Publish("other", [Draft(b"buffered")]))]))
+    broker.settle()
+    client.send(pub())
+    broker.settle()
+
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert client.words() == ["ok", "ok"]
+    assert broker.raft_log.writer.syncs - syncs == 2
 
 
 def test_delivery_is_written_after_20_ms_if_nothing_else_is(broker: Broker, client: Client) -> None:
@@ -192,6 +215,27 @@ def test_skip_of_an_entry_does_not_wait_for_the_store_that_needs_it(broker: Brok
 
     assert client.words() == []
     assert broker.raft_log.core.committed - before == 1
+
+
+def test_proposals_go_on_with_the_news_that_entries_were_applied(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log was cut meanwhile, so the peers are not too far behind any more; nobody waits for the next tick."""
+    client = leader.client()
+    client.publish(Q)
+    cluster.advance(0.2)
+    with monkeypatch.context() as patch:
+        patch.setattr(raft_log, "UNCOMMITTED_BYTES_MAX", -1)
+        cluster.advance(0.1)
+        client.send(pub())
+        cluster.settle()
+        waiting = client.take()
+
+    leader.raft_log.tell(Applied(leader.raft_log.core.applied_index))
+    cluster.settle()
+
+    assert waiting == []
+    assert client.words() == ["ok"]
 
 
 def test_segment_is_sealed_although_an_older_one_was_being_removed(broker: Broker, client: Client) -> None:
