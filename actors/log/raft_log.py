@@ -340,7 +340,13 @@ class RaftLog(Process):
             items: list[Proposal] = []
             behind: list[Proposal] = []
             for queue in enlisted:
-                queue.put_entries(items, behind)
+                count, count_behind = len(items), len(behind)
+                try:
+                    queue.put_entries(items, behind)
+                except Exception as error:
+                    # What fails is the queue: its last words bring whatever an entry can be made of.
+                    del items[count:], behind[count_behind:]
+                    self.runtime.end(queue, error)  # type: ignore[arg-type]  # every queue is a process
             items += behind
             if self._collected:
                 items = [*self._collected, *items]
@@ -360,7 +366,7 @@ class RaftLog(Process):
         """This node does not lead: nothing that queues have for the log was ever in it."""
         enlisted, self._enlisted = self._enlisted, {}
         for queue in enlisted:
-            queue.refuse_filed(refusal)
+            self.runtime.run_in(queue, queue.refuse_filed, refusal)  # type: ignore[arg-type]  # as above
         self._refuse_collected(refusal)
 
     def _refuse_collected(self, refusal: Refusal) -> None:

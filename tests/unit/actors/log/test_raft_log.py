@@ -1,6 +1,7 @@
 """RaftLog: when it writes, what it waits for, and what happens when it cannot."""
 
 import errno
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from wakeq.actors.log import raft_log
 from wakeq.actors.log.raft_log import GiveUp
 from wakeq.actors.log.writer import Cut, Roll
 from wakeq.actors.mail import Applied, Pressure, Propose, Throttle
+from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import SyncFailed
 from wakeq.protocol.log.entries import Draft, Publish, SetAside
 from wakeq.protocol.queue.lanes import Proposal
@@ -236,6 +238,101 @@ def test_proposals_go_on_with_the_news_that_entries_were_applied(
 
     assert waiting == []
     assert client.words() == ["ok"]
+
+
+# --- a queue that cannot make its entries ----------------------------------------------------------------------------
+
+
+class Failing(Process):
+    """A queue that fails when the log asks it for its entries, or has them refused."""
+
+    def on_receive(self, message: Any) -> None:
+        raise AssertionError(f"{message} was told")
+
+    def put_entries(self, items: list[Proposal], behind: list[Proposal]) -> None:
+        items.append(Proposal(Publish(Q, [Draft(b"half")])))
+        behind.append(Proposal(Publish(Q, [Draft(b"half")])))
+        raise ZeroDivisionError("no entry can be made of this")
+
+    def refuse_filed(self, refusal: Refusal) -> None:
+        raise ZeroDivisionError("nobody can be refused")
+
+
+def spoil(broker: Broker, name: str) -> None:
+    """Let no entry be made of the last publishes that wait for the log: one more message than publishers."""
+    outgoing = broker.queue(name).outgoing
+    assert outgoing is not None
+    outgoing[-1].entry.drafts.append(Draft(b"of nobody"))
+
+
+def test_queue_that_cannot_make_its_entries_ends_alone_and_none_of_them_is_in_the_log(broker: Broker) -> None:
+    client = broker.client()
+    client.publish("good")
+    failing = broker.runtime.spawn(Failing)
+    before = broker.raft_log.core.log.last_index
+
+    broker.raft_log.enlist(failing)
+    client.send(pub("good"))
+    broker.settle()
+
+    assert client.words() == ["ok"]
+    assert (failing.alive, broker.raft_log.alive) == (False, True)
+    assert broker.raft_log.core.log.last_index == before + 1
+
+
+def test_queue_that_cannot_be_refused_ends_alone(cluster: HandCluster, leader: HandNode) -> None:
+    follower = cluster.others(leader)[0]
+    failing = follower.runtime.spawn(Failing)
+
+    follower.raft_log.enlist(failing)
+    cluster.settle()
+
+    assert (failing.alive, follower.raft_log.alive) == (False, True)
+
+
+def test_commands_that_no_entry_can_be_made_of_are_refused_and_all_others_are_done(broker: Broker) -> None:
+    spoiling, several, other = broker.client(), broker.client(), broker.client()
+    for name in (Q, "good"):
+        other.publish(name)
+    broker.log_disk.held = True
+    other.send(pub("good"))
+    broker.settle()
+    several.send({"cmd": "PUB", "qname": Q, "messages": ["1", "2"]})
+    broker.settle()
+    spoiling.send(pub())
+    broker.settle()
+    other.send(pub("good"))
+    broker.settle()
+    spoil(broker, Q)
+
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert [reply.get("err") for reply in spoiling.take()] == ["BUSY"]
+    assert (several.words(), other.words()) == (["ok"], ["ok", "ok"])
+    assert [other.figures(name)["ready"] for name in (Q, "good")] == [3, 3]
+    broker.check(Q)
+
+
+def test_deliveries_of_a_queue_that_cannot_make_its_entries_are_in_the_log(broker: Broker) -> None:
+    spoiling, worker = broker.client(), broker.client()
+    worker.publish(Q)
+    broker.log_disk.held = True
+    spoiling.send(pub("other"))
+    broker.settle()
+    assert worker.fetch(Q)["msg"] == "hi"
+    spoiling.send(pub())
+    broker.settle()
+    spoil(broker, Q)
+
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert spoiling.words() == ["ok", "nok"]
+    assert worker.finds_nothing(Q)
+    assert broker.queue(Q).ledger.out == 1
 
 
 def test_segment_is_sealed_although_an_older_one_was_being_removed(broker: Broker, client: Client) -> None:
