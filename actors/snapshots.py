@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from wakeq.actors.log.files import Cut
+from wakeq.actors.log.writer import Cut
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import Busy, DiskFull, StorageError
 from wakeq.protocol.log.format import Identity

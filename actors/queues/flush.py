@@ -13,7 +13,7 @@ from functools import partial
 
 import msgspec
 
-from wakeq.actors.log.files import Roll
+from wakeq.actors.log.writer import Roll
 from wakeq.actors.mail import Collect, Collected, Flushed, Throttle, Tick
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queue.reading import QueueProcessServices

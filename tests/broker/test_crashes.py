@@ -9,8 +9,8 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.brokers.by_hand import Json
+from tests.helpers.disks.sync_place import sync_on_loop
 from tests.helpers.examples import seeds
-from wakeq.actors.log.sync_place import SyncPlace
 from wakeq.actors.mail import Tick
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues import flush, listing, rebuild
@@ -37,7 +37,7 @@ class Storm:
         self.asked: dict[int, Json] = {}
         self.answers: Counter[int] = Counter()
         self.crashes_left = 0
-        monkeypatch.setattr(SyncPlace, "on_loop", lambda *_: self.chance.random() < 0.5)
+        sync_on_loop(monkeypatch, lambda: self.chance.random() < 0.5)
         monkeypatch.setattr(runtime, "MAIL_BUDGET", self.chance.choice([1, 2, 32]))
         self._make_fragile(monkeypatch)
 

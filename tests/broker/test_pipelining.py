@@ -27,7 +27,7 @@ from tests.helpers.brokers.by_hand import Json
 from tests.helpers.clusters.by_hand import HandCluster, HandNode, Operator, successor
 from tests.helpers.examples import seeds
 from tests.helpers.loads.pipelining import AT_ONCE, LEASE_S, SHARED, WAIT_S, Worker, World, ask
-from wakeq.actors.log.driver import UNKNOWN_AFTER_S
+from wakeq.actors.log.raft_log import UNKNOWN_AFTER_S
 from wakeq.actors.mail import Asker, Flushed
 from wakeq.actors.queue import ending, fetching
 from wakeq.actors.queue import process as queue_process

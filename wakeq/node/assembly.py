@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from wakeq.actors.log.files import LogServices
-from wakeq.actors.log.neighbourhood import Neighbours, SharedClock
+from wakeq.actors.log.members import Neighbours, SharedClock
 from wakeq.actors.log.peer import Peer
 from wakeq.actors.log.raft_log import RaftLog
 from wakeq.actors.log.transfer import Images
+from wakeq.actors.log.writer import LogServices
 from wakeq.actors.mail import Committed, Loaded, LogItem, Started
 from wakeq.actors.queue.reading import QueueProcessServices
 from wakeq.actors.queues.flush import StateFiles
@@ -166,7 +166,7 @@ class Assembly:
             behind_ms=environment.behind_ms,
             call_later=environment.call_later,
             look_for_room=environment.check_room,
-            others_write=lambda: self.state_disk.busy,
+            state_disk=self.state_disk,
             monotonic_ms=environment.monotonic_ms,
             sync_watch=environment.sync_watch,
         )

@@ -8,7 +8,7 @@ is never removed.
 
 import logging
 
-from wakeq.actors.log.files import Cut
+from wakeq.actors.log.writer import Cut
 from wakeq.actors.mail import Crowded, Pressure, StepAside
 from wakeq.actors.queues.flush import STATE_BYTES_A_LOG_BYTE
 from wakeq.data.opening import DataFiles

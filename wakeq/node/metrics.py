@@ -137,8 +137,8 @@ class NodeMetrics:
         log, raft_log, queues = self._files.log, self._assembly.raft_log, self._assembly.queues
         directory = self._files.directory
         return [
-            Sample("wakeq_log_sync_seconds", raft_log.sync_s),
-            Sample("wakeq_log_group_entries", raft_log.group_entries),
+            Sample("wakeq_log_sync_seconds", raft_log.writer.sync_s),
+            Sample("wakeq_log_group_entries", raft_log.writer.group_entries),
             Sample("wakeq_log_written_bytes_total", log.written_bytes),
             Sample("wakeq_log_bytes", log.size_bytes),
             Sample("wakeq_log_last_index", log.last_index),

@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.brokers.broker import Broker
 from tests.helpers.brokers.by_hand import HandDisk
 from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, Operator, size_of, successor
-from wakeq.actors.log.files import KEEP_ACKNOWLEDGED_MS
+from wakeq.actors.log.writer import KEEP_ACKNOWLEDGED_MS
 from wakeq.actors.mail import Asker, Propose
 from wakeq.actors.sessions.operator_mail import Administer
 from wakeq.protocol.errors import DiskDisowned

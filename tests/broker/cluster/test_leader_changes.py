@@ -7,8 +7,8 @@ import pytest
 
 from tests.helpers.brokers.by_hand import HandDisk
 from tests.helpers.clusters.by_hand import HandCluster, HandNode, Operator, leads_again, size_of, successor
-from wakeq.actors.log.driver import BEAT
 from wakeq.actors.log.peer import Outgoing, Peer
+from wakeq.actors.log.raft_log import BEAT
 from wakeq.actors.mail import Asker, HandOver, LogItem, Propose, Spoilt, StepAside
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.sessions.operator_mail import Administer
@@ -46,7 +46,7 @@ def test_append_of_a_former_term_is_not_sent_with_the_entries_that_replaced_its_
     """The append may have waited for a slow connection while this node lost the lead and its entries."""
     leader.client().publish(Q)
     core, other = leader.raft_log.core, cluster.others(leader)[0]
-    peer = leader.raft_log._around.peers[other.number]
+    peer = leader.raft_log.table.peers[other.number]
     assert isinstance(peer, Peer)
     left: list[Frame] = []
     monkeypatch.setattr(peer._door, "send", left.extend)
@@ -176,7 +176,7 @@ def test_answered_entry_that_crashes_a_queue_of_one_node_only_is_kept(
     leader.kill()
     cluster.until(lambda: cluster.leader() is other, "the other one leads")
 
-    assert index in halted.raft_log._passed_on, "it was elected, and did not set the entry aside"
+    assert index in halted.raft_log.leadership.yielded, "it was elected, and did not set the entry aside"
     messages = other.client().call("FET", Q, count=10)["messages"]
     assert messages[-1]["uid"] == answered["uid"]
 
@@ -400,8 +400,8 @@ def test_node_that_rebuilds_its_state_still_finishes_the_write_before_a_truncati
     leader.raft_log.tell(Propose([Proposal(Publish(Q, [Draft(b"lost")]), None)]))  # ... and this is still in memory
     cluster.settle()
     successor(cluster, leader)
-    assert leader.raft_log._behind, "to be taken back"
-    assert leader.raft_log._log.buffered_bytes, "what was not written yet"
+    assert leader.raft_log.writer.behind, "to be taken back"
+    assert leader.raft_log.writer.log.buffered_bytes, "what was not written yet"
 
     leader.raft_log.tell(Spoilt(1, 2))
     cluster.settle()

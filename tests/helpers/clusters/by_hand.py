@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.helpers.brokers.broker import Client
 from tests.helpers.brokers.by_hand import HandClock, HandDisk, HandTime
 from tests.helpers.taskflux.by_hand import HandTaskFlux
-from wakeq.actors.log.neighbourhood import Introduced
+from wakeq.actors.log.members import Introduced
 from wakeq.actors.log.peer import Broken, Heard, Peer
 from wakeq.actors.log.raft_log import RaftLog
 from wakeq.actors.mail import Asker

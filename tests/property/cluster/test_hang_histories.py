@@ -18,8 +18,8 @@ from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.examples import seeds
 from tests.helpers.histories.checker import check
 from tests.helpers.histories.history import Event
-from wakeq.actors.log.driver import UNKNOWN_AFTER_S
-from wakeq.actors.log.standing import HAND_OVER_AGAIN_MS, HANG_ELECTIONS
+from wakeq.actors.log.leadership import HAND_OVER_AGAIN_MS, HANG_ELECTIONS
+from wakeq.actors.log.raft_log import UNKNOWN_AFTER_S
 
 EPISODES = 5  # of a life
 STEPS_WELL, STEPS_BROKEN = 7, (1, 4, 10)

@@ -6,8 +6,8 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.clusters.by_hand import HandCluster, HandNode
+from tests.helpers.disks.sync_place import sync_on_loop
 from tests.helpers.doors.lanes import HandSession
-from wakeq.actors.log.sync_place import SyncPlace
 from wakeq.actors.mail import Answered, Asker, Fetch, Propose, Want
 from wakeq.actors.queue import fetching
 from wakeq.actors.queue import process as queue
@@ -263,7 +263,7 @@ def test_mail_before_the_news_of_a_crash_is_answered(
 ) -> None:
     for name in ("a", "b"):
         client.publish(name)
-    monkeypatch.setattr(SyncPlace, "on_loop", lambda *_: True)
+    sync_on_loop(monkeypatch, lambda: True)
     listener = broker.runtime.spawn(Listener)
     publish = Ledger.publish
     crashed: list[Ledger] = []
@@ -408,7 +408,7 @@ def test_acknowledgement_with_a_follow_up_waits_until_the_crashing_entry_is_skip
     uid = client.publish(Q)
     client.fetch(Q)
     poison[0] = -1
-    monkeypatch.setattr(SyncPlace, "on_loop", lambda *_: False)
+    sync_on_loop(monkeypatch, lambda: False)
     broker.state_disk.held = True  # the queue is slow to be rebuilt, and to crash again
     poisoner = broker.client()
     poisoner.send({"cmd": "PUB", "qname": "b", "message": "poison"})

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker
 from tests.helpers.clusters.by_hand import HandCluster
-from wakeq.actors.log.files import LogServices
+from wakeq.actors.log.writer import LogServices
 from wakeq.actors.mail import Committed, Tick
 from wakeq.actors.queues.supervisor import Queues
 from wakeq.actors.runtime.clock import elapsed_ms

@@ -9,9 +9,9 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, Operator, leads_again, successor
-from wakeq.actors.log.driver import UNKNOWN_AFTER_S, WRITE_MESSAGES_MAX, GiveUp
+from tests.helpers.disks.sync_place import sync_on_loop
 from wakeq.actors.log.peer import FromPeer, Peer
-from wakeq.actors.log.sync_place import SyncPlace
+from wakeq.actors.log.raft_log import UNKNOWN_AFTER_S, WRITE_MESSAGES_MAX, GiveUp
 from wakeq.actors.mail import Answered, Asker, Propose, Throttle
 from wakeq.protocol.log.entries import Draft, Noop, Publish
 from wakeq.protocol.log.records import encode_entry
@@ -39,7 +39,7 @@ class Deposed:
 
     def payload(self, index: int) -> bytes:
         """Return an entry as this node has it in memory, on its way to the others."""
-        found = self.log._payloads.get(index, index)
+        found = self.log.writer.payloads.get(index, index)
         assert found is not None
         return found[0]
 
@@ -332,7 +332,7 @@ def batch(first: int) -> dict[str, object]:
 def test_publishes_beyond_the_bound_of_one_write_are_written_in_several_in_their_order(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SyncPlace, "on_loop", lambda *_: False)
+    sync_on_loop(monkeypatch, lambda: False)
     clients = [broker.client() for _ in range(3)]
     clients[0].publish("other")
     broker.log_disk.held = True
@@ -341,13 +341,13 @@ def test_publishes_beyond_the_bound_of_one_write_are_written_in_several_in_their
     for first, client in enumerate(clients):
         client.send(batch(first * WRITE_MESSAGES_MAX), batch(first * WRITE_MESSAGES_MAX + WRITE_MESSAGES_MAX // 2))
     broker.settle()
-    syncs = broker.raft_log.syncs
+    syncs = broker.raft_log.writer.syncs
 
     broker.log_disk.held = False
     broker.log_disk.complete()
     broker.settle()
 
-    assert broker.raft_log.syncs - syncs >= 1 + len(clients)
+    assert broker.raft_log.writer.syncs - syncs >= 1 + len(clients)
     assert [client.words()[-2:] for client in clients] == [["ok", "ok"]] * 3
     texts = [int(clients[0].fetch(Q)["msg"]) for _ in range(3)]
     assert texts == [0, 1, 2]
