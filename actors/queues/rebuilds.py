@@ -181,7 +181,7 @@ class QueueRebuilds(QueueRegistry):
             self._unled.add(name)
             self._services.raft_log.tell(Propose([(Noop(name), Asker(self, process, None))]))
         else:
-            self.runtime.register(("queue", name), process)
+            self._services.lobby.enter(name, process)
             if process.lanes.filed is not None:  # meanwhile, by an actor that asks for no leader first
                 process.tell(TAKE_TURN)
         self._catch_up(name, process)
@@ -192,7 +192,7 @@ class QueueRebuilds(QueueRegistry):
         name = process.name
         if self._processes.get(name) is process:
             self._unled.discard(name)
-            self.runtime.register(("queue", name), process)
+            self._services.lobby.enter(name, process)
             process.tell(Lead(self.term, self._services.now_ms() * SEQUENCES_A_MS))
 
     def _say_halted(self) -> None:

@@ -132,13 +132,13 @@ class QueueRegistry(Process):
             process.tell(message)
         for name in self._unled:  # they waited for entries that their predecessors proposed as leader
             if name in self._processes:
-                self.runtime.register(("queue", name), self._processes[name])
+                self._services.lobby.enter(name, self._processes[name])
         self._unled.clear()
 
     def _spawn(self, name: str) -> QueueProcess:
         process = self.runtime.spawn(QueueProcess, name, self._services, self._settings.limits, self)
         self._processes[name] = process
-        self.runtime.register(("queue", name), process)
+        self._services.lobby.enter(name, process)
         return process
 
     def _create(self, name: str, policies: Policies, item: Item) -> None:
