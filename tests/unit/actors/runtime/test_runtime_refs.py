@@ -67,7 +67,7 @@ def test_started_process_is_told_asked_and_stopped_by_another_thread(runtime: Ru
 
     def use() -> list[Any]:
         ref.tell(1)
-        return [ref.ask(2, timeout=10), ref.stop(timeout=10), ref.is_alive(), ref.stop(timeout=10)]
+        return [ref.ask(2, timeout=60), ref.stop(timeout=10), ref.is_alive(), ref.stop(timeout=10)]
 
     assert in_thread(runtime, use) == [30, True, False, False]
 
@@ -79,7 +79,7 @@ def test_proxy_calls_methods_and_reads_attributes_in_the_turn_of_the_process(run
         proxy = ref.proxy()
         proxy.step = 2
         proxy.add.defer(5)
-        return [proxy.add(1).get(timeout=10), proxy.count.get(timeout=10)]
+        return [proxy.add(1).get(timeout=60), proxy.count.get(timeout=10)]
 
     assert in_thread(runtime, use) == [12, 12]
 
@@ -191,7 +191,7 @@ def test_thread_that_asks_while_the_runtime_closes_is_refused(runtime: Runtime) 
 
     def ask() -> str:
         with pytest.raises(pykka.ActorDeadError):
-            ref.ask("late", timeout=10)
+            ref.ask("late", timeout=60)
         return "refused"
 
     assert in_thread(runtime, ask) == "refused"
