@@ -28,7 +28,7 @@ from wakeq.actors.log.transfer import (
     ImageOffer,
     WantImage,
 )
-from wakeq.actors.mail import Applied, Asker, Follow, Item, Propose, Started, Throttle, Tick
+from wakeq.actors.mail import Applied, Asker, Follow, LogItem, Propose, Started, Throttle, Tick
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import Busy, DiskDisowned, NoQuorum, NotLeader
 from wakeq.protocol.log.entries import Members, Noop, Publish, SetAside
@@ -109,7 +109,7 @@ class LogDriver(LogEntries):
         self._parked_ms = NEVER  # since when proposals have been parked, or were that are not committed yet
         self._parked_to = 0  # the last entry that was parked before it came into the log
 
-    def restore(self, item: Item) -> None:
+    def restore(self, item: LogItem) -> None:
         """Take an entry of the log that is not known to be committed; only before any mail."""
         self._uncommitted.append(item)
 
@@ -172,7 +172,7 @@ class LogDriver(LogEntries):
     @property
     def at_rest(self) -> bool:
         """Whether everything that was proposed has its outcome and is on disk."""
-        asked = any(asker is not None for *_, asker in self._uncommitted)
+        asked = any(item.reply_to is not None for item in self._uncommitted)
         waits = self._parked or self._writers or self._collected
         return not (self._writing or asked or waits or self._log.buffered_bytes)
 
@@ -183,8 +183,8 @@ class LogDriver(LogEntries):
             ahead.popleft()
         if ahead and ahead[0][1] < since_ms:
             since_ms = ahead[0][1]
-        if uncommitted and uncommitted[0][2] < since_ms:
-            since_ms = uncommitted[0][2]
+        if uncommitted and uncommitted[0].at_ms < since_ms:
+            since_ms = uncommitted[0].at_ms
         if self._parked_ms < since_ms and self._has_parked:
             since_ms = self._parked_ms
         return since_ms
@@ -193,7 +193,7 @@ class LogDriver(LogEntries):
     def _has_parked(self) -> bool:
         """Whether anything waits that is parked, or was before it came into the log."""
         waits = self._parked or self._collect_parked
-        return bool(waits or (self._uncommitted and self._uncommitted[0][0] <= self._parked_to))
+        return bool(waits or (self._uncommitted and self._uncommitted[0].index <= self._parked_to))
 
     # --- proposals -------------------------------------------------------------------------------------------------
 
@@ -274,7 +274,8 @@ class LogDriver(LogEntries):
         messages = size_bytes = 0
         taken: list[Proposal] = []
         while collected and messages < WRITE_MESSAGES_MAX and size_bytes < WRITE_BYTES_MAX:
-            entry, _ticket = proposal = collected.popleft()
+            proposal = collected.popleft()
+            entry = proposal.entry
             taken.append(proposal)
             if type(entry) is Publish:
                 drafts = entry.drafts
@@ -293,8 +294,8 @@ class LogDriver(LogEntries):
 
     def _refuse_collected(self, refusal: Refusal) -> None:
         collected, self._collected = self._collected, deque()
-        for _entry, ticket in collected:
-            answer(ticket, refusal)
+        for proposal in collected:
+            answer(proposal.reply_to, refusal)
 
     def _go_on_writing(self) -> None:
         super()._go_on_writing()
@@ -318,7 +319,7 @@ class LogDriver(LogEntries):
 
     def _is_urgent(self, message: Propose) -> bool:
         """Whether the state store may be waiting for this: no cut is made while a queue is halted."""
-        return self.core.accepts and all(type(entry) is SetAside for entry, _ in message.items)
+        return self.core.accepts and all(type(proposal.entry) is SetAside for proposal in message.items)
 
     def _put_off(self, message: Propose) -> None:
         if self._parks:
@@ -327,8 +328,8 @@ class LogDriver(LogEntries):
             self._parked.append(message)
             return
         refusal = self._not_leader()
-        for _entry, asker in message.items:
-            answer(asker, refusal)
+        for proposal in message.items:
+            answer(proposal.reply_to, refusal)
 
     def on_throttle(self, message: Throttle) -> None:
         self._is_throttled = message.on
@@ -492,7 +493,7 @@ class LogDriver(LogEntries):
             assert self._queues is not None, "started first"
             asker = Asker(self._queues, None, None)
         entry = Noop() if own.config is None else Members(own.config)
-        self._enter(own.index, at_ms, *self._encode([(entry, asker)], at_ms))
+        self._enter(own.index, at_ms, *self._encode([Proposal(entry, asker)], at_ms))
         self._flush_soon()
 
     # --- peers -----------------------------------------------------------------------------------------------------
@@ -573,7 +574,7 @@ class LogDriver(LogEntries):
             for index, payload in enumerate(part, first):
                 entry, at_ms = decode_entry(payload)
                 asker = self._orphans.pop((index, term), None) if self._orphans else None
-                self._uncommitted.append((index, term, at_ms, entry, asker))
+                self._uncommitted.append(LogItem(index, term, at_ms, entry, asker))
         assert self._neighbours is not None, "only in a cluster"
         self._neighbours.clock.reach(at_ms)
         self._flush_soon()

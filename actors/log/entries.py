@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from wakeq.actors.log.files import LogFiles, LogServices
-from wakeq.actors.mail import Asker, Committed, Crowded, Item, Pressure
+from wakeq.actors.mail import Asker, Committed, Crowded, LogItem, Pressure
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import BadField, NotLeader, OutcomeUnknown
 from wakeq.protocol.log.entries import Ack, CreateQueue, Entry, Imported, Publish, Stash, lengthened
@@ -43,7 +43,7 @@ class LogEntries(LogFiles):
         super().__init__(core, services)
         self.synced_entries = 0
         self._queues: Process | None = None
-        self._uncommitted: deque[Item] = deque()
+        self._uncommitted: deque[LogItem] = deque()
         self._orphans: dict[tuple[int, int], Any] = {}  # by index and term: askers of entries that were dropped
         self._refusal: Refusal | None = None  # for entries that need room on disk, while there is none
         self._crowded: Crowded | None = None  # for entries that would create a queue, while there are too many
@@ -58,7 +58,7 @@ class LogEntries(LogFiles):
         at_ms = self._stamp_ms()
         behind_ms = self._behind_ms()
         if behind_ms:
-            items = [(lengthened(entry, behind_ms), asker) for entry, asker in items]
+            items = [Proposal(lengthened(each.entry, behind_ms), each.reply_to) for each in items]
         taken, payloads = self._encode(items, at_ms)
         if len(payloads) == 1:
             self._enter(self.core.propose(1, len(payloads[0])), at_ms, taken, payloads)
@@ -68,7 +68,7 @@ class LogEntries(LogFiles):
     def _encode(self, items: Sequence[Proposal], at_ms: int) -> Encoded:
         """Return the proposals that the log can take, and their bytes; refuse the others."""
         with suppress(struct.error, OverflowError):
-            payloads = [ENCODERS[type(entry)](entry, at_ms) for entry, _ in items]
+            payloads = [ENCODERS[type(item.entry)](item.entry, at_ms) for item in items]
             if max(map(len, payloads), default=0) <= PAYLOAD_BYTES_MAX:
                 return items, payloads
         return self._encode_each(items, at_ms)
@@ -77,14 +77,16 @@ class LogEntries(LogFiles):
         """The same, one by one, after one of them has failed."""
         taken, payloads = [], []
         for item in items:
-            entry, asker = item
+            entry = item.entry
             try:
                 payload = encode_entry(entry, at_ms)
                 if len(payload) > PAYLOAD_BYTES_MAX:
                     raise OverflowError(f"an entry of {len(payload)} bytes, the log takes {PAYLOAD_BYTES_MAX}")
             except (struct.error, OverflowError) as error:
                 logger.error("an entry for queue %r cannot be written: %s", entry.queue, error)
-                answer(asker, Refusal(BadField.code, f"a number is out of range: {error}"))  # a codec let it through
+                answer(
+                    item.reply_to, Refusal(BadField.code, f"a number is out of range: {error}")
+                )  # a codec let it through
                 continue
             payloads.append(payload)
             taken.append(item)
@@ -94,20 +96,20 @@ class LogEntries(LogFiles):
         """Put entries of this node's term into the log's buffer, and remember who asked."""
         term, uncommitted = self.core.state.term, self._uncommitted
         self._put(first_index, term, payloads)
-        for index, (entry, asker) in enumerate(items, first_index):
-            uncommitted.append((index, term, at_ms, entry, asker))
+        for index, item in enumerate(items, first_index):
+            uncommitted.append(LogItem(index, term, at_ms, item.entry, item.reply_to))
 
     def _admitted(self, items: Sequence[Proposal]) -> list[Proposal]:
         """Refuse entries that need room on disk, or a new queue; return the others, which may make room."""
         admitted = []
-        for entry, asker in items:
-            if self._refusal is not None and _needs_room(entry):
-                answer(asker, self._refusal)
-            elif self._crowded is not None and not all(map(self._crowded.exists, _made_by(entry))):
+        for item in items:
+            if self._refusal is not None and _needs_room(item.entry):
+                answer(item.reply_to, self._refusal)
+            elif self._crowded is not None and not all(map(self._crowded.exists, _made_by(item.entry))):
                 assert self._crowded.refusal is not None, "else it is None itself"
-                answer(asker, self._crowded.refusal)
+                answer(item.reply_to, self._crowded.refusal)
             else:
-                admitted.append((entry, asker))
+                admitted.append(item)
         return admitted
 
     def on_pressure(self, message: Pressure) -> None:
@@ -123,26 +125,26 @@ class LogEntries(LogFiles):
     def _hand_over(self, commit: int) -> None:
         """Hand everything up to the commit index to the queues."""
         uncommitted = self._uncommitted
-        if uncommitted and uncommitted[-1][0] <= commit:
+        if uncommitted and uncommitted[-1].index <= commit:
             items = list(uncommitted)
             uncommitted.clear()
         else:
             items = []
-            while uncommitted and uncommitted[0][0] <= commit:
+            while uncommitted and uncommitted[0].index <= commit:
                 items.append(uncommitted.popleft())
         if items:
             if self._orphans:
-                self._bury(items[-1][1])
+                self._bury(items[-1].term)
             self.synced_entries += len(items)
             assert self._queues is not None, "started first"
             self._queues.tell(Committed(items))
 
     def _take_back(self, index: int) -> None:
         """Entries from here on are dropped from this log; whether they are lost is not known yet."""
-        while self._uncommitted and self._uncommitted[-1][0] >= index:
-            at, term, _at_ms, _entry, asker = self._uncommitted.pop()
-            if asker is not None:
-                self._orphans[at, term] = asker
+        while self._uncommitted and self._uncommitted[-1].index >= index:
+            item = self._uncommitted.pop()
+            if item.reply_to is not None:
+                self._orphans[item.index, item.term] = item.reply_to
 
     def _bury(self, term: int) -> None:
         """An entry of this term is committed: what was dropped of earlier terms cannot come back."""
@@ -152,18 +154,22 @@ class LogEntries(LogFiles):
     def _drop_promises(self) -> None:
         """This node leads no longer: its no-ops must not make it lead, even if they are committed later."""
         self._uncommitted = deque(
-            (index, term, at_ms, entry, None if type(asker) is Asker and asker.process is self._queues else asker)
-            for index, term, at_ms, entry, asker in self._uncommitted
+            _unasked(item) if type(item.reply_to) is Asker and item.reply_to.process is self._queues else item
+            for item in self._uncommitted
         )
 
     def _give_up(self, term: int) -> None:
         """Answer UNKNOWN to the askers of a term that is over: they have waited long enough for an outcome."""
-        for place, (index, of_term, at_ms, entry, asker) in enumerate(self._uncommitted):
-            if asker is not None and of_term <= term:
-                answer(asker, UNKNOWN)
-                self._uncommitted[place] = (index, of_term, at_ms, entry, None)
+        for place, item in enumerate(self._uncommitted):
+            if item.reply_to is not None and item.term <= term:
+                answer(item.reply_to, UNKNOWN)
+                self._uncommitted[place] = _unasked(item)
         for key in [key for key in self._orphans if key[1] <= term]:
             answer(self._orphans.pop(key), UNKNOWN)
+
+
+def _unasked(item: LogItem) -> LogItem:
+    return LogItem(item.index, item.term, item.at_ms, item.entry)
 
 
 def answer(asker: Any, refusal: Refusal) -> None:

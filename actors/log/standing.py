@@ -21,6 +21,7 @@ from wakeq.actors.log.neighbourhood import Neighbours
 from wakeq.actors.log.peer import FromPeer
 from wakeq.actors.mail import Halted, HandOver, Inquire, Propose, Spoilt, StepAside
 from wakeq.protocol.errors import BadField, NoQuorum, Refused
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.orders import Peek, ReplyTo, Stats
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft.core import Core
@@ -238,7 +239,7 @@ class LogStanding(LogDriver):
         if self.other_leader is None:
             self._halted_ms.pop(aside.index, None)
             if self.core.accepts and (message.term == self._led_term or not self._pass_on(aside.index)):
-                self.on_propose(Propose([(aside, None)]))
+                self.on_propose(Propose([Proposal(aside)]))
         elif now_ms - self._halted_ms.setdefault(aside.index, now_ms) > HALTED_MS_MAX:
             raise RuntimeError(
                 f"queue {aside.queue!r} crashes on entry {aside.index} on this node only: {aside.reason}"

@@ -32,8 +32,8 @@ from wakeq.actors.mail import (
     Flushed,
     Follow,
     Gone,
-    Item,
     Loaded,
+    LogItem,
     Staying,
     Unsent,
     Woken,
@@ -362,12 +362,12 @@ class QueueProcess(Process):
                 len(entry.drafts) <= ENTRY_MESSAGES_MAX and sum([len(d.body) for d in entry.drafts]) <= ENTRY_BYTES_MAX
             )
             for run in (entry,) if is_small else _parts_of(entry):
-                yield self._entry_of(run), Tickets(run.slots)
+                yield Proposal(self._entry_of(run), Tickets(run.slots))
         elif isinstance(entry, Acking):
             for start in range(0, len(entry.numbers), ENTRY_MESSAGES_MAX):
                 yield self._ack_of(entry, start, start + ENTRY_MESSAGES_MAX)
         else:
-            yield entry, wanted.ticket
+            yield Proposal(entry, wanted.ticket)
 
     def _ack_of(self, acking: Acking, start: int, end: int) -> Proposal:
         slots = acking.slots[start:end]
@@ -383,7 +383,7 @@ class QueueProcess(Process):
             door=acking.door,
             workers=workers,
         )
-        return entry, AckTickets(slots, acking.keep_leased)
+        return Proposal(entry, AckTickets(slots, acking.keep_leased))
 
     def _entry_of(self, run: Run) -> Publish:
         assert len(run.drafts) == len(run.slots), "each publish has one slot"
@@ -458,7 +458,7 @@ class QueueProcess(Process):
             entry = Delivered(
                 self.name, sent.queue_id, sent.numbers, sent.untils_ms, sent.first_sequence, worker, sent.door, workers
             )
-            items.append((entry, None))
+            items.append(Proposal(entry))
         outgoing, self.outgoing = self.outgoing, None
         if outgoing is None:
             return
@@ -469,7 +469,7 @@ class QueueProcess(Process):
         for wanted in outgoing:
             one = wanted.entry
             if type(one) is Run and len(one.drafts) == 1:
-                items.append((self._entry_of(one), Tickets(one.slots)))
+                items.append(Proposal(self._entry_of(one), Tickets(one.slots)))
             elif type(one) is Acking and len(one.numbers) == 1:
                 items.append(self._ack_of(one, 0, 1))
             else:
@@ -489,9 +489,9 @@ class QueueProcess(Process):
                 slot.tell(refusal)
             for order in filed.orders:
                 refuse_order(order, refusal)
-        for _entry, ticket in self._take_entries():
-            if ticket is not None:
-                ticket.tell(refusal)
+        for proposal in self._take_entries():
+            if proposal.reply_to is not None:
+                proposal.reply_to.tell(refusal)
 
     def on_propose(self, order: orders.Propose) -> None:
         """A change that the conversation has made an entry of."""
@@ -521,7 +521,7 @@ class QueueProcess(Process):
         entries = self._take_entries()
         if entries:
             self.services.raft_log.enter(entries)
-        in_the_log = {id(one) for _, ticket in entries for one in _answered_by(ticket)}
+        in_the_log = {id(one) for proposal in entries for one in _answered_by(proposal.reply_to)}
         busy = Refusal("BUSY", f"queue {self.name} is being rebuilt; try again")
         reading.give_up_reads(self, f"queue {self.name} is being rebuilt")
         if self.leases is not None:
@@ -552,15 +552,16 @@ class QueueProcess(Process):
 
     # --- what is committed -------------------------------------------------------------------------------------------
 
-    def apply(self, items: Sequence[Item]) -> None:
+    def apply(self, items: Sequence[LogItem]) -> None:
         """Apply committed entries in the order of the log, and put their outcomes where they are waited for."""
         outcomes: list[tuple[Any, int, Results]] = []
         is_changed = False  # somebody may have to be served or woken, or something becomes due
         leases, ledger = self.leases, self.ledger
-        for index, term, at_ms, entry, ticket in items:
+        for item in items:
+            index, entry, ticket = item.index, item.entry, item.reply_to
             self.applying = index
             kind = type(entry)
-            results = _APPLY[kind](self, entry, index, term, at_ms)
+            results = _APPLY[kind](self, entry, index, item.term, item.at_ms)
             queue_id = self.ledger.id
             if type(results) is not range:
                 self._note_unchanged(entry, index, results)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from wakeq.actors.mail import Item
+from wakeq.actors.mail import LogItem
 from wakeq.protocol.log.entries import Ack, Publish
 from wakeq.protocol.queue.outcomes import Outcome
 
@@ -67,8 +67,8 @@ def to_judge(entry: Ack) -> list[Ack | Publish]:
     return [msgspec.structs.replace(entry, publishes=[]), *together.values()]
 
 
-def with_follow_ups(item: Item) -> Ack:
-    entry = item[3]
+def with_follow_ups(item: LogItem) -> Ack:
+    entry = item.entry
     assert isinstance(entry, Ack), "only an acknowledgement has follow-ups"
     return entry
 

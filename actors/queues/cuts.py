@@ -15,7 +15,7 @@ from functools import partial
 import msgspec
 
 from wakeq.actors.log.files import Roll
-from wakeq.actors.mail import Collect, Collected, Deserted, Flushed, Item, Throttle, Tick
+from wakeq.actors.mail import Collect, Collected, Deserted, Flushed, LogItem, Throttle, Tick
 from wakeq.actors.queue.reading import QueueProcessServices
 from wakeq.actors.queues.listing import SLICE_QUEUES
 from wakeq.actors.queues.rebuilds import QueueRebuilds
@@ -80,7 +80,7 @@ class QueueCuts(QueueRebuilds):
         self._snapshots = snapshots
         self._listed_in = 0  # first index of the segment in which all queues were last listed for readers of the log
         self._told_through = applied[0]  # up to where readers of the log have been told what became of its entries
-        self._waiting: deque[list[Item]] = deque()  # committed, not handed out yet
+        self._waiting: deque[list[LogItem]] = deque()  # committed, not handed out yet
         self._is_under_way = False  # an entry for several queues has not been applied by all of them yet
         self._cut = 0
         self._parts: list[Part] | None = None  # being collected

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from wakeq.actors.mail import Abandon, Asker, Crashed, Halted, Item, Propose, Spoilt
+from wakeq.actors.mail import Abandon, Asker, Crashed, Halted, LogItem, Propose, Spoilt
 from wakeq.actors.queue.fetching import Lead
 from wakeq.actors.queue.process import Abandoned, QueueProcess
 from wakeq.actors.queue.reading import QueueProcessServices
@@ -30,7 +30,7 @@ from wakeq.protocol.log.entries import (
 )
 from wakeq.protocol.log.outcomes import WHOLE
 from wakeq.protocol.log.reader import decode_entry
-from wakeq.protocol.queue.lanes import apart
+from wakeq.protocol.queue.lanes import Proposal, apart
 from wakeq.protocol.queue.outcomes import Outcome
 from wakeq.storage.log.segmented_log import SegmentedLog
 from wakeq.storage.state.cut import StoredQueue, load_queue
@@ -43,7 +43,7 @@ SEQUENCES_A_MS = 1_000  # more than a queue can deliver, so that a rebuilt one g
 
 logger = logging.getLogger("wakeq.queues")
 
-Told = Item | int  # a bare index stands for an entry that can be read from this node's log as it is
+Told = LogItem | int  # a bare index stands for an entry that can be read from this node's log as it is
 
 
 class Reread(msgspec.Struct, frozen=True, gc=False):
@@ -51,7 +51,7 @@ class Reread(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     stored: StoredQueue | None
-    entries: dict[int, Item]
+    entries: dict[int, LogItem]
     error: BaseException | None
 
 
@@ -88,7 +88,7 @@ class QueueRebuilds(QueueRegistry):
         """Apply committed entries until something holds them up."""
 
     @abstractmethod
-    def _apply_in(self, name: str, items: list[Item]) -> bool:
+    def _apply_in(self, name: str, items: list[LogItem]) -> bool:
         """Have a queue apply entries; return False if it has crashed over them."""
 
     @property
@@ -179,7 +179,7 @@ class QueueRebuilds(QueueRegistry):
                 return  # it has crashed again; its supervisor hears of that by mail
         if self.term:  # it may lead once everything that its predecessor proposed is applied: behind this no-op
             self._unled.add(name)
-            self._services.raft_log.tell(Propose([(Noop(name), Asker(self, process, None))]))
+            self._services.raft_log.tell(Propose([Proposal(Noop(name), Asker(self, process, None))]))
         else:
             self._services.lobby.enter(name, process)
             if process.lanes.filed is not None:  # meanwhile, by an actor that asks for no leader first
@@ -200,30 +200,30 @@ class QueueRebuilds(QueueRegistry):
         for name, aside in self._halted.items():
             # What a queue has crashed over is kept whole, and not as a bare index.
             told = (one for one in self._told.get(name, ()) if not isinstance(one, int))
-            term = next((item[1] for item in told if item[0] == aside.index), 0)
+            term = next((item.term for item in told if item.index == aside.index), 0)
             self._services.raft_log.tell(Halted(aside, term))
 
     # --- entries that are set aside ----------------------------------------------------------------------------------
 
-    def _free_halted(self, items: list[Item]) -> None:
+    def _free_halted(self, items: list[LogItem]) -> None:
         """Act on a SetAside before its turn: the cut or barrier in front of it may be waiting for the halted queue.
 
         On a new leader's no-op too: the leader before it may have been lost before it could set the entry aside.
         """
         for item in items:
-            if type(item[3]) is SetAside:
-                self._route_set_aside(item[3], item)
-            elif type(item[3]) is Noop and item[4] is not None and item[4].ticket is None:
+            if type(item.entry) is SetAside:
+                self._route_set_aside(item.entry, item)
+            elif type(item.entry) is Noop and item.reply_to is not None and item.reply_to.ticket is None:
                 self._say_halted()
 
-    def _route_set_aside(self, entry: SetAside, item: Item) -> bool:
+    def _route_set_aside(self, entry: SetAside, item: LogItem) -> bool:
         if entry.index in self._aside:
             return False
         crashed = [name for name, aside in self._halted.items() if aside.index == entry.index]
         owing = self._owing_to_cut(entry.index)
         is_owed_whole = bool(owing) and not any(is_part(one) for told in owing.values() for one in told)
         if not (crashed or is_owed_whole) and self._is_written(entry.index):  # this node's store has applied the entry
-            self._services.raft_log.tell(Spoilt(entry.index, item[0]))
+            self._services.raft_log.tell(Spoilt(entry.index, item.index))
             return False
         self.leave_out(entry)
         for name in crashed:
@@ -239,16 +239,16 @@ class QueueRebuilds(QueueRegistry):
         owed = {name: [one for one in told if index_of(one) == index] for name, told in self._told.items()}
         return {name: told for name, told in owed.items() if told}
 
-    def _is_left(self, item: Item) -> bool:
+    def _is_left(self, item: LogItem) -> bool:
         """Whether an item is to be applied; creating a queue is, even if the entry it came with is set aside."""
-        return item[0] not in self._aside or type(item[3]) is CreateQueue
+        return item.index not in self._aside or type(item.entry) is CreateQueue
 
-    def _answer_aside(self, item: Item) -> None:
+    def _answer_aside(self, item: LogItem) -> None:
         """Tell whoever asked for this entry that it is set aside, for each item in it.
 
         What many connections share is proposed again first, one entry for each: only one of them has said what crashes.
         """
-        entry, asker = item[3], item[4]
+        entry, asker = item.entry, item.reply_to
         parts = apart(entry, asker)
         if parts and self.term:
             self._services.raft_log.tell(Propose(parts))
@@ -259,22 +259,22 @@ class QueueRebuilds(QueueRegistry):
 
 def index_of(told: Told) -> int:
     """Return the index of an entry that a queue was told."""
-    return told if isinstance(told, int) else told[0]
+    return told if isinstance(told, int) else told.index
 
 
 def is_part(told: Told) -> bool:
     """Whether it is one part of an entry that touches several queues."""
-    return not isinstance(told, int) and type(told[4]) is PartTicket
+    return not isinstance(told, int) and type(told.reply_to) is PartTicket
 
 
-def read_entries(log: SegmentedLog, wanted: Sequence[int]) -> dict[int, Item]:
+def read_entries(log: SegmentedLog, wanted: Sequence[int]) -> dict[int, LogItem]:
     """Read these entries from the log; only in a thread that may wait for the disk."""
-    found: dict[int, Item] = {}
+    found: dict[int, LogItem] = {}
     if not wanted:
         return found
     missing = set(wanted)
     for index, term, payload in log.entries(min(missing), max(missing)):
         if index in missing:
             entry, at_ms = decode_entry(payload)
-            found[index] = (index, term, at_ms, entry, None)
+            found[index] = LogItem(index, term, at_ms, entry)
     return found

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from wakeq.actors.mail import Asker, Crowded, EndWaits, Fetch, Follow, Gone, Item, Propose, Staying, Unsent
+from wakeq.actors.mail import Asker, Crowded, EndWaits, Fetch, Follow, Gone, LogItem, Propose, Staying, Unsent
 from wakeq.actors.queue.fetching import Lead
 from wakeq.actors.queue.process import ASKED, QueueProcess, refuse_order
 from wakeq.actors.queue.reading import QueueProcessServices
@@ -34,7 +34,7 @@ from wakeq.protocol.log.entries import (
     UpdateQueue,
 )
 from wakeq.protocol.log.outcomes import WHOLE, Note
-from wakeq.protocol.queue.lanes import AckTickets, AnswerOnCommit, SharesOnCommit, Tickets
+from wakeq.protocol.queue.lanes import AckTickets, AnswerOnCommit, Proposal, SharesOnCommit, Tickets
 from wakeq.protocol.queue.lanes import Filed as FiledCommands
 from wakeq.protocol.queue.orders import Nack, Stats, Touch
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
@@ -77,7 +77,7 @@ class QueueRegistry(Process):
         self._processes: dict[str, QueueProcess] = {}
         self._graves: list[Grave] = []  # incarnations that the state store has to remove
         self._newest_id = 0  # of the queue that was created last
-        self._noops: list[Item] = []  # with which this node begins to lead, once the queues know what stands before
+        self._noops: list[LogItem] = []  # with which this node begins to lead, once the queues know what stands before
         self._notes: list[Note] = []  # entries since the last cut that did not do what they ask for
         self._rebuilding: set[str] = set()
         self._unled: set[str] = set()  # rebuilt, and not handing out yet
@@ -120,7 +120,7 @@ class QueueRegistry(Process):
             process.tell(Lead(term))
         if DEFAULT_QUEUE not in self.catalog.queues:
             create = CreateQueue(DEFAULT_QUEUE, self._settings.defaults)
-            self._services.raft_log.tell(Propose([(create, None)]))
+            self._services.raft_log.tell(Propose([Proposal(create)]))
 
     def on_follow(self, message: Follow) -> None:
         """This node leads no longer: no queue hands out any more."""
@@ -141,10 +141,10 @@ class QueueRegistry(Process):
         self._services.lobby.enter(name, process)
         return process
 
-    def _create(self, name: str, policies: Policies, item: Item) -> None:
-        assert item[0] > self._newest_id, f"entry {item[0]} makes a second queue, {name!r}, and has an id for one"
-        self._newest_id = item[0]
-        self.catalog.put(name, item[0], policies, item[2])
+    def _create(self, name: str, policies: Policies, item: LogItem) -> None:
+        assert item.index > self._newest_id, f"entry {item.index} makes a second queue, {name!r}, and has an id for one"
+        self._newest_id = item.index
+        self.catalog.put(name, item.index, policies, item.at_ms)
         if name not in self._halted and name not in self._rebuilding:  # else its process comes with the rebuild
             self._process(name)
 
@@ -179,21 +179,21 @@ class QueueRegistry(Process):
         count = len(getattr(entry, "numbers", ())) or 1
         self._answer(asker, Outcome(entry.queue, 0, [Result.UNKNOWN] * count))
 
-    def _note_refused(self, item: Item, code: int) -> None:
+    def _note_refused(self, item: LogItem, code: int) -> None:
         """Remember for the readers of the log that an entry changed nothing."""
-        self._notes.append((item[0], WHOLE, int(code)))
+        self._notes.append((item.index, WHOLE, int(code)))
 
     # --- entries that name one queue -------------------------------------------------------------------------------
 
-    def _route_create(self, entry: CreateQueue, item: Item) -> bool:
+    def _route_create(self, entry: CreateQueue, item: LogItem) -> bool:
         if entry.queue in self.catalog.queues:
-            self._answer(item[4], Outcome(entry.queue, 0, [Result.EXISTS]))
+            self._answer(item.reply_to, Outcome(entry.queue, 0, [Result.EXISTS]))
             self._note_refused(item, Result.EXISTS)
             return False
         self._create(entry.queue, entry.policies, item)
         return True
 
-    def _route_update(self, entry: UpdateQueue, item: Item) -> bool:
+    def _route_update(self, entry: UpdateQueue, item: LogItem) -> bool:
         record = self._existing(entry, item)
         if record is None:
             return False
@@ -201,50 +201,52 @@ class QueueRegistry(Process):
             policies = changed(record.policies, entry.changes)
             check(entry.queue, policies)
         except BadField as error:
-            self._answer(item[4], Refusal(error.code, str(error)))
+            self._answer(item.reply_to, Refusal(error.code, str(error)))
             self._note_refused(item, Result.REJECTED)
             return False
         self.catalog.put(entry.queue, record.id, policies, record.created_ms)
         return True
 
-    def _route_delete(self, entry: DeleteQueue, item: Item) -> bool:
+    def _route_delete(self, entry: DeleteQueue, item: LogItem) -> bool:
         record = self._existing(entry, item)
         if record is None:
             return False
         if entry.queue == DEFAULT_QUEUE:
-            self._answer(item[4], Outcome(entry.queue, 0, [Result.DEFAULT_QUEUE]))
+            self._answer(item.reply_to, Outcome(entry.queue, 0, [Result.DEFAULT_QUEUE]))
             self._note_refused(item, Result.DEFAULT_QUEUE)
             return False
         self._graves.append(Grave(entry.queue, record.id))
         self.catalog.remove(entry.queue)
         return True
 
-    def _route_purge(self, entry: PurgeQueue, item: Item) -> bool:
+    def _route_purge(self, entry: PurgeQueue, item: LogItem) -> bool:
         record = self._existing(entry, item)
         if record is None:
             return False
         self._graves.append(Grave(entry.queue, record.id))
-        self.catalog.put(entry.queue, item[0], record.policies, record.created_ms)
+        self.catalog.put(entry.queue, item.index, record.policies, record.created_ms)
         return True
 
-    def _route_pause(self, entry: PauseQueue, item: Item) -> bool:
+    def _route_pause(self, entry: PauseQueue, item: LogItem) -> bool:
         return self._existing(entry, item) is not None
 
-    def _existing(self, entry: UpdateQueue | DeleteQueue | PurgeQueue | PauseQueue, item: Item) -> QueueRecord | None:
+    def _existing(
+        self, entry: UpdateQueue | DeleteQueue | PurgeQueue | PauseQueue, item: LogItem
+    ) -> QueueRecord | None:
         record = self.catalog.find(entry.queue)
         if record is None:
-            self._answer(item[4], Outcome(entry.queue, 0, [Result.NO_QUEUE]))
+            self._answer(item.reply_to, Outcome(entry.queue, 0, [Result.NO_QUEUE]))
             self._note_refused(item, Result.NO_QUEUE)
         return record
 
-    def _route_members(self, entry: Members, item: Item) -> bool:
+    def _route_members(self, entry: Members, item: LogItem) -> bool:
         """Keep the cluster's members as part of the state: once the log is cut, a start finds them nowhere else."""
-        self._members.append((item[0], entry.config))
+        self._members.append((item.index, entry.config))
         self._members_changed = True
-        self._answer(item[4], {"members": [member.node_id for member in entry.config.members]})
+        self._answer(item.reply_to, {"members": [member.node_id for member in entry.config.members]})
         return False
 
-    def _route_imported(self, entry: Imported, item: Item) -> bool:
+    def _route_imported(self, entry: Imported, item: LogItem) -> bool:
         return False
 
     # --- what is asked of queues that have no process yet ------------------------------------------------------------

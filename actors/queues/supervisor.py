@@ -28,7 +28,7 @@ from wakeq.actors.mail import (
     EndWaits,
     Follow,
     Gone,
-    Item,
+    LogItem,
     Staying,
     Tick,
     Unsent,
@@ -119,13 +119,13 @@ class Queues(QueueCuts):
         if self._ready is not None:
             self._finish_ready()
 
-    def _apply(self, items: list[Item]) -> int:
+    def _apply(self, items: list[LogItem]) -> int:
         """Have the queues apply entries, up to one that cannot be applied yet; return how many are done."""
-        batches: dict[str, list[Item]] = {}
+        batches: dict[str, list[LogItem]] = {}
         exists, aside = self.catalog.queues, self._aside
         for place, item in enumerate(items):
-            entry = item[3]
-            if item[0] in aside:
+            entry = item.entry
+            if item.index in aside:
                 self._pass_over(item, batches)
             elif type(entry) is Ack and entry.publishes:
                 self._apply_batches(batches)
@@ -150,19 +150,19 @@ class Queues(QueueCuts):
         for name, mine in batches.items():
             self._apply_in(name, mine)
         last = items[-1]
-        self.applied = last[0], last[1], last[2]
+        self.applied = last.index, last.term, last.at_ms
         if self._noops:
             self._open_terms()
         return len(items)
 
-    def _note_applied(self, item: Item) -> None:
-        self.applied = item[0], item[1], item[2]
+    def _note_applied(self, item: LogItem) -> None:
+        self.applied = item.index, item.term, item.at_ms
 
-    def _apply_batches(self, batches: dict[str, list[Item]]) -> None:
+    def _apply_batches(self, batches: dict[str, list[LogItem]]) -> None:
         for name, items in batches.items():
             self._apply_in(name, items)
 
-    def _apply_in(self, name: str, items: list[Item]) -> bool:
+    def _apply_in(self, name: str, items: list[LogItem]) -> bool:
         """Have a queue apply entries now; one that has crashed gets them when it is rebuilt."""
         told = self._told.get(name)
         if told is None:
@@ -174,20 +174,20 @@ class Queues(QueueCuts):
             return False
         # Most entries can be read from the log again, so only their index is kept; and no ticket that was answered.
         for item in items:
-            if type(item[3]) in READ_AGAIN and type(item[4]) is not PartTicket:
-                told.append(item[0])
+            if type(item.entry) in READ_AGAIN and type(item.reply_to) is not PartTicket:
+                told.append(item.index)
             else:
-                index, term, at_ms, entry, ticket = item
-                told.append((index, term, at_ms, entry, ANSWERED_PART if type(ticket) is PartTicket else None))
+                answered = ANSWERED_PART if type(item.reply_to) is PartTicket else None
+                told.append(LogItem(item.index, item.term, item.at_ms, item.entry, answered))
         return True
 
-    def _route(self, item: Item, batches: dict[str, list[Item]]) -> bool:
+    def _route(self, item: LogItem, batches: dict[str, list[LogItem]]) -> bool:
         """Update the catalog; return whether there is a queue that has to apply the entry."""
-        entry = item[3]
+        entry = item.entry
         if type(entry) is Publish or type(entry) is Stash:
             if entry.queue not in self.catalog.queues:
                 if type(entry) is Publish and entry.must_exist:
-                    self._answer(item[4], Outcome(entry.queue, 0, [int(Result.NO_QUEUE)] * len(entry.drafts)))
+                    self._answer(item.reply_to, Outcome(entry.queue, 0, [int(Result.NO_QUEUE)] * len(entry.drafts)))
                     self._note_refused(item, Result.NO_QUEUE)
                     return False
                 self._create(entry.queue, DEFAULTS, item)
@@ -197,43 +197,44 @@ class Queues(QueueCuts):
             return _CATALOG[type(entry)](self, entry, item)
         if entry.queue in self.catalog.queues:
             return True
-        self._answer_unknown(entry, item[4])
+        self._answer_unknown(entry, item.reply_to)
         self._note_refused(item, Result.UNKNOWN)
         return False
 
-    def _pass_over(self, item: Item, batches: dict[str, list[Item]]) -> None:
+    def _pass_over(self, item: LogItem, batches: dict[str, list[LogItem]]) -> None:
         """Do nothing of an entry that is set aside, except create its queues: other entries may rely on them.
 
         A queue that has not crashed over it must hear that the messages, which it has marked, stay leased.
         """
-        for name in _made_by(item[3]):
+        for name in _made_by(item.entry):
             if name not in self.catalog.queues:
                 self._create(name, DEFAULTS, item)
                 batches.setdefault(name, []).append(_creation(item, name, DEFAULTS))
-        entry = item[3]
+        entry = item.entry
         if type(entry) is Ack and entry.publishes and entry.queue in self.catalog.queues:
             batches.setdefault(entry.queue, []).append(_refused(item))
-        foreseen = self._foreseen.pop(item[0], None)
+        foreseen = self._foreseen.pop(item.index, None)
         if foreseen is not None:
             self.leave_out(foreseen)
         self._answer_aside(item)
 
-    def _route_noop(self, entry: Noop, item: Item) -> bool:
+    def _route_noop(self, entry: Noop, item: LogItem) -> bool:
         """The first entry of a term: the node that proposed it, and so has an asker for it, leads."""
-        if item[4] is not None:
+        if item.reply_to is not None:
             self._noops.append(item)
         return False
 
     def _open_terms(self) -> None:
         """Begin to lead, now that the queues were told all that stands before the no-op: leases are built from that."""
         noops, self._noops = self._noops, []
-        for index, term, _at_ms, _entry, asker in noops:
+        for noop in noops:
+            asker = noop.reply_to
             assert asker is not None, "else it is another node's"
-            if term <= self._followed_term:
+            if noop.term <= self._followed_term:
                 continue  # that term ended while the no-op waited here
             if asker.ticket is None:
-                self._lead(term)
-                self._services.raft_log.tell(Applied(index))
+                self._lead(noop.term)
+                self._services.raft_log.tell(Applied(noop.index))
             else:
                 self._lead_rebuilt(asker.ticket)
 
@@ -245,12 +246,12 @@ class Queues(QueueCuts):
         away = {*self._halted, *self._rebuilding}
         return any(name in self.catalog.queues and (name in away or self._serving(name) is None) for name in names)
 
-    def _apply_barrier(self, item: Item) -> bool:
+    def _apply_barrier(self, item: LogItem) -> bool:
         """All queues that an entry names apply it, or none does; False if one of them crashed when it was asked.
 
         If several queues refuse, the refusal of the first part counts: every node must come to the same result.
         """
-        index, term, at_ms, _, ticket = item
+        index, ticket = item.index, item.reply_to
         entry = with_follow_ups(item)
         exists = self.catalog.queues
         parts = to_judge(entry)
@@ -272,11 +273,11 @@ class Queues(QueueCuts):
         gathering = Gathering(ticket, len(entry.publishes) + 1, self._end_barrier)
         self._is_under_way = True
         for place, part in enumerate(parts_of(entry)):
-            items: list[Item] = []
+            items: list[LogItem] = []
             if part.queue not in exists:
                 self._create(part.queue, DEFAULTS, item)
                 items.append(_creation(item, part.queue, DEFAULTS))
-            self._apply_in(part.queue, [*items, (index, term, at_ms, part, gathering.part(place))])
+            self._apply_in(part.queue, [*items, LogItem(index, item.term, item.at_ms, part, gathering.part(place))])
         return True
 
     def _judge(self, index: int, part: Ack | Publish, place: int, codes: dict[int, int]) -> bool:
@@ -296,7 +297,7 @@ class Queues(QueueCuts):
         """All queues that an entry names have applied it."""
         self._is_under_way = False
 
-    def _keep_leased(self, item: Item) -> None:
+    def _keep_leased(self, item: LogItem) -> None:
         """An entry was not applied: have its queue apply a refused Ack, so that the messages stay leased."""
         entry = with_follow_ups(item)
         if entry.queue in self.catalog.queues:
@@ -315,15 +316,15 @@ class Queues(QueueCuts):
             process.tell(Collect(self._cut, self))
 
 
-def _creation(item: Item, name: str, policies: Policies) -> Item:
+def _creation(item: LogItem, name: str, policies: Policies) -> LogItem:
     """Return the item that creates a queue which this entry needs; the queue's id is the entry's index."""
-    return (item[0], item[1], item[2], CreateQueue(name, policies), None)
+    return LogItem(item.index, item.term, item.at_ms, CreateQueue(name, policies))
 
 
-def _refused(item: Item) -> Item:
+def _refused(item: LogItem) -> LogItem:
     """Return what tells the queue of an acknowledgement that it was refused, with what it publishes."""
     refused = msgspec.structs.replace(with_follow_ups(item), publishes=[], queue_id=REFUSED_ID, foreign={})
-    return (item[0], item[1], item[2], refused, ANSWERED_PART)
+    return LogItem(item.index, item.term, item.at_ms, refused, ANSWERED_PART)
 
 
 def _made_by(entry: Any) -> list[str]:
@@ -358,7 +359,7 @@ _HANDLERS: dict[type, Callable[[Queues, Any], None]] = {
     Reread: Queues.on_reread,
 }
 
-_CATALOG: dict[type, Callable[[Queues, Any, Item], bool]] = {
+_CATALOG: dict[type, Callable[[Queues, Any, LogItem], bool]] = {
     CreateQueue: Queues._route_create,
     UpdateQueue: Queues._route_update,
     DeleteQueue: Queues._route_delete,

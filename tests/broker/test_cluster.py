@@ -15,6 +15,7 @@ from wakeq.actors.mail import Asker, Propose
 from wakeq.actors.sessions.operator_mail import Administer
 from wakeq.protocol.errors import DiskDisowned
 from wakeq.protocol.log.entries import Expired
+from wakeq.protocol.queue.lanes import Proposal
 
 Q = "q"
 LEASE_S = 60
@@ -301,7 +302,7 @@ def test_leader_that_stood_still_finds_that_out_before_it_takes_anything(
     last_index = leader.opened.log.last_index
     cluster.isolate(leader)
 
-    leader.raft_log.tell(Propose([(Expired(Q, 1, [1]), None)]))  # as a queue does whose alarm comes first
+    leader.raft_log.tell(Propose([Proposal(Expired(Q, 1, [1]), None)]))  # as a queue does whose alarm comes first
     cluster.time.stall(10.0)
 
     assert leader.opened.log.last_index == last_index

@@ -60,7 +60,7 @@ class Storm:
             crashes = self.crashes_left > 0 and self.chance.random() < 0.05
             self.crashes_left -= crashes
             if crashes:
-                process.applying = items[0][0]
+                process.applying = items[0].index
                 if self.chance.random() < 0.5:
                     raise ZeroDivisionError("before anything was applied")
             apply(process, items)

@@ -10,6 +10,7 @@ from tests.helpers.steps import steps
 from wakeq.actors.mail import Propose
 from wakeq.actors.queue import process as queue
 from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Draft, Publish
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.uid import parse
 from wakeq.protocol.wire.worker.blocks import pack
 
@@ -51,7 +52,7 @@ def test_longest_id_is_taken_and_survives(broker: Broker, client: Client) -> Non
 
 
 def test_entry_that_the_log_has_no_room_for_is_refused(broker: Broker, client: Client) -> None:
-    broker.raft_log.tell(Propose([(Publish(Q, [Draft(b"", priority=1 << 70)]), None)]))
+    broker.raft_log.tell(Propose([Proposal(Publish(Q, [Draft(b"", priority=1 << 70)]), None)]))
 
     uid = client.publish(Q)
 
@@ -220,7 +221,7 @@ def test_strict_delivery_behind_an_acknowledgement_leaves_out_the_acknowledged_m
     numbers = [parse(client.publish(Q, message))[1] for message in ("taken away", "stays")]  # type: ignore[index]
     broker.log_disk.held = True
     ack = Ack(Q, broker.queue(Q).ledger.id, [numbers[0]], [ANY_TOKEN])
-    broker.raft_log.tell(Propose([(ack, None)]))
+    broker.raft_log.tell(Propose([Proposal(ack, None)]))
     broker.settle()
 
     client.send({"cmd": "FET", "qname": Q, "count": 2, "wait": wait})
@@ -240,7 +241,7 @@ def test_strict_delivery_of_a_message_acknowledged_before_it_is_not_sent(
     client.call("CREATE", Q, lease="strict")
     number = parse(client.publish(Q))[1]  # type: ignore[index]
     broker.log_disk.held = True
-    broker.raft_log.tell(Propose([(Ack(Q, broker.queue(Q).ledger.id, [number], [ANY_TOKEN]), None)]))
+    broker.raft_log.tell(Propose([Proposal(Ack(Q, broker.queue(Q).ledger.id, [number], [ANY_TOKEN]), None)]))
     broker.settle()
 
     client.send({"cmd": "FET", "qname": Q, "wait": wait})

@@ -9,11 +9,12 @@ from tests.helpers.brokers.by_hand import HandDisk
 from tests.helpers.clusters.by_hand import HandCluster, HandNode, Operator, leads_again, size_of, successor
 from wakeq.actors.log.driver import BEAT
 from wakeq.actors.log.peer import Outgoing, Peer
-from wakeq.actors.mail import Asker, HandOver, Item, Propose, Spoilt, StepAside
+from wakeq.actors.mail import Asker, HandOver, LogItem, Propose, Spoilt, StepAside
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.sessions.operator_mail import Administer
 from wakeq.node.assembly import RestartWithNewState
 from wakeq.protocol.log.entries import Draft, Entry, Publish
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.ledger import Ledger
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft.messages import Append
@@ -104,9 +105,9 @@ class PoisonOfOne:
     def __init__(self, node: HandNode, monkeypatch: pytest.MonkeyPatch) -> None:
         apply = QueueProcess.apply
 
-        def apply_or_crash(process: QueueProcess, items: list[Item]) -> None:
-            if process.runtime is node.runtime and any(is_poison(item[3]) for item in items):
-                process.applying = next(item[0] for item in items if is_poison(item[3]))
+        def apply_or_crash(process: QueueProcess, items: list[LogItem]) -> None:
+            if process.runtime is node.runtime and any(is_poison(item.entry) for item in items):
+                process.applying = next(item.index for item in items if is_poison(item.entry))
                 raise ZeroDivisionError("poisoned")
             apply(process, items)
 
@@ -396,7 +397,7 @@ def test_node_that_rebuilds_its_state_still_finishes_the_write_before_a_truncati
     leader.log_disk.held = True
     client.send({"cmd": "PUB", "qname": Q, "message": "lost"})  # this is being written ...
     cluster.settle()
-    leader.raft_log.tell(Propose([(Publish(Q, [Draft(b"lost")]), None)]))  # ... and this is still in memory
+    leader.raft_log.tell(Propose([Proposal(Publish(Q, [Draft(b"lost")]), None)]))  # ... and this is still in memory
     cluster.settle()
     successor(cluster, leader)
     assert leader.raft_log._behind, "to be taken back"

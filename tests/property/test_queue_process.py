@@ -20,6 +20,7 @@ from tests.helpers.examples import examples
 from wakeq.actors.mail import Propose
 from wakeq.actors.sessions.operator_mail import Move, Requeue
 from wakeq.protocol.log.entries import PAUSE_MS_MAX, PauseQueue, Result
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.ledger import Ledger
 
 QUEUES = ("a", "b")
@@ -218,7 +219,7 @@ class QueueMachine(RuleBasedStateMachine):
     def pause(self, name: str, seconds: int | None) -> None:
         now_ms = self.broker.now_ms()
         until_ms = PAUSE_MS_MAX if seconds is None else now_ms + 1000 * seconds if seconds else 0
-        outcome = self.broker.operate(name, lambda me: Propose([(PauseQueue(name, until_ms), me)]))
+        outcome = self.broker.operate(name, lambda me: Propose([Proposal(PauseQueue(name, until_ms), me)]))
         assert outcome.results == [Result.DONE]
         self.paused_until_ms[name] = min(self.paused_until_ms[name], until_ms)  # a FET that waited is served at once
         self.read()  # what was on its way

@@ -16,7 +16,7 @@ from wakeq.actors.log.neighbourhood import Neighbours, SharedClock
 from wakeq.actors.log.peer import Peer
 from wakeq.actors.log.raft_log import RaftLog
 from wakeq.actors.log.transfer import Images
-from wakeq.actors.mail import Committed, Item, Loaded, Started
+from wakeq.actors.mail import Committed, Loaded, LogItem, Started
 from wakeq.actors.queue.reading import QueueProcessServices
 from wakeq.actors.queues.lobby import Lobby
 from wakeq.actors.queues.registry import Settings
@@ -322,11 +322,11 @@ class Assembly:
             queues.restore_members(load_members(view))
         first_index = files.store.applied().log_index + 1
         queues.foresee(self._skips_from(first_index))
-        items: list[Item] = []
+        items: list[LogItem] = []
         for index, term, payload in files.log.entries(first_index):
             entry, at_ms = decode_entry(payload)
             self.clock_ms = max(self.clock_ms, at_ms)
-            item = (index, term, at_ms, entry, None)
+            item = LogItem(index, term, at_ms, entry)
             if index > self._committed:
                 self.raft_log.restore(item)
             else:
@@ -346,12 +346,12 @@ class Assembly:
         skips = (decode_entry(payload)[0] for payload in payloads if payload[1] == Kind.SET_ASIDE)
         return [entry for entry in skips if isinstance(entry, SetAside) and entry.index >= first_index]
 
-    def _replay(self, items: list[Item]) -> Iterator[None]:
+    def _replay(self, items: list[LogItem]) -> Iterator[None]:
         """Apply entries; those behind a halted queue have to wait until some node leads."""
         if items:
             self.queues.tell(Committed(items))
             yield
-            while self.queues.applied[0] < items[-1][0] and not self.queues.is_halted:
+            while self.queues.applied[0] < items[-1].index and not self.queues.is_halted:
                 yield
 
     def begin(self) -> None:

@@ -34,6 +34,7 @@ from wakeq.node.security import Security
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.clock import HEARTBEAT_MS
 from wakeq.protocol.errors import StorageError
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.publishers import Limits
 from wakeq.protocol.raft.membership import LEVEL
 from wakeq.protocol.raft.settings import Settings as RaftSettings
@@ -267,7 +268,7 @@ class Node:
 
         assert self.files.imported is not None, "the caller has checked it"
         for entry in entries_of(self.files.imported):
-            self.raft_log.tell(Propose([(entry, None)]))
+            self.raft_log.tell(Propose([Proposal(entry)]))
             await self._turn()
         await self._flush()
         self.files.directory.finish_import()

@@ -15,6 +15,7 @@ from wakeq.actors.runtime import Process
 from wakeq.actors.sessions.operator import Question
 from wakeq.actors.sessions.operator_mail import Administer, Move, Moved, Page, Requeue, Scan, Why
 from wakeq.protocol.log.entries import ANY_TOKEN, Entry, Reason, Result
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.orders import Nack, Peek, Stats
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
 from wakeq.protocol.queue.view import Gauges
@@ -100,7 +101,7 @@ class Queries:
 
     async def change(self, entry: Entry) -> int:
         """Propose an entry; return its result once it is applied."""
-        outcome: Outcome = await self.ask(self._raft_log, lambda me: Propose([(entry, me)]))
+        outcome: Outcome = await self.ask(self._raft_log, lambda me: Propose([Proposal(entry, me)]))
         return done(outcome.results[0])
 
     async def move(

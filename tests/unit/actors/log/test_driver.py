@@ -15,6 +15,7 @@ from wakeq.actors.log.sync_place import SyncPlace
 from wakeq.actors.mail import Answered, Asker, Propose, Throttle
 from wakeq.protocol.log.entries import Draft, Noop, Publish
 from wakeq.protocol.log.records import encode_entry
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.raft.messages import Append, AppendAnswer
 from wakeq.protocol.wire.peer.frames import Entries, Frame
 
@@ -159,7 +160,7 @@ def test_asker_of_a_later_term_is_not_given_up_with_askers_of_the_lost_term(depo
 
 def test_asker_that_was_answered_unknown_gets_no_second_answer(deposed: Deposed) -> None:
     operator, at, term = deposed.node.runtime.spawn(Operator), deposed.begin, deposed.term
-    deposed.log.tell(Propose([(Publish(Q, [Draft(b"m")]), Asker(operator, None, None))]))
+    deposed.log.tell(Propose([Proposal(Publish(Q, [Draft(b"m")]), Asker(operator, None, None))]))
     deposed.cluster.advance(4 * ELECTION_S)
     term_then = deposed.log.core.term
 

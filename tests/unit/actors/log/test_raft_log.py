@@ -20,6 +20,7 @@ from wakeq.actors.log.sync_place import (
 from wakeq.actors.mail import Pressure, Propose, Throttle
 from wakeq.protocol.errors import SyncFailed
 from wakeq.protocol.log.entries import Draft, Publish, SetAside
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.outcomes import Refusal
 
 Q = "q"
@@ -221,7 +222,7 @@ def test_skip_of_an_entry_does_not_wait_for_the_store_that_needs_it(broker: Brok
     broker.settle()
     before = broker.raft_log.synced_entries
 
-    broker.raft_log.tell(Propose([(SetAside(Q, 10_000, "it crashes its queue"), None)]))
+    broker.raft_log.tell(Propose([Proposal(SetAside(Q, 10_000, "it crashes its queue"), None)]))
 
     assert client.words() == []
     assert broker.raft_log.synced_entries - before == 1
@@ -262,7 +263,7 @@ def test_draft_that_cannot_be_encoded_is_left_out_alone(
     monkeypatch.setattr(log_entries, "PAYLOAD_BYTES_MAX", 1_000)
     drafts = [Draft(b"before"), draft, Draft(b"behind")]
 
-    broker.raft_log.tell(Propose([(Publish(Q, [each]), None) for each in drafts]))
+    broker.raft_log.tell(Propose([Proposal(Publish(Q, [each]), None) for each in drafts]))
     broker.settle()
 
     assert [client.fetch(Q)["msg"] for _ in range(2)] == ["before", "behind"]

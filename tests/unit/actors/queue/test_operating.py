@@ -10,6 +10,7 @@ from wakeq.actors.mail import Propose
 from wakeq.actors.sessions.operator import Question
 from wakeq.actors.sessions.operator_mail import Move, Requeue, Scan
 from wakeq.protocol.log.entries import PAUSE_MS_MAX, PauseQueue
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.leases import leases
 from wakeq.protocol.queue.orders import Peek
 
@@ -131,7 +132,7 @@ def test_waiting_fetch_at_a_paused_queue_costs_nothing_until_it_goes_on(
 ) -> None:
     client.publish(Q)
     until_ms = PAUSE_MS_MAX if seconds is None else broker.now_ms() + 1000 * seconds
-    broker.operate(Q, lambda me: Propose([(PauseQueue(Q, until_ms), me)]))
+    broker.operate(Q, lambda me: Propose([Proposal(PauseQueue(Q, until_ms), me)]))
     client.send({"cmd": "FET", "qname": Q, "wait": 60})
     broker.flush()
     before = broker.runtime.messages
@@ -139,7 +140,7 @@ def test_waiting_fetch_at_a_paused_queue_costs_nothing_until_it_goes_on(
     broker.advance(10)
     served = broker.runtime.messages - before
     if seconds is None:
-        broker.operate(Q, lambda me: Propose([(PauseQueue(Q, 0), me)]))
+        broker.operate(Q, lambda me: Propose([Proposal(PauseQueue(Q, 0), me)]))
     else:
         broker.advance(seconds - 10)
 
@@ -150,7 +151,7 @@ def test_waiting_fetch_at_a_paused_queue_costs_nothing_until_it_goes_on(
 def test_pause_that_ends_by_itself_ends_after_a_restart_too(broker: Broker, client: Client) -> None:
     client.publish(Q)
     until_ms = broker.now_ms() + 30_000
-    broker.operate(Q, lambda me: Propose([(PauseQueue(Q, until_ms), me)]))
+    broker.operate(Q, lambda me: Propose([Proposal(PauseQueue(Q, until_ms), me)]))
 
     broker.crash_and_restart()
     waits = broker.client()

@@ -17,6 +17,7 @@ from wakeq.actors.queues.barrier import ANSWERED_PART
 from wakeq.actors.queues.rebuilds import CRASHES_MAX
 from wakeq.actors.runtime import Process
 from wakeq.protocol.log.entries import Ack, Draft, Extended, Publish, UpdateQueue
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.leases.leases import Leases
 from wakeq.protocol.queue.ledger import Ledger
 from wakeq.protocol.queue.orders import Stats
@@ -279,7 +280,9 @@ def test_mail_before_the_news_of_a_crash_is_answered(
         match what:
             case "a batch":
                 entries = [Publish(name, [Draft(b"")]) for name in ("a", "b")]
-                broker.raft_log.on_receive(Propose([(entry, Asker(listener, None, entry.queue)) for entry in entries]))
+                broker.raft_log.on_receive(
+                    Propose([Proposal(entry, Asker(listener, None, entry.queue)) for entry in entries])
+                )
             case "a look at all queues":
                 broker.queues.tell(Stats(Asker(listener, None, "all"), "", all_queues=True))
             case _:
@@ -324,8 +327,8 @@ def test_replayed_entries_do_not_keep_askers_that_were_answered(
 
     replies = client.ask({"cmd": "PUB", "qname": Q, "message": "poison"})
 
-    assert {type(item[3]) for item in kept} >= {UpdateQueue, Extended, Ack}
-    assert [item[4] for item in kept if item[4] not in (None, ANSWERED_PART)] == []
+    assert {type(item.entry) for item in kept} >= {UpdateQueue, Extended, Ack}
+    assert [item.reply_to for item in kept if item.reply_to not in (None, ANSWERED_PART)] == []
     assert [reply["cmd"] for reply in replies] == ["ok"]
     broker.check(Q)
 

@@ -6,6 +6,7 @@ from tests.helpers.brokers.broker import Broker, Client
 from wakeq.actors.mail import Asker, Propose
 from wakeq.actors.runtime import Process
 from wakeq.protocol.log.entries import DeleteQueue, Draft, Entry, Publish
+from wakeq.protocol.queue.lanes import Proposal
 
 Q = "q"
 
@@ -16,7 +17,7 @@ class Operator(Process):
     def __init__(self, log: Process, entry: Entry) -> None:
         super().__init__()
         self.results: list[int] = []
-        log.tell(Propose([(entry, Asker(self, None, None))]))
+        log.tell(Propose([Proposal(entry, Asker(self, None, None))]))
 
     def on_receive(self, message: Any) -> None:
         self.results += [result for _, _, outcome in message.answers for result in outcome.results]

@@ -16,6 +16,7 @@ from wakeq.actors.sessions.operator import Question
 from wakeq.actors.sessions.operator_mail import Administer
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import ANY_TOKEN, CreateQueue, Reason, Result
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.orders import Nack, Stats
 
 Q = "q"
@@ -40,7 +41,7 @@ def test_thread_finds_the_log_in_the_registry_and_asks_it(broker: Broker, client
         questions = [Question() for _ in range(3)]
         log.tell(Administer(questions[0], "status"))
         log.tell(Inquire(Stats(questions[1], Q)))
-        log.tell(Propose([(CreateQueue("made", Policies()), questions[2])]))
+        log.tell(Propose([Proposal(CreateQueue("made", Policies()), questions[2])]))
         return [question.get(timeout=60) for question in questions]
 
     status, stats, outcome = in_thread(broker, ask)

@@ -74,7 +74,7 @@ def test_flush_during_replay_records_a_skipped_entry_before_its_mark(
 
     def committed_and_cut(queues: Queues, message: Committed) -> None:
         committed(queues, message)
-        if not cuts and any(isinstance(entry, SetAside) for _, _, _, entry, _ in message.items):
+        if not cuts and any(isinstance(item.entry, SetAside) for item in message.items):
             with broker.files.store.read() as view:
                 cuts.append(load_skipped(view))
         queues.tell(Tick("flush"))
