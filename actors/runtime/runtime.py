@@ -67,6 +67,8 @@ class Loop(Protocol):
 class Flushing(Protocol):
     """A process that gathers what it has to send."""
 
+    alive: bool
+
     def flush(self) -> None:
         """Send it, in one write."""
 
@@ -372,8 +374,8 @@ class Runtime:
         self._dirty.clear()
         for process in list(self.refs):
             self._end_ref(process)
-            for message in process._mail or ():
-                DEAD.append(message)
+            while process._mail:
+                DEAD.append(process._mail.popleft())
         self._take_foreign()
 
     @property
@@ -465,12 +467,12 @@ class Runtime:
         """Have everybody who has something to send send it now."""
         while self._dirty:
             dirty, self._dirty = self._dirty, []
-            for process in cast(list[Any], dirty):
+            for process in dirty:
                 try:
-                    if process._mail is not DEAD:
+                    if process.alive:
                         process.flush()
                 except Exception as error:
-                    self.end(process, error)
+                    self.end(cast(Process, process), error)
 
     # Turns --------------------------------------------------------------------------------------------------
 
@@ -571,7 +573,7 @@ class Runtime:
         receive = process.on_receive
         budget = left = min(len(mail), MAIL_BUDGET)
         try:
-            while left:
+            while left and mail:  # it is empty if the runtime was closed
                 left -= 1
                 message = mail.popleft()
                 if type(message) is Envelope:

@@ -183,6 +183,23 @@ def test_closed_runtime_refuses_those_who_ask_and_leaves_nothing_in_the_registry
     assert not busy.is_alive()
 
 
+def test_runtime_that_is_closed_within_a_turn_serves_nobody_any_more(runtime: Runtime) -> None:
+    class Closes(Recorder):
+        def on_receive(self, message: Any) -> None:
+            super().on_receive(message)
+            self.runtime.close()
+
+    closes, other = runtime.spawn(Closes), runtime.spawn(Recorder)
+    for message in (1, 2, 3):
+        closes.actor_ref.tell(message)
+    waiting = other.actor_ref.ask("never", block=False)
+    runtime.run_until_idle()
+
+    assert (closes.got, other.got, runtime.failures) == ([1], [], 0)
+    with pytest.raises(pykka.ActorDeadError):
+        waiting.get()
+
+
 def test_thread_that_asks_while_the_runtime_closes_is_refused(runtime: Runtime) -> None:
     process = runtime.spawn(Recorder)
     ref = process.actor_ref
