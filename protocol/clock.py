@@ -106,7 +106,7 @@ class ClusterClock:
     @property
     def behind_ms(self) -> int:
         """How far it has still to lean forward."""
-        step_ms = self.step_ms
+        step_ms = self._wall_ms - self._time // UNITS
         return step_ms if step_ms >= NEAR_MS else 0
 
     @property
