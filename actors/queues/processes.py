@@ -40,7 +40,7 @@ class QueueProcesses:
 
     def register(self, process: QueueProcess) -> None:
         """From now on everybody finds it by the name of its queue."""
-        self._runtime.register(("queue", process.name), process)
+        self._services.lobby.enter(process.name, process)
 
     def open(self, name: str) -> QueueProcess:
         """Return the process of a queue, which need not exist yet."""

@@ -5,6 +5,7 @@ from base64 import b64encode
 import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.loops.recorder import serve_one
 from tests.helpers.steps import steps
 from wakeq.actors.mail import Propose
 from wakeq.actors.queue import process as queue
@@ -67,9 +68,8 @@ def test_stop_in_the_middle_of_an_entry_for_several_queues_loses_nothing(broker:
     broker.settle()
 
     client.send({"cmd": "ACK", "qname": "from", "uid": uid, "publish": [{"qname": "to", "message": "next"}]})
-    runtime = broker.runtime
     while not any(type(mail).__name__ == "Committed" for mail in broker.queues._mail or ()):
-        runtime._serve(runtime._ready.popleft())
+        serve_one(broker.runtime)
     broker.state_disk.complete()  # the end of the cut comes right behind the entry
     broker.state_disk.held = False
     broker.settle()

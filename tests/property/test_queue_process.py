@@ -327,7 +327,7 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def nobody_sleeps_beside_a_message(self) -> None:
         for name in QUEUES:
-            if self.broker.runtime.whereis(("queue", name)) is not None:
+            if self.broker.assembly.lobby.process(name) is not None:
                 self.broker.check(name)
 
     @precondition(lambda self: self.lives)

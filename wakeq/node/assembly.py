@@ -279,6 +279,7 @@ class Assembly:
         essential["images"] = self.images
         for name, process in essential.items():
             self.runtime.monitor(monitor, process, f"the process of the {name}")
+            self.runtime.register(process)
 
     def _load(self, process: Process, numbers: list[int], keys: list[bytes], ticket: Any) -> None:
         """Read bodies on the reader's disk and send them to the process."""

@@ -209,6 +209,7 @@ class HandNode:
         self.is_up = self.is_frozen = False
         self.life += 1
         self._held.clear()
+        self.runtime.close()
         self.network.hang_up(self)
         self.opened.close()
 

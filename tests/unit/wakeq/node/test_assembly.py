@@ -8,6 +8,7 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker
 from tests.helpers.clusters.by_hand import HandCluster
+from tests.helpers.loops.recorder import serve_one
 from wakeq.actors.log.writer import LogServices
 from wakeq.actors.mail import Committed, Tick
 from wakeq.actors.queues.supervisor import Queues
@@ -154,7 +155,7 @@ def test_node_serves_as_soon_as_lead_has_returned(broker: Broker, monkeypatch: p
     def drive(steps: Iterator[None]) -> None:
         for _ in steps:
             if broker.runtime._ready:
-                broker.runtime._serve(broker.runtime._ready.popleft())
+                serve_one(broker.runtime)
             else:
                 broker.settle()
         seen.append(broker.assembly.raft_log.refusal())
