@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from wakeq.client.core.route import default_address
+from wakeq.client.route import default_address
 from wakeq.protocol.errors import BadSettings
 from wakeq.protocol.wire.worker.commands import BLOCK_ROWS_MAX, KEEP_S_MAX, SLICES_MAX, TIMEOUT_S_MIN
 

@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from wakeq.client.core.encoding import text_of_reason
-from wakeq.client.message import Received
+from wakeq.client.message import Received, text_of_reason
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.protocol.wire.worker.commands import ERROR_CHARS_MAX
 from wakeq.worker.retry import Reject, Retry, Snooze

@@ -7,7 +7,7 @@ random number for the jitter is passed in.
 import math
 from typing import ClassVar, Literal, TypeAlias
 
-from wakeq.client.core.encoding import text_of_reason
+from wakeq.client.message import text_of_reason
 from wakeq.protocol.wire.worker.commands import SECONDS_MAX
 
 Backoff: TypeAlias = Literal["fixed", "exponential"]

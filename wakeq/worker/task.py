@@ -15,8 +15,8 @@ from functools import cached_property, update_wrapper
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar
 
+from wakeq.client.connection import refuse_on_loop
 from wakeq.client.message import Body, Message, bytes_of_body
-from wakeq.client.on_loop import refuse_on_loop
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.protocol.wire.worker.commands import SECONDS_MAX, TIMEOUT_S_MIN
 from wakeq.worker import tracing

@@ -19,8 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from wakeq.client.aio import AsyncClient
-from wakeq.client.credentials import Tls
-from wakeq.client.on_loop import refuse_on_loop
+from wakeq.client.connection import Tls, refuse_on_loop
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.names import check_name
 from wakeq.worker.engine.engine import Engine

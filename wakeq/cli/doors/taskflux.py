@@ -12,7 +12,7 @@ from wakeq.cli.common import EXIT_NOTHING, confirm, json_option, queue_name, yes
 from wakeq.cli.output import print_body, print_facts, print_json, print_table, say
 from wakeq.client.taskflux.blocking import TaskFluxClient
 from wakeq.client.taskflux.call_script import DEFAULT_ADDRESS
-from wakeq.client.taskflux.calls import DIALECT_NAMES, IMPLEMENTATIONS
+from wakeq.client.taskflux.requests import DIALECT_NAMES, IMPLEMENTATIONS
 from wakeq.protocol.wire.worker.codec import text_of
 
 KEY = click.IntRange(-(2**63), 2**63 - 1)

@@ -14,8 +14,8 @@ import click
 from wakeq.cli.common import EXIT_NOTHING, Broker, json_option, queue_name
 from wakeq.cli.output import moment, plain, print_body, print_json, print_line, say
 from wakeq.client import Client, Message
-from wakeq.client.core.session import WrongProtocol
-from wakeq.client.core.timeouts import CONNECT_TIMEOUT_S
+from wakeq.client.route import CONNECT_TIMEOUT_S
+from wakeq.client.session import WrongProtocol
 from wakeq.protocol.errors import NOT_NOW, NoQuorum, QueueNotFound, WakeqError
 from wakeq.protocol.log.entries import PAUSE_MS_MAX
 from wakeq.protocol.wire.worker.codec import text_of

@@ -14,7 +14,7 @@ import msgspec
 from wakeq.cli.common import json_option
 from wakeq.cli.output import print_json, print_table
 from wakeq.cli.worker.run import find_worker
-from wakeq.client.core.encoding import json_of
+from wakeq.client.message import json_of
 
 if TYPE_CHECKING:
     from wakeq.worker.schedule.timetable import Schedule

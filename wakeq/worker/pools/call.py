@@ -14,8 +14,7 @@ from contextvars import copy_context
 from inspect import isasyncgen, isawaitable, isgenerator
 from typing import Any
 
-from wakeq.client.core.encoding import text_of_reason
-from wakeq.client.message import Received
+from wakeq.client.message import Received, text_of_reason
 from wakeq.worker import tracing
 from wakeq.worker.context import CURRENT, Current, LogContext
 from wakeq.worker.delivery import message_of

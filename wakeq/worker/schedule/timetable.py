@@ -18,8 +18,8 @@ from hashlib import blake2b
 from typing import Any
 
 from wakeq.client.aio import AsyncClient
-from wakeq.client.core.encoding import canonical_json_of
-from wakeq.client.core.requests import PublishOptions, publish
+from wakeq.client.message import canonical_json_of
+from wakeq.client.requests import PublishOptions, publish
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.worker.schedule.cron import Cron, Every

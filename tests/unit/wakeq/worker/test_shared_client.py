@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from wakeq.client.core.timeouts import client_closed
+from wakeq.client.route import client_closed
 from wakeq.worker import Worker
 
 PATIENCE_S = 10.0

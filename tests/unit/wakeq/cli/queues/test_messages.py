@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.clients.scripted import FakeClient, give_on_standard_input, message
 from wakeq.cli import main
 from wakeq.cli.output import moment
-from wakeq.client.core.session import WrongProtocol
+from wakeq.client.session import WrongProtocol
 from wakeq.protocol import errors
 from wakeq.protocol.log.entries import PAUSE_MS_MAX
 

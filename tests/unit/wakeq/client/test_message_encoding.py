@@ -1,4 +1,4 @@
-"""Tests of encoding.py: values as JSON, reasons as text, and the errors for values that cannot be sent."""
+"""Tests of json_of and text_of_reason: values as JSON, reasons as text, errors for values that cannot be sent."""
 
 import datetime as dt
 from collections import deque
@@ -12,7 +12,7 @@ import pytest
 from freezegun import freeze_time
 
 from wakeq import errors
-from wakeq.client.core.encoding import json_of, text_of_reason
+from wakeq.client.message import json_of, text_of_reason
 
 
 def subclass_of(kind: type, *args: Any) -> object:

@@ -1,15 +1,27 @@
-"""Route: which address to connect to next, and after which pause.
+"""Route: which address to connect to next, and after which pause; and how long a client waits for what.
 
 The leader that a node has named comes first, then the addresses that the user gave, in turn. The route remembers what
-happened at each address, so that the final error lists all attempts. It opens no connection and waits for nothing.
+happened at each address, so that the final error lists all attempts. It opens no connection and waits for nothing; the
+caller passes the time in.
 """
 
 import logging
 import os
+from dataclasses import dataclass
 
-from wakeq.client.core.backoff import ReconnectBackoff
-from wakeq.client.core.session import NotReady, PeerSilent
-from wakeq.protocol.errors import BadSettings, BrokerUnreachable, NotLeader, WakeqError
+from wakeq.client.session import NotReady, PeerSilent, WrongProtocol
+from wakeq.protocol.errors import BadSettings, BrokerUnreachable, Disconnected, NotLeader, WakeqError
+
+CONNECT_TIMEOUT_S = 5.0
+# A broker that owes an answer and says nothing for this long is taken to hang.
+ANSWER_TIMEOUT_S = 30.0
+RECONNECT_FOR_S = 10.0
+
+PAUSE_S_MIN, PAUSE_S_MAX = 0.05, 1.0
+# An election takes at most a few seconds, so during one the nodes are asked more often.
+ELECTION_PAUSE_S, ELECTION_S_MAX = 0.1, 3.0
+# A connection that ended sooner was of no use, however short the time allowed for an outage is.
+LASTED_S_MIN = 1.0
 
 PORT = 2601
 # A silent address is skipped for this long: by then the other nodes know who leads.
@@ -17,6 +29,91 @@ SILENT_LAST_S = 3.0
 DEFAULT_ADDRESS = f"127.0.0.1:{PORT}"
 
 logger = logging.getLogger("wakeq.client")
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long a client waits for a connection, for an answer, and for a lost broker to return."""
+
+    connect_s: float
+    answer_s: float
+    reconnect_for_s: float
+
+
+class Closed(Disconnected):
+    """The program closed this client."""
+
+
+def client_closed() -> Closed:
+    return Closed("this client was closed; make another one")
+
+
+def no_greeting(address: str) -> PeerSilent:
+    return PeerSilent(f"{address} accepted the connection and does not answer; is it a wakeq worker port?")
+
+
+def wrong_protocol(address: str, error: WrongProtocol) -> WrongProtocol:
+    return WrongProtocol(f"{address} does not speak the worker protocol: {error}; is this the HTTP port?")
+
+
+def ended_before_greeting(error: WakeqError, kind: str = "worker") -> WakeqError:
+    """Return the error for a connection that the peer ended before it greeted: a port of another kind, or with TLS."""
+    if type(error) is not Disconnected:
+        return error
+    return Disconnected(f"{error} before it greeted; is it a {kind} port, and does it want TLS (tls=, WAKEQ_TLS)?")
+
+
+def fell_silent(address: str) -> PeerSilent:
+    """Return the error for a silent broker in a cluster whose other nodes can be asked."""
+    return PeerSilent(f"{address} has fallen silent")
+
+
+def no_answer(address: str, timeouts: Timeouts) -> PeerSilent:
+    return PeerSilent(f"{address} has not answered for {timeouts.answer_s:g} s; check whether the broker still works")
+
+
+class ReconnectBackoff:
+    """Growing pauses between attempts to connect, for a limited time after a connection was lost.
+
+    An answer, or a connection that lasted, starts the count anew. A connection that broke at once does not, so that a
+    command which crashes its broker is not repeated for ever.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._pause_s = PAUSE_S_MIN
+        self._lost_at_s: float | None = None
+        self._connected_at_s: float | None = None
+
+    def connected(self, now_s: float) -> None:
+        """Note that a connection was made."""
+        self._connected_at_s = now_s
+
+    def lost(self, now_s: float) -> bool:
+        """Note that the connection ended. Return True if it had been useful, so that a retry at once makes sense."""
+        if self._connected_at_s is not None and now_s - self._connected_at_s > max(self._limit_s, LASTED_S_MIN):
+            self.reset()
+        self._connected_at_s = None
+        is_new_outage = self._lost_at_s is None
+        if is_new_outage:
+            self._lost_at_s = now_s
+        return is_new_outage
+
+    def next_pause_s(self, now_s: float, *, is_election: bool = False) -> float | None:
+        """Return how long to wait before the next attempt, or None if the time for attempts is used up."""
+        if self._lost_at_s is None:
+            self._lost_at_s = now_s
+        pause_s = self._pause_s
+        if is_election and now_s < self._lost_at_s + ELECTION_S_MAX:
+            pause_s = min(pause_s, ELECTION_PAUSE_S)
+        if now_s + pause_s > self._lost_at_s + self._limit_s:
+            return None
+        self._pause_s = min(pause_s * 2, PAUSE_S_MAX)
+        return pause_s
+
+    def reset(self) -> None:
+        """Start anew: the connection was useful, or a caller asks again after all attempts had failed."""
+        self._lost_at_s, self._pause_s = None, PAUSE_S_MIN
 
 
 def default_address() -> str:

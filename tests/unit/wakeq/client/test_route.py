@@ -8,10 +8,17 @@ import pytest
 
 from wakeq import errors
 from wakeq.client.connection import unreachable
-from wakeq.client.core.backoff import ELECTION_S_MAX, PAUSE_S_MIN
-from wakeq.client.core.route import SILENT_LAST_S, Route, default_address, parse_address, redirect
-from wakeq.client.core.session import NotReady
-from wakeq.client.core.timeouts import fell_silent
+from wakeq.client.route import (
+    ELECTION_S_MAX,
+    PAUSE_S_MIN,
+    SILENT_LAST_S,
+    Route,
+    default_address,
+    fell_silent,
+    parse_address,
+    redirect,
+)
+from wakeq.client.session import NotReady
 
 NOW_S = 100.0
 

@@ -1,6 +1,6 @@
-"""Tests of backoff.py: growing pauses, the end of the attempts, and when they start anew."""
+"""Tests of ReconnectBackoff: growing pauses, the end of the attempts, and when they start anew."""
 
-from wakeq.client.core.backoff import PAUSE_S_MIN, ReconnectBackoff
+from wakeq.client.route import PAUSE_S_MIN, ReconnectBackoff
 
 NOW_S = 100.0
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.clients.session import ANSWER_S, NOW_S, events_for, message, online, sent
 from wakeq import errors
-from wakeq.client.core.session import UNDER_WAY_MAX, Answer, Event, Session, Woken, WrongProtocol, error_of
+from wakeq.client.session import UNDER_WAY_MAX, Answer, Event, Session, Woken, WrongProtocol, error_of
 from wakeq.protocol.wire.worker import codec as wire
 
 # The session ----------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import pytest
 
 from tests.helpers.clients.session import ANSWER_S, NOW_S, events_for, online, sent
 from wakeq import errors
-from wakeq.client.core.session import PING_AFTER_S, Answer, Redirected
+from wakeq.client.session import PING_AFTER_S, Answer, Redirected
 from wakeq.protocol.wire.worker import codec as wire
 
 # Leaders --------------------------------------------------------------------------------------------------

@@ -13,9 +13,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from wakeq.client.core.encoding import plain_text, text_of_reason
-from wakeq.client.core.session import WrongProtocol, error_of
-from wakeq.client.message import Body, Reason, Received, Then, bytes_of_body
+from wakeq.client.message import Body, Reason, Received, Then, bytes_of_body, plain_text, text_of_reason
+from wakeq.client.session import WrongProtocol, error_of
 from wakeq.protocol.errors import BadField, MessageNotFound, StaleLease
 from wakeq.protocol.wire.worker import codec as wire
 

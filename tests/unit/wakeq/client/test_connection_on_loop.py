@@ -1,4 +1,4 @@
-"""Tests of on_loop.py: calls that wait are refused on an event loop, and the error says what to write instead."""
+"""Tests of refuse_on_loop: calls that wait are refused on an event loop, and the error says what to write instead."""
 
 import asyncio
 import builtins
@@ -14,8 +14,8 @@ from tests.helpers.brokers.scripted import quiet_port
 from wakeq import Client, TaskFluxClient
 from wakeq.client.admin import AdminClient
 from wakeq.client.bulk import BulkClient
+from wakeq.client.connection import refuse_on_loop
 from wakeq.client.monique.blocking import MoniqueClient
-from wakeq.client.on_loop import refuse_on_loop
 from wakeq.protocol.errors import OnEventLoop
 from wakeq.testing import Broker, broker, eager
 from wakeq.worker import Worker
@@ -180,8 +180,13 @@ def test_loop_of_another_thread_does_not_matter() -> None:
 
 
 def test_check_for_a_loop_does_not_import_asyncio() -> None:
-    code = (
-        "import sys; from wakeq.client.on_loop import refuse_on_loop as r; r('', ''); print('asyncio' in sys.modules)"
-    )
+    program = """
+import sys
+from wakeq.client.connection import refuse_on_loop
+refuse_on_loop("", "")
+print("asyncio" in sys.modules)
+"""
 
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert run.stdout == "False\n"
