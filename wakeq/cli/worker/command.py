@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from wakeq.cli.worker.program import KILL_AFTER_S, Program
 from wakeq.client import Message
 from wakeq.worker import Reject, Retry, Snooze
-from wakeq.worker.retry import HandlerDecision
+from wakeq.worker.outcome import HandlerDecision
 
 HEADER_PREFIX = "WAKEQ_HEADER_"
 # Variables of `wakeq work` that its commands do not need.

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from wakeq.worker.pools.parent_death import kill_with_parent
+from wakeq.worker.signals import kill_with_parent
 
 # After SIGTERM.
 KILL_AFTER_S = 5.0

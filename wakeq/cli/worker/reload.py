@@ -16,7 +16,7 @@ from types import FrameType
 
 from wakeq.cli.output import say
 from wakeq.protocol.errors import BadSettings, NotInstalled
-from wakeq.worker.pools.parent_death import kill_with_parent
+from wakeq.worker.signals import kill_with_parent
 
 try:
     from watchfiles import Change, watch

@@ -17,7 +17,7 @@ from wakeq.cli.worker.run import find_worker
 from wakeq.client.message import json_of
 
 if TYPE_CHECKING:
-    from wakeq.worker.schedule.timetable import Schedule
+    from wakeq.worker.schedule import Schedule
     from wakeq.worker.task import Task
 
 

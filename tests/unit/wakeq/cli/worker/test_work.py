@@ -21,8 +21,8 @@ from wakeq.cli.worker.program import KILL_AFTER_S, LINE_BYTES_MAX, Lines, Progra
 from wakeq.cli.worker.work import RETRY_FLAGS, retry_of, work
 from wakeq.client.message import Received
 from wakeq.worker import Reject, Retry, Snooze, Worker
+from wakeq.worker.outcome import RETRY
 from wakeq.worker.pools.call import call_async
-from wakeq.worker.retry import RETRY
 from wakeq.worker.task import Task
 
 

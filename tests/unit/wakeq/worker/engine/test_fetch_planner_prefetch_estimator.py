@@ -1,6 +1,6 @@
-"""Tests of prefetch_estimator.py: no prefetch for long handlers, a bounded one for short handlers."""
+"""Tests of PrefetchEstimator: no prefetch for long handlers, a bounded one for short handlers."""
 
-from wakeq.worker.engine.prefetch_estimator import PrefetchEstimator
+from wakeq.worker.engine.fetch_planner import PrefetchEstimator
 
 
 def test_prefetch_is_zero_before_the_first_handler_ended() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from wakeq.protocol.wire.worker.commands import SECONDS_MAX
-from wakeq.worker.retry import Reject, Retry, Snooze
+from wakeq.worker.outcome import Reject, Retry, Snooze
 
 
 def test_fixed_delay_stays_the_same() -> None:

@@ -1,4 +1,4 @@
-"""Tests of shared_client.py: a publish that is under way is not interrupted when the worker stops."""
+"""Tests of SharedClient: a publish that is under way is not interrupted when the worker stops."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

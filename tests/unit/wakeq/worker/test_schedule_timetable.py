@@ -1,4 +1,4 @@
-"""Tests of timetable.py: each moment has one message with the same id in all instances, unless it is too late."""
+"""Tests of Timetable: each moment has one message with the same id in all instances, unless it is too late."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from tests.unit.wakeq.worker.test_worker import PATIENCE_S, ConnectedBroker, wor
 from wakeq import Message
 from wakeq.protocol.errors import QueueFull
 from wakeq.worker import Worker
-from wakeq.worker.schedule.timetable import LATE_S_MAX, Timetable
+from wakeq.worker.schedule import LATE_S_MAX, Timetable
 
 BEGAN_S = datetime(2026, 11, 18, 10, 30, 20, tzinfo=UTC).timestamp()
 # No earlier moment exists on which an instance would catch up.

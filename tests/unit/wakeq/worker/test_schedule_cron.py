@@ -1,4 +1,4 @@
-"""Tests of cron.py: the moments of five fields, clock changes, and errors for malformed fields."""
+"""Tests of Cron: the moments of five fields, clock changes, and errors for malformed fields."""
 
 import sys
 import zoneinfo
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeq.worker.schedule.cron import Every, read_cron, read_moments
+from wakeq.worker.schedule import Every, read_cron, read_moments
 
 # A Wednesday.
 BEGIN = "2026-11-18T10:30"

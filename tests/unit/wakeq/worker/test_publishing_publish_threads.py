@@ -1,4 +1,4 @@
-"""Tests of publish_threads.py; test_task.py proves that tasks use these threads."""
+"""Tests of run_in_publish_thread; test_task.py proves that tasks use these threads."""
 
 import asyncio
 import gc
@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from wakeq.worker.publish_threads import run_in_publish_thread
+from wakeq.worker.publishing import run_in_publish_thread
 
 WHO: ContextVar[str] = ContextVar("who")
 
