@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from wakeq.cli.common import EXIT_NOTHING, Broker, queue_name
 from wakeq.cli.output import say
-from wakeq.cli.worker.logs import log_options, log_to_stderr
+from wakeq.cli.worker.run import log_options, log_to_stderr
 from wakeq.protocol.wire.worker.commands import TIMEOUT_S_MIN
 
 if TYPE_CHECKING:

@@ -221,7 +221,7 @@ def begin(
     """Connect the commands to a broker that starts, and restore the fake afterwards."""
     monkeypatch.setattr(fake, "cluster", None, raising=False)
     starting = Starting(fake, *in_the_way)
-    monkeypatch.setattr("wakeq.cli.queues.messages.time", starting)
+    monkeypatch.setattr("wakeq.cli.messages.time", starting)
     return starting
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wakeq.cli.queues.operating import print_messages
+from wakeq.cli.operating import print_messages
 
 
 def test_dry_run_shows_the_reason_of_a_dead_letter(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,18 @@ from typing import Any
 import click
 
 from wakeq.cli.common import Broker, ByteCount, confirm, json_option, queue_name, yes_option
+from wakeq.cli.operating import (
+    CONDITION_HELP,
+    message_cell,
+    move,
+    pause,
+    requeue,
+    resume,
+    say_strangers,
+    select,
+    selection_options,
+)
 from wakeq.cli.output import moment, print_facts, print_json, print_table, say
-from wakeq.cli.queues.operating import CONDITION_HELP, message_cell, say_strangers, select, selection_options
 from wakeq.client.redrive import ORIGIN
 from wakeq.protocol.errors import QueueExists
 from wakeq.protocol.log.entries import PAUSE_MS_MAX
@@ -300,3 +310,7 @@ def print_peeked(messages: Sequence[Mapping[str, Any]]) -> None:
     are_letters = any(ORIGIN in (message.get("headers") or {}) for message in messages)
     columns = LETTER_COLUMNS if are_letters else PEEK_COLUMNS
     print_table(columns, [[message_cell(one, column) for column in columns] for one in messages])
+
+
+for command in (pause, resume, move, requeue):
+    queue.add_command(command)

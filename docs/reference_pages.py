@@ -1,17 +1,18 @@
 """The pages of docs/reference, made from what the code says of itself, so that they cannot differ from it.
 
-    settings model, click commands, error tree  -->  settings.md, cli.md, errors.md, exit-codes.md
-    metrics, routes (reference_http.py)  -->  metrics.md, http.md
+    settings model, click commands, error tree, metrics, routes  -->  settings.md, cli.md, errors.md, ...
 
-`python -m wakeq.cli.reference docs/reference` writes them; a test and `make docs` compare them.  Prints
-nothing that depends on the machine that it runs on.
+`make reference` writes them; a test and `make docs` compare them.  Prints nothing that depends on the machine that it
+runs on.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import click
+import msgspec
 
 from wakeq.cli.common import (
     EXIT_BROKEN_PIPE,
@@ -21,9 +22,16 @@ from wakeq.cli.common import (
     EXIT_USAGE,
 )
 from wakeq.cli.entry import cli
-from wakeq.cli.reference_http import http_page, metrics_page
 from wakeq.config.setting import Setting, shown
 from wakeq.config.settings import INT64_MIN, KNOWN
+from wakeq.http.api.api import PREFIX, Route
+from wakeq.http.api.api import STATUSES as HTTP_STATUSES
+from wakeq.http.api.backup import Backup
+from wakeq.http.api.events import Events
+from wakeq.http.api.messages import message_routes
+from wakeq.http.api.node import node_routes
+from wakeq.http.api.queues import queue_routes
+from wakeq.http.families import ALL_QUEUES, MONIQUE, NODE, QUEUE, Family
 from wakeq.protocol import errors
 
 HELP_CHARS = 100  # of a line, whatever the terminal
@@ -156,6 +164,33 @@ STATUSES = {
     EXIT_BROKEN_PIPE: "Whoever read the output stopped reading.",
 }
 
+NOBODY = cast(Any, None)  # the tables are only read
+
+METRICS_INTRO = f"""\
+# Metrics
+
+{MADE}
+
+What `GET /metrics` says, in the text format of Prometheus. Names never change; new ones are added. Counters of a
+queue begin again when it is purged; those of all queues only grow. Only the node that leads exports what has to do
+with queues, so sums over a cluster are right. How to use them: [monitoring](../operations/monitoring.md).
+"""
+
+HTTP_INTRO = f"""\
+# The HTTP API
+
+{MADE}
+
+JSON over the HTTP port (8080), under `{PREFIX}`. The same as an OpenAPI document: `GET {PREFIX}/openapi.json`. A
+body must have `Content-Type: application/json`, also where there is nothing to say (`{{}}`). With tokens, send
+`Authorization: Bearer TOKEN`. A refusal is `{{"error": {{"code", "detail"}}}}`, in a cluster with the `leader`'s worker
+address where another node leads. Rights: `look` is any right, `read` is fetch or admin, `admin` is admin, for the queue
+that is named, or for all queues where none is. How to use it: [operating](../operations/admin.md).
+
+Besides: `/livez`, `/readyz` (with `?leader`, only the node that serves is ready), [`/metrics`](metrics.md), and the
+dashboard at `/`.
+"""
+
 
 def settings_page() -> str:
     """docs/reference/settings.md."""
@@ -203,8 +238,10 @@ def _helps(command: click.Command, name: str, above: click.Context | None = None
     context = click.Context(command, above, name, terminal_width=HELP_CHARS, **command.context_settings)
     yield context.command_path, command.get_help(context)
     if isinstance(command, click.Group):
-        for below in sorted(command.commands):
-            yield from _helps(command.commands[below], below, context)
+        for name_below in sorted(command.list_commands(context)):
+            below = command.get_command(context, name_below)
+            assert below is not None, "the group has listed it"
+            yield from _helps(below, name_below, context)
 
 
 def errors_page() -> str:
@@ -234,6 +271,87 @@ def tree(kind: type[errors.WakeqError]) -> Iterator[type[errors.WakeqError]]:
         yield kind
     for below in kind.__subclasses__():
         yield from tree(below)
+
+
+def metrics_page() -> str:
+    """docs/reference/metrics.md."""
+    tables = (("The node", NODE), ("MoniQue", MONIQUE), ("All queues together", ALL_QUEUES), ("Each queue", QUEUE))
+    return METRICS_INTRO + "".join(f"\n## {title}\n\n{_metrics(families)}" for title, families in tables)
+
+
+def _metrics(families: Sequence[Family]) -> str:
+    rows = [
+        f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels) or '-'} | {about} |"
+        for name, kind, about, labels in families
+    ]
+    return "\n".join(("| Name | Kind | Labels | What it says |", "| --- | --- | --- | --- |", *rows)) + "\n"
+
+
+def every_route() -> list[Route]:
+    """All routes of the API, for reading only."""
+    events, backup = Events(NOBODY, NOBODY, NOBODY), Backup(NOBODY, NOBODY, NOBODY, NOBODY)
+    tables = (
+        queue_routes(NOBODY, NOBODY), message_routes(NOBODY, NOBODY, NOBODY), node_routes(NOBODY, NOBODY, {}),
+        events.routes(), backup.routes(),
+    )  # fmt: skip
+    return [route for table in tables for route in table]
+
+
+def http_page() -> str:
+    """docs/reference/http.md."""
+    parts = "".join(part for route in every_route() for part in _route(route))
+    codes = "".join(f"| {status} | {', '.join(f'`{code}`' for code in _codes(status))} |\n" for status in _statuses())
+    return HTTP_INTRO + parts + f"\n## Statuses\n\n| Status | Codes |\n| --- | --- |\n| 200 | - |\n{codes}"
+
+
+def _statuses() -> list[int]:
+    return sorted(set(HTTP_STATUSES.values()))
+
+
+def _codes(status: int) -> list[str]:
+    return [code for code, its in HTTP_STATUSES.items() if its == status]
+
+
+def _route(route: Route) -> Iterator[str]:
+    """One path: what it is for, what it takes."""
+    yield f"\n## {route.method} {route.path}\n\n{route.about}. Right: {route.need}."
+    if route.streams:
+        yield f" Answers with `{route.streams}`."
+    yield "\n"
+    for title, kind in (("Query", route.query), ("Body", route.body)):
+        fields = msgspec.structs.fields(kind) if kind is not None else ()
+        if kind is None or not fields:
+            continue
+        yield f"\n{title}: {' '.join((kind.__doc__ or '').split())}\n\n| Field | Default | |\n| --- | --- | --- |\n"
+        schema = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"]
+        for field in fields:
+            yield f"| `{field.encode_name}` | {_default(field)} | {_shape(schema[field.encode_name])} |\n"
+
+
+def _default(field: Any) -> str:
+    if field.required:
+        return "required"
+    value = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+    return f"`{msgspec.json.encode(value).decode()}`"
+
+
+def _shape(schema: dict[str, Any]) -> str:
+    """Say what fits, in a few words."""
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_shape(one) for one in schema["anyOf"]))
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    words = {"integer": "whole number", "array": "array", "null": "null"}
+    words |= {"object": "object", "string": "text", "boolean": "true or false"}
+    kind = words.get(schema.get("type", ""), str(schema.get("type", "anything")))
+    least = schema.get("minimum", schema.get("exclusiveMinimum", schema.get("minLength", schema.get("minItems"))))
+    most = schema.get("maximum", schema.get("maxLength", schema.get("maxItems")))
+    bounds = (
+        f", {'' if least is None else least}..{'' if most is None else most}" if (least, most) != (None, None) else ""
+    )
+    form = " (RFC 3339)" if schema.get("format") == "date-time" else ""
+    of = f" of {_shape(schema['items'])}" if schema.get("items") else ""
+    return f"{kind}{form}{of}{bounds}"
 
 
 def pages() -> dict[str, str]:

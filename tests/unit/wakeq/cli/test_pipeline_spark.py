@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from wakeq.cli.pipeline import spark as module
+from wakeq.cli import pipeline as module
 
 
 class Tracker:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers.brokers.node_here import client_of, node_here, run
-from wakeq.cli.broker.backup import _lines_in, _publish_all
+from wakeq.cli.broker.data import _lines_in, _publish_all
 
 # The first message of the first queue of any broker.
 UID = "0000003_00000001"

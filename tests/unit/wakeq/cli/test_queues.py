@@ -6,8 +6,8 @@ import pytest
 
 from tests.helpers.clients.scripted import FakeClient, answer_on_a_terminal, give_on_standard_input
 from wakeq.cli import main
+from wakeq.cli.operating import Moment
 from wakeq.cli.output import moment
-from wakeq.cli.queues.operating import Moment
 from wakeq.protocol.log.entries import PAUSE_MS_MAX
 
 

@@ -1,4 +1,4 @@
-"""Commands over the HTTP API: pause, move, purge, requeue, leases, connections, why.
+"""Commands over the HTTP API: pause, resume, move, requeue, leases, connections, why.
 
 A command that destroys or moves asks first.  Messages are selected by uid or by conditions; `--dry-run` shows them.
 """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wakeq.cli.broker.trial import ReadyNodes, _secret, show
+from wakeq.cli.broker.cluster import ReadyNodes, _secret, show
 from wakeq.storage.cluster_secret import read_secret
 
 

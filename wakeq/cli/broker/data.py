@@ -1,4 +1,8 @@
-"""`wakeq backup`, `restore`, `export`, `import`, `repair`: the state as a file, and damaged directories."""
+"""Commands for a broker's data: backup, restore, export, import, inspect, repair, reset-clock.
+
+`wakeq.data` does the work.  `backup`, `export` and `import` talk to a broker; the others read or change a directory on
+which no broker runs.
+"""
 
 import math
 import sys
@@ -14,7 +18,7 @@ import click
 import msgspec
 
 from wakeq.cli.common import EXIT_FAILED, Broker, confirm, json_option, yes_option
-from wakeq.cli.output import plain_json, print_facts, print_json, say
+from wakeq.cli.output import plain_json, print_facts, print_json, print_table, say
 from wakeq.protocol.errors import BadField, QueueExists, StorageError
 
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -22,6 +26,9 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 # Messages that an import publishes at once.
 BATCH = 500
 TIMEOUT_S_MIN = 5
+
+QUEUE_COLUMNS = ("qname", "id", "messages", "bytes", "leased")
+TOTAL_COLUMNS = ("published", "delivered", "acked", "released", "expired", "dead")
 
 
 @click.command()
@@ -243,3 +250,59 @@ def repair(data_dir: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
     if dry_run:
         return found.status
     return EXIT_FAILED if found.hopeless else 0
+
+
+@click.command()
+@click.argument("data_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@json_option
+def inspect(data_dir: Path, as_json: bool) -> int:
+    """Show the content of DATA_DIR without changing anything.
+
+    Queues are shown as of the state store's applied index; --json includes their policies.  Exit status 65 if something
+    is damaged, 66 if it is of another release.
+    """
+    from wakeq.data.inspect import inspect as facts_of
+    from wakeq.data.inspect import status_of
+
+    facts = facts_of(data_dir)
+    status = status_of(facts)
+    if as_json:
+        print_json(facts)
+    else:
+        queues = facts["state"].pop("queues", None)
+        print_facts(facts)
+        if queues is not None:
+            print_table((*QUEUE_COLUMNS, *TOTAL_COLUMNS), map(_row, queues))
+    return status
+
+
+def _row(queue: dict[str, Any]) -> list[object]:
+    facts = {**queue, **queue["totals"], "qname": queue["qname"] or '""'}
+    return [facts[column] for column in (*QUEUE_COLUMNS, *TOTAL_COLUMNS)]
+
+
+@click.command("reset-clock")
+@click.argument("data_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@yes_option
+def reset_clock(data_dir: Path, yes: bool) -> None:
+    """Let the next start on DATA_DIR begin with the wall clock.
+
+    No broker may be running on it.  The time by which the cluster clock is behind passes at once: leases time out
+    early, so a second worker may get a message that the first one still has; delayed messages are delivered early, and
+    messages with an expiry may be lost.  In a cluster, stop all nodes and reset each of them: a node that starts among
+    others takes their clock.
+    """
+    from wakeq.data.clock_reset import forget_mark, lag_ms
+
+    lag = lag_ms(data_dir)
+    if lag is None:
+        say("nothing to do: the next start begins with the wall clock")
+        return
+    if lag > 0:
+        early = f"every present lease, delay and expiry ends {lag / 1000:.1f} s early"
+        cost = f"Then {early}; two workers may get the same message, and messages that have expired by then are gone."
+    else:
+        cost = f"It is {-lag / 1000:.1f} s ahead now, and goes back no further than the last entry of the log."
+    confirm(f"Set the cluster clock to the wall clock at the next start? {cost}", yes=yes)
+    forget_mark(data_dir)
+    click.echo(f"the next start on {data_dir} begins with the wall clock")
