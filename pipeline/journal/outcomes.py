@@ -6,17 +6,12 @@ entries, items, the notes of a span --> a code for each entry and for each of it
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from wakeq.pipeline.journal.columns import OF_STASHES, Bools, Entries, Ints, Items
-from wakeq.pipeline.journal.texts import words
 from wakeq.protocol.log.entries import Result
 from wakeq.protocol.log.outcomes import WHOLE
 
 OPEN = 1  # no node is known to have applied it yet
-_CODES = {int(result): result.name.lower() for result in Result} | {OPEN: "open"}
-_LOWEST = min(_CODES)
-_WORDS: list[str | None] = [_CODES.get(code, "refused") for code in range(_LOWEST, OPEN + 1)]
 
 
 @dataclass(slots=True)
@@ -101,8 +96,3 @@ def _note_runs(entries: Entries, items: Items, notes: Ints, found: Ints) -> None
         start = position.get(entry, int(items.first[entry]))
         found[start : start + count] = np.arange(first, first + count)
         position[entry] = start + count
-
-
-def outcome_words(codes: Ints) -> pa.Array:
-    """Return what became of events, in words."""
-    return words(_WORDS, (np.maximum(codes, _LOWEST) - _LOWEST).astype(np.int32))

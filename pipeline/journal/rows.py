@@ -6,10 +6,13 @@ A column that nobody asks for is not made.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from wakeq.pipeline.journal.columns import (
@@ -28,12 +31,41 @@ from wakeq.pipeline.journal.columns import (
     windows,
 )
 from wakeq.pipeline.journal.numbers import Numbered
-from wakeq.pipeline.journal.outcomes import Codes, outcome_words
-from wakeq.pipeline.journal.schema import KINDS
-from wakeq.pipeline.journal.texts import column, uids_of, words
-from wakeq.protocol.log.entries import Kind, Reason
+from wakeq.pipeline.journal.outcomes import OPEN, Codes
+from wakeq.protocol.errors import BadSettings
+from wakeq.protocol.log.entries import Kind, Reason, Result
 from wakeq.protocol.log.layout import FLAG_ID, FLAG_SESSION, ITEM
 from wakeq.protocol.queue.dead_letters import REASON
+from wakeq.protocol.uid import NUMBER_DIGITS, PAIR_BASE, PAIRS, UID_CHARACTERS, prefix
+
+MOMENT = pa.timestamp("us", tz="UTC")
+KINDS: dict[str, pa.DataType] = {
+    "at": MOMENT,
+    "queue": pa.string(),
+    "uid": pa.string(),
+    "event": pa.string(),
+    "outcome": pa.string(),
+    "priority": pa.int64(),
+    "delivery": pa.int64(),
+    "worker": pa.int64(),
+    "door": pa.string(),
+    "reason": pa.string(),
+    "size": pa.int32(),
+    "until": MOMENT,
+    "index": pa.int64(),
+    "place": pa.int32(),
+    "body": pa.binary(),
+    "incarnation": pa.int64(),
+    "number": pa.int64(),
+}
+SPARK_TYPES = {
+    MOMENT: "timestamp", pa.string(): "string", pa.int64(): "bigint", pa.int32(): "int", pa.binary(): "binary"
+}  # fmt: skip
+# The other columns are read only if they are asked for.
+USUAL = tuple(KINDS)[:14]
+
+_PAIR_CODES = np.frombuffer("".join(PAIRS).encode(), dtype="u2")
+_QUAD_BASE = PAIR_BASE**2
 
 EVENTS: dict[int, str] = {
     Kind.PUBLISH: "published", Kind.DELIVERED: "delivered", Kind.EXTENDED: "extended", Kind.RELEASED: "released",
@@ -41,26 +73,107 @@ EVENTS: dict[int, str] = {
     Kind.DELETE: "deleted", Kind.PURGE: "purged", Kind.MOVED: "moved", REQUEUED: "requeued", Kind.STASH: "stashed",
     REVEALED: "published", Kind.UNSTASH: "dropped", CANCELLED: "cancelled",
 }  # fmt: skip
-WITHOUT_EVENT = {Kind.NOOP, Kind.SET_ASIDE, Kind.IMPORTED, Kind.MEMBERS, Kind.PAUSE}  # they do nothing to a message
+# These entries change no message.
+WITHOUT_EVENT = {Kind.NOOP, Kind.SET_ASIDE, Kind.IMPORTED, Kind.MEMBERS, Kind.PAUSE}
 READ_AS_OTHERS = {Kind.CLAIM}
 assert EVENTS.keys() | WITHOUT_EVENT | READ_AS_OTHERS == {*Kind, REQUEUED, REVEALED, CANCELLED}, (
-    "each kind is told, or has nothing to tell"
+    "each kind of entry has an event, or none on purpose"
 )
 EVENT_WORDS: list[str | None] = [EVENTS.get(kind) for kind in range(256)]
 REASON_WORDS: list[str | None] = [None] + [reason.name.lower() for reason in Reason if reason]
-DOOR_WORDS: list[str | None] = [
-    "broker",
-    "worker",
-    "websocket",
-    "taskflux",
-    "monique",
-    "other",
-]  # as in actors/sessions/door.py
+# As in actors/sessions/door.py.
+DOOR_WORDS: list[str | None] = ["broker", "worker", "websocket", "taskflux", "monique", "other"]
+_OUTCOMES = {int(result): result.name.lower() for result in Result} | {OPEN: "open"}
+_OUTCOME_LOWEST = min(_OUTCOMES)
+_OUTCOME_WORDS: list[str | None] = [_OUTCOMES.get(code, "refused") for code in range(_OUTCOME_LOWEST, OPEN + 1)]
 LENGTH_FIELD = np.dtype([("size", ">u2")])
 _WITH_UNTIL = (*WITH_DRAFTS, Kind.DELIVERED, Kind.EXTENDED, Kind.RELEASED)
 _WITH_DELIVERY = (Kind.DELIVERED, Kind.RELEASED, Kind.ACK, Kind.DEAD)
 _REASON_CODES = {word: code for code, word in enumerate(REASON_WORDS) if word}
 _US_A_MS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which columns of which events; moments in ms, `until_ms` is not included."""
+
+    columns: tuple[str, ...] = USUAL
+    since_ms: int | None = None
+    until_ms: int | None = None
+    queue: str | None = None
+    done_only: bool = False
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.columns if name not in KINDS]
+        if unknown or not self.columns:
+            raise BadSettings(
+                f"there is no column {', '.join(unknown) or 'wanted'}; the journal has {', '.join(KINDS)}"
+            )
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(name, KINDS[name]) for name in self.columns])
+
+    @property
+    def ddl(self) -> str:
+        """The same as Spark writes it."""
+        return ", ".join(f"`{name}` {SPARK_TYPES[KINDS[name]]}" for name in self.columns)
+
+
+ALL = Wanted()
+
+
+def moment_ms(text: str) -> int:
+    """Return the milliseconds since 1970 of a moment as ISO 8601 writes it; without a zone it is UTC."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def uids_of(queue_ids: Ints, numbers: Ints, known: Bools) -> pa.Array:
+    """Return the uid of each message; null where it is not known."""
+    size = len(numbers)
+    text = np.zeros((size, UID_CHARACTERS // 2), dtype="u2")
+    ids, which = _distinct(np.where(known, queue_ids, 0))
+    prefixes = np.frombuffer("".join(prefix(int(queue_id)) for queue_id in ids).encode(), dtype="u8")
+    text.view("u8")[:, 0] = prefixes[which]
+    high, low = np.divmod(np.where(known, numbers, 0), _QUAD_BASE)
+    for column, half in ((4, high), (6, low)):
+        if half.any():
+            first, second = np.divmod(half.astype(np.int32), np.int32(PAIR_BASE))
+            text[:, column], text[:, column + 1] = _PAIR_CODES[first], _PAIR_CODES[second]
+        else:
+            text[:, column : column + 2] = _PAIR_CODES[0]
+    offsets = np.arange(size + 1, dtype=np.int32) * UID_CHARACTERS
+    return pa.Array.from_buffers(pa.string(), size, [bitmap(known), pa.py_buffer(offsets), pa.py_buffer(text)])
+
+
+def _distinct(values: Ints) -> tuple[Ints, Ints]:
+    """Return the different values, and which of them each is; cheap where there are few."""
+    if len(values) and (values == values[0]).all():
+        return values[:1], np.zeros(len(values), dtype=np.int64)
+    encoded = pa.array(values).dictionary_encode()
+    return encoded.dictionary.to_numpy(), encoded.indices.to_numpy().astype(np.int64)
+
+
+def words(texts: list[str | None], which: npt.NDArray[np.integer]) -> pa.Array:
+    """Return the text that each number stands for."""
+    return pa.array(texts, pa.string()).take(pa.array(which))
+
+
+def bitmap(known: Bools) -> pa.Buffer | None:
+    """Return Arrow's validity bits; nothing where all are valid."""
+    return None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
+
+
+def column(values: npt.NDArray[np.generic], kind: pa.DataType, known: Bools | None = None) -> pa.Array:
+    """Return numbers as a column; null where they are not known."""
+    raw = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(kind, len(raw), [None if known is None else bitmap(known), pa.py_buffer(raw)])
+
+
+assert UID_CHARACTERS == 2 * NUMBER_DIGITS, "a uid is four pairs of the queue and four of the number"
 
 
 class EventRows:
@@ -130,7 +243,7 @@ class EventRows:
         return words(EVENT_WORDS, self._kind.astype(np.int32))
 
     def outcome(self) -> pa.Array:
-        return outcome_words(self._code)
+        return words(_OUTCOME_WORDS, (np.maximum(self._code, _OUTCOME_LOWEST) - _OUTCOME_LOWEST).astype(np.int32))
 
     def until(self) -> pa.Array:
         """The moment until which the message cannot be had; none for a delivery that is acknowledged at once."""

@@ -16,9 +16,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from wakeq.pipeline.journal.plan import NOTHING, History, Span
-from wakeq.pipeline.journal.schema import USUAL, Wanted
+from wakeq.pipeline.journal.rows import USUAL, Wanted, moment_ms
 from wakeq.pipeline.journal.table import events_of
-from wakeq.pipeline.report.moments import moment_ms
 from wakeq.protocol.errors import BadSettings
 
 OPTIONS = ("path", "paths", "since", "until", "queue", "columns", "body", "done", "partitions")

@@ -16,8 +16,7 @@ from wakeq.pipeline.journal.files import Stretch
 from wakeq.pipeline.journal.numbers import Numbering
 from wakeq.pipeline.journal.outcomes import Codes, codes_of, named_by, notes_in
 from wakeq.pipeline.journal.plan import History, Span
-from wakeq.pipeline.journal.rows import EVENT_WORDS, EventRows
-from wakeq.pipeline.journal.schema import ALL, Wanted
+from wakeq.pipeline.journal.rows import ALL, EVENT_WORDS, EventRows, Wanted
 from wakeq.pipeline.journal.walk import Piece, pieces_of
 from wakeq.protocol.log.entries import Kind, Result
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as parquet
 
 from wakeq.pipeline.journal.numbers import Numbering
 from wakeq.pipeline.journal.plan import History
-from wakeq.pipeline.journal.schema import KINDS, USUAL, Wanted
+from wakeq.pipeline.journal.rows import KINDS, USUAL, Wanted
 from wakeq.pipeline.journal.table import steps_of
 from wakeq.pipeline.lake.lake import NOTE_FOLDER, VERSION, damaged_note, facts_in
 from wakeq.protocol.errors import BadSettings, StorageError

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wakeq.protocol.errors import DamagedFile, StorageError, WrongVersion
+from wakeq.protocol.errors import BadSettings, DamagedFile, StorageError, WrongVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -16,6 +16,9 @@ NOTE_FOLDER = "_wakeq"  # a name that readers of Parquet pass over, as they do t
 VERSION = 3  # in 1 and 2 what was put aside was told as published
 MESSAGE = ("cluster", "queue", "uid")  # which names a message: clusters may share a lake, and count alike
 OF_STASHED = ("priority", "size", "until", "body")  # what is told where a message was put aside
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def check_lake(lake: Path) -> None:
@@ -65,3 +68,28 @@ def arrivals(events: "DataFrame") -> "DataFrame":
     stashed = events.where("event = 'stashed'").select(*MESSAGE, *told_there)
     later = published.where("size is null").drop(*told_there).join(stashed, list(MESSAGE))
     return published.where("size is not null").unionByName(later)
+
+
+def published(spark: "SparkSession", lake: Path, queue: str, where: str) -> "DataFrame":
+    """Return what was published to a queue and fits the condition."""
+    from pyspark.errors import AnalysisException, ParseException
+
+    events = happened(spark, lake)
+    if "body" not in events.columns:
+        raise BadSettings(f"{lake} has no bodies; archive with --bodies, into another folder")
+    try:
+        chosen: DataFrame = arrivals(events.where(events.queue == queue)).where(where)
+    except (AnalysisException, ParseException) as error:
+        raise BadSettings(f"--where {where!r}: {str(error).strip().splitlines()[0]}") from None
+    return chosen
+
+
+def replay(frame: "DataFrame", broker: str, queue: str) -> int:
+    """Publish these events again, all in one step; return how many."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    seen = Observation()
+    messages = frame.select("body", "priority").observe(seen, f.count(f.lit(1)).alias("messages"))
+    messages.write.format("wakeq").option("broker", broker).option("queue", queue).mode("append").save()
+    return int(seen.get["messages"])

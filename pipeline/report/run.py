@@ -13,7 +13,7 @@ import msgspec
 import pyarrow.parquet as parquet
 
 from wakeq.pipeline.journal.plan import History
-from wakeq.pipeline.journal.schema import Wanted
+from wakeq.pipeline.journal.rows import Wanted
 from wakeq.pipeline.journal.table import period_of
 from wakeq.pipeline.report.page import page_of
 from wakeq.pipeline.report.queries import COUNT_COLUMNS, LIFE_COLUMNS, counts_of, lives_of, spans_of

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from wakeq.client.bulk import BulkClient
 from wakeq.client.route import default_address
 from wakeq.protocol.errors import BadSettings
 from wakeq.protocol.wire.worker.commands import BLOCK_ROWS_MAX, KEEP_S_MAX, SLICES_MAX, TIMEOUT_S_MIN
@@ -22,6 +23,8 @@ ALIASES = {
 READS = ("broker", "queue", "maxOffsetsPerTrigger", "minPartitions", "includeHeaders", "includeState", "failOnDataLoss",
          "timeout", "pollInterval", "source")  # fmt: skip
 WRITES = ("broker", "queue", "writer", "epoch", "keep", "checkpointLocation", "delay", "expires", "priority")
+
+_clients: dict[tuple[int, str], BulkClient] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +128,12 @@ def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     if truth is None:
         raise BadSettings(f"option {name} is {text!r}; it must be true or false")
     return truth
+
+
+def client_of(address: str) -> BulkClient:
+    """Return this process's client of a broker."""
+    key = os.getpid(), address
+    client = _clients.get(key)
+    if client is None:
+        client = _clients[key] = BulkClient(address)
+    return client

@@ -9,8 +9,9 @@ renewed from the driver's process for as long as that lives; then they lapse, an
 
 import json
 import secrets
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,15 +21,56 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from wakeq.client.bulk import BulkClient, Claimed
 from wakeq.pipeline.stream.arrow_blocks import batch_of
-from wakeq.pipeline.stream.connections import client_of
-from wakeq.pipeline.stream.options import ReadOptions
-from wakeq.pipeline.stream.renewals import Renewals
-from wakeq.protocol.errors import BadSettings, EpochExpired, QueueNotFound
+from wakeq.pipeline.stream.options import ReadOptions, client_of
+from wakeq.protocol.errors import NOT_NOW, BadSettings, EpochExpired, QueueNotFound
 from wakeq.protocol.wire.worker.commands import BLOCK_ROWS_MAX
+
+RENEWALS_A_TIMEOUT = 3
+NOTHING_OPEN = (EpochExpired, QueueNotFound)
 
 MARK = "wakeq"  # by which an offset is known as ours
 READ_ROWS = 10_000
 STAGES_MAX = 4  # tries: what is open may end while it is asked for, and of a source two epochs are open at most
+
+
+class Renewals:
+    """See the head of this file."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        *,
+        connect: Callable[[str], BulkClient] = BulkClient,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._options = options
+        self._connect = connect
+        self._sleep = sleep
+        self._source = ""
+        self._failed: Exception | None = None
+        self.thread: threading.Thread | None = None
+
+    def keep(self, source: str) -> None:
+        """Renew what is open of this source from now on; raise what kept it from that."""
+        if self._failed is not None:
+            raise self._failed
+        if self._source != source:
+            self._source = source
+            self.thread = threading.Thread(target=self._run, args=(source,), name="wakeq-renew", daemon=True)
+            self.thread.start()
+
+    def _run(self, source: str) -> None:
+        options, client = self._options, None
+        while self._source == source:
+            try:
+                client = client or self._connect(options.broker)
+                client.renew(options.queue, source, timeout=options.timeout_s)
+            except (*NOTHING_OPEN, *NOT_NOW):
+                pass  # there will be something, or the broker again: who reads hears of it if it was too late
+            except Exception as error:  # a thread has nobody to raise it to
+                self._failed = error
+                return
+            self._sleep(options.timeout_s / RENEWALS_A_TIMEOUT)
 
 
 @dataclass(slots=True)

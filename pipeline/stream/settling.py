@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wakeq.pipeline.stream.connections import client_of
+from wakeq.pipeline.stream.options import client_of
 from wakeq.pipeline.stream.reader import offset_of, settle_offset
 from wakeq.protocol.errors import BadSettings, EpochExpired, QueueNotFound, WakeqError
 

@@ -18,8 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from wakeq.pipeline.stream.arrow_blocks import check_writable, columns_of
-from wakeq.pipeline.stream.connections import client_of
-from wakeq.pipeline.stream.options import WriteOptions
+from wakeq.pipeline.stream.options import WriteOptions, client_of
 from wakeq.protocol.errors import BadField, BadSettings, StashExpired
 from wakeq.protocol.wire.worker.commands import STASH_PARTS_MAX
 

@@ -106,9 +106,8 @@ def replay(broker: Broker, lake: Path, queue: str, where: str, target: str, dry_
     from wakeq.pipeline.session import check_packages
 
     check_packages("pyspark", "pyarrow")
-    from wakeq.pipeline.lake.lake import check_lake
-    from wakeq.pipeline.lake.replay import published
-    from wakeq.pipeline.lake.replay import replay as again
+    from wakeq.pipeline.lake.lake import check_lake, published
+    from wakeq.pipeline.lake.lake import replay as again
 
     check_lake(lake)
     # An unreachable broker is reported before Spark has started.
@@ -169,7 +168,7 @@ def report(
     from wakeq.pipeline.session import check_packages
 
     check_packages("pyspark", "pyarrow")
-    from wakeq.pipeline.journal.schema import Wanted
+    from wakeq.pipeline.journal.rows import Wanted
     from wakeq.pipeline.report.run import make_report, write_report
 
     wanted = Wanted(since_ms=_moment("--since", since), until_ms=_moment("--until", until), queue=queue)
@@ -245,7 +244,7 @@ def _rounded(value: Any) -> Any:
 def _moment(option: str, text: str | None) -> int | None:
     if text is None:
         return None
-    from wakeq.pipeline.report.moments import moment_ms
+    from wakeq.pipeline.journal.rows import moment_ms
 
     try:
         return moment_ms(text)
@@ -256,8 +255,7 @@ def _moment(option: str, text: str | None) -> int | None:
 @contextmanager
 def spark_for(name: str, doing: str, *, verbose: bool = False) -> Iterator["SparkSession"]:
     """Yield a session; the caller has checked that pyspark is installed."""
-    from wakeq.pipeline.session import quiet_session
-    from wakeq.pipeline.stream.failures import told_plainly
+    from wakeq.pipeline.session import quiet_session, told_plainly
 
     show_progress("starting Spark ...")
     # Spark's client logs an interrupt with its traceback if logging has no handler.

@@ -15,10 +15,10 @@ pytestmark = pytest.mark.spark
 
 
 def rows_of(client: MemoryClient, monkeypatch: pytest.MonkeyPatch, **options: str) -> list[dict[str, Any]]:
-    from wakeq.pipeline.stream import peek
+    from wakeq.pipeline.stream import source
 
-    monkeypatch.setattr(peek, "client_of", lambda _address: client)
-    reader = peek.QueueReader(read_options({"queue": "q", "minPartitions": "2"} | options))
+    monkeypatch.setattr(source, "client_of", lambda _address: client)
+    reader = source.QueueReader(read_options({"queue": "q", "minPartitions": "2"} | options))
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wakeq.pipeline.stream.failures import plain_error, told_plainly
+from wakeq.pipeline.session import plain_error, told_plainly
 from wakeq.protocol.errors import BrokerUnreachable, DamagedFile, SparkFailed, WakeqError
 
 OF_A_WORKER = """\
