@@ -24,7 +24,7 @@ import click
 from wakeq.cli.common import Broker, confirm, json_option, yes_option
 from wakeq.cli.output import print_facts, print_json, print_table, say
 from wakeq.protocol.errors import BadSettings, BrokerUnreachable, Disconnected, NoQuorum
-from wakeq.storage.cluster_secret import make_secret, write_secret
+from wakeq.storage.credentials import make_secret, write_secret
 
 MEMBER_COLUMNS = ("node", "address", "votes", "is_connected", "behind_bytes")
 NODE = click.IntRange(min=0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from wakeq.cli.broker.cluster import ReadyNodes, _secret, show
-from wakeq.storage.cluster_secret import read_secret
+from wakeq.storage.credentials import read_secret
 
 
 @pytest.mark.parametrize(

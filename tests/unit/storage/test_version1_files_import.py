@@ -7,8 +7,17 @@ import pytest
 
 from tests.helpers.disks.version1_files import HEX
 from wakeq.protocol.errors import DamagedFile, StorageError
-from wakeq.storage.version1.commands import ImportedMessage, ImportedQueue
-from wakeq.storage.version1.files import Import, State, finish_import, needs_import, read_import, read_log, set_aside
+from wakeq.storage.version1 import (
+    Import,
+    ImportedMessage,
+    ImportedQueue,
+    State,
+    finish_import,
+    needs_import,
+    read_import,
+    read_log,
+    set_aside,
+)
 
 
 def enqueue(queue: str, key: int, payload: bytes) -> bytes:

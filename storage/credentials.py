@@ -1,28 +1,35 @@
-"""TokenFile: the file with the tokens that a broker accepts.
+"""The secrets of a broker in files: TokenFile, the tokens that it accepts, and the secret of its cluster.
 
-    tokens.json --> read --> grants          grants --> change --> tokens.json, whole, or as it was
+    tokens.json --> TokenFile.read --> grants          grants --> change --> tokens.json, whole, or as it was
+    nothing --> write_secret --> a file that only its owner can read --> read_secret --> its bytes
 
-The file holds hashes, never a token.  A broker reads it again after a change, so a change needs no restart.  The file
-is never half written, and two processes that change it at once take turns.
+The file of tokens holds hashes, never a token.  A broker reads it again after a change, so a change needs no restart.
+It is never half written, and two processes that change it at once take turns.  The secret of a cluster is the same on
+every node and is never sent.  This code must never print it or replace an existing one.
 """
 
 import fcntl
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from wakeq.protocol.access import Grant, check_pattern, check_token_name
-from wakeq.protocol.errors import BadField, BadName, BadSettings
-from wakeq.storage.files import anyone_may_change, replace_durably
+from wakeq.protocol.errors import BadField, BadName, BadSettings, StorageError
+from wakeq.storage.files import anyone_may_change, new_private_file, replace_durably
 
 VERSION = 1
 DIGEST_CHARS = 64
 OPEN_HINT = "look whether all of them are yours (`wakeq token list`), then `chmod 600` the file"
 
 Grants = list[Grant]
+
+SECRET_BYTES: Final = 32  # of randomness in a new secret, and the least length of any
+FILE_BYTES_MAX: Final = 4_096
 
 
 class _Content(msgspec.Struct, forbid_unknown_fields=True):
@@ -116,3 +123,36 @@ def _check(grants: Grants) -> None:
             raise ValueError(f"expires_at of {grant.name} has no time zone")
         for pattern in grant.queues:
             check_pattern(pattern)
+
+
+def make_secret() -> str:
+    """Return a new secret."""
+    return secrets.token_urlsafe(SECRET_BYTES)
+
+
+def write_secret(path: Path) -> None:
+    """Put a new secret into a new file that only its owner can read."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{path.parent}: {error.strerror}; choose another place") from error
+    with new_private_file(path) as file:
+        file.write(make_secret() + "\n")
+
+
+def read_secret(path: Path) -> bytes:
+    """Return the secret in a file."""
+    try:
+        with path.open("rb") as file:
+            secret = file.read(FILE_BYTES_MAX + 1).strip()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise BadSettings(
+            f"cluster.secret_file {path}: {reason}; `wakeq cluster secret --out {path}` makes one"
+        ) from None
+    if not SECRET_BYTES <= len(secret) <= FILE_BYTES_MAX:
+        raise BadSettings(
+            f"cluster.secret_file {path}: it has {len(secret)} bytes, and a secret has {SECRET_BYTES} to "
+            f"{FILE_BYTES_MAX}; `wakeq cluster secret` makes one"
+        )
+    return secret

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from wakeq.storage.state.gate import Gate
+from wakeq.storage.state.lmdb_store import Gate
 
 
 @pytest.mark.parametrize("close", [lambda gate: gate.closed(0.0), Gate.closed_if_empty], ids=["closed", "if empty"])

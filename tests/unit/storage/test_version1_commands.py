@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from wakeq.protocol.errors import DamagedFile
-from wakeq.storage.version1.commands import (
+from wakeq.storage.version1 import (
     ImportedMessage,
     ImportedQueue,
     LogEntry,
     RemovedFirst,
     decode_command,
     decode_log,
+    read_import,
 )
-from wakeq.storage.version1.files import read_import
 
 VECTORS: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parents[3] / "vectors" / "log_2023.json").read_text(encoding="utf-8")
+    (Path(__file__).parents[2] / "vectors" / "log_2023.json").read_text(encoding="utf-8")
 )["vectors"]
 GOOD = [vector for vector in VECTORS if vector["expect"] == "import"]
 BAD = [vector for vector in VECTORS if vector["expect"] != "import"]

@@ -7,15 +7,18 @@ import pytest
 
 from tests.helpers.disks.version1_files import FILES, HEX
 from wakeq.protocol.errors import DamagedFile, WrongVersion
-from wakeq.storage.version1.commands import (
+from wakeq.storage.version1 import (
     Counted,
     DeletedQueue,
     ImportedMessage,
     ImportedQueue,
     RemovedFirst,
+    State,
     decode_command,
+    read_log,
+    read_metadata,
+    read_snapshot,
 )
-from wakeq.storage.version1.files import State, read_log, read_metadata, read_snapshot
 
 
 def ids(vector: dict[str, Any]) -> str:

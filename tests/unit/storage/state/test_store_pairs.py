@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from wakeq.storage.state.pairs import Pairs
+from wakeq.storage.state.store import Pairs
 
 
 class Repeated:

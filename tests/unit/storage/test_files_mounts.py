@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from wakeq.storage import mounts as module
+from wakeq.storage import files as module
 
 
 def test_file_system_is_that_of_the_longest_mount_point(tmp_path: Path) -> None:

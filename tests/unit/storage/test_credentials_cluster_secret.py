@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from wakeq.protocol.errors import BadSettings, StorageError
-from wakeq.storage.cluster_secret import SECRET_BYTES, read_secret, write_secret
+from wakeq.storage.credentials import SECRET_BYTES, read_secret, write_secret
 
 
 def test_new_secret_is_readable_by_its_owner_only(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from wakeq.protocol.access import Grant, Right, digest_of
 from wakeq.protocol.errors import BadSettings
-from wakeq.storage.tokens import TokenFile
+from wakeq.storage.credentials import TokenFile
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 GOOD = (
