@@ -1,8 +1,8 @@
-"""What the journal says of each event: one column after the other, of the rows that are wanted.
+"""The rows of the journal: which columns there are (KINDS, Wanted), and how each is made (EventRows).
 
-    entries, items, what became of them, their numbers --> EventRows --> an Arrow array for each column asked for
+    entries, items, outcomes, numbers --> EventRows --> an Arrow array for each wanted column
 
-A column that nobody asks for is not made.
+A column that is not wanted is not made. Uids, names and words become Arrow arrays without a Python object for each.
 """
 
 from collections.abc import Callable
@@ -116,7 +116,7 @@ class Wanted:
 
     @property
     def ddl(self) -> str:
-        """The same as Spark writes it."""
+        """The schema in the form of Spark."""
         return ", ".join(f"`{name}` {SPARK_TYPES[KINDS[name]]}" for name in self.columns)
 
 
@@ -124,7 +124,7 @@ ALL = Wanted()
 
 
 def moment_ms(text: str) -> int:
-    """Return the milliseconds since 1970 of a moment as ISO 8601 writes it; without a zone it is UTC."""
+    """Return a moment in ISO 8601 as milliseconds since 1970; without a zone it is UTC."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -150,7 +150,7 @@ def uids_of(queue_ids: Ints, numbers: Ints, known: Bools) -> pa.Array:
 
 
 def _distinct(values: Ints) -> tuple[Ints, Ints]:
-    """Return the different values, and which of them each is; cheap where there are few."""
+    """Return the distinct values, and for each value its place among them; cheap if there are few."""
     if len(values) and (values == values[0]).all():
         return values[:1], np.zeros(len(values), dtype=np.int64)
     encoded = pa.array(values).dictionary_encode()
@@ -158,12 +158,12 @@ def _distinct(values: Ints) -> tuple[Ints, Ints]:
 
 
 def words(texts: list[str | None], which: npt.NDArray[np.integer]) -> pa.Array:
-    """Return the text that each number stands for."""
+    """Return the text for each number."""
     return pa.array(texts, pa.string()).take(pa.array(which))
 
 
 def bitmap(known: Bools) -> pa.Buffer | None:
-    """Return Arrow's validity bits; nothing where all are valid."""
+    """Return Arrow's validity bits; None if all values are valid."""
     return None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
 
 
@@ -205,7 +205,7 @@ class EventRows:
 
     @cached_property
     def _number(self) -> Ints:
-        """The number of each message; of a new one it follows from the order, of others it is in the log."""
+        """The number of each message; that of a new message follows from the order, others are in the log."""
         own = np.where(self._found > 0, self._found, self._fields["number"])
         return np.where(self._is_new, self._numbered.first_number[self._entry] + self._ordinal, own)
 
@@ -246,7 +246,7 @@ class EventRows:
         return words(_OUTCOME_WORDS, (np.maximum(self._code, _OUTCOME_LOWEST) - _OUTCOME_LOWEST).astype(np.int32))
 
     def until(self) -> pa.Array:
-        """The moment until which the message cannot be had; none for a delivery that is acknowledged at once."""
+        """The moment until which the message is not available; null for a delivery that is acknowledged at once."""
         moment = self._fields["moment"].astype(np.int64)
         is_known = np.isin(self._kind, _WITH_UNTIL) & (moment > 0) & ~self._is_extra
         is_known &= ~((self._kind == Kind.RELEASED) & (self._heads["kind"] == Kind.CLAIM))
@@ -261,7 +261,7 @@ class EventRows:
         return column(sequence, pa.int64(), np.isin(self._kind, _WITH_DELIVERY) & (sequence > 0))
 
     def worker(self) -> pa.Array:
-        """The connection in the item, if its entry is of several connections; else that in the head."""
+        """The connection in the item, if its entry is of several connections; else the connection in the head."""
         heads, fields = self._heads, self._fields
         # As what an entry was written decides: a claim is read as a delivery, but has no connections in its items.
         has_own = np.isin(heads["kind"], WITH_WORKERS)
@@ -274,7 +274,7 @@ class EventRows:
         return words(DOOR_WORDS, np.minimum(self._heads["door"], len(DOOR_WORDS) - 1).astype(np.int32))
 
     def reason(self) -> pa.Array:
-        """Why a delivery ended; of a dead letter the letter says it."""
+        """The reason why a delivery ended; that of a dead letter is in its headers."""
         reasons = np.where(self._kind == Kind.RELEASED, self._fields["reason"], 0).astype(np.int32)
         reasons[(self._kind == Kind.RELEASED) & (self._heads["kind"] == Kind.CLAIM)] = Reason.TIMEOUT
         for row in np.flatnonzero(self._kind == Kind.DEAD).tolist():
@@ -306,7 +306,7 @@ class EventRows:
         return column(self._fields["size"].astype(np.int32), pa.int32(), self._is_new)
 
     def body(self) -> pa.Array:
-        """The bodies of new messages, which lie behind all items of their entry."""
+        """The bodies of new messages, which follow all items of their entry."""
         items = self._items
         if not len(items.entry):
             return pa.array([], pa.binary())
@@ -322,7 +322,7 @@ class EventRows:
         return pa.array([data[start : start + size] if is_one else None for is_one, start, size in rows], pa.binary())
 
     def _bodies_at(self) -> Ints:
-        """Return where the bodies of a publish begin: behind its id and its session, or what a stash says of itself."""
+        """Return where the bodies of a publish begin: after its id and session, or after the description of a stash."""
         entries = self._entries
         end = entries.items_end.copy()
         lengths = windows(entries.data, LENGTH_FIELD)

@@ -1,9 +1,9 @@
-"""The data source `wakeq`: a queue as a data frame, as a stream, and as what data frames are written to.
+"""The data source `wakeq`: a queue as a data frame, as a stream, and as a target for data frames.
 
     spark.read  --> QueueReader (peek)          spark.readStream  --> QueueStreamReader (staged claims)
     df.write    --> QueueWriter                 df.writeStream    --> QueueStreamWriter (staged publishes)
 
-A class that Spark pickles and sends around: what it holds are options, no connection.
+Spark pickles these objects and sends them to its workers, so they contain options and no connection.
 """
 
 from collections.abc import Iterator
@@ -28,14 +28,18 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SpanOfNumbers(InputPartition):
-    """Messages behind one number, up to another."""
+    """The messages after one number, up to another."""
 
     after: int
     last: int
 
 
 class QueueReader(DataSourceReader):
-    """Plans in the driver, reads in the workers."""
+    """Reads a queue once, without changing it.
+
+    The driver divides the numbers of the queue into spans, one for each partition, and each worker peeks at its span in
+    blocks. Messages that are published or removed meanwhile may be included or not.
+    """
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -63,7 +67,7 @@ class QueueReader(DataSourceReader):
 
 
 class QueueSource(DataSource):
-    """See the head of this file."""
+    """The entry point of Spark: a reader or writer for each kind of use."""
 
     @classmethod
     def name(cls) -> str:
@@ -82,7 +86,7 @@ class QueueSource(DataSource):
 
         options = read_options(self.options)
         if options.has_state:
-            raise BadSettings("option includeState is of a look: what a stream reads is claimed for it, all of it")
+            raise BadSettings("option includeState is for spark.read only: all messages of a stream are claimed for it")
         return QueueStreamReader(options)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "QueueWriter":

@@ -255,7 +255,7 @@ def _moment(option: str, text: str | None) -> int | None:
 @contextmanager
 def spark_for(name: str, doing: str, *, verbose: bool = False) -> Iterator["SparkSession"]:
     """Yield a session; the caller has checked that pyspark is installed."""
-    from wakeq.pipeline.session import quiet_session, told_plainly
+    from wakeq.pipeline.session import plain_errors, quiet_session
 
     show_progress("starting Spark ...")
     # Spark's client logs an interrupt with its traceback if logging has no handler.
@@ -265,7 +265,7 @@ def spark_for(name: str, doing: str, *, verbose: bool = False) -> Iterator["Spar
         with (
             quiet_session(name, verbose=verbose, mute=not verbose) as spark,
             _progress_of(spark, doing),
-            told_plainly(),
+            plain_errors(),
         ):
             yield spark
     finally:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wakeq.pipeline.session import plain_error, told_plainly
+from wakeq.pipeline.session import plain_error, plain_errors
 from wakeq.protocol.errors import BrokerUnreachable, DamagedFile, SparkFailed, WakeqError
 
 OF_A_WORKER = """\
@@ -60,5 +60,5 @@ def test_work_that_was_broken_off_is_an_interrupt_and_no_failure() -> None:
         finally:
             raise errors.PySparkRuntimeError("Job 3 cancelled as part of cancellation of all jobs")
 
-    with pytest.raises(KeyboardInterrupt), told_plainly():
+    with pytest.raises(KeyboardInterrupt), plain_errors():
         work()

@@ -82,9 +82,9 @@ def test_a_query_whose_claim_lapsed_while_a_batch_ran_says_so_and_stops(
     client.stage("q", "another", 1, count=1)  # whatever is claimed makes the broker look for what it can forget
 
     for _ in range(2):
-        with pytest.raises(EpochExpired, match=r"epoch 1 of queue q .* may be done twice"):
+        with pytest.raises(EpochExpired, match=r"epoch 1 of queue q .* may be processed twice"):
             running.commit(offset)
-        with pytest.raises(EpochExpired, match=r"epoch 1 of queue q .* may be done twice"):
+        with pytest.raises(EpochExpired, match=r"epoch 1 of queue q .* may be processed twice"):
             next_offset(running, offset)
 
 
