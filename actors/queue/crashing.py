@@ -38,11 +38,11 @@ def leave_last_words(queue: QueueProcess) -> None:
     What was committed needs no answer from here: the rebuilt queue is told it again, and answers.  What waits for
     the log goes there as it is: it may hold deliveries whose answers have left.
     """
-    entries = outgoing.take_entries(queue)
+    busy = Refusal("BUSY", f"queue {queue.name} is being rebuilt; try again")
+    entries = outgoing.take_entries(queue, busy)
     if entries:
         queue.services.raft_log.enter(entries)
-    in_the_log = {id(one) for proposal in entries for one in _answered_by(proposal.reply_to)}
-    busy = Refusal("BUSY", f"queue {queue.name} is being rebuilt; try again")
+    in_the_log = {id(one) for proposal in entries for one in answered_by(proposal.reply_to)}
     reading.give_up_reads(queue, f"queue {queue.name} is being rebuilt")
     if queue.leases is not None:
         woken = Woken(queue.name)
@@ -61,7 +61,7 @@ def leave_last_words(queue: QueueProcess) -> None:
             if id(asker) not in in_the_log:
                 asker.tell(busy)
         for order in in_hand.orders:
-            if in_the_log.isdisjoint(map(id, _answered_by(getattr(order, "asker", order)))):
+            if in_the_log.isdisjoint(map(id, answered_by(getattr(order, "asker", order)))):
                 refuse_order(order, busy)
     for message in (queue.handling, *queue.unread):
         match message:
@@ -79,18 +79,18 @@ def refuse_filed(queue: QueueProcess, refusal: Refusal) -> None:
             slot.tell(refusal)
         for order in filed.orders:
             refuse_order(order, refusal)
-    for proposal in outgoing.take_entries(queue):
+    for proposal in outgoing.take_entries(queue, refusal):
         if proposal.reply_to is not None:
             proposal.reply_to.tell(refusal)
 
 
-def _answered_by(ticket: Any) -> Sequence[Any]:
+def answered_by(ticket: Any) -> Sequence[Any]:
     """Return what gets the answers of a ticket, or of an order: slots, or actors that ask by mail."""
     match ticket:
         case Tickets() | AckTickets() | SharesOnCommit():
             return ticket.slots
         case AckTicket(asker=asker) | AnswerOnCommit(asker=asker):
-            return _answered_by(asker)
+            return answered_by(asker)
         case SeveralResults(slot=slot) | AckSeveral(slot=slot):
             return (slot,)
     return () if ticket is None else (ticket,)

@@ -9,12 +9,13 @@ state of a queue process.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from wakeq.actors.queue import waiting
+from wakeq.actors.queue import crashing, waiting
 from wakeq.protocol.log.entries import (
     Ack,
     CreateQueue,
@@ -142,16 +143,19 @@ def propose_delivered(
 
 
 def put_entries(queue: QueueProcess, items: list[Proposal], behind: list[Proposal]) -> None:
-    """Add what this queue wants of this write of the log, and what must stand behind all queues' entries."""
-    delivering, queue.delivering = queue.delivering, None
-    for sent in delivering or ():
+    """Add what this queue wants of this write of the log, and what must stand behind all queues' entries.
+
+    If this fails, what was added does not count, and everything is still here.
+    """
+    for sent in queue.delivering or ():
         worker, workers = (sent.workers[0], ()) if len(sent.workers) == 1 else _one_or_each(sent.workers)
         entry = Delivered(
             queue.name, sent.queue_id, sent.numbers, sent.untils_ms, sent.first_sequence, worker, sent.door, workers
         )
         items.append(Proposal(entry))
-    outgoing, queue.outgoing = queue.outgoing, None
+    outgoing = queue.outgoing
     if outgoing is None:
+        queue.delivering = None
         return
     if not queue.ledger.id:  # the log may refuse all of it, or it may be about a queue that is unknown
         queue.services.later(DESERTED_AFTER_S, lambda: waiting.end_if_deserted(queue))
@@ -165,12 +169,36 @@ def put_entries(queue: QueueProcess, items: list[Proposal], behind: list[Proposa
             items.append(_ack_of(queue, one, 0, 1))
         else:
             (behind if wanted.rank is Rank.BEHIND else items).extend(_entries_of(queue, wanted))
+    queue.delivering = queue.outgoing = None
 
 
-def take_entries(queue: QueueProcess) -> list[Proposal]:
+def take_entries(queue: QueueProcess, refusal: Refusal) -> list[Proposal]:
+    """Return what this queue wants of the log; refuse what no entry can be made of, which was never in it."""
+    delivering, outgoing = queue.delivering or [], queue.outgoing or []
+    with suppress(Exception):
+        return _made(queue)
+    # One by one, for they fail together; whoever has this queue end has logged why.
+    entries: list[Proposal] = []
+    for sent in delivering:
+        queue.delivering, queue.outgoing = [sent], None
+        with suppress(Exception):
+            entries += _made(queue)
+    for wanted in sorted(outgoing, key=_rank_of):
+        queue.delivering, queue.outgoing = None, [wanted]
+        try:
+            entries += _made(queue)
+        except Exception:
+            made_of = wanted.entry
+            for slot in made_of.slots if isinstance(made_of, Run | Acking) else crashing.answered_by(wanted.ticket):
+                slot.tell(refusal)
+    queue.delivering = queue.outgoing = None
+    return entries
+
+
+def _made(queue: QueueProcess) -> list[Proposal]:
     items: list[Proposal] = []
     behind: list[Proposal] = []
-    put_entries(queue, items, behind)
+    queue.put_entries(items, behind)
     return items + behind
 
 
