@@ -1,7 +1,7 @@
 """The messages that several actors send each other.  Plain data; the receiver decides what to do.
 
 To the log:    Propose --> RaftLog --> Committed --> Queues
-To a queue:    Fetch, EndWaits, Staying, Unsent, Gone, and the orders of `protocol/queue/orders.py`
+To a queue:    Fetch, EndWaits, KeepLeased, Unsent, Gone, and the orders of `protocol/queue/orders.py`
 To a session:  Answered, Woken
 The flush:     Collect (to each queue) --> Collected --> (state store) --> Flushed;  read from there: Loaded
 """
@@ -111,7 +111,7 @@ class EndWaits(msgspec.Struct, frozen=True, gc=False):
     queue: str = ""
 
 
-class Staying(msgspec.Struct, frozen=True, gc=False):
+class KeepLeased(msgspec.Struct, frozen=True, gc=False):
     """The log has refused the acknowledgement of these: they stay leased."""
 
     queue: str

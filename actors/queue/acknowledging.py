@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from wakeq.actors.mail import Staying
+from wakeq.actors.mail import KeepLeased
 from wakeq.actors.queue import outgoing
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Ack, CreateQueue, Result
@@ -35,8 +35,8 @@ def mark_acknowledged(queue: QueueProcess, filed: Filed) -> None:
             # A NACK or TOUCH that stands before it must not find these leaving.
             if not queue.marked_ahead:
                 queue.marked_ahead = set()
-            queue.marked_ahead.update([n for n in numbers if n not in queue.leases.leaving])
-            queue.leases.leave(numbers)
+            queue.marked_ahead.update([n for n in numbers if n not in queue.leases.ending])
+            queue.leases.mark_ending(numbers)
     while filed.acks:
         acks = filed.acks[0]
         if not queue.ledger.id:
@@ -64,8 +64,8 @@ def _propose_acks(queue: QueueProcess, acks: Acks) -> None:
     numbers = numbers_of(acks.uids, maker_of(queue_id).prefix)
     foreign = {i: acks.uids[i] for i, number in enumerate(numbers) if number < 0} if min(numbers) < 0 else {}
     if leases is not None:  # marked, as in _mark
-        leases.leave([number for number in numbers if number > 0] if foreign else numbers)
-    keep_leased = partial(queue.tell, Staying(queue.name, queue_id, numbers))
+        leases.mark_ending([number for number in numbers if number > 0] if foreign else numbers)
+    keep_leased = partial(queue.tell, KeepLeased(queue.name, queue_id, numbers))
     acking = Acking(acks.door, queue_id, numbers, acks.tokens, foreign, acks.slots, [keep_leased])
     last = outgoing.last_of(queue, Rank.ACK) if queue.outgoing else None
     if (
@@ -126,5 +126,5 @@ def on_acknowledge(queue: QueueProcess, order: orders.Acknowledge) -> None:
 def _mark(queue: QueueProcess, numbers: list[int]) -> Callable[[], None]:
     """Mark messages that are being acknowledged; return what undoes it if the log refuses."""
     if queue.leases is not None:
-        queue.leases.leave([number for number in numbers if number > 0])
-    return partial(queue.tell, Staying(queue.name, queue.ledger.id, numbers))
+        queue.leases.mark_ending([number for number in numbers if number > 0])
+    return partial(queue.tell, KeepLeased(queue.name, queue.ledger.id, numbers))

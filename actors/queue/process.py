@@ -28,9 +28,9 @@ from wakeq.actors.mail import (
     Flushed,
     Follow,
     Gone,
+    KeepLeased,
     Loaded,
     LogItem,
-    Staying,
     Unsent,
 )
 from wakeq.actors.queue import (
@@ -50,7 +50,7 @@ from wakeq.actors.queue import (
 )
 from wakeq.actors.queue.acknowledging import REFUSED_ID
 from wakeq.actors.queue.crashing import Abandoned
-from wakeq.actors.queue.fetching import Turn
+from wakeq.actors.queue.fetching import DelayedFetch
 from wakeq.actors.queue.leading import Lead
 from wakeq.actors.queue.reading import BODIES_AHEAD, BodyLookup, QueueProcessServices
 from wakeq.actors.queue.state import QueueMeta, part_of, restore_ledger
@@ -111,10 +111,35 @@ class QueueProcess(Process):
     """
 
     __slots__ = (
-        "ahead", "alarm_ms", "applying", "bodies", "counted_from", "created_ms", "delivering", "handling",
-        "in_hand", "is_creating", "is_reading_ahead", "lanes", "leases", "ledger", "looks", "marked_ahead",
-        "name", "now_ms", "oldest", "outgoing", "promised", "services", "since_read", "stored_gone",
-        "supervisor", "term", "turns", "unchanged", "wakes",
+        "ahead",
+        "alarm_ms",
+        "applying",
+        "bodies",
+        "counted_from",
+        "created_ms",
+        "delayed_fetches",
+        "delivering",
+        "handling",
+        "in_hand",
+        "is_creating",
+        "is_reading_ahead",
+        "lanes",
+        "leases",
+        "ledger",
+        "lookups",
+        "marked_ahead",
+        "name",
+        "now_ms",
+        "oldest",
+        "outgoing",
+        "promised",
+        "services",
+        "since_read",
+        "stored_gone",
+        "supervisor",
+        "term",
+        "unchanged",
+        "wakes",
     )  # fmt: skip
 
     def __init__(self, name: str, services: QueueProcessServices, limits: Limits, supervisor: Process) -> None:
@@ -130,7 +155,7 @@ class QueueProcess(Process):
         # What only the leader knows.
         self.leases: Leases | None = None
         self.term = 0  # in which this node leads, 0 while it does not
-        self.turns: deque[Turn] = EMPTY_DICT  # fetches whose bodies are being read, in their order
+        self.delayed_fetches: deque[DelayedFetch] = EMPTY_DICT  # fetches whose bodies are being read, in their order
         self.promised: dict[Waiter, None] = EMPTY_DICT  # fetches with wait whose strict delivery is being committed
         self.is_creating = False  # a CreateQueue with this node's defaults is on its way through the log
         self.alarm_ms = NEVER  # when the next alarm is set for
@@ -148,7 +173,7 @@ class QueueProcess(Process):
         self.stored_gone: list[int] | tuple[()] = ()  # numbers that the state store has to remove
         self.unchanged: list[Note] | tuple[()] = ()  # what changed nothing, for readers of the log
         # Bodies that are read.
-        self.looks: dict[int, BodyLookup] = EMPTY_DICT  # that wait for a read, by their identity
+        self.lookups: dict[int, BodyLookup] = EMPTY_DICT  # that wait for a read, by their identity
         self.is_reading_ahead = False
         self.ahead = BODIES_AHEAD  # how many bodies are read ahead
         self.since_read = 0  # messages delivered since bodies were last read ahead
@@ -209,7 +234,7 @@ class QueueProcess(Process):
         if not only_writes and leases is not None:  # writes change nothing before they are committed
             audience = leases.audience
             if audience.waiters or audience.sleepers or audience.woken or leases.next_ms < self.alarm_ms:
-                waiting.settle(self, self.now_ms())
+                waiting.serve_and_wake(self, self.now_ms())
         if not self.ledger.id and self.is_deserted:
             waiting.end_if_deserted(self)
 
@@ -270,7 +295,7 @@ class QueueProcess(Process):
             audience = leases.audience
             is_awaited = is_changed and (audience.waiters or audience.sleepers or audience.woken)
             if is_awaited or leases.next_ms < self.alarm_ms:
-                waiting.settle(self, self.now_ms())  # before the outcomes: who waits for a message hears first
+                waiting.serve_and_wake(self, self.now_ms())  # before the outcomes: who waits for a message hears first
         if outcomes:
             self._tell_outcomes(outcomes)
 
@@ -313,7 +338,7 @@ class QueueProcess(Process):
         if numbers:
             self.bodies.publish(numbers, drafts, at_ms)
             if self.leases is not None:
-                self.leases.published(numbers, at_ms, self.now_ms)
+                self.leases.add_published(numbers, at_ms, self.now_ms)
         return results
 
     def _apply_delivered(self, entry: Delivered, index: int, term: int, at_ms: int) -> Results:
@@ -329,7 +354,7 @@ class QueueProcess(Process):
         gone = numbers if not any(results) else [n for n, code in zip(numbers, results, strict=True) if not code]
         self.remove(gone)
         if self.leases is not None and len(gone) < len(numbers) and entry.queue_id in (self.ledger.id, REFUSED_ID):
-            self.leases.stays([n for n, code in zip(numbers, results, strict=True) if code], self.now_ms())
+            self.leases.keep_leased([n for n, code in zip(numbers, results, strict=True) if code], self.now_ms())
         return results
 
     def remove(self, numbers: list[int]) -> None:
@@ -343,7 +368,7 @@ class QueueProcess(Process):
             else:
                 self.stored_gone = gone
         if self.leases is not None:
-            self.leases.removed(numbers)
+            self.leases.forget_removed(numbers)
 
     def judge(self, part: Ack | Publish) -> int:
         """Return 0 if this part of an entry that names several queues would be applied, else why not."""
@@ -391,7 +416,7 @@ _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {
     orders.Acknowledge: acknowledging.on_acknowledge,
     orders.Propose: QueueProcess.on_propose,
     Fetch: fetching.on_fetch,
-    Staying: waiting.on_staying,
+    KeepLeased: waiting.on_keep_leased,
     orders.EndWait: waiting.on_end_wait,
     EndWaits: waiting.on_end_waits,
     orders.Touch: ending.on_touch,

@@ -1,6 +1,6 @@
 """Waiting: who waits for messages of one queue with a fetch, who sleeps, and when the queue looks again.
 
-    settle: after every change --> fetches served, sleepers woken, the alarm set         EndWait --> no message
+    serve_and_wake: after every change --> fetches served, sleepers woken, the alarm set         EndWait --> no message
 
 Functions over the state of a queue process.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from wakeq.actors.mail import Deserted, EndWaits, Staying, Woken
+from wakeq.actors.mail import Deserted, EndWaits, KeepLeased, Woken
 from wakeq.actors.queue import fetching
 from wakeq.actors.runtime import Process
 from wakeq.protocol.queue import orders
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TRY_AGAIN_MS = 50  # before waiting fetches are tried again when this node might not lead any more
 
 
-def settle(queue: QueueProcess, now_ms: int) -> None:
+def serve_and_wake(queue: QueueProcess, now_ms: int) -> None:
     """Serve waiting fetches, wake sleepers and set the next alarm.  Call this after every change to the queue."""
     leases = queue.leases
     assert leases is not None, "only a leader wakes"
@@ -66,11 +66,11 @@ def _serve_waiters(queue: QueueProcess, leases: Leases, now_ms: int) -> None:
         numbers = fetching.take(queue, waiter.count, now_ms)
         if not numbers:
             return
-        fetching.hand_out(queue, numbers, waiter, now_ms)
+        fetching.deliver_or_read(queue, numbers, waiter, now_ms)
         leases.audience.end_wait(waiter)  # only now: if delivering crashes this queue, the waiter still gets an answer
 
 
-def wait_on(queue: QueueProcess, waiter: Waiter, now_ms: int) -> None:
+def keep_waiting(queue: QueueProcess, waiter: Waiter, now_ms: int) -> None:
     """The messages taken for a fetch are gone: let it go on waiting, or answer with nothing if its time is over."""
     if queue.leases is not None and waiter.until_ms > now_ms and waiter.session.alive:
         queue.leases.audience.wait(replace(waiter, ended=False))
@@ -107,7 +107,7 @@ def _end_waits(queue: QueueProcess, is_meant: Callable[[Waiter], bool], session:
     for waiter in queue.leases.audience.waits_of(session):
         if is_meant(waiter):
             end_wait(queue, waiter, None)
-    for waiter in (*(turn.waiter for turn in queue.turns), *queue.promised):
+    for waiter in (*(turn.waiter for turn in queue.delayed_fetches), *queue.promised):
         if waiter.session is session and is_meant(waiter):
             waiter.until_ms = 0  # it gets what is on its way to it, or nothing
 
@@ -132,7 +132,7 @@ def end_if_deserted(queue: QueueProcess) -> None:
         queue.supervisor.tell(Deserted(queue.name, queue))
 
 
-def on_staying(queue: QueueProcess, message: Staying) -> None:
+def on_keep_leased(queue: QueueProcess, message: KeepLeased) -> None:
     if queue.leases is not None and message.queue_id == queue.ledger.id:
-        queue.leases.stays(message.numbers, queue.now_ms())
-        settle(queue, queue.now_ms())
+        queue.leases.keep_leased(message.numbers, queue.now_ms())
+        serve_and_wake(queue, queue.now_ms())

@@ -27,8 +27,8 @@ from wakeq.actors.mail import (
     Fetch,
     Follow,
     Gone,
+    KeepLeased,
     Propose,
-    Staying,
     Tick,
     Unsent,
 )
@@ -249,7 +249,7 @@ class Queues(Process):
                 self._crowd = message.refusal
             case CrowdedOut():
                 self.on_crowded_out(message)
-            case Gone() | Staying() | EndWaits() | Unsent():
+            case Gone() | KeepLeased() | EndWaits() | Unsent():
                 # It was sent here because its queue had no process; that may have one by now.
                 process = self.processes.by_name.get(message.queue)
                 if process is not None:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from wakeq.protocol.catalog import Policies, QueueRecord
 from wakeq.protocol.errors import OutcomeUnknown
 from wakeq.protocol.log.entries import Result, Token
-from wakeq.protocol.queue.outcomes import Delivery, HandedOver, Outcome, Refusal
+from wakeq.protocol.queue.outcomes import Delivery, Outcome, Refusal, RemovedOnDelivery
 from wakeq.protocol.wire.taskflux.intents import Delivery as Delivered
 from wakeq.protocol.wire.taskflux.intents import Intent
 from wakeq.protocol.wire.taskflux.intents import Outcome as Replied
@@ -86,7 +86,7 @@ def dequeued(intents: Sequence[Intent], answer: Sequence[Delivery] | Refusal | N
     return [Delivered(Record(found.priority, found.body, found.number), holding)]
 
 
-def taken(intents: Sequence[Intent], answer: HandedOver | Refusal | None, known: Known) -> Sequence[Replied]:
+def taken(intents: Sequence[Intent], answer: RemovedOnDelivery | Refusal | None, known: Known) -> Sequence[Replied]:
     """The records that are gone by now, for as many Dequeues."""
     if isinstance(answer, Refusal):
         return [refusal(answer, known)]

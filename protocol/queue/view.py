@@ -43,7 +43,7 @@ def counts_of(ledger: Ledger, leases: Leases | None, now_ms: int) -> tuple[int, 
     """Return how many messages are ready, delayed, and with workers; a delivery is seen before it is in the ledger."""
     leased = ledger.deliveries.leased if leases is None else len(leases.held)
     size = max(0, ledger.columns.living - leased)
-    ready = 0 if leases is None or not size else min(leases.ready(now_ms), size)
+    ready = 0 if leases is None or not size else min(leases.ready_count(now_ms), size)
     return ready, max(0, size - ready - _stashed(ledger)), leased
 
 
@@ -98,10 +98,10 @@ def oldest_ready(ledger: Ledger, leases: Leases, now_ms: int) -> int:
 
     It is the first published that is ready; if many published before it are with workers or delayed, the next in line.
     """
-    if not len(leases.line) or not leases.ready(now_ms):
+    if not len(leases.line) or not leases.ready_count(now_ms):
         return 0
     for number in islice(ledger.columns.living_numbers(), OLDEST_SCAN_MAX):
-        if number not in leases.held and number not in leases.leaving and _is_due(ledger, number, now_ms):
+        if number not in leases.held and number not in leases.ending and _is_due(ledger, number, now_ms):
             return number
     return next((number for number in leases.next_numbers(OLDEST_SCAN_MAX) if ledger.columns.lives(number)), 0)
 

@@ -54,7 +54,7 @@ def causes_of(ledger: Ledger, leases: Leases, number: int, now_ms: int, subscrib
             {"code": "leased", "text": text, "worker": held.worker, "until_ms": held.until_ms},
             *_history(ledger, number),
         ]
-    if number in leases.leaving:
+    if number in leases.ending:
         return [{"code": "leaving", "text": "it is just being acknowledged, released or moved"}]
     expires_ms = ledger.columns.expires_of(number)
     if 0 < expires_ms <= now_ms:

@@ -115,7 +115,7 @@ class Audience:
         elif self.always_woken:
             self.always_woken.pop(subscriber, None)
 
-    def fetched(self, subscriber: Any) -> None:
+    def note_fetch(self, subscriber: Any) -> None:
         """A subscriber fetched: it is neither asleep nor still expected."""
         if self.woken:
             self.woken.pop(subscriber, None)
@@ -157,8 +157,8 @@ class Audience:
             self.always_woken.clear()
         return chosen
 
-    def gone(self, subscriber: Any) -> None:
+    def forget(self, subscriber: Any) -> None:
         """Forget a subscriber that ended or left the group."""
-        self.fetched(subscriber)
+        self.note_fetch(subscriber)
         for waiter in self.waits_of(subscriber):
             self.end_wait(waiter)
