@@ -162,17 +162,17 @@ def is_last(queue: QueueProcess, number: int, reason: Reason) -> bool:
 
 def _failures_of(queue: QueueProcess, number: int) -> int:
     """Return how often a message has failed, counting the delivery that ends now."""
-    side = queue.ledger.deliveries.records.get(number)
-    return 1 if side is None else side.failures + 1
+    record = queue.ledger.deliveries.records.get(number)
+    return 1 if record is None else record.failures + 1
 
 
 def _deliveries_of(queue: QueueProcess, number: int) -> int:
     """Return how often a message was delivered, counting a delivery that is not in the ledger yet."""
-    side = queue.ledger.deliveries.records.get(number)
+    record = queue.ledger.deliveries.records.get(number)
     held = queue.leases.held.get(number) if queue.leases is not None else None
-    if side is None:
+    if record is None:
         return 1
-    return side.deliveries + (held is not None and held.token > (side.term, side.sequence))
+    return record.deliveries + (held is not None and held.token > (record.term, record.sequence))
 
 
 def _propose_released(

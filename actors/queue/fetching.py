@@ -274,13 +274,13 @@ def _deliveries(
     queue: QueueProcess, numbers: list[int], drafts: list[Draft], untils_ms: list[int], first: int
 ) -> list[Delivery]:
     ledger, term, queue_id = queue.ledger, queue.term, queue.ledger.id
-    sides = ledger.deliveries.records
+    records = ledger.deliveries.records
     uids = queue.uids_of(numbers) if ledger.columns.aliased else maker_of(queue_id).uids(numbers)
     deliveries = []
     rows = zip(numbers, uids, drafts, untils_ms, strict=True)
     for sequence, (number, uid, draft, until_ms) in enumerate(rows, first):
-        side = sides.get(number) if sides else None
-        earlier, failures = (0, 0) if side is None else (side.deliveries, side.failures)
+        record = records.get(number) if records else None
+        earlier, failures = (0, 0) if record is None else (record.deliveries, record.failures)
         token, body = (term, sequence), draft.body
         deliveries.append(
             Delivery(uid, earlier, failures, body, token, draft.priority, draft.headers, queue_id, number, until_ms)

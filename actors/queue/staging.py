@@ -293,8 +293,8 @@ def on_read_slice(queue: QueueProcess, message: ReadSlice) -> None:
 
 
 def _is_under(queue: QueueProcess, number: int, token: Token) -> bool:
-    side = queue.ledger.deliveries.records.get(number)
-    return side is not None and side.until_ms > 0 and (side.term, side.sequence) == token
+    record = queue.ledger.deliveries.records.get(number)
+    return record is not None and record.until_ms > 0 and (record.term, record.sequence) == token
 
 
 def on_peek_block(queue: QueueProcess, message: PeekBlock) -> None:
@@ -322,8 +322,8 @@ def _look(
 def _seen(queue: QueueProcess, numbers: Sequence[int], found: Found, under_way: int, goes_on: int, last: int) -> Seen:
     ledger, now_ms = queue.ledger, queue.now_ms()
     living = [number for number in numbers if ledger.columns.lives(number)]
-    sides = [ledger.deliveries.records.get(number) for number in living]
-    earlier = [0 if side is None else side.deliveries - under_way for side in sides]
+    records = [ledger.deliveries.records.get(number) for number in living]
+    earlier = [0 if record is None else record.deliveries - under_way for record in records]
     states = [] if under_way else [state_of(ledger, queue.leases, number, now_ms) for number in living]
     drafts, published = [found[number][0] for number in living], [found[number][1] for number in living]
     return Seen(queue.uids_of(living), drafts, earlier, published, states, goes_on, last, queue.term)

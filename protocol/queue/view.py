@@ -146,14 +146,14 @@ def row_of(ledger: Ledger, leases: Leases | None, kept: Kept, number: int, now_m
     """Return what PEEK says of a living message, but for its uid."""
     draft, published_ms = kept
     held = leases.held.get(number) if leases is not None else None
-    side = ledger.deliveries.records.get(number)
+    record = ledger.deliveries.records.get(number)
     return {
         "state": state_of(ledger, leases, number, now_ms),
         "body": draft.body,
         "headers": draft.headers,
         "priority": ledger.columns.priority_of(number),
-        "error_count": 0 if side is None else side.deliveries - (held is not None),
-        "failures": 0 if side is None else side.failures,
+        "error_count": 0 if record is None else record.deliveries - (held is not None),
+        "failures": 0 if record is None else record.failures,
         "published_ms": published_ms,
         "due_ms": ledger.due_of(number)
         if not ledger.columns.is_hidden(number)
@@ -161,7 +161,7 @@ def row_of(ledger: Ledger, leases: Leases | None, kept: Kept, number: int, now_m
         "expires_ms": ledger.columns.expires_of(number),
         "until_ms": 0 if held is None else _until_ms(ledger, held),
         "worker": 0 if held is None else held.worker,
-        "error": "" if side is None else side.error,
+        "error": "" if record is None else record.error,
     }
 
 

@@ -73,8 +73,10 @@ def _waits(ledger: Ledger, number: int, now_ms: int) -> list[Cause]:
         when = "until it is resumed" if until_ms >= PAUSE_MS_MAX else f"until {moment(until_ms)}"
         causes.append({"code": "paused", "text": f"the queue is paused {when}", "until_ms": until_ms})
     if due_ms > now_ms:
-        side = ledger.deliveries.records.get(number)
-        why = "it was published with a delay" if side is None else f"it came back after {side.deliveries} deliveries"
+        record = ledger.deliveries.records.get(number)
+        why = (
+            "it was published with a delay" if record is None else f"it came back after {record.deliveries} deliveries"
+        )
         causes.append({"code": "delayed", "text": f"{why}, and is due at {moment(due_ms)}", "due_ms": due_ms})
     return causes
 
@@ -102,13 +104,13 @@ def _nobody(leases: Leases, subscribers: int) -> list[Cause]:
 
 
 def _history(ledger: Ledger, number: int) -> list[Cause]:
-    side = ledger.deliveries.records.get(number)
-    if side is None or not side.failures:
+    record = ledger.deliveries.records.get(number)
+    if record is None or not record.failures:
         return []
-    counts = {"nacked": side.nacks, "timed out": side.timeouts, "lost by disconnects": side.disconnects}
+    counts = {"nacked": record.nacks, "timed out": record.timeouts, "lost by disconnects": record.disconnects}
     text = ", ".join(f"{what} {'once' if n == 1 else f'{n} times'}" for what, n in counts.items() if n)
-    last = f"; the last error: {side.error}" if side.error else ""
-    return [{"code": "failed_before", "text": f"it failed before: {text}{last}", "failures": side.failures}]
+    last = f"; the last error: {record.error}" if record.error else ""
+    return [{"code": "failed_before", "text": f"it failed before: {text}{last}", "failures": record.failures}]
 
 
 def moment(ms: int) -> str:

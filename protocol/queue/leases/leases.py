@@ -38,7 +38,7 @@ class Held(msgspec.Struct, gc=False):
 
 
 class Leases:
-    """The leader's side of one queue."""
+    """What the leader knows of one queue beside its ledger."""
 
     __slots__ = (
         "_holders",
@@ -82,9 +82,9 @@ class Leases:
             for numbers in ledger.columns.living_by_chunk():
                 self.line.extend(0, numbers)
             return
-        for number, side in ledger.deliveries.records.items():
-            if side.until_ms:
-                self._hold(number, side.until_ms, (side.term, side.sequence), None, 0)
+        for number, record in ledger.deliveries.records.items():
+            if record.until_ms:
+                self._hold(number, record.until_ms, (record.term, record.sequence), None, 0)
         plain: list[int] = []
         for number in ledger.columns.living_numbers():
             if number in self.held:
@@ -323,8 +323,8 @@ class Leases:
         ledger = self.ledger
         self._unmark(numbers)
         for number in filter(ledger.deliveries.is_leased, numbers):
-            side = ledger.deliveries.records[number]
-            self.held[number] = Held(NEVER, (side.term, side.sequence), None, 0)
+            record = ledger.deliveries.records[number]
+            self.held[number] = Held(NEVER, (record.term, record.sequence), None, 0)
         others = list(filterfalse(ledger.deliveries.is_leased, numbers))
         self.return_undelivered(others, now_ms)
         for number in filter(self.ledger.columns.lives, others):

@@ -30,7 +30,7 @@ from wakeq.protocol.log.entries import (
     Stash,
     Unstash,
 )
-from wakeq.protocol.log.rows import Side
+from wakeq.protocol.log.rows import DeliveryRecord
 from wakeq.protocol.queue.empty import EMPTY_SET
 from wakeq.protocol.queue.ledger.chunks import CHUNK, CHUNK_SHIFT, MASK, Chunk
 from wakeq.protocol.queue.ledger.columns import Columns
@@ -59,8 +59,8 @@ class Totals(msgspec.Struct, gc=False):
 class Delta(msgspec.Struct, frozen=True, gc=False):
     """What changed in a ledger since it was last collected; the state store writes it down."""
 
-    touched: Sequence[int] = ()  # living numbers whose Side changed
-    chunks: Sequence[tuple[int, Chunk | None, Sequence[int]]] = ()  # id, columns (None: gone), offsets with a Side
+    touched: Sequence[int] = ()  # living numbers whose DeliveryRecord changed
+    chunks: Sequence[tuple[int, Chunk | None, Sequence[int]]] = ()  # id, columns (None: gone), offsets with a record
     ids: Sequence[tuple[str, Once | None]] = ()
     sessions: Sequence[tuple[str, Session | None]] = ()
     staged: Sequence[tuple[tuple[str, str], bytes | None]] = ()  # kind and name -> what it is (None: gone)
@@ -261,7 +261,7 @@ class Ledger:
                 continue
             record = records.get(number)
             if record is None:
-                records[number] = Side(1, 0, 0, 0, term, sequence, until_ms, 0, "")
+                records[number] = DeliveryRecord(1, 0, 0, 0, term, sequence, until_ms, 0, "")
                 leased += 1
             else:
                 leased += record.until_ms == 0

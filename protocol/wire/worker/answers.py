@@ -12,8 +12,8 @@ from wakeq.protocol.catalog import Policies, changed, check
 from wakeq.protocol.errors import BadField, TooLarge
 from wakeq.protocol.log import entries as log
 from wakeq.protocol.log.entries import ANY_TOKEN, Draft, Reason, Result, Token
-from wakeq.protocol.queue.ledger.alike import alike_texts, shape_of
 from wakeq.protocol.queue.ledger.results import published_uids
+from wakeq.protocol.queue.ledger.uniform import shape_of, uniform_texts
 from wakeq.protocol.queue.outcomes import Delivery, Outcome, Refusal
 from wakeq.protocol.uid import uid_of
 from wakeq.protocol.wire.worker import codec as wire
@@ -77,7 +77,7 @@ def drafts_of(pub: wire.Pub, limit: int) -> Sequence[Draft]:
             )
         return drafts
     shape = shape_of(pub.priority, pub.delay * 1000, pub.expires * 1000, (pub.timeout or 0) * 1000)
-    alike = alike_texts(cast("list[str]", pub.messages), shape)
+    alike = uniform_texts(cast("list[str]", pub.messages), shape)
     _check_size(max(alike.sizes), limit)
     return alike
 

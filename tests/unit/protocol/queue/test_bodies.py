@@ -4,7 +4,7 @@ import pytest
 
 from wakeq.protocol.log.entries import Draft
 from wakeq.protocol.queue.bodies import CACHED_ALL_BYTES_MAX, CACHED_BYTES_MAX, KEPT_BYTES, Bodies, Stretch, share_of
-from wakeq.protocol.queue.ledger.alike import alike_bodies
+from wakeq.protocol.queue.ledger.uniform import uniform_bodies
 
 
 def test_body_is_at_hand_until_the_store_has_it() -> None:
@@ -112,7 +112,7 @@ def test_bodies_collected_twice_before_they_are_stored_keep_their_moments() -> N
 
 
 def test_drafts_of_one_buffer_are_collected_in_it_without_those_removed() -> None:
-    bodies, alike = Bodies(), alike_bodies([b"a", b"b", b"c"])
+    bodies, alike = Bodies(), uniform_bodies([b"a", b"b", b"c"])
     bodies.publish(range(1, 4), alike, 5)
     gone = bodies.remove([2])
 
@@ -128,10 +128,10 @@ def test_drafts_of_one_buffer_are_collected_in_it_without_those_removed() -> Non
 
 def test_messages_of_several_buffers_are_returned_together() -> None:
     bodies = Bodies()
-    bodies.publish(range(1, 3), alike_bodies([b"1", b"2"]), 5)
+    bodies.publish(range(1, 3), uniform_bodies([b"1", b"2"]), 5)
     bodies.collect()
     bodies.publish([3], [Draft(b"3")], 5)
-    bodies.publish(range(4, 6), alike_bodies([b"4", b"5"]), 5)
+    bodies.publish(range(4, 6), uniform_bodies([b"4", b"5"]), 5)
     bodies.load({9: (Draft(b"9"), 1)})
 
     found = [bodies.get_many(numbers) for numbers in ([3, 4, 5], [1, 2, 3], [5, 1, 9], [9], [9, 4])]
@@ -145,9 +145,9 @@ def test_messages_of_several_buffers_are_returned_together() -> None:
 )
 def test_removed_numbers_are_returned_only_if_the_store_may_have_them(numbers: list[int]) -> None:
     bodies = Bodies()
-    bodies.publish(range(1, 4), alike_bodies([b"1", b"2", b"3"]), 5)
+    bodies.publish(range(1, 4), uniform_bodies([b"1", b"2", b"3"]), 5)
     bodies.collect()
-    bodies.publish(range(4, 7), alike_bodies([b"4", b"5", b"6"]), 5)
+    bodies.publish(range(4, 7), uniform_bodies([b"4", b"5", b"6"]), 5)
 
     stored = bodies.remove(numbers)
 
