@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.examples import examples
-from wakeq.actors.mail import Collect, Collected, Flushed
+from wakeq.actors.mail import Collect, Collected, Flushed, LogItem
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues.lobby import Lobby
 from wakeq.actors.runtime import Runtime
@@ -108,11 +108,11 @@ class Node:
         entry, _ = decode_entry(payload)
         process = self.queue(entry.queue)
         self.applied = (index, term, at_ms)
-        items: list[Any] = [(index, term, at_ms, entry, None)]
+        items = [LogItem(index, term, at_ms, entry)]
         if isinstance(entry, DeleteQueue | PurgeQueue):
             self.graves.append(Grave(entry.queue, process.ledger.id))
         elif isinstance(entry, Publish | Stash) and not process.exists:
-            items.insert(0, (index, term, at_ms, CreateQueue(entry.queue, Policies()), None))
+            items.insert(0, LogItem(index, term, at_ms, CreateQueue(entry.queue, Policies())))
         self.told.add(entry.queue)
         process.apply(items)
 

@@ -548,7 +548,7 @@ def test_command_filed_with_a_crashed_queue_of_a_follower_is_refused(cluster: Ha
     follower = cluster.others(leader)[0]
     slot = Slot(HandSession(), wire.Pub(qname=Q, message="m"))
 
-    queue = follower.queues._processes[Q]
+    queue = follower.queues.processes.by_name[Q]
     follower.runtime.end(queue, ZeroDivisionError("a bug"))
     follower.assembly.lobby.lanes_of(Q).open().publish(slot, Draft(b"m"), "", 0, is_alike=True)
     cluster.advance(0.5)
