@@ -80,9 +80,9 @@ from wakeq.protocol.log.entries import Members, Noop, Publish, SetAside, lengthe
 from wakeq.protocol.log.format import PAYLOAD_BYTES_MAX
 from wakeq.protocol.log.reader import decode_entry
 from wakeq.protocol.log.records import ENCODERS, encode_entry
-from wakeq.protocol.queue.columns.alike import Alike
 from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.leases.audience import NEVER
+from wakeq.protocol.queue.ledger.alike import Alike
 from wakeq.protocol.queue.orders import ReplyTo
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft.core import Core

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from wakeq.actors.mail import Abandon, Asker, Crashed, Halted, LogItem, Propose, Spoilt
-from wakeq.actors.queue.process import Abandoned, QueueProcess
+from wakeq.actors.queue.crashing import Abandoned
+from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queue.reading import QueueProcessServices
 from wakeq.actors.queues.apply import Applier, Hold, is_part
 from wakeq.actors.queues.flush import Flusher, StateFiles

@@ -332,7 +332,7 @@ def test_deliveries_of_a_queue_that_cannot_make_its_entries_are_in_the_log(broke
 
     assert spoiling.words() == ["ok", "nok"]
     assert worker.finds_nothing(Q)
-    assert broker.queue(Q).ledger.out == 1
+    assert broker.queue(Q).ledger.deliveries.leased == 1
 
 
 def test_segment_is_sealed_although_an_older_one_was_being_removed(broker: Broker, client: Client) -> None:
