@@ -13,9 +13,9 @@ of the node says of all that).
 
 A node that is alone differs from one of a cluster in this:
 - It has no `Neighbours`: no peers, no images, no clock to share; it cannot rebuild its state, or step aside.
-- It may sync on its event loop, and writes at once if nobody else could propose in this turn (`_write_soon`).  A node
+- It may sync on its event loop, and writes at once if nobody else could propose in this turn (`on_collect`).  A leader
   with peers first sends them the entries, so that all nodes write at the same time (`on_flush`).
-- It has no beat: its core has nothing to wait for (`on_started`).
+- It has no beat: its core has nothing to wait for (`on_started`), and a pause of the process cannot cost it the lead.
 - It serves as long as it leads, and is BUSY only while its disk hangs (`refusal`).
 """
 
@@ -140,8 +140,10 @@ class RaftLog(Process):
 
     def __init__(self, core: Core, services: LogServices, neighbours: Neighbours | None = None) -> None:
         super().__init__()
-        self.core = core
-        self.writer = LogWriter(
+
+        # Parts, and what they are made of
+        self.core = core  # the rules of consensus: who leads, what is committed
+        self.writer = LogWriter(  # the buffer, and what is done to the files
             core,
             services,
             may_block=neighbours is None,  # in a cluster the others must go on hearing of this node
@@ -149,18 +151,18 @@ class RaftLog(Process):
             before_sync=self.runtime.flush,
             on_synced=self.on_synced,
         )
-        self.pending = Pending()
-        self.admission = Admission()
-        self.table = PeerTable(core.me.node_id, neighbours)
-        self.leadership = Leadership(core, self.table)
-        self._watch = LeaderWatch(core, self.table)
+        self.pending = Pending()  # what is not committed yet, and who asked for it
+        self.admission = Admission()  # what is refused for want of room
+        self.table = PeerTable(core.me.node_id, neighbours)  # the other nodes
+        self.leadership = Leadership(core, self.table)  # who leads next
+        self._watch = LeaderWatch(core, self.table)  # what the log of this node says of all that
         self._neighbours = neighbours  # None in a node that is alone
         self._peers = self.table.peers  # the same dictionary; empty in a node that is alone
         self._queues: Process | None = None  # hears what is committed
         self._images: Process | None = None  # transfers images of the state
-        self._stamp_ms = services.stamp_ms
-        self._behind_ms = services.behind_ms
-        self._monotonic_ms = services.monotonic_ms
+        self._stamp_ms = services.stamp_ms  # the moment, for an entry of the log
+        self._behind_ms = services.behind_ms  # how far that is behind the wall clock
+        self._monotonic_ms = services.monotonic_ms  # the moment, for the core
         self._call_later = services.call_later
 
         # Proposals
