@@ -136,7 +136,7 @@ class CaughtUp(msgspec.Struct, frozen=True, gc=False):
 
 
 class RaftLog(Process):
-    """See the head of this file."""
+    """The log of one node, from its start to its end."""
 
     def __init__(self, core: Core, services: LogServices, neighbours: Neighbours | None = None) -> None:
         super().__init__()
@@ -580,19 +580,20 @@ class RaftLog(Process):
                 self.on_beat()
             case "sync":
                 self._write()
-            case "look":
+            case "check":
                 self.on_check()
             case "lazy":
                 self._is_lazy_queued = False
                 self._collect_soon()
-            case _:
+            case what:
+                assert what == "flush", what
                 self.on_flush()
 
     def on_beat(self) -> None:
         """Let time pass for the core, and do what is done now and then; only in a cluster."""
         self._tick(self._monotonic_ms())
         self.writer.keep_acknowledged()
-        self._watch.look(self._ticked_ms, serves=self.refusal() is None)
+        self._watch.tick(self._ticked_ms, serves=self.refusal() is None)
         heartbeat_ms = self.core.settings.heartbeat_ms
         self._call_later(heartbeat_ms / BEATS_A_HEARTBEAT / 1000, lambda: self.tell(BEAT))
         if self._led_term and self.leadership.stands_aside and self.leadership.heirs:
