@@ -2,7 +2,7 @@
 
     Crashed --> a new process, read from the state store and told again all since the last cut --> it leads again
     entries are not kept in memory for that: they are read from the log
-    the third crash on one entry --> Halted --> SetAside (through the log) --> rebuilt without that entry
+    the third crash on one entry --> EntryCrashesQueue --> SetAside (through the log) --> rebuilt without that entry
 
 The second layer of Queues.  No answer is lost: those that the crashed process owed come when it is told again.  An
 entry is set aside on every node; a node whose state store has already applied it starts again from an earlier image.
@@ -14,7 +14,15 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from wakeq.actors.mail import Abandon, Asker, Crashed, Halted, LogItem, Propose, Spoilt
+from wakeq.actors.mail import (
+    Asker,
+    Crashed,
+    EntryCrashesQueue,
+    LogItem,
+    Propose,
+    RestartWithoutEntry,
+    StateHasSkippedEntry,
+)
 from wakeq.actors.queue.fetching import Lead
 from wakeq.actors.queue.process import Abandoned, QueueProcess
 from wakeq.actors.queue.reading import QueueProcessServices
@@ -201,7 +209,7 @@ class QueueRebuilds(QueueRegistry):
             # What a queue has crashed over is kept whole, and not as a bare index.
             told = (one for one in self._told.get(name, ()) if not isinstance(one, int))
             term = next((item.term for item in told if item.index == aside.index), 0)
-            self._services.raft_log.tell(Halted(aside, term))
+            self._services.raft_log.tell(EntryCrashesQueue(aside, term))
 
     # --- entries that are set aside ----------------------------------------------------------------------------------
 
@@ -223,7 +231,7 @@ class QueueRebuilds(QueueRegistry):
         owing = self._owing_to_cut(entry.index)
         is_owed_whole = bool(owing) and not any(is_part(one) for told in owing.values() for one in told)
         if not (crashed or is_owed_whole) and self._is_written(entry.index):  # this node's store has applied the entry
-            self._services.raft_log.tell(Spoilt(entry.index, item.index))
+            self._services.raft_log.tell(StateHasSkippedEntry(entry.index, item.index))
             return False
         self.leave_out(entry)
         for name in crashed:
@@ -231,7 +239,7 @@ class QueueRebuilds(QueueRegistry):
             self._rebuild(name)
         for name in owing:  # other queues that have applied their part; one that is being rebuilt is not told it again
             if name in self._processes:
-                self._processes[name].tell(Abandon(entry.index))
+                self._processes[name].tell(RestartWithoutEntry(entry.index))
         return False
 
     def _owing_to_cut(self, index: int) -> dict[str, list[Told]]:
