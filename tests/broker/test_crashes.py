@@ -13,9 +13,7 @@ from tests.helpers.disks.sync_place import sync_on_loop
 from tests.helpers.examples import seeds
 from wakeq.actors.mail import Tick
 from wakeq.actors.queue.process import QueueProcess
-from wakeq.actors.queues import cuts as queue_cuts
-from wakeq.actors.queues import listing
-from wakeq.actors.queues import rebuilds as queue_rebuilds
+from wakeq.actors.queues import flush, listing, rebuild
 from wakeq.actors.runtime import runtime
 from wakeq.protocol.log.entries import Publish
 from wakeq.protocol.queue.ledger import Ledger
@@ -135,8 +133,8 @@ def test_commands_are_answered_once_and_survive_a_restart_whatever_crashes(
     broker: Broker, seed: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "wakeq.runtime")
-    monkeypatch.setattr(queue_rebuilds, "CRASHES_WITHIN_MS", 0)  # so many bugs would end a node
-    for module in (listing, queue_cuts):
+    monkeypatch.setattr(rebuild, "CRASHES_WITHIN_MS", 0)  # so many bugs would end a node
+    for module in (listing, flush):
         monkeypatch.setattr(module, "SLICE_QUEUES", 2)
     storm = Storm(broker, seed, monkeypatch)
 

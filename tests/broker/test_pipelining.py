@@ -32,7 +32,7 @@ from wakeq.actors.mail import Asker, Flushed
 from wakeq.actors.queue import ending, fetching
 from wakeq.actors.queue import process as queue_process
 from wakeq.actors.queue.process import QueueProcess
-from wakeq.actors.queues import rebuilds, supervisor
+from wakeq.actors.queues import rebuild, supervisor
 from wakeq.actors.runtime import runtime
 from wakeq.actors.sessions.door import Received
 from wakeq.actors.sessions.operator_mail import Administer
@@ -191,7 +191,7 @@ class Crashes:
         self.comes: Callable[[str, bool], bool] = lambda step, is_done: False
         for owner, name in STEPS:
             self._make_fragile(monkeypatch, owner, name)
-        monkeypatch.setattr(rebuilds, "CRASHES_MAX", 100)  # so many bugs would end the node
+        monkeypatch.setattr(rebuild, "CRASHES_MAX", 100)  # so many bugs would end the node
 
     def _make_fragile(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
         sound = getattr(owner, name)

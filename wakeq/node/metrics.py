@@ -143,7 +143,7 @@ class NodeMetrics:
             Sample("wakeq_log_bytes", log.size_bytes),
             Sample("wakeq_log_last_index", log.last_index),
             Sample("wakeq_state_backlog_bytes", queues.unflushed_bytes),
-            Sample("wakeq_entries_set_aside", queues.set_aside_count),
+            Sample("wakeq_entries_set_aside", queues.skipped_count),
             Sample("wakeq_snapshots_total", self._assembly.snapshots.taken),
             Sample("wakeq_disk_free_bytes", directory.free_bytes()),
             Sample("wakeq_disk_reserve_bytes", directory.reserve_bytes()),

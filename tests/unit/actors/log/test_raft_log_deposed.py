@@ -203,7 +203,7 @@ def test_noop_of_a_lost_term_that_is_committed_later_makes_no_queue_lead(
     cluster.settle()
 
     assert node.raft_log.core.committed == at + 1
-    assert node.queues._processes[Q].leases is None
+    assert node.queues.processes.by_name[Q].leases is None
 
 
 def wins(node: HandNode) -> bool:
