@@ -29,14 +29,18 @@ class Lobby:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        # The lanes of each queue for which something is or was filed.
         self._lanes: dict[str, Lanes] = {}
-        self._serving: dict[str, Process] = {}  # the processes of queues; one that has ended serves no more
-        self._queues: Process | None = None  # the supervisor of all queues ...
-        self._open_queue: Callable[[str], None] = _nobody  # ... and its step for one that has no process that serves
-        self._wake_queue = self._wake  # one object for all lanes
+        # The processes of queues; one that has ended serves no more.
+        self._serving: dict[str, Process] = {}
+        # The supervisor of all queues, and its step for a queue that has no process that serves.
+        self._queues: Process | None = None
+        self._open_queue: Callable[[str], None] = _nobody
+        # What the first to file calls; one object for all lanes.
+        self._wake_queue = self._wake
 
     def open(self, queues: Process, open_queue: Callable[[str], None]) -> None:
-        """From now on this is who hears of queues without a process."""
+        """From now on this supervisor hears of queues without a process."""
         self._queues, self._open_queue = queues, open_queue
 
     def lanes_of(self, name: str) -> Lanes:
@@ -47,7 +51,7 @@ class Lobby:
         return lanes
 
     def queue(self, name: str) -> Process:
-        """Return whom to tell about a queue: its process, or the supervisor if it has none."""
+        """Return the process of a queue, or the supervisor if it has none."""
         found = self.process(name) or self._queues
         assert found is not None, "opened first"
         return found

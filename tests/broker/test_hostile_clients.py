@@ -132,7 +132,7 @@ def test_queues_that_come_and_go_leave_nothing_behind(broker: Broker, client: Cl
     broker.flush()
     broker.advance(1)
 
-    assert len(broker.queues._processes) <= 2
+    assert len(broker.queues.processes.by_name) <= 2
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_subscriber_that_ends_in_the_turn_in_which_it_came_leaves_nothing_behind
     broker.settle()
     broker.advance(1)
 
-    assert [name for name in broker.queues._processes if name.startswith("n")] == []
+    assert [name for name in broker.queues.processes.by_name if name.startswith("n")] == []
 
 
 def test_acknowledgements_with_follow_ups_in_one_read_leave_the_connection_free(broker: Broker, client: Client) -> None:

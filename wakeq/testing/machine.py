@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from wakeq import __version__
 from wakeq.actors.mail import Pressure
-from wakeq.actors.queues.registry import Settings
+from wakeq.actors.queues.supervisor import Settings
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.sessions.door import Door
 from wakeq.actors.sessions.worker import WorkerServices, WorkerSession

@@ -14,7 +14,7 @@ from typing import Any
 from tests.helpers.brokers.by_hand import HandClock, HandDisk, HandDoor, HandTime, Json
 from wakeq.actors.mail import Propose
 from wakeq.actors.queue.process import QueueProcess
-from wakeq.actors.queues.registry import Settings as QueuesSettings
+from wakeq.actors.queues.supervisor import Settings as QueuesSettings
 from wakeq.actors.sessions.door import Closed, Received
 from wakeq.actors.sessions.operator import Question
 from wakeq.data.opening import KEEP_NOTHING, DurableFiles, open_all
