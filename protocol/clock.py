@@ -78,9 +78,13 @@ def span_on(clock_behind_ms: int, true_ms: int) -> int:
 class ClusterClock:
     """The clock of a leader, or of a follower that may lead later."""
 
-    __slots__ = ("_monotonic_ms", "_reported_ms", "_time", "_wall_ms")
+    __slots__ = ("_monotonic_ms", "_reported_ms", "_time", "behind_ms", "step_ms")
 
     def __init__(self, at_ms: int, wall_ms: int, monotonic_ms: int) -> None:
+        # How far the wall clock was ahead of this clock at the last reading; negative if it was behind.
+        self.step_ms = 0
+        # How far this clock has still to lean forward.
+        self.behind_ms = 0
         self._reported_ms = 0
         self.set(at_ms, wall_ms, monotonic_ms)
 
@@ -91,8 +95,9 @@ class ClusterClock:
         clock is ahead.
         """
         self._time = at_ms * UNITS
-        self._wall_ms = wall_ms
         self._monotonic_ms = monotonic_ms
+        self.step_ms = step_ms = wall_ms - at_ms
+        self.behind_ms = step_ms if step_ms >= NEAR_MS else 0
 
     def now(self, wall_ms: int, monotonic_ms: int, *, leans: bool = True) -> int:
         """Return the moment; both readings are of this same instant.
@@ -100,31 +105,20 @@ class ClusterClock:
         Only the clock that counts leans: the clock of a node that was cut off for long would otherwise move far from
         it.
         """
-        # No time has passed in which to run or lean.
-        if monotonic_ms == self._monotonic_ms:
-            self._wall_ms = wall_ms
-            return self._time // UNITS
-        gap_ms = max(0, monotonic_ms - self._monotonic_ms)
-        run_ms = min(gap_ms, PAUSE_MS)
-        time = self._time + run_ms * UNITS
-        lean = wall_ms * UNITS - time
-        # In units: 1 % of the time that has passed.
-        lean_max = run_ms if leans else 0
-        self._time = time + max(-lean_max, min(lean_max, lean))
-        self._wall_ms = wall_ms
-        self._monotonic_ms = max(self._monotonic_ms, monotonic_ms)
-        return self._time // UNITS
-
-    @property
-    def behind_ms(self) -> int:
-        """How far the clock still has to lean forward."""
-        step_ms = self.step_ms
-        return step_ms if step_ms >= NEAR_MS else 0
-
-    @property
-    def step_ms(self) -> int:
-        """How far the wall clock was ahead of this clock at the last reading; negative if it was behind."""
-        return self._wall_ms - self._time // UNITS
+        # At the same monotonic time there is nothing to run or lean.
+        if monotonic_ms != self._monotonic_ms:
+            gap_ms = max(0, monotonic_ms - self._monotonic_ms)
+            run_ms = min(gap_ms, PAUSE_MS)
+            time = self._time + run_ms * UNITS
+            lean = wall_ms * UNITS - time
+            # In units: 1 % of the time that has passed.
+            lean_max = run_ms if leans else 0
+            self._time = time + max(-lean_max, min(lean_max, lean))
+            self._monotonic_ms = max(self._monotonic_ms, monotonic_ms)
+        at_ms = self._time // UNITS
+        self.step_ms = step_ms = wall_ms - at_ms
+        self.behind_ms = step_ms if step_ms >= NEAR_MS else 0
+        return at_ms
 
     def take_step_ms(self) -> int | None:
         """Return `step_ms` once after the wall clock was stepped or the process paused, else None.

@@ -18,9 +18,9 @@ from wakeq.cli.operating import (
     selection_options,
 )
 from wakeq.cli.output import moment, print_facts, print_json, print_table, say
-from wakeq.client.redrive import ORIGIN
 from wakeq.protocol.errors import QueueExists
 from wakeq.protocol.log.entries import PAUSE_MS_MAX
+from wakeq.protocol.redrive import ORIGIN
 from wakeq.protocol.wire.worker.commands import PEEK_COUNT_MAX
 
 COUNT = click.IntRange(min=0)

@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from bench.bars import OURS, OURS_NUMBERED, YARDSTICK, Bar, judge
-from bench.clients import Member, PeerFailed
-from bench.flow import Flow, Load
+from bench.load.clients import Member, PeerFailed
+from bench.load.flow import Flow, Load
 from bench.peers import peer as peer_module
 from bench.peers.beanstalkd import BeanstalkMember, ToyGroup
 from bench.peers.peer import Peer
