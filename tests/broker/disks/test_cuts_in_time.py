@@ -41,7 +41,7 @@ def test_checkpoint_is_not_delayed_by_clients_that_acknowledge_with_follow_ups_w
     assert broker.queue("to").ledger.living == FOLLOW_UPS
 
 
-def test_queue_at_rest_hears_when_it_has_to_keep_much_less(broker: Broker, client: Client) -> None:
+def test_queue_at_rest_drops_bodies_when_its_share_shrinks(broker: Broker, client: Client) -> None:
     body = "x" * 9_600
     client.call("PUB", "idle", messages=[body] * (CACHED_BYTES_MAX // 10_000 + 50))
     broker.flush()
@@ -56,9 +56,7 @@ def test_queue_at_rest_hears_when_it_has_to_keep_much_less(broker: Broker, clien
     assert len(client.call("FET", "idle", count=40)["messages"]) == 40
 
 
-def test_queue_that_was_allowed_more_meanwhile_hears_again_when_it_has_to_keep_much_less(
-    broker: Broker, client: Client
-) -> None:
+def test_queue_at_rest_drops_bodies_when_a_share_that_had_grown_shrinks(broker: Broker, client: Client) -> None:
     body = "x" * 9_600
     names = [f"q{place}" for place in range(62)]  # with the default queue and the one at rest there are 64
     for name in names:
@@ -79,7 +77,7 @@ def test_queue_that_was_allowed_more_meanwhile_hears_again_when_it_has_to_keep_m
     assert len(broker.queue("idle").bodies) == share_of(64) // (KEPT_BYTES + len(body))
 
 
-def test_full_queue_is_looked_through_again_if_it_has_to_keep_much_less() -> None:
+def test_full_queue_is_scanned_again_when_its_share_shrinks_much() -> None:
     bodies = Bodies()
     bodies.publish(range(1, 11), [Draft(b"")] * 10, 5)
     bodies.collect()
