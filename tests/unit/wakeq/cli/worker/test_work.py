@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from tests.helpers.clients.scripted import message as message_of
 from wakeq.cli import main
+from wakeq.cli.worker import program
 from wakeq.cli.worker.command import LINE_CHARS_MAX, Command, environment_of, judge
-from wakeq.cli.worker.program import KILL_AFTER_S, LINE_BYTES_MAX, Lines, Program
+from wakeq.cli.worker.program import LINE_BYTES_MAX, Lines, Program
 from wakeq.cli.worker.work import RETRY_FLAGS, retry_of, work
 from wakeq.client.message import Received
 from wakeq.worker import Reject, Retry, Snooze, Worker
@@ -248,7 +249,11 @@ def test_command_beyond_max_run_is_ended_before_its_release(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("script", "cancels"), [("exec sleep 60", 1), ("trap '' TERM; while :; do sleep 0.05; done", 2)]
 )
-def test_cancelled_command_is_ended_and_waited_for(tmp_path: Path, script: str, cancels: int) -> None:
+def test_cancelled_command_is_ended_and_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, cancels: int
+) -> None:
+    # Only the second cancellation ends a command that ignores SIGTERM.
+    monkeypatch.setattr(program, "KILL_AFTER_S", 3600.0)
     pid_file = tmp_path / "pid"
     command = Command(["sh", "-c", f"echo $$ > {pid_file}; {script}"], broker="here:1", max_run_s=60, retry=None)
 
@@ -257,11 +262,10 @@ def test_cancelled_command_is_ended_and_waited_for(tmp_path: Path, script: str, 
         async with asyncio.timeout(20):
             while not (pid_file.exists() and pid_file.read_text()):
                 await asyncio.sleep(0.01)
-        # The second cancellation insists.
         for _ in range(cancels):
             handling.cancel()
             await asyncio.wait([handling], timeout=0.1)
-        await asyncio.wait([handling], timeout=KILL_AFTER_S / 2)
+        await asyncio.wait([handling], timeout=20)
         return handling.cancelled()
 
     assert asyncio.run(run())
