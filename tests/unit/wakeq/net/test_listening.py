@@ -48,7 +48,7 @@ def test_port_in_use_is_a_named_error_and_leaves_no_socket_open() -> None:
 
 
 def test_impossible_host_name_is_the_error_of_an_unknown_one() -> None:
-    with pytest.raises(socket.gaierror, match=r"'a\.\.b' can be no name"):
+    with pytest.raises(socket.gaierror, match=r"'a\.\.b' is not a valid host name"):
         asyncio.run(bound_socket("a..b", 0))
 
 

@@ -85,7 +85,7 @@ class Port:
     def pass_time(self, seconds: float) -> None:
         self.clock.now_s += seconds
         self.listener.sweep()
-        self.listener.look_for_quiet()
+        self.listener.report_idle()
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from wakeq.actors.sessions.door import Admission, Door, Received
 from wakeq.client.connection import dial
 from wakeq.client.tls_connection import TlsConnection
 from wakeq.net.listening import bound_socket
-from wakeq.net.tls import ServerTls, server_context, stands_for
+from wakeq.net.tls import ServerTls, is_valid_for, server_context
 from wakeq.net.worker_tcp import WorkerTcpListener
 from wakeq.protocol.errors import BadSettings, BrokerUnreachable, Disconnected
 from wakeq.protocol.wire.worker.codec import Ping, Pong
@@ -317,7 +317,7 @@ COMMON_NAME = {"subject": ((("organizationName", "b.example"),), (("commonName",
     ],
 )
 def test_certificate_is_valid_for_the_hosts_that_it_names(certificate: dict[str, object], host: str) -> None:
-    assert stands_for(certificate, host)
+    assert is_valid_for(certificate, host)
 
 
 @pytest.mark.parametrize(
@@ -338,4 +338,4 @@ def test_certificate_is_valid_for_the_hosts_that_it_names(certificate: dict[str,
     ],
 )
 def test_certificate_is_valid_for_no_other_host(certificate: dict[str, object], host: str) -> None:
-    assert not stands_for(certificate, host)
+    assert not is_valid_for(certificate, host)

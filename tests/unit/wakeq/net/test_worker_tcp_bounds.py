@@ -204,7 +204,7 @@ def test_stranger_may_not_begin_a_long_command(run: Run, begun: bytes) -> None:
             await port.subscribers[-1].until(lambda: bool(port.subscribers[-1].commands))
             (bad,) = port.subscribers[-1].commands
             assert isinstance(bad, Bad)
-            assert "say who you are" in str(bad.error)
+            assert "authenticate with HELLO" in str(bad.error)
             assert not welcomed.commands
 
     run(test)
@@ -224,7 +224,7 @@ def test_silent_stranger_is_logged_unless_it_was_closed_before(
             await stranger.until(lambda: stranger.closed is not None)
 
             said = [line.partition(" ")[2] for line in lines_of(caplog)]
-            assert said == ([] if is_told else ["was disconnected: it did not say who it is within 5 s"])
+            assert said == ([] if is_told else ["was disconnected: it did not authenticate within 5 s"])
 
     run(test)
 
