@@ -14,6 +14,7 @@ process never touches a file: bodies that are no longer in memory arrive as mail
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import compress
 from types import TracebackType
 from typing import Any
@@ -451,16 +452,19 @@ class QueueProcess(Process):
         self._put(Rank.BEFORE, entry, ticket)
 
     def put_entries(self, items: list[Proposal], behind: list[Proposal]) -> None:
-        """Add what this queue wants of this write of the log, and what must stand behind all queues' entries."""
-        delivering, self.delivering = self.delivering, None
-        for sent in delivering or ():
+        """Add what this queue wants of this write of the log, and what must stand behind all queues' entries.
+
+        If this fails, what was added does not count, and everything is still here.
+        """
+        for sent in self.delivering or ():
             worker, workers = (sent.workers[0], ()) if len(sent.workers) == 1 else _one_or_each(sent.workers)
             entry = Delivered(
                 self.name, sent.queue_id, sent.numbers, sent.untils_ms, sent.first_sequence, worker, sent.door, workers
             )
             items.append(Proposal(entry))
-        outgoing, self.outgoing = self.outgoing, None
+        outgoing = self.outgoing
         if outgoing is None:
+            self.delivering = None
             return
         if not self.ledger.id:  # the log may refuse all of it, or it may be about a queue that is unknown
             self.services.later(DESERTED_AFTER_S, lambda: fetching.end_if_deserted(self))
@@ -474,8 +478,31 @@ class QueueProcess(Process):
                 items.append(self._ack_of(one, 0, 1))
             else:
                 (behind if wanted.rank is Rank.BEHIND else items).extend(self._entries_of(wanted))
+        self.delivering = self.outgoing = None
 
-    def _take_entries(self) -> list[Proposal]:
+    def _take_entries(self, refusal: Refusal) -> list[Proposal]:
+        """Return what this queue wants of the log; refuse what no entry can be made of, which was never in it."""
+        delivering, outgoing = self.delivering or [], self.outgoing or []
+        with suppress(Exception):
+            return self._made()
+        # One by one, for they fail together; whoever has this queue end has logged why.
+        entries: list[Proposal] = []
+        for sent in delivering:
+            self.delivering, self.outgoing = [sent], None
+            with suppress(Exception):
+                entries += self._made()
+        for wanted in sorted(outgoing, key=_rank_of):
+            self.delivering, self.outgoing = None, [wanted]
+            try:
+                entries += self._made()
+            except Exception:
+                slots = wanted.entry.slots if isinstance(wanted.entry, Run | Acking) else _answered_by(wanted.ticket)
+                for slot in slots:
+                    slot.tell(refusal)
+        self.delivering = self.outgoing = None
+        return entries
+
+    def _made(self) -> list[Proposal]:
         items: list[Proposal] = []
         behind: list[Proposal] = []
         self.put_entries(items, behind)
@@ -489,7 +516,7 @@ class QueueProcess(Process):
                 slot.tell(refusal)
             for order in filed.orders:
                 refuse_order(order, refusal)
-        for proposal in self._take_entries():
+        for proposal in self._take_entries(refusal):
             if proposal.reply_to is not None:
                 proposal.reply_to.tell(refusal)
 
@@ -518,11 +545,11 @@ class QueueProcess(Process):
         What was committed needs no answer from here: the rebuilt queue is told it again, and answers.  What waits for
         the log goes there as it is: it may hold deliveries whose answers have left.
         """
-        entries = self._take_entries()
+        busy = Refusal("BUSY", f"queue {self.name} is being rebuilt; try again")
+        entries = self._take_entries(busy)
         if entries:
             self.services.raft_log.enter(entries)
         in_the_log = {id(one) for proposal in entries for one in _answered_by(proposal.reply_to)}
-        busy = Refusal("BUSY", f"queue {self.name} is being rebuilt; try again")
         reading.give_up_reads(self, f"queue {self.name} is being rebuilt")
         if self.leases is not None:
             woken = Woken(self.name)

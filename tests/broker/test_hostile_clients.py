@@ -5,6 +5,7 @@ from base64 import b64encode
 import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.loops.recorder import serve_one
 from tests.helpers.steps import steps
 from wakeq.actors.mail import Propose
 from wakeq.actors.queue import process as queue
@@ -67,9 +68,8 @@ def test_stop_in_the_middle_of_an_entry_for_several_queues_loses_nothing(broker:
     broker.settle()
 
     client.send({"cmd": "ACK", "qname": "from", "uid": uid, "publish": [{"qname": "to", "message": "next"}]})
-    runtime = broker.runtime
     while not any(type(mail).__name__ == "Committed" for mail in broker.queues._mail or ()):
-        runtime._serve(runtime._ready.popleft())
+        serve_one(broker.runtime)
     broker.state_disk.complete()  # the end of the cut comes right behind the entry
     broker.state_disk.held = False
     broker.settle()
@@ -132,7 +132,7 @@ def test_queues_that_come_and_go_leave_nothing_behind(broker: Broker, client: Cl
     broker.flush()
     broker.advance(1)
 
-    assert len(broker.queues._processes) <= 2
+    assert len(broker.queues.processes.by_name) <= 2
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_subscriber_that_ends_in_the_turn_in_which_it_came_leaves_nothing_behind
     broker.settle()
     broker.advance(1)
 
-    assert [name for name in broker.queues._processes if name.startswith("n")] == []
+    assert [name for name in broker.queues.processes.by_name if name.startswith("n")] == []
 
 
 def test_acknowledgements_with_follow_ups_in_one_read_leave_the_connection_free(broker: Broker, client: Client) -> None:

@@ -288,14 +288,14 @@ class QueueMachine(RuleBasedStateMachine):
             patch.setattr(Ledger, "publish", fragile)
             self.publish(name, 1, 0, 0)
         assert not times[0]
-        self.broker.queues._crashes.clear()
+        self.broker.queues.rebuilds._crashes.clear()
 
     @rule(name=names)
     def crash_outside_of_an_entry(self, name: str) -> None:
         self.broker.advance(0.05)
         self.read()
         self.broker.queue(name).tell(object())  # no handler knows it
-        self.broker.queues._crashes.clear()
+        self.broker.queues.rebuilds._crashes.clear()
         self.read()
 
     @rule(name=names, who=workers, count=st.sampled_from([0, 2]), leaves=st.booleans())
@@ -327,7 +327,7 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def nobody_sleeps_beside_a_message(self) -> None:
         for name in QUEUES:
-            if self.broker.runtime.whereis(("queue", name)) is not None:
+            if self.broker.assembly.lobby.process(name) is not None:
                 self.broker.check(name)
 
     @precondition(lambda self: self.lives)

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from wakeq.actors.log.files import LogServices
-from wakeq.actors.log.neighbourhood import Neighbours, SharedClock
+from wakeq.actors.log.members import Neighbours, SharedClock
 from wakeq.actors.log.peer import Peer
 from wakeq.actors.log.raft_log import RaftLog
 from wakeq.actors.log.transfer import Images
+from wakeq.actors.log.writer import LogServices
 from wakeq.actors.mail import Committed, Loaded, LogItem, Started
 from wakeq.actors.queue.reading import QueueProcessServices
+from wakeq.actors.queues.flush import StateFiles
 from wakeq.actors.queues.lobby import Lobby
-from wakeq.actors.queues.registry import Settings
-from wakeq.actors.queues.supervisor import Queues
+from wakeq.actors.queues.supervisor import Queues, Settings
 from wakeq.actors.runtime import Down, Process, Runtime, Timers
 from wakeq.actors.runtime.clock import elapsed_ms
 from wakeq.actors.runtime.timers import Wake
@@ -166,7 +166,7 @@ class Assembly:
             behind_ms=environment.behind_ms,
             call_later=environment.call_later,
             look_for_room=environment.check_room,
-            others_write=lambda: self.state_disk.busy,
+            state_disk=self.state_disk,
             monotonic_ms=environment.monotonic_ms,
             sync_watch=environment.sync_watch,
         )
@@ -266,9 +266,7 @@ class Assembly:
         applied = files.store.applied()
         return self.runtime.spawn(
             Queues,
-            files.store,
-            files.log,
-            self.state_disk,
+            StateFiles(files.store, files.log, self.state_disk),
             services,
             settings,
             (applied.log_index, applied.term, applied.clock_ms),
@@ -281,6 +279,7 @@ class Assembly:
         essential["images"] = self.images
         for name, process in essential.items():
             self.runtime.monitor(monitor, process, f"the process of the {name}")
+            self.runtime.register(process)
 
     def _load(self, process: Process, numbers: list[int], keys: list[bytes], ticket: Any) -> None:
         """Read bodies on the reader's disk and send them to the process."""
@@ -317,7 +316,7 @@ class Assembly:
         with files.store.read() as view:
             for stored in load_queues(view):
                 queues.restore(stored)
-            queues.restore_asides(load_skipped(view))
+            queues.restore_skipped(load_skipped(view))
             queues.restore_members(load_members(view))
         first_index = files.store.applied().log_index + 1
         queues.foresee(self._skips_from(first_index))

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from wakeq.actors.log.raft_log import RaftLog
 from wakeq.actors.mail import HandOver, Propose
-from wakeq.actors.queues.registry import FLUSH_AFTER_MS, FLUSH_BYTES
-from wakeq.actors.queues.registry import Settings as QueuesSettings
+from wakeq.actors.queues.flush import FLUSH_AFTER_MS, FLUSH_BYTES
 from wakeq.actors.queues.supervisor import Queues
+from wakeq.actors.queues.supervisor import Settings as QueuesSettings
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.runtime.clock import Clock, SystemClock
 from wakeq.actors.snapshots import CheckImage

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.brokers.broker import Broker, Client
-from wakeq.actors.mail import Asker, Propose
-from wakeq.actors.sessions.operator import Operator
+from tests.helpers.brokers.broker import Asked, Broker, Client
+from wakeq.actors.mail import Propose
+from wakeq.actors.sessions.operator import Question
 from wakeq.actors.sessions.operator_mail import Move, Requeue, Scan
 from wakeq.protocol.log.entries import PAUSE_MS_MAX, PauseQueue
 from wakeq.protocol.queue.lanes import Proposal
@@ -18,22 +18,21 @@ Q = "q"
 OTHER = "other"
 
 
-def asked_of_two(broker: Broker, client: Client, make: Callable[[Asker, list[str]], Any]) -> tuple[list[str], Any]:
+def asked_of_two(broker: Broker, client: Client, make: Callable[[Question, list[str]], Any]) -> tuple[list[str], Any]:
     """Ask about a message on disk and one in memory, of which the second leaves memory while the first is read."""
     uids = [client.publish(Q, "on disk", delay=1_000)]
     broker.flush()
     uids.append(client.publish(Q, "in memory", delay=1_000))
-    answers: list[Any] = []
+    question = Asked(broker.runtime)
     broker.reader_disk.held = True
-    broker.queue(Q).tell(make(broker.runtime.spawn(Operator).asker(answers.append), uids))
+    broker.queue(Q).tell(make(question, uids))
     broker.settle()
     broker.flush()
-    assert not answers, "it waits for the disk"
+    assert not question.done(), "it waits for the disk"
     broker.reader_disk.held = False
     broker.reader_disk.complete()
     broker.settle()
-    (answer,) = answers
-    return uids, answer
+    return uids, question.get()
 
 
 def test_message_that_leaves_memory_during_a_read_is_moved_with_the_rest(broker: Broker, client: Client) -> None:
@@ -47,7 +46,7 @@ def test_message_that_leaves_memory_during_a_read_is_moved_with_the_rest(broker:
 def test_message_that_leaves_memory_during_a_read_is_shown_with_the_rest(
     broker: Broker, client: Client, cmd: str
 ) -> None:
-    def make(me: Asker, _: list[str]) -> Any:
+    def make(me: Question, _: list[str]) -> Any:
         return Scan(me, Q, 0, 10) if cmd == "page" else Peek(me, Q, "delayed", 10)
 
     uids, seen = asked_of_two(broker, client, make)
@@ -87,9 +86,9 @@ def test_message_with_an_uncommitted_delivery_is_not_moved(broker: Broker, clien
     uids = [client.publish(Q), client.publish(Q)]
     broker.log_disk.held = True
     client.fetch(Q)
-    answers: list[Any] = []
+    question = Asked(broker.runtime)
 
-    broker.queue(Q).tell(Move(broker.runtime.spawn(Operator).asker(answers.append), Q, uids, OTHER))
+    broker.queue(Q).tell(Move(question, Q, uids, OTHER))
     broker.settle()
     leaving = set(broker.queue(Q).leases.leaving)  # type: ignore[union-attr]
     broker.log_disk.held = False
@@ -97,8 +96,7 @@ def test_message_with_an_uncommitted_delivery_is_not_moved(broker: Broker, clien
     broker.settle()
 
     assert leaving == {2}
-    ((moved),) = answers
-    assert [uid for uid, new in moved.uids.items() if new is None] == uids[:1]
+    assert [uid for uid, new in question.get().uids.items() if new is None] == uids[:1]
 
 
 def test_message_whose_move_is_refused_stays_and_is_delivered(broker: Broker, client: Client) -> None:

@@ -14,9 +14,10 @@ from wakeq.actors.mail import Propose
 from wakeq.config.settings import Auth
 from wakeq.protocol.access import Grant, Right, digest_of
 from wakeq.protocol.log.entries import Draft, Publish
-from wakeq.protocol.queue.dead_letters import ORIGIN, ORIGIN_UID
+from wakeq.protocol.queue.dead_letters import ORIGIN_UID
 from wakeq.protocol.queue.lanes import Proposal
-from wakeq.storage.tokens import TokenFile
+from wakeq.protocol.redrive import ORIGIN
+from wakeq.storage.credentials import TokenFile
 
 LETTER = msgspec.msgpack.encode({ORIGIN: "other", ORIGIN_UID: "u"})
 TEAM, WORKER, SCRAPER, OWNER = "team-secret", "worker-secret", "scraper-secret", "owner-secret"
