@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import Any
 
 from wakeq.actors.mail import (
-    Abandon,
     Answered,
     Asker,
     Collect,
@@ -31,6 +30,7 @@ from wakeq.actors.mail import (
     KeepLeased,
     Loaded,
     LogItem,
+    RestartWithoutEntry,
     Unsent,
 )
 from wakeq.actors.queue import (
@@ -249,7 +249,7 @@ class QueueProcess(Process):
 
     # --- crashes -----------------------------------------------------------------------------------------------------
 
-    def on_abandon(self, message: Abandon) -> None:
+    def on_restart_without_entry(self, message: RestartWithoutEntry) -> None:
         """An entry that this queue has applied in part was set aside: start again without it."""
         raise Abandoned(f"entry {message.index} was set aside")
 
@@ -427,7 +427,7 @@ _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {
     Loaded: reading.on_loaded,
     Collect: QueueProcess.on_collect,
     Flushed: QueueProcess.on_flushed,
-    Abandon: QueueProcess.on_abandon,
+    RestartWithoutEntry: QueueProcess.on_restart_without_entry,
     orders.Peek: looking.on_peek,
     orders.Stats: looking.on_stats,
     Scan: looking.on_scan,

@@ -53,7 +53,7 @@ def test_leases_only_grow_through_a_purge_too(client: Client) -> None:
     assert (before, behind) == ("1-1", "1-2")
 
 
-def test_acknowledgement_without_a_lease_is_taken_as_the_original_takes_it(
+def test_acknowledgement_without_a_lease_is_accepted_as_in_the_original(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     uid = client.publish(Q, timeout=5)

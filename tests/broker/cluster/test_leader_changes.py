@@ -9,7 +9,7 @@ from tests.helpers.brokers.by_hand import HandDisk
 from tests.helpers.clusters.by_hand import HandCluster, HandNode, Operator, leads_again, size_of, successor
 from wakeq.actors.log.peer import Outgoing, Peer
 from wakeq.actors.log.raft_log import BEAT
-from wakeq.actors.mail import Asker, HandOver, LogItem, Propose, Spoilt, StepAside
+from wakeq.actors.mail import Asker, HandOver, LogItem, OutOfRoom, Propose, StateHasSkippedEntry
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.sessions.operator_mail import Administer
 from wakeq.node.assembly import RestartWithNewState
@@ -298,7 +298,7 @@ def test_delay_is_none_the_shorter_while_the_clock_leans_forward(cluster: HandCl
 
 @pytest.mark.parametrize(
     "orders",
-    [[HandOver()], [HandOver()] * 2, [HandOver()] * 3, [StepAside(True), BEAT]],
+    [[HandOver()], [HandOver()] * 2, [HandOver()] * 3, [OutOfRoom(True), BEAT]],
     ids=["once", "twice", "three times", "for want of room"],
 )
 def test_delivery_in_the_turn_before_a_transfer_is_known_to_the_new_leader(
@@ -405,7 +405,7 @@ def test_node_that_rebuilds_its_state_still_finishes_the_write_before_a_truncati
     assert leader.raft_log.writer.behind, "to be taken back"
     assert leader.raft_log.writer.log.buffered_bytes, "what was not written yet"
 
-    leader.raft_log.tell(Spoilt(1, 2))
+    leader.raft_log.tell(StateHasSkippedEntry(1, 2))
     cluster.settle()
     leader.log_disk.held = False
     leader.log_disk.complete()

@@ -1,13 +1,13 @@
 """A node of a cluster whose disk has hardly any room left: it leaves what is to be written to the others."""
 
 from tests.helpers.clusters.by_hand import HandCluster, HandNode
-from wakeq.actors.mail import StepAside
+from wakeq.actors.mail import OutOfRoom
 
 Q = "q"
 
 
 def step_aside(cluster: HandCluster, node: HandNode, *, on: bool) -> None:
-    node.raft_log.tell(StepAside(on))
+    node.raft_log.tell(OutOfRoom(on))
     cluster.settle()
 
 

@@ -228,7 +228,7 @@ def test_entry_on_disk_is_as_documented(entry: Entry, spelled: str) -> None:
 
 
 @pytest.mark.parametrize("entry", [entry for entry, _ in MERGED], ids=lambda entry: type(entry).__name__)
-def test_a_merged_entry_that_was_cut_anywhere_is_damage(entry: Entry) -> None:
+def test_merged_entry_cut_anywhere_is_damage(entry: Entry) -> None:
     payload = encode_entry(entry, AT)
 
     for size in range(len(payload)):
