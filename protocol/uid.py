@@ -175,6 +175,9 @@ def numbers(uids: Sequence[str], prefix: str) -> list[int]:
     """Return the numbers of uids, -1 for each that does not belong to the queue with this prefix."""
     stems, lows, cut = stems_of(prefix), PAIR_VALUES, STEM_CHARACTERS
     try:
+        if len(uids) == 1:
+            (uid,) = uids
+            return [stems[uid[:cut]] + lows[uid[cut:]]]
         return [stems[uid[:cut]] + lows[uid[cut:]] for uid in uids]
     except KeyError:
         return [number_or_none(uid, stems) for uid in uids]

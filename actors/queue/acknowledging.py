@@ -16,7 +16,7 @@ from wakeq.actors.queue import outgoing
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Ack, CreateQueue, Result
 from wakeq.protocol.queue import orders
-from wakeq.protocol.queue.lanes import Acking, Acks, AckSeveral, AckTicket, Filed, Rank
+from wakeq.protocol.queue.lanes import Acking, Acks, AckSeveral, AckTicket, Filed, Outgoing, Rank
 from wakeq.protocol.queue.ledger.results import maker_of
 from wakeq.protocol.queue.outcomes import Outcome
 from wakeq.protocol.uid import numbers as numbers_of
@@ -41,10 +41,28 @@ def mark_acknowledged(queue: QueueProcess, filed: Filed) -> None:
         acks = filed.acks[0]
         if not queue.ledger.id:
             _answer_unknown(queue, acks)
-        elif isinstance(acks, Acks):
-            _propose_acks(queue, acks)
-        else:
+        elif isinstance(acks, AckSeveral):
             on_ack_several(queue, acks)
+        else:  # plain ones become one entry, with those that wait for the log already
+            queue_id, leases = queue.ledger.id, queue.leases
+            numbers = numbers_of(acks.uids, maker_of(queue_id).prefix)
+            foreign = {i: acks.uids[i] for i, number in enumerate(numbers) if number < 0} if min(numbers) < 0 else {}
+            if leases is not None:  # as in _mark
+                leases.mark_ending([number for number in numbers if number > 0] if foreign else numbers)
+            keep_leased = partial(queue.tell, KeepLeased(queue.name, queue_id, numbers))
+            acking = Acking(acks.door, queue_id, numbers, acks.tokens, foreign, acks.slots, [keep_leased])
+            last = outgoing.last_of(queue, Rank.ACK) if queue.outgoing else None
+            if (
+                isinstance(last, Acking)
+                and (last.door, last.queue_id) == (acking.door, queue_id)
+                and len(last.numbers) + len(numbers) <= outgoing.ENTRY_MESSAGES_MAX
+            ):
+                last.join(acking)
+            else:  # as in outgoing.put
+                if queue.outgoing is None:
+                    queue.outgoing = []
+                queue.outgoing.append(Outgoing(Rank.ACK, acking, None))
+                queue.services.raft_log.enlist(queue)
         del filed.acks[0]
 
 
@@ -56,26 +74,6 @@ def _answer_unknown(queue: QueueProcess, acks: Acks | AckSeveral) -> None:
             slot.tell(refusal or int(Result.UNKNOWN))
     else:
         acks.slot.tell(refusal or Outcome(queue.name, 0, [int(Result.UNKNOWN)] * len(acks.uids)))
-
-
-def _propose_acks(queue: QueueProcess, acks: Acks) -> None:
-    """Have plain acknowledgements in the log, in one entry with those that wait for it already."""
-    queue_id, leases = queue.ledger.id, queue.leases
-    numbers = numbers_of(acks.uids, maker_of(queue_id).prefix)
-    foreign = {i: acks.uids[i] for i, number in enumerate(numbers) if number < 0} if min(numbers) < 0 else {}
-    if leases is not None:  # marked, as in _mark
-        leases.mark_ending([number for number in numbers if number > 0] if foreign else numbers)
-    keep_leased = partial(queue.tell, KeepLeased(queue.name, queue_id, numbers))
-    acking = Acking(acks.door, queue_id, numbers, acks.tokens, foreign, acks.slots, [keep_leased])
-    last = outgoing.last_of(queue, Rank.ACK) if queue.outgoing else None
-    if (
-        isinstance(last, Acking)
-        and (last.door, last.queue_id) == (acking.door, queue_id)
-        and len(last.numbers) + len(numbers) <= outgoing.ENTRY_MESSAGES_MAX
-    ):
-        last.join(acking)
-    else:
-        outgoing.put(queue, Rank.ACK, acking)
 
 
 def on_ack_several(queue: QueueProcess, order: AckSeveral) -> None:

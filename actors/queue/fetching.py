@@ -75,13 +75,15 @@ def _serve_together(queue: QueueProcess, slots: list[Slot], now_ms: int) -> bool
     """Serve many fetches by one taking, in their order; False, and nothing is done, if they must be served singly."""
     leases, ledger = queue.leases, queue.ledger
     assert leases is not None, "asked before"
-    if queue.delayed_fetches or not ledger.id or not all([slot.session.alive for slot in slots]):
+    if queue.delayed_fetches or not ledger.id:
         return False
-    counts = [slot.command.count or 1 for slot in slots]
+    door, counts = slots[0].session.door_kind, []
+    for slot in slots:
+        session = slot.session
+        if not session.alive or session.door_kind != door:
+            return False
+        counts.append(slot.command.count or 1)
     if ledger.columns.bytes > ANSWER_BYTES_MAX and max(counts) > 1:
-        return False
-    door = slots[0].session.door_kind
-    if len(slots) > 1 and any([slot.session.door_kind != door for slot in slots]):
         return False
     numbers = leases.take(sum(counts), now_ms) if leases.line.count else []
     drafts = queue.bodies.find(numbers) if numbers else []
@@ -93,9 +95,11 @@ def _serve_together(queue: QueueProcess, slots: list[Slot], now_ms: int) -> bool
         for slot in slots:
             audience.note_fetch(slot.session)
     if numbers:
-        holders = [slot.session for slot, count in zip(slots, counts, strict=True) for _ in range(count)]
-        del holders[len(numbers) :]
-        workers = [holder.number for holder in holders]
+        holders, workers = [], []
+        for slot, count in zip(slots, counts, strict=True):
+            holders += [slot.session] * count
+            workers += [slot.session.number] * count
+        del holders[len(numbers) :], workers[len(numbers) :]
         untils, first = leases.lease(numbers, holders, workers, now_ms)
         deliveries = _deliveries(queue, numbers, drafts, untils, first)
         if ledger.policies.lease == "strict" or now_ms - queue.services.waits_since_ms() > AHEAD_MS:

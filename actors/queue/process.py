@@ -352,7 +352,11 @@ class QueueProcess(Process):
         if entry.foreign:  # the entry has only their uids, so readers of the log need the numbers
             self.note([(index, place, numbers[place]) for place in entry.foreign if numbers[place] > 0])
         gone = numbers if not any(results) else [n for n, code in zip(numbers, results, strict=True) if not code]
-        self.remove(gone)
+        stored = self.bodies.remove(gone)  # as in `remove`
+        if stored:
+            self._note_stored_gone(stored)
+        if self.leases is not None:
+            self.leases.forget_removed(gone)
         if self.leases is not None and len(gone) < len(numbers) and entry.queue_id in (self.ledger.id, REFUSED_ID):
             self.leases.keep_leased([n for n, code in zip(numbers, results, strict=True) if code], self.now_ms())
         return results
@@ -361,14 +365,18 @@ class QueueProcess(Process):
         """Drop what a queue process knows of messages that left the ledger."""
         stored = self.bodies.remove(numbers)
         if stored:
-            aliased = self.ledger.columns.aliased  # imported messages: the ledger hands over their uids itself
-            gone = [number for number in stored if number not in aliased] if aliased else stored
-            if self.stored_gone:
-                self.stored_gone += gone
-            else:
-                self.stored_gone = gone
+            self._note_stored_gone(stored)
         if self.leases is not None:
             self.leases.forget_removed(numbers)
+
+    def _note_stored_gone(self, stored: list[int]) -> None:
+        """Note what the state store has to remove, but for imported messages, of which the ledger says the uids."""
+        aliased = self.ledger.columns.aliased
+        gone = [number for number in stored if number not in aliased] if aliased else stored
+        if self.stored_gone:
+            self.stored_gone += gone
+        else:
+            self.stored_gone = gone
 
     def judge(self, part: Ack | Publish) -> int:
         """Return 0 if this part of an entry that names several queues would be applied, else why not."""

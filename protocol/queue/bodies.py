@@ -344,7 +344,10 @@ class Bodies:
         if len(numbers) > 1 and numbers[0] >= fresh.first and is_run(numbers):
             fresh.remove_between(numbers[0], numbers[-1] + 1)
             return []
-        stored = [number for number in numbers if not fresh.remove(number)]
+        stored = []
+        for number in numbers:
+            if not fresh.remove(number):
+                stored.append(number)
         for number in stored:
             flushing.remove(number)
             if cached.pop(number, None) is not None:
