@@ -32,6 +32,7 @@ STEM_CHARACTERS = UID_CHARACTERS - 2
 # Stems remembered for one queue, 0.1 MB.
 STEMS_MAX = 512
 # Queues whose stems are remembered.
+MAKERS_REMEMBERED_MAX = 1_024
 STEMS_QUEUES_MAX = 256
 # Queues whose prefix is remembered, 3 MB.
 PREFIXES_MAX = 16_384
@@ -122,6 +123,12 @@ class UidMaker:
         assert 0 <= block <= NUMBER_MAX // QUAD_BASE
         self._block = block
         self._head = f"{self.prefix}{PAIRS[block // PAIR_BASE]}{PAIRS[block % PAIR_BASE]}"
+
+
+@lru_cache(maxsize=MAKERS_REMEMBERED_MAX)
+def maker_of(queue_id: int) -> UidMaker:
+    """Return the maker of a queue's uids; only some are remembered, because an idle queue is to be small."""
+    return UidMaker(queue_id)
 
 
 def parse(uid: str) -> tuple[int, int] | None:

@@ -17,8 +17,8 @@ from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Ack, CreateQueue, Result
 from wakeq.protocol.queue import orders
 from wakeq.protocol.queue.lanes import Acking, Acks, AckSeveral, AckTicket, Filed, Outgoing, Rank
-from wakeq.protocol.queue.ledger.results import maker_of
 from wakeq.protocol.queue.outcomes import Outcome
+from wakeq.protocol.uid import maker_of
 from wakeq.protocol.uid import numbers as numbers_of
 
 if TYPE_CHECKING:

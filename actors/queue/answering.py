@@ -16,7 +16,7 @@ from wakeq.actors.queue import waiting
 from wakeq.protocol.log.entries import Ack, Claim, ClaimAction, Delivered, Entry, Extended, Publish, Results
 from wakeq.protocol.log.outcomes import Note
 from wakeq.protocol.queue.lanes import AnswerOnCommit, SharesOnCommit
-from wakeq.protocol.queue.ledger.results import unchanged
+from wakeq.protocol.queue.ledger.publishers import unchanged
 from wakeq.protocol.queue.outcomes import RemovedOnDelivery
 
 if TYPE_CHECKING:

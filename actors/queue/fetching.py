@@ -18,9 +18,9 @@ from wakeq.actors.queue import outgoing, reading, waiting
 from wakeq.protocol.log.entries import Ack, Draft
 from wakeq.protocol.queue.empty import EMPTY_DICT
 from wakeq.protocol.queue.lanes import AnswerOnCommit, Filed, SharesOnCommit
-from wakeq.protocol.queue.leases.audience import Waiter
-from wakeq.protocol.queue.ledger.results import maker_of
+from wakeq.protocol.queue.leases.audience import WaitingFetch
 from wakeq.protocol.queue.outcomes import Delivery, Refusal, RemovedOnDelivery
+from wakeq.protocol.uid import maker_of
 from wakeq.protocol.wire.slots import Slot
 from wakeq.protocol.wire.worker import codec as wire
 
@@ -36,7 +36,7 @@ class DelayedFetch(msgspec.Struct, gc=False, eq=False):
     """A fetch whose messages were taken out of the line, but wait for a read, their own or that of an earlier fetch."""
 
     numbers: list[int]
-    waiter: Waiter  # the fetch; one without `wait` has a time that is already over
+    waiter: WaitingFetch  # the fetch; one without `wait` has a time that is already over
     is_read_for: bool  # its own bodies are being read
 
 
@@ -142,7 +142,7 @@ def _serve_one(queue: QueueProcess, slot: Slot, now_ms: int) -> None:
     if slot.is_over:
         wait_ms = 0
     leases.audience.note_fetch(session)
-    waiter = Waiter(
+    waiter = WaitingFetch(
         slot, session, command.count or 1, now_ms + wait_ms, session.number, session.door_kind, timeout_ms=timeout_ms
     )
     fetch_one(queue, waiter, now_ms)
@@ -164,7 +164,7 @@ def on_fetch(queue: QueueProcess, message: Fetch) -> None:
     for want in message.wants:
         asker = Asker(message.subscriber, message.ticket, want.place)
         about = want.count or 1, now_ms + want.wait_ms, message.worker, message.door, message.removes, want.timeout_ms
-        fetch_one(queue, Waiter(asker, message.subscriber, *about), now_ms)
+        fetch_one(queue, WaitingFetch(asker, message.subscriber, *about), now_ms)
     waiting.serve_and_wake(queue, now_ms)
 
 
@@ -177,7 +177,7 @@ def _lets_wait(fetch: Fetch) -> bool:
     return not fetch.must_exist and any(want.wait_ms for want in fetch.wants)
 
 
-def fetch_one(queue: QueueProcess, waiter: Waiter, now_ms: int) -> None:
+def fetch_one(queue: QueueProcess, waiter: WaitingFetch, now_ms: int) -> None:
     """Deliver what one fetch asks for, let it wait, or answer that there is nothing."""
     leases = queue.leases
     assert leases is not None, "asked before"
@@ -202,7 +202,7 @@ def take(queue: QueueProcess, count: int, now_ms: int) -> list[int]:
     return numbers
 
 
-def deliver_or_read(queue: QueueProcess, numbers: list[int], waiter: Waiter, now_ms: int) -> None:
+def deliver_or_read(queue: QueueProcess, numbers: list[int], waiter: WaitingFetch, now_ms: int) -> None:
     """Deliver messages that were taken out of the line; first read what is not in memory.
 
     While one fetch waits for a read, later ones wait behind it: otherwise newer messages would leave before older ones.
@@ -219,7 +219,7 @@ def deliver_or_read(queue: QueueProcess, numbers: list[int], waiter: Waiter, now
         reading.read(queue, missing, fetch)
 
 
-def _deliver(queue: QueueProcess, numbers: list[int], waiter: Waiter, now_ms: int) -> None:
+def _deliver(queue: QueueProcess, numbers: list[int], waiter: WaitingFetch, now_ms: int) -> None:
     leases = queue.leases
     assert leases is not None, "only a leader delivers"
     if not waiter.session.alive:
@@ -249,7 +249,7 @@ def _must_wait(queue: QueueProcess, now_ms: int) -> bool:
     return now_ms - queue.services.waits_since_ms() > AHEAD_MS  # the disk or the majority does not answer
 
 
-def _promise(queue: QueueProcess, waiter: Waiter, now_ms: int) -> Waiter | None:
+def _promise(queue: QueueProcess, waiter: WaitingFetch, now_ms: int) -> WaitingFetch | None:
     """Remember a fetch that is to go on waiting if its delivery comes to nothing; None if it does not wait."""
     if waiter.until_ms <= now_ms:
         return None
@@ -259,7 +259,7 @@ def _promise(queue: QueueProcess, waiter: Waiter, now_ms: int) -> Waiter | None:
     return waiter
 
 
-def _remove_and_deliver(queue: QueueProcess, numbers: list[int], waiter: Waiter) -> None:
+def _remove_and_deliver(queue: QueueProcess, numbers: list[int], waiter: WaitingFetch) -> None:
     """Deliver and remove in one entry; the answer leaves once that is committed."""
     leases = queue.leases
     assert leases is not None, "only a leader delivers"

@@ -92,13 +92,12 @@ from wakeq.protocol.queue.lanes import (
     SharesOnCommit,
     Tickets,
 )
-from wakeq.protocol.queue.leases.audience import NEVER, Waiter
+from wakeq.protocol.queue.leases.audience import NEVER, WaitingFetch
 from wakeq.protocol.queue.leases.leases import Leases
 from wakeq.protocol.queue.ledger.ledger import Ledger
-from wakeq.protocol.queue.ledger.publishers import Limits
-from wakeq.protocol.queue.ledger.results import Repeated, maker_of, new_drafts, new_numbers, published_uids
+from wakeq.protocol.queue.ledger.publishers import Limits, Repeated, new_drafts, new_numbers, published_uids
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
-from wakeq.protocol.uid import parse
+from wakeq.protocol.uid import maker_of, parse
 from wakeq.storage.state.cut import StoredQueue
 
 SETTLED = frozenset({Delivered, Ack})  # entries after which nothing is ready or due that was not before
@@ -156,7 +155,9 @@ class QueueProcess(Process):
         self.leases: Leases | None = None
         self.term = 0  # in which this node leads, 0 while it does not
         self.delayed_fetches: deque[DelayedFetch] = EMPTY_DICT  # fetches whose bodies are being read, in their order
-        self.promised: dict[Waiter, None] = EMPTY_DICT  # fetches with wait whose strict delivery is being committed
+        self.promised: dict[WaitingFetch, None] = (
+            EMPTY_DICT  # fetches with wait whose strict delivery is being committed
+        )
         self.is_creating = False  # a CreateQueue with this node's defaults is on its way through the log
         self.alarm_ms = NEVER  # when the next alarm is set for
         self.wakes = 0  # sleepers that were woken

@@ -16,7 +16,7 @@ from wakeq.actors.mail import Deserted, EndWaits, KeepLeased, Woken
 from wakeq.actors.queue import fetching
 from wakeq.actors.runtime import Process
 from wakeq.protocol.queue import orders
-from wakeq.protocol.queue.leases.audience import Waiter
+from wakeq.protocol.queue.leases.audience import WaitingFetch
 from wakeq.protocol.queue.leases.leases import Leases
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.wire.slots import Slot
@@ -70,7 +70,7 @@ def _serve_waiters(queue: QueueProcess, leases: Leases, now_ms: int) -> None:
         leases.audience.end_wait(waiter)  # only now: if delivering crashes this queue, the waiter still gets an answer
 
 
-def keep_waiting(queue: QueueProcess, waiter: Waiter, now_ms: int) -> None:
+def keep_waiting(queue: QueueProcess, waiter: WaitingFetch, now_ms: int) -> None:
     """The messages taken for a fetch are gone: let it go on waiting, or answer with nothing if its time is over."""
     if queue.leases is not None and waiter.until_ms > now_ms and waiter.session.alive:
         queue.leases.audience.wait(replace(waiter, ended=False))
@@ -78,7 +78,7 @@ def keep_waiting(queue: QueueProcess, waiter: Waiter, now_ms: int) -> None:
         waiter.asker.tell(None)
 
 
-def end_wait(queue: QueueProcess, waiter: Waiter, answer: Refusal | None) -> None:
+def end_wait(queue: QueueProcess, waiter: WaitingFetch, answer: Refusal | None) -> None:
     """Answer a fetch that waits, with nothing or with a refusal."""
     assert queue.leases is not None, "only a leader lets wait"
     queue.leases.audience.end_wait(waiter)
@@ -101,7 +101,7 @@ def on_end_waits(queue: QueueProcess, message: EndWaits) -> None:
     _end_waits(queue, lambda waiter: getattr(waiter.asker, "ticket", None) is ticket, message.subscriber)
 
 
-def _end_waits(queue: QueueProcess, is_meant: Callable[[Waiter], bool], session: Process) -> None:
+def _end_waits(queue: QueueProcess, is_meant: Callable[[WaitingFetch], bool], session: Process) -> None:
     if queue.leases is None:
         return
     for waiter in queue.leases.audience.waits_of(session):

@@ -9,7 +9,7 @@ from tests.helpers.brokers.broker import Broker, Client
 from wakeq.actors.log import raft_log
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Draft, Publish, Requeued
-from wakeq.protocol.queue.leases.audience import NEVER, Waiter
+from wakeq.protocol.queue.leases.audience import NEVER, WaitingFetch
 from wakeq.protocol.queue.leases.due_moments import EXCESS_MAX
 from wakeq.protocol.queue.leases.leases import ENDING_GRACE_MS, Leases
 from wakeq.protocol.queue.ledger.ledger import Ledger
@@ -244,7 +244,7 @@ def test_message_that_is_requeued_when_its_delay_is_over_anyway_is_in_line_once(
 
 
 def _waits(leases: Leases) -> None:
-    leases.audience.wait(Waiter("somebody", None, 0, 1, 9_000, 0, 0))
+    leases.audience.wait(WaitingFetch("somebody", None, 0, 1, 9_000, 0, 0))
 
 
 def _has_been_woken(leases: Leases) -> None:

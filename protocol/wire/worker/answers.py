@@ -12,7 +12,7 @@ from wakeq.protocol.catalog import Policies, changed, check
 from wakeq.protocol.errors import BadField, TooLarge
 from wakeq.protocol.log import entries as log
 from wakeq.protocol.log.entries import ANY_TOKEN, Draft, Reason, Result, Token
-from wakeq.protocol.queue.ledger.results import published_uids
+from wakeq.protocol.queue.ledger.publishers import published_uids
 from wakeq.protocol.queue.ledger.uniform import shape_of, uniform_texts
 from wakeq.protocol.queue.outcomes import Delivery, Outcome, Refusal
 from wakeq.protocol.uid import uid_of

@@ -1,13 +1,13 @@
 """Audience: who waits is served in the order of coming and for no longer than asked, and leaves nothing behind."""
 
-from wakeq.protocol.queue.leases.audience import NEVER, WOKEN_GRACE_MS, Audience, Waiter
+from wakeq.protocol.queue.leases.audience import NEVER, WOKEN_GRACE_MS, Audience, WaitingFetch
 
 WAITERS = 1_000
 KEPT_MAX = 140  # of waits that are over
 
 
-def waiter(until_ms: int, session: str = "somebody") -> Waiter:
-    return Waiter(None, session, 1, until_ms, 0, 0)
+def waiter(until_ms: int, session: str = "somebody") -> WaitingFetch:
+    return WaitingFetch(None, session, 1, until_ms, 0, 0)
 
 
 def test_waits_are_over_at_their_own_moments() -> None:

@@ -22,8 +22,15 @@ from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Ack, Draft, Publish, Result
 from wakeq.protocol.queue.ledger.chunks import CHUNK, encode_chunk
 from wakeq.protocol.queue.ledger.ledger import Ledger
-from wakeq.protocol.queue.ledger.publishers import SESSION_WINDOW, Limits, Publishers
-from wakeq.protocol.queue.ledger.results import Mixed, Repeated, new_drafts, new_numbers
+from wakeq.protocol.queue.ledger.publishers import (
+    SESSION_WINDOW,
+    Limits,
+    Mixed,
+    Publishers,
+    Repeated,
+    new_drafts,
+    new_numbers,
+)
 from wakeq.protocol.queue.ledger.uniform import uniform_bodies
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from wakeq.protocol.errors import BY_CODE, TooLarge
 from wakeq.protocol.log.entries import Result
-from wakeq.protocol.queue.ledger.results import Mixed, Repeated
+from wakeq.protocol.queue.ledger.publishers import Mixed, Repeated
 from wakeq.protocol.queue.ledger.uniform import UniformBatch
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
 from wakeq.protocol.uid import UidMaker
