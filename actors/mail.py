@@ -1,7 +1,7 @@
 """The messages that several actors send each other.  Plain data; the receiver decides what to do.
 
 To the log:    Propose --> RaftLog --> Committed --> Queues
-To a queue:    Fetch, EndWaits, Staying, Unsent, Gone, and the orders of `protocol/queue/orders.py`
+To a queue:    Staying, Unsent, Gone, and the orders of `protocol/queue/orders.py`
 To a session:  Answered, Woken
 The flush:     Collect (to each queue) --> Collected --> (state store) --> Flushed;  read from there: Loaded
 """
@@ -68,39 +68,6 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
 
 
 # Straight ---------------------------------------------------------------------------------------------------------
-
-
-class Want(msgspec.Struct, frozen=True, gc=False):
-    """One FET: up to `count` messages for `timeout_ms`, or (0) each for its own; the first within `wait_ms`."""
-
-    place: Any
-    count: int
-    wait_ms: int = 0
-    timeout_ms: int = 0
-
-
-class Fetch(msgspec.Struct, frozen=True, gc=False):
-    queue: str
-    subscriber: Process
-    ticket: Any
-    wants: list[Want]
-    worker: int = 0
-    door: int = 0
-    subscribed: bool = False  # a queue that does not exist counts as empty, not as unknown
-    must_exist: bool = False  # it counts as unknown even to a FET that would wait for it
-    removes: bool = False  # messages are acknowledged by being handed out
-
-    def tell_all(self, answer: Refusal | None) -> None:
-        """Give the same answer to each FET: why it gets nothing, or None if there is nothing."""
-        self.subscriber.tell(Answered([(self.ticket, want.place, answer) for want in self.wants]))
-
-
-class EndWaits(msgspec.Struct, frozen=True, gc=False):
-    """The client has sent another command: the subscriber's waiting fetches of this ticket end with nothing."""
-
-    subscriber: Process
-    ticket: Any
-    queue: str = ""
 
 
 class Staying(msgspec.Struct, frozen=True, gc=False):

@@ -38,7 +38,7 @@ class Answers(QueueUser):
         self._name = queue
         self._creator = creator
         self._exchange = exchange
-        self._question: object | None = None  # that the queue has to answer
+        self._question: Asker | None = None  # that the queue has to answer
         self._under_way: list[Delivery] = []  # what the exchange has not passed on yet
         self._dropped = counters.dropper("answer", f"from queue {queue}")
 
@@ -60,7 +60,7 @@ class Answers(QueueUser):
                 self.stop()
 
     def _ask(self) -> None:
-        self._question = object()
+        self._question = Asker(self, object(), None)
         self._fetch(self._name, self._question, TOGETHER_MAX, WAIT_MS)
 
     def _answered(self, message: Answered) -> None:
@@ -69,7 +69,7 @@ class Answers(QueueUser):
                 self._acknowledge_all(self._name, self._under_way)
                 self._under_way = []
                 self._ask()
-            elif ticket is not None and ticket is self._question:
+            elif self._question is not None and ticket is self._question.ticket:
                 if isinstance(answer, Refusal) or (answer and not self._may_pass_on(self._name, answer)):
                     self._services.timers.set(self, self._services.now_ms() + LOOK_AGAIN_MS)
                 else:

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from wakeq.actors.mail import Answered
+from wakeq.actors.mail import Answered, Asker
 from wakeq.actors.monique.controller import Giver
 from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.monique.crew import Crew, Out
@@ -72,7 +72,7 @@ class Bridge(QueueUser):
         self._late: dict[str, Place] = {}  # by the task's id: its lease is over or not ours, and its answer counts
         self._rests = False  # it gives nothing more
         self._ends = False  # it rests, and stops when there is nothing on the way to it
-        self._question: object | None = None  # that the queue has to answer
+        self._question: Asker | None = None  # that the queue has to answer
         self._alarm_ms: int | None = None
         self._fetches_again_ms = 0
         self._looked_behind: int | None = 0  # for tasks that were given out before; None: all of them are known
@@ -145,7 +145,7 @@ class Bridge(QueueUser):
         if self._question is None and not self._fetches_again_ms and not self._rests:
             room = sum(map(self._port.can_take, self._crew.in_turn()))
             if room:
-                self._question = object()
+                self._question = Asker(self, object(), None)
                 self._fetch(self._name, self._question, room, WAIT_MS)
 
     # --- the queue --------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Bridge(QueueUser):
         for ticket, _, answer in message.answers:
             if isinstance(ticket, Looked):
                 self._looked(ticket, answer)
-            elif ticket is not None and ticket is self._question:
+            elif self._question is not None and ticket is self._question.ticket:
                 self._question = None
                 self._fetched(answer)
 

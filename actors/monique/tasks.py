@@ -25,7 +25,6 @@ from wakeq.actors.monique.queue_user import (
     task_in,
 )
 from wakeq.actors.runtime import Alarm, Process
-from wakeq.actors.sessions.door import DOOR_MONIQUE
 from wakeq.actors.sessions.operator_mail import Page
 from wakeq.protocol.errors import Busy, QueueNotFound, Refused, TooLarge, WakeqError
 from wakeq.protocol.log.entries import Draft, Publish, Result
@@ -107,7 +106,7 @@ class Tasks(QueueUser):
                 self._under_way_count += 1
                 self._under_way_bytes += _size_of(task)
         for queue, (tasks, drafts) in batches.items():
-            entry = Publish(queue, drafts, door=DOOR_MONIQUE, worker=self._worker)
+            entry = Publish(queue, drafts, door=self.door_kind, worker=self.number)
             self._filed(queue).publish_whole(Asker(self, Keeping(tasks), None), entry)
         self._end(ended)
         if message.asker is not None:

@@ -27,8 +27,6 @@ from wakeq.actors.mail import (
     Collect,
     Collected,
     Crashed,
-    EndWaits,
-    Fetch,
     Flushed,
     Follow,
     Gone,
@@ -302,15 +300,12 @@ class QueueProcess(Process):
     def on_acknowledge(self, order: orders.Acknowledge) -> None:
         """The same for somebody who knows messages by their numbers."""
         if not self.exists:
-            if order.asker is not None:
-                unknown = Outcome(self.name, 0, [int(Result.UNKNOWN)] * len(order.numbers))
-                order.asker.tell(fetching.refusal(self) or unknown)
             return
         is_ours = order.queue_id == self.ledger.id
         keep_leased = self._mark(order.numbers if is_ours else [])
         about = {"worker": order.worker, "door": order.door}
         entry = Ack(self.name, order.queue_id, order.numbers, order.tokens, **about)  # type: ignore[arg-type]
-        self._put(Rank.ACK, entry, AckTicket(order.asker, keep_leased))
+        self._put(Rank.ACK, entry, AckTicket(orders.NOBODY, keep_leased))
 
     def _numbers_of(self, uids: Sequence[str]) -> list[int]:
         """Return the numbers of uids of this incarnation, -1 for any other."""
@@ -544,11 +539,8 @@ class QueueProcess(Process):
                 if in_the_log.isdisjoint(map(id, _answered_by(getattr(order, "asker", order)))):
                     refuse_order(order, busy)
         for message in (self.handling, *self.unread):
-            match message:
-                case Fetch():
-                    message.tell_all(None)
-                case _ if isinstance(message, ASKED):
-                    message.asker.tell(busy)
+            if isinstance(message, ASKED):
+                message.asker.tell(busy)
 
     # --- what is committed -------------------------------------------------------------------------------------------
 
@@ -843,8 +835,6 @@ def refuse_order(order: Any, refusal: Refusal) -> None:
         return
     if isinstance(order, AckSeveral):
         order.slot.tell(refusal)
-    elif isinstance(order, Fetch):
-        order.tell_all(refusal)
     elif (asker := getattr(order, "asker", None)) is not None:
         asker.tell(refusal)
 
@@ -875,10 +865,9 @@ _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {
     AckSeveral: QueueProcess.on_ack_several,
     orders.Acknowledge: QueueProcess.on_acknowledge,
     orders.Propose: QueueProcess.on_propose,
-    Fetch: fetching.on_fetch,
+    orders.Fetch: fetching.on_fetch,
     Staying: fetching.on_staying,
     orders.EndWait: fetching.on_end_wait,
-    EndWaits: fetching.on_end_waits,
     orders.Touch: ending.on_touch,
     orders.Nack: ending.on_nack,
     Unsent: ending.on_unsent,

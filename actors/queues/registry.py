@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from wakeq.actors.mail import Asker, Crowded, EndWaits, Fetch, Follow, Gone, Item, Propose, Staying, Unsent
+from wakeq.actors.mail import Asker, Crowded, Follow, Gone, Item, Propose, Staying, Unsent
 from wakeq.actors.queue.fetching import Lead
 from wakeq.actors.queue.process import ASKED, QueueProcess, refuse_order
 from wakeq.actors.queue.reading import QueueProcessServices
@@ -282,35 +282,26 @@ class QueueRegistry(Process):
             self._put_off(message)
             return
         if process is None:
-            if not _creates_interest(message) or self._crowd is not None:
-                self._refuse(message)
-                return
-            process = self._process(name)
+            self._refuse(message)
+            return
         process.tell(message)
 
     def _put_off(self, message: Any) -> None:
         """The queue is being rebuilt: a FET gets nothing, a sleeper is woken to try again, the others hear BUSY."""
         refusal = self._services.refusal()
-        match message:
-            case Fetch():
-                message.tell_all(refusal)
-            case _ if isinstance(message, ASKED):
-                busy = Refusal("BUSY", f"queue {message.queue} is being rebuilt; try again")
-                self._answer(message.asker, refusal or busy)
+        if isinstance(message, ASKED):
+            busy = Refusal("BUSY", f"queue {message.queue} is being rebuilt; try again")
+            self._answer(message.asker, refusal or busy)
 
     def _refuse(self, message: Any) -> None:
         """Say that there is no such queue, or, if this node may not serve and so cannot know, who does."""
         elsewhere = self._services.refusal()
         missing = Refusal("Q_NOT_FOUND", f"queue {message.queue} does not exist; publish to it or subscribe first")
-        is_crowd = self._crowd is not None and _creates_interest(message)
-        refusal = elsewhere or (self._crowd if is_crowd else None) or missing
-        if isinstance(message, Fetch):
-            message.tell_all(refusal)
-        elif isinstance(message, Touch | Nack) and elsewhere is None:
+        if isinstance(message, Touch | Nack) and elsewhere is None:
             outcome = Outcome(message.queue, 0, [Result.UNKNOWN] * len(message.uids))
             message.asker.tell(outcome)
         else:
-            self._answer(message.asker, refusal)
+            self._answer(message.asker, elsewhere or missing)
 
     def on_stats(self, message: Stats) -> None:
         if not message.all_queues:
@@ -338,18 +329,11 @@ class QueueRegistry(Process):
                 return
         self._answer(listing.asker, listing.rows)
 
-    def on_nothing(self, message: Gone | Staying | EndWaits | Unsent) -> None:
+    def on_nothing(self, message: Gone | Staying | Unsent) -> None:
         """Pass mail on that was sent here because its queue had no process; it may have one by now."""
         process = self._processes.get(message.queue)
         if process is not None:
             process.tell(message)
-
-
-def _creates_interest(message: Any) -> bool:
-    """Whether somebody is going to wait for a queue that does not exist: to them it is empty instead of unknown."""
-    if not isinstance(message, Fetch):
-        return False
-    return message.subscribed or (not message.must_exist and any(want.wait_ms for want in message.wants))
 
 
 def _refuse_filed(filed: FiledCommands | None, refusal: Refusal) -> None:

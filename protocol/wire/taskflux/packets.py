@@ -12,7 +12,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from wakeq.protocol.errors import WakeqError
-from wakeq.protocol.log.entries import Draft
+from wakeq.protocol.log.entries import Draft, Reason, Token
 
 METHOD_NONE = ord("N")  # the only method of authorization that the protocol has: there is none
 METHOD_TOKEN = ord("T")  # ours: a String with the token follows
@@ -274,3 +274,53 @@ Response: TypeAlias = (
     | EnqueueResponse | Record | Empty | CountResponse | BusinessError | ListQueuesResponse | Violation | Oks | Taken
 )  # fmt: skip
 Packet: TypeAlias = Request | Response
+
+
+# What is done with records ------------------------------------------------------------------------------------------
+
+
+class Holding(Struct, frozen=True, gc=False):
+    """A record that a client holds, by what its queue calls it, and until when it is leased at first."""
+
+    uid: str
+    queue_id: int
+    number: int
+    token: Token
+    until_ms: int
+
+
+class Store(Struct, frozen=True, gc=False):
+    """Records of one queue whose Enqueues are acknowledged."""
+
+    queue: str
+    drafts: list[Draft]
+    is_unheard: bool = False  # not even the first Ok has been answered yet
+
+
+class Take(Struct, frozen=True, gc=False):
+    """Dequeues of one queue that are acknowledged already, or never will be: a record is removed by being delivered.
+
+    It is done for the first of them, without a wait; the others have their turn again.
+    """
+
+    queue: str
+    dequeues: list[Dequeue]
+
+
+class Remove(Struct, frozen=True, gc=False):
+    """The client has taken the record."""
+
+    queue: str
+    holding: Holding
+
+
+class Return(Struct, frozen=True, gc=False):
+    """The record is to be available again.
+
+    `reason` tells a client that gave it back, or went away with it, from one that never had it.
+    """
+
+    queue: str
+    holding: Holding
+    reason: Reason = Reason.NACK
+    instead: Response | None = None  # is answered in place of Ok

@@ -1,6 +1,6 @@
 """HandTaskFlux: one TaskFlux connection of the broker by hand, from packets to packets.
 
-    client.ask(Dequeue("q")) --> bytes --> RequestReader --> TaskFluxSubscriber ... --> encoder --> packets
+    client.ask(Dequeue("q")) --> bytes --> RequestReader --> TaskFluxSession ... --> encoder --> packets
 
 Everything is served to the end before an answer is looked at, and no time passes.
 """
@@ -10,8 +10,8 @@ from typing import Any
 
 from tests.helpers.brokers.broker import Broker
 from wakeq.actors.sessions.door import DOOR_TASKFLUX, Closed, Drained, Ended, Idle, Received, SendAway
-from wakeq.actors.sessions.taskflux import TaskFluxServices, TaskFluxSubscriber
-from wakeq.actors.sessions.taskflux_replies import Known
+from wakeq.actors.sessions.taskflux import TaskFluxServices, TaskFluxSession
+from wakeq.protocol.wire.taskflux.answers import Known
 from wakeq.protocol.wire.taskflux.dialects import LEGACY, SPEC, Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode
 from wakeq.protocol.wire.taskflux.packets import (
@@ -99,7 +99,7 @@ class HandTaskFlux:
         services = TaskFluxServices(
             broker.assembly.lobby, broker.queues, broker.timers, broker.now_ms, known, withdrawal=log.withdrawal
         )
-        self.process = broker.runtime.spawn(TaskFluxSubscriber, self.door, listens_to, 77, services)
+        self.process = broker.runtime.spawn(TaskFluxSession, self.door, listens_to, 77, services)
         version = BootstrapRequest(0, 1, 0) if dialect is LEGACY else BootstrapRequest(1, 0, 0)
         self.say(*(greeting or (AuthorizationRequest(), version)))
         self.take()

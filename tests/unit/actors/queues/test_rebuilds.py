@@ -8,7 +8,7 @@ from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.clusters.by_hand import HandCluster, HandNode
 from tests.helpers.doors.lanes import HandSession
 from wakeq.actors.log.sync_place import SyncPlace
-from wakeq.actors.mail import Answered, Asker, Fetch, Propose, Want
+from wakeq.actors.mail import Answered, Asker, Propose
 from wakeq.actors.queue import fetching
 from wakeq.actors.queue import process as queue
 from wakeq.actors.queue.fetching import Lead
@@ -256,7 +256,7 @@ def test_queue_that_crashes_again_while_it_is_rebuilt_begins_to_lead_once(
     assert led == [broker.queue(Q)]  # once more would forget who sleeps, who waits, and what is on its way
 
 
-@pytest.mark.parametrize("what", ["a batch", "a look at all queues", "a fetch"])
+@pytest.mark.parametrize("what", ["a batch", "a look at all queues", "a look at one queue"])
 def test_mail_before_the_news_of_a_crash_is_answered(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -283,12 +283,15 @@ def test_mail_before_the_news_of_a_crash_is_answered(
             case "a look at all queues":
                 broker.queues.tell(Stats(Asker(listener, None, "all"), "", all_queues=True))
             case _:
-                broker.queues.tell(Fetch("a", listener, None, [Want("a", 0)]))
+                broker.queues.tell(Stats(Asker(listener, None, "a"), "a"))
 
     monkeypatch.setattr(Ledger, "publish", fragile)
     client.publish("a", "poison")
 
-    assert sorted(listener.heard) == {"a batch": ["a", "b"], "a look at all queues": ["all"], "a fetch": ["a"]}[what]
+    assert (
+        sorted(listener.heard)
+        == {"a batch": ["a", "b"], "a look at all queues": ["all"], "a look at one queue": ["a"]}[what]
+    )
     assert crashed
 
 

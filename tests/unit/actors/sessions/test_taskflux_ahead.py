@@ -1,4 +1,4 @@
-"""TaskFluxSubscriber where a delivery removes at once: acknowledged ahead, or in the legacy dialect."""
+"""TaskFluxSession where a delivery removes at once: acknowledged ahead, or in the legacy dialect."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""TaskFluxSubscriber and what a queue refuses: queues that are not there, limits, policies, and the list."""
+"""TaskFluxSession and what a queue refuses: queues that are not there, limits, policies, and the list."""
 
 import pytest
 

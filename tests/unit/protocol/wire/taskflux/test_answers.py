@@ -4,6 +4,7 @@ import pytest
 
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Result
+from wakeq.protocol.wire.taskflux.answers import INT32_MAX, INT64_MAX, info_of, policies_of, refused
 from wakeq.protocol.wire.taskflux.packets import (
     QA,
     BusinessError,
@@ -16,7 +17,6 @@ from wakeq.protocol.wire.taskflux.packets import (
     QueueSizeViolation,
     Response,
 )
-from wakeq.protocol.wire.taskflux.queues import INT32_MAX, INT64_MAX, info_of, policies_of, refused
 
 MIB = 1 << 20
 
