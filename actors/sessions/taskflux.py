@@ -24,9 +24,9 @@ from wakeq.protocol.queue.orders import Stats
 from wakeq.protocol.queue.outcomes import Leased, Refusal
 from wakeq.protocol.wire.slots import Slot
 from wakeq.protocol.wire.taskflux.answers import Known
+from wakeq.protocol.wire.taskflux.commands import Dequeue, Remove, Response
 from wakeq.protocol.wire.taskflux.conversation import Conversation
 from wakeq.protocol.wire.taskflux.dialects import Dialect
-from wakeq.protocol.wire.taskflux.packets import Dequeue, Remove, Response
 from wakeq.protocol.wire.worker.commands import TIMEOUT_S_MIN
 
 RENEWALS_PER_LEASE = 3

@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, leads_again, successor
 from wakeq.actors.sessions.taskflux import TaskFluxSession
 from wakeq.actors.sessions.worker import WorkerSession
-from wakeq.protocol.wire.taskflux.packets import ACK, EMPTY, NACK, OK, UNKNOWN_NODE, Dequeue, NotLeader, Record
+from wakeq.protocol.wire.taskflux.commands import ACK, EMPTY, NACK, OK, UNKNOWN_NODE, Dequeue, NotLeader, Record
 
 Q = "q"
 OTHER = "other"

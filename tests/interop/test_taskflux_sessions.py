@@ -16,9 +16,8 @@ from wakeq.protocol.log.entries import Draft, Result
 from wakeq.protocol.queue.outcomes import Outcome
 from wakeq.protocol.wire.slots import Slot
 from wakeq.protocol.wire.taskflux.answers import Known, policies_of
-from wakeq.protocol.wire.taskflux.dialects import CSHARP, DIALECTS, LEGACY, SPEC, Dialect
-from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.codec import RequestReader, ResponseReader, encode
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     EMPTY,
     NACK,
@@ -51,8 +50,8 @@ from wakeq.protocol.wire.taskflux.packets import (
     Take,
     Taken,
 )
-from wakeq.protocol.wire.taskflux.reader import RequestReader, ResponseReader
-from wakeq.protocol.wire.taskflux.requests import STRAY_BYTES_MAX
+from wakeq.protocol.wire.taskflux.decoders import STRAY_BYTES_MAX
+from wakeq.protocol.wire.taskflux.dialects import CSHARP, DIALECTS, LEGACY, SPEC, Dialect
 
 FOLDER = Path(__file__).parents[1] / "vectors"
 SESSIONS = json.loads((FOLDER / "taskflux_sessions.json").read_text())["vectors"]

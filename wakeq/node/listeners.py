@@ -30,8 +30,8 @@ from wakeq.node.monique_doors import MoniqueDoors, MoniqueServices
 from wakeq.node.node_addresses import NodeAddresses
 from wakeq.node.security import Security
 from wakeq.protocol.wire.taskflux.answers import Known
+from wakeq.protocol.wire.taskflux.commands import Response as TaskFluxResponse
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS
-from wakeq.protocol.wire.taskflux.packets import Response as TaskFluxResponse
 from wakeq.protocol.wire.worker.codec import Reply
 from wakeq.protocol.wire.worker.conversation import Limits
 from wakeq.storage.thread import DiskThread

@@ -12,8 +12,7 @@ from wakeq.protocol.catalog import Policies, QueueRecord
 from wakeq.protocol.errors import OutcomeUnknown
 from wakeq.protocol.log.entries import Result
 from wakeq.protocol.queue.outcomes import HandedOver, Outcome, Refusal
-from wakeq.protocol.wire.taskflux.dialects import Dialect
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.commands import (
     EMPTY,
     OK,
     QA,
@@ -45,6 +44,7 @@ from wakeq.protocol.wire.taskflux.packets import (
     Take,
     Taken,
 )
+from wakeq.protocol.wire.taskflux.dialects import Dialect
 
 INT32_MAX = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from wakeq.protocol.errors import BadName
 from wakeq.protocol.names import check_name
+from wakeq.protocol.wire.taskflux.commands import QA, UNLIMITED, CreateQueue, ErrorCode
 from wakeq.protocol.wire.taskflux.dialects import Dialect
-from wakeq.protocol.wire.taskflux.packets import QA, UNLIMITED, CreateQueue, ErrorCode
 
 _TEXTS = {
     ErrorCode.BAD_IMPLEMENTATION: "this code is not an implementation; H4 is 1, QA is 2",

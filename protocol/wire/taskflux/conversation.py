@@ -25,9 +25,7 @@ from wakeq.protocol.queue.outcomes import Delivery, HandedOver, Leased, Refusal
 from wakeq.protocol.wire.slots import MISSING, SeveralResults, Slot
 from wakeq.protocol.wire.taskflux.answers import REPLIES, Known, in_dialect, policies_of, refusal, taken
 from wakeq.protocol.wire.taskflux.checks import wrong_in, wrong_name
-from wakeq.protocol.wire.taskflux.dialects import Dialect
-from wakeq.protocol.wire.taskflux.handshake import Handshake, Phase, described
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.commands import (
     EMPTY,
     OK,
     Ack,
@@ -54,6 +52,8 @@ from wakeq.protocol.wire.taskflux.packets import (
     Store,
     Take,
 )
+from wakeq.protocol.wire.taskflux.dialects import Dialect
+from wakeq.protocol.wire.taskflux.handshake import Handshake, Phase, described
 from wakeq.protocol.wire.taskflux.parked import Parked
 
 # What is still done when the broker stops: it ends something that was begun, or helps the client to go.

@@ -9,8 +9,7 @@ from enum import Enum, auto
 from typing import Protocol
 
 from wakeq.protocol.errors import Unauthorized
-from wakeq.protocol.wire.taskflux.dialects import VERSION, Dialect, dialect_of
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.commands import (
     METHOD_NONE,
     METHOD_TOKEN,
     AuthorizationRequest,
@@ -21,6 +20,7 @@ from wakeq.protocol.wire.taskflux.packets import (
     Packet,
     Response,
 )
+from wakeq.protocol.wire.taskflux.dialects import VERSION, Dialect, dialect_of
 
 METHODS = {METHOD_NONE: "none", METHOD_TOKEN: "token"}
 

@@ -9,7 +9,7 @@ never changes the order of packets, however many of them one value stands for.
 from collections import deque
 from collections.abc import Sequence
 
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     TAKEN_TOGETHER_MAX,
     Ack,

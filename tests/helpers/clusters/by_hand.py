@@ -42,7 +42,7 @@ from wakeq.protocol.wire.peer.frames import (
     encode_body,
     framed,
 )
-from wakeq.protocol.wire.taskflux.packets import ClusterMetadataResponse
+from wakeq.protocol.wire.taskflux.commands import ClusterMetadataResponse
 from wakeq.protocol.wire.worker.conversation import Limits
 from wakeq.storage.log.journal import Keep
 from wakeq.testing.manual_time import ManualHandle

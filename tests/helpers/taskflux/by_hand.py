@@ -12,9 +12,8 @@ from tests.helpers.brokers.broker import Broker
 from wakeq.actors.sessions.door import DOOR_TASKFLUX, Closed, Drained, Ended, Idle, Received, SendAway
 from wakeq.actors.sessions.taskflux import TaskFluxServices, TaskFluxSession
 from wakeq.protocol.wire.taskflux.answers import Known
-from wakeq.protocol.wire.taskflux.dialects import LEGACY, SPEC, Dialect
-from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.codec import RequestReader, ResponseReader, encode
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     OK,
     AuthorizationRequest,
@@ -29,7 +28,7 @@ from wakeq.protocol.wire.taskflux.packets import (
     Record,
     Response,
 )
-from wakeq.protocol.wire.taskflux.reader import RequestReader, ResponseReader
+from wakeq.protocol.wire.taskflux.dialects import LEGACY, SPEC, Dialect
 
 PAYLOAD_BYTES_MAX = 1000  # of this node
 

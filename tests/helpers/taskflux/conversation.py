@@ -18,9 +18,7 @@ from wakeq.protocol.queue import orders
 from wakeq.protocol.queue.outcomes import Delivery, HandedOver, Leased, Outcome, Refusal
 from wakeq.protocol.wire.slots import MISSING, Slot
 from wakeq.protocol.wire.taskflux.answers import Known
-from wakeq.protocol.wire.taskflux.conversation import Conversation
-from wakeq.protocol.wire.taskflux.dialects import LEGACY, SPEC, Dialect
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.commands import (
     EMPTY,
     OK,
     PAYLOAD_BYTES_MAX,
@@ -43,6 +41,8 @@ from wakeq.protocol.wire.taskflux.packets import (
     Store,
     Taken,
 )
+from wakeq.protocol.wire.taskflux.conversation import Conversation
+from wakeq.protocol.wire.taskflux.dialects import LEGACY, SPEC, Dialect
 
 DOOR = 3
 TERM = 5

@@ -11,9 +11,8 @@ from tests.helpers.taskflux.apart import taken_as
 from tests.helpers.taskflux.conversation import HandTaskFluxSession
 from wakeq.protocol.log.entries import Reason
 from wakeq.protocol.wire.slots import MISSING, Slot
-from wakeq.protocol.wire.taskflux.dialects import CSHARP, LEGACY, SPEC, Dialect
-from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.codec import RequestReader, encode
+from wakeq.protocol.wire.taskflux.commands import (
     EMPTY,
     OK,
     AuthorizationRequest,
@@ -32,7 +31,7 @@ from wakeq.protocol.wire.taskflux.packets import (
     Store,
     Take,
 )
-from wakeq.protocol.wire.taskflux.reader import RequestReader
+from wakeq.protocol.wire.taskflux.dialects import CSHARP, LEGACY, SPEC, Dialect
 
 PACKET_BYTES_MAX = 4096
 TURNS_MAX = 100_000

@@ -18,7 +18,7 @@ from wakeq.client.taskflux.requests import (
     record_in,
 )
 from wakeq.protocol.errors import BadField
-from wakeq.protocol.wire.taskflux import packets as wire
+from wakeq.protocol.wire.taskflux import commands as wire
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS, Dialect
 
 T = TypeVar("T")

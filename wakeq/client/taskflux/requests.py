@@ -24,7 +24,7 @@ from wakeq.protocol.errors import (
     Unauthorized,
     WakeqError,
 )
-from wakeq.protocol.wire.taskflux import packets as wire
+from wakeq.protocol.wire.taskflux import commands as wire
 from wakeq.protocol.wire.taskflux.dialects import Dialect
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from wakeq.actors.sessions import permissions
 from wakeq.actors.sessions.access import QUEUES_REMEMBERED_MAX, STRANGER, TOKEN_ENDED, TOKEN_NARROWED, Access, Gate
 from wakeq.protocol.access import Book, Grant, Right, digest_of
 from wakeq.protocol.errors import BadField, Forbidden, Unauthorized
-from wakeq.protocol.wire.taskflux import answers, packets
+from wakeq.protocol.wire.taskflux import answers, commands
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.protocol.wire.worker.blocks import pack
 from wakeq.protocol.wire.worker.commands import COMMANDS
@@ -193,7 +193,7 @@ def test_wrong_token_takes_as_many_steps_as_an_unknown_one() -> None:
 
 def test_permissions_are_listed_for_every_command() -> None:
     decided = {wire.Hello, *permissions.OF_A_QUEUE, *permissions._OTHERWISE}
-    taskflux = {*answers.REPLIES, packets.Take, packets.Dequeue, packets.ClusterMetadataRequest}
+    taskflux = {*answers.REPLIES, commands.Take, commands.Dequeue, commands.ClusterMetadataRequest}
 
     assert {*COMMANDS.values(), *taskflux} <= decided, "list the new command in actors/sessions/permissions.py"
 

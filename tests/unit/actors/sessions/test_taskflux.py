@@ -6,8 +6,7 @@ from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.taskflux.by_hand import HandTaskFlux, error, held, stored
 from wakeq.actors.queue.fetching import settle
 from wakeq.actors.sessions.in_flight import IN_FLIGHT_MAX, KEPT_BYTES_MIN
-from wakeq.protocol.wire.taskflux.dialects import CSHARP
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     EMPTY,
     NACK,
@@ -31,6 +30,7 @@ from wakeq.protocol.wire.taskflux.packets import (
     QueueSizeViolation,
     Record,
 )
+from wakeq.protocol.wire.taskflux.dialects import CSHARP
 
 TIMEOUT_S = 60.0
 

@@ -7,8 +7,7 @@ from tests.helpers.taskflux.by_hand import HandTaskFlux, stored
 from wakeq.actors.mail import Propose
 from wakeq.protocol.log.entries import ANY_TOKEN, Ack
 from wakeq.protocol.uid import parse
-from wakeq.protocol.wire.taskflux.dialects import LEGACY, SPEC, Dialect
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     NACK,
     OK,
@@ -20,6 +19,7 @@ from wakeq.protocol.wire.taskflux.packets import (
     Dequeue,
     Record,
 )
+from wakeq.protocol.wire.taskflux.dialects import LEGACY, SPEC, Dialect
 
 
 def test_acknowledgement_ahead_shares_the_entry_of_its_delivery(

@@ -4,7 +4,7 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.taskflux.by_hand import PAYLOAD_BYTES_MAX, HandTaskFlux, error, stored
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     OK,
     Count,

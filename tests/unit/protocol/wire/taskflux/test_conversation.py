@@ -7,7 +7,7 @@ from wakeq.protocol.errors import Forbidden
 from wakeq.protocol.errors import NotLeader as NotLeaderError
 from wakeq.protocol.log.entries import Reason
 from wakeq.protocol.queue.outcomes import Refusal
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     EMPTY,
     NACK,

@@ -2,8 +2,7 @@
 
 from tests.helpers.taskflux.apart import taken_as
 from tests.helpers.taskflux.conversation import commands, ready
-from wakeq.protocol.wire.taskflux.dialects import CSHARP, LEGACY
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     EMPTY,
     OK,
@@ -18,6 +17,7 @@ from wakeq.protocol.wire.taskflux.packets import (
     Record,
     Take,
 )
+from wakeq.protocol.wire.taskflux.dialects import CSHARP, LEGACY
 
 # --- csharp ---
 

@@ -3,7 +3,7 @@
 from tests.helpers.taskflux.conversation import commands, held, is_open, ready, taken
 from wakeq.protocol.log.entries import Reason
 from wakeq.protocol.queue import orders
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     EMPTY,
     NACK,

@@ -5,7 +5,7 @@ import pytest
 from tests.helpers.taskflux.apart import taken_as
 from tests.helpers.taskflux.conversation import commands, ready, stored, taken
 from wakeq.protocol.log.entries import Draft
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     EMPTY,
     NACK,

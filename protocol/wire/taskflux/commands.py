@@ -1,9 +1,6 @@
-"""What is said in the TaskFlux protocol: one Struct for each packet, command and response.
+"""Commands: the packets of TaskFlux, what is wrong where none could be read, and what is done with records.
 
-A command is its CommandRequest, a response its CommandResponse: nobody needs the envelope by itself.  What differs
-between dialects (markers, numbers of codes, a record's id) is not in here, see taskflux/dialects.py.
-Queue names are text with one character for each byte, so that a forbidden name comes through as it was sent;
-only `check_name` makes a name of it.  What busy connections say over and over is one value for many packets.
+Plain data; the dialects say how much of it each of them has.  Enqueues, Dequeues, Oks and Taken stand for many packets.
 """
 
 from enum import IntEnum
@@ -11,7 +8,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from wakeq.protocol.errors import WakeqError
+from wakeq.protocol.errors import Busy, FrameTooLarge, WakeqError
 from wakeq.protocol.log.entries import Draft, Reason, Token
 
 METHOD_NONE = ord("N")  # the only method of authorization that the protocol has: there is none
@@ -324,3 +321,36 @@ class Return(Struct, frozen=True, gc=False):
     holding: Holding
     reason: Reason = Reason.NACK
     instead: Response | None = None  # is answered in place of Ok
+
+
+# What can be wrong ----------------------------------------------------------------------------------------------------
+
+# Raised by nobody to the outside: the reader puts them, as a Bad, where the packet would have been, and a client's
+# session may raise what it finds there.  The text names the byte or the field, what it was and what it must be.
+
+
+class BadPacket(WakeqError):
+    """Bytes that are no packet.  Where the next packet begins is unknown."""
+
+    code = "BAD_PACKET"
+    closes = True
+
+
+class UnexpectedPacket(BadPacket):
+    """A marker or a packet that may not come here."""
+
+
+class BadBody(BadPacket):
+    """A framed body that is no command.  The frame says where the next packet begins, so the stream goes on."""
+
+    closes = False
+
+
+class Crowded(Busy):
+    """All connections together hold too much that is unfinished, and this one some of it."""
+
+    closes = True
+
+
+class PacketTooLong(FrameTooLarge):
+    """A packet that announces more bytes than are read.  They are not."""
