@@ -2,12 +2,12 @@
 
 To the log:    Propose --> RaftLog --> Committed --> Queues
 To a queue:    Staying, Unsent, Gone, and the orders of `protocol/queue/orders.py`
-To a session:  Answered, Woken
+To a session:  Woken;  to any actor that has asked: Answered
 The flush:     Collect (to each queue) --> Collected --> (state store) --> Flushed;  read from there: Loaded
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -17,26 +17,44 @@ from wakeq.protocol.queue.orders import Peek, Stats
 from wakeq.protocol.queue.outcomes import Leased, Refusal
 from wakeq.storage.state.cut import Part
 
+AnswerT = TypeVar("AnswerT")
 
-class Asker(msgspec.Struct, frozen=True, gc=False):
-    """Who waits for an answer, and what the answer belongs to there.  Never in the bytes of the log."""
 
-    process: Process
-    ticket: Any  # whatever lets the process find its question again, such as an Asked of TaskFlux
-    place: Any  # of the command within it, or a list of places
+class Answered(msgspec.Struct, Generic[AnswerT], frozen=True):
+    """The answer to a question that an actor has asked by mail."""
 
-    @property
-    def session(self) -> Process:
-        """Who hears the answer."""
-        return self.process
+    then: Callable[[AnswerT], object]
+    answer: AnswerT  # an Outcome, a Refusal, or what was asked for
 
-    def at(self, places: Any) -> "Asker":
-        """Return the same for an answer about some of the places."""
-        return Asker(self.process, self.ticket, places)
+    def deliver(self) -> None:
+        """Go on with the answer; to be called by the actor that has asked."""
+        self.then(self.answer)
 
-    def tell(self, answer: Any) -> None:
-        """Give whoever asked the answer."""
-        self.process.tell(Answered([(self.ticket, self.place, answer)]))
+
+class ReplyByMail(msgspec.Struct, Generic[AnswerT], eq=False):
+    """Where the answer to an actor's question goes: to `then`, in a turn of that actor.  A ReplyTo of orders.py."""
+
+    session: Process
+    then: Callable[[AnswerT], object]
+    is_answered: bool = False
+
+    def tell(self, answer: AnswerT) -> None:
+        """Give the answer; all but the first are dropped."""
+        if not self.is_answered:
+            self.is_answered = True
+            self.session.tell(Answered(self.then, answer))
+
+
+class NoopTicket(msgspec.Struct, frozen=True, eq=False):
+    """The ticket of a no-op, which this node has proposed to lead in a term, or to have a rebuilt queue lead.
+
+    If the log refuses it this node leads no longer, and Follow says so.
+    """
+
+    rebuilt: Process | None = None  # the process of the queue; None: it is the first entry of a term
+
+    def tell(self, answer: object) -> None:
+        """Drop the refusal."""
 
 
 class Propose(msgspec.Struct, frozen=True, gc=False):
@@ -59,12 +77,6 @@ class Follow(msgspec.Struct, frozen=True, gc=False):
 
     term: int  # in which it led
     refusal: Refusal
-
-
-class Answered(msgspec.Struct, frozen=True, gc=False):
-    """Answers for one process: (ticket, place, answer); an answer is an Outcome, a Refusal, or what was asked for."""
-
-    answers: list[tuple[Any, Any, Any]]
 
 
 # Straight ---------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from wakeq.actors.log.transfer import (
     ImageOffer,
     WantImage,
 )
-from wakeq.actors.mail import Applied, Asker, Follow, Item, Propose, Started, Throttle, Tick
+from wakeq.actors.mail import Applied, Follow, Item, NoopTicket, Propose, Started, Throttle, Tick
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import Busy, DiskDisowned, NoQuorum, NotLeader
 from wakeq.protocol.log.entries import Members, Noop, Publish, SetAside
@@ -487,12 +487,11 @@ class LogDriver(LogEntries):
     def _enter_own(self, own: OwnEntry) -> None:
         """Put an entry of the core's own into the log: the no-op of a new leader, or a change of members."""
         at_ms = self._stamp_ms()
-        asker = self._changes.pop(own.index, None)
+        ticket: ReplyTo | NoopTicket | None = self._changes.pop(own.index, None)
         if own.config is None:
-            assert self._queues is not None, "started first"
-            asker = Asker(self._queues, None, None)
+            ticket = NoopTicket()
         entry = Noop() if own.config is None else Members(own.config)
-        self._enter(own.index, at_ms, *self._encode([(entry, asker)], at_ms))
+        self._enter(own.index, at_ms, *self._encode([(entry, ticket)], at_ms))
         self._flush_soon()
 
     # --- peers -----------------------------------------------------------------------------------------------------

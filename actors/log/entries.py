@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from wakeq.actors.log.files import LogFiles, LogServices
-from wakeq.actors.mail import Asker, Committed, Crowded, Item, Pressure
+from wakeq.actors.mail import Committed, Crowded, Item, NoopTicket, Pressure
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import BadField, NotLeader, OutcomeUnknown
 from wakeq.protocol.log.entries import Ack, CreateQueue, Entry, Imported, Publish, Stash, lengthened
@@ -152,7 +152,7 @@ class LogEntries(LogFiles):
     def _drop_promises(self) -> None:
         """This node leads no longer: its no-ops must not make it lead, even if they are committed later."""
         self._uncommitted = deque(
-            (index, term, at_ms, entry, None if type(asker) is Asker and asker.process is self._queues else asker)
+            (index, term, at_ms, entry, None if type(asker) is NoopTicket else asker)
             for index, term, at_ms, entry, asker in self._uncommitted
         )
 

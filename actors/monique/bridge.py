@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from wakeq.actors.mail import Answered, Asker
+from wakeq.actors.mail import Answered, ReplyByMail
 from wakeq.actors.monique.controller import Giver
 from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.monique.crew import Crew, Out
@@ -72,7 +72,7 @@ class Bridge(QueueUser):
         self._late: dict[str, Place] = {}  # by the task's id: its lease is over or not ours, and its answer counts
         self._rests = False  # it gives nothing more
         self._ends = False  # it rests, and stops when there is nothing on the way to it
-        self._question: Asker | None = None  # that the queue has to answer
+        self._question: ReplyByMail[list[Delivery] | Refusal | None] | None = None  # that the queue has to answer
         self._alarm_ms: int | None = None
         self._fetches_again_ms = 0
         self._looked_behind: int | None = 0  # for tasks that were given out before; None: all of them are known
@@ -145,20 +145,16 @@ class Bridge(QueueUser):
         if self._question is None and not self._fetches_again_ms and not self._rests:
             room = sum(map(self._port.can_take, self._crew.in_turn()))
             if room:
-                self._question = Asker(self, object(), None)
+                self._question = ReplyByMail(self, self._fetched)
                 self._fetch(self._name, self._question, room, WAIT_MS)
 
     # --- the queue --------------------------------------------------------------------------------------------------
 
-    def on_answered(self, message: Answered) -> None:
-        for ticket, _, answer in message.answers:
-            if isinstance(ticket, Looked):
-                self._looked(ticket, answer)
-            elif self._question is not None and ticket is self._question.ticket:
-                self._question = None
-                self._fetched(answer)
+    def on_answered(self, message: Answered[Any]) -> None:
+        message.deliver()
 
     def _fetched(self, answer: list[Delivery] | Refusal | None) -> None:
+        self._question = None
         if isinstance(answer, Refusal) or (answer and not self._may_pass_on(self._name, answer)):
             self._fetches_again_ms = self._wake_in(LOOK_AGAIN_MS)
         elif answer:
@@ -204,12 +200,12 @@ class Bridge(QueueUser):
     def _look(self) -> None:
         """Ask for the next page of tasks that somebody has; once more if there is no answer."""
         if self._looked_behind is not None:
-            self._look_at(self._name, self._looked_behind, leased_only=True)
+            self._look_at(self._name, self._looked_behind, self._looked, leased_only=True)
             self._looks_again_ms = self._wake_in(ANSWER_MS_MAX)
 
-    def _looked(self, ticket: Looked, answer: Page | Refusal) -> None:
+    def _looked(self, looked: Looked, answer: Page | Refusal) -> None:
         """Know again what another bridge has given out; from here a worker's task cannot be told from it."""
-        if ticket.after != self._looked_behind:
+        if looked.after != self._looked_behind:
             return  # it was asked for twice
         self._looks_again_ms = 0
         if isinstance(answer, Page):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from wakeq.actors.mail import Answered, Asker
+from wakeq.actors.mail import Answered, ReplyByMail
 from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.monique.mail import Do, Done, JoinTechnical, Parcel, Pushed, Relayed, Technical
 from wakeq.actors.runtime import Down, Process
@@ -75,8 +75,7 @@ class Components(Process):
         elif kind is Taken:
             self._take(message)
         elif kind is Answered:
-            for passed_on, _, _ in message.answers:
-                passed_on()
+            message.deliver()
         elif kind is Technical:
             self._layers.technical.publish([transfer.frames for transfer in message.transfers])
         elif kind is Down:
@@ -102,7 +101,7 @@ class Components(Process):
             else:
                 transfers.append(transfer)
         self._counters.taken["zeromq"] += len(transfers)
-        asker = Asker(self, taken.passed_on, None)
+        asker: ReplyByMail[None] = ReplyByMail(self, lambda _: taken.passed_on())
         self._exchange.tell(Technical(transfers, asker) if taken.is_technical else Relayed(transfers, asker))
 
     def _look_inside(self, transfer: Transfer) -> None:

@@ -11,7 +11,6 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from wakeq.actors.mail import Asker
 from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.monique.mail import (
     Cancel,
@@ -31,6 +30,7 @@ from wakeq.actors.monique.mail import (
 )
 from wakeq.actors.runtime import Down, Process
 from wakeq.protocol.errors import WakeqError
+from wakeq.protocol.queue.orders import ReplyTo
 from wakeq.protocol.wire.monique.commands import Subscribe, Unsubscribe
 from wakeq.protocol.wire.monique.conversation import Intent, Push
 from wakeq.protocol.wire.monique.errors import MoniqueError
@@ -224,7 +224,7 @@ class MoniqueExchange(Process):
         for subscriber in self._exchange.subscribers(tag.spec, tag.type):
             self._shares.setdefault(subscriber, []).append(parcel)
 
-    def _tell(self, asker: Asker | None = None) -> None:
+    def _tell(self, asker: ReplyTo | None = None) -> None:
         """Tell everybody what this turn brought; the asker, that it has been passed on."""
         shares, self._shares = self._shares, {}
         for subscriber, parcels in shares.items():

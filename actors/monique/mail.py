@@ -11,9 +11,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from wakeq.actors.mail import Asker
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import WakeqError
+from wakeq.protocol.queue.orders import ReplyTo
 from wakeq.protocol.wire.monique.commands import PushedFromMq, Tagged
 from wakeq.protocol.wire.monique.conversation import Intent
 from wakeq.protocol.wire.monique.errors import MoniqueError
@@ -80,7 +80,7 @@ class Introduce(Struct, frozen=True, gc=False):
     """Tell an operator about this subscriber: what it says of itself, and how many subscriptions it has."""
 
     subscriber: Process
-    asker: Asker
+    asker: ReplyTo
     facts: Mapping[str, Any]
 
 
@@ -94,14 +94,14 @@ class Relayed(Struct, frozen=True, gc=False):
     """What components sent on the communication layer; the asker is answered when more of it may come."""
 
     transfers: Sequence[Transfer]
-    asker: Asker | None = None
+    asker: ReplyTo | None = None
 
 
 class Technical(Struct, frozen=True, gc=False):
     """What is on the technical layer: from components to the exchange, and from there to all of them."""
 
     transfers: Sequence[Transfer]
-    asker: Asker | None = None  # is answered when it has been passed on
+    asker: ReplyTo | None = None  # is answered when it has been passed on
 
 
 class JoinTechnical(Struct, frozen=True, gc=False):
@@ -134,7 +134,7 @@ class Keep(Struct, frozen=True, gc=False):
 
     tasks: Sequence[Task]
     exchange: Process
-    asker: Asker | None = None
+    asker: ReplyTo | None = None
 
 
 class Kept(Struct, frozen=True, gc=False):
@@ -149,7 +149,7 @@ class Cancel(Struct, frozen=True, gc=False):
     task_id: str
 
 
-def say_done(asker: Asker | None) -> None:
+def say_done(asker: ReplyTo | None) -> None:
     """Answer who waits until something is over."""
     if asker is not None:
         asker.tell(None)

@@ -1,19 +1,20 @@
 """QueueUser: what a MoniQue process needs to work with queues as any worker does.
 
-    fetch, look, acknowledge, give_back --> the queue, the log          Answered --> the process that asked
+    fetch, look, acknowledge, give_back --> lanes of the queue          Answered --> the process that asked
 
 It is the lower part of Tasks, Bridge and Answers.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from wakeq.actors.mail import Asker, Unsent
+from wakeq.actors.mail import ReplyByMail, Unsent
 from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.queues.lobby import Lobby
 from wakeq.actors.runtime import Process, Timers
 from wakeq.actors.sessions.door import DOOR_MONIQUE
-from wakeq.actors.sessions.operator_mail import Scan
+from wakeq.actors.sessions.operator_mail import Page, Scan
 from wakeq.protocol.log.entries import ANY_TOKEN, Reason
 from wakeq.protocol.queue.lanes import Filed
 from wakeq.protocol.queue.orders import NOBODY, Acknowledge, EndWait, Fetch, Nack, ReplyTo
@@ -58,7 +59,7 @@ class Place(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """The ticket of a page of a queue."""
+    """Where a queue was looked at."""
 
     queue: str
     after: int
@@ -89,9 +90,11 @@ class QueueUser(Process):
         self._filed(queue).orders.append(Unsent(queue, deliveries))
         return False
 
-    def _look_at(self, queue: str, after: int, *, leased_only: bool = False) -> None:
-        """Ask for the messages behind that number; the answer to Looked is a Page."""
-        asker = Asker(self, Looked(queue, after), None)
+    def _look_at(
+        self, queue: str, after: int, then: Callable[[Looked, Page | Refusal], None], *, leased_only: bool = False
+    ) -> None:
+        """Ask for the messages behind that number."""
+        asker: ReplyByMail[Page | Refusal] = ReplyByMail(self, partial(then, Looked(queue, after)))
         self._filed(queue).orders.append(Scan(asker, queue, after, PAGE, leased_only))
 
     def _end_wait(self, queue: str, asker: ReplyTo) -> None:

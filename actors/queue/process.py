@@ -23,7 +23,6 @@ import msgspec
 from wakeq.actors.mail import (
     Abandon,
     Answered,
-    Asker,
     Collect,
     Collected,
     Crashed,
@@ -577,7 +576,6 @@ class QueueProcess(Process):
 
     def _tell_outcomes(self, outcomes: list[tuple[Any, int, Results]]) -> None:
         """Put what became of entries where it is waited for."""
-        mail: dict[Process, list[tuple[Any, Any, Any]]] = {}
         for ticket, queue_id, results in outcomes:
             kind = type(ticket)
             if kind is Tickets:
@@ -591,13 +589,8 @@ class QueueProcess(Process):
             elif kind is AckTickets:
                 for slot, code in zip(ticket.slots, results, strict=True):
                     slot.tell(int(code))
-            elif kind is Asker:
-                answer = (ticket.ticket, ticket.place, Outcome(self.name, queue_id, results))
-                mail.setdefault(ticket.process, []).append(answer)
             else:
                 ticket.tell(Outcome(self.name, queue_id, results))
-        for process, answers in mail.items():
-            process.tell(Answered(answers))
 
     def _note_unchanged(self, entry: Entry, index: int, results: Results) -> None:
         """Note which parts of an entry changed nothing, for readers of the log (the pipeline's history)."""

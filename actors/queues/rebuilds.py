@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from wakeq.actors.mail import Abandon, Asker, Crashed, Halted, Item, Propose, Spoilt
+from wakeq.actors.mail import Abandon, Crashed, Halted, Item, NoopTicket, Propose, Spoilt
 from wakeq.actors.queue.fetching import Lead
 from wakeq.actors.queue.process import Abandoned, QueueProcess
 from wakeq.actors.queue.reading import QueueProcessServices
@@ -179,7 +179,7 @@ class QueueRebuilds(QueueRegistry):
                 return  # it has crashed again; its supervisor hears of that by mail
         if self.term:  # it may lead once everything that its predecessor proposed is applied: behind this no-op
             self._unled.add(name)
-            self._services.raft_log.tell(Propose([(Noop(name), Asker(self, process, None))]))
+            self._services.raft_log.tell(Propose([(Noop(name), NoopTicket(process))]))
         else:
             self.runtime.register(("queue", name), process)
             if process.lanes.filed is not None:  # meanwhile, by an actor that asks for no leader first
@@ -213,7 +213,7 @@ class QueueRebuilds(QueueRegistry):
         for item in items:
             if type(item[3]) is SetAside:
                 self._route_set_aside(item[3], item)
-            elif type(item[3]) is Noop and item[4] is not None and item[4].ticket is None:
+            elif type(item[3]) is Noop and item[4] is not None and item[4].rebuilt is None:
                 self._say_halted()
 
     def _route_set_aside(self, entry: SetAside, item: Item) -> bool:

@@ -7,12 +7,13 @@ The lowest layer of Queues.  Only committed entries change the catalog.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import msgspec
 
-from wakeq.actors.mail import Asker, Crowded, Follow, Gone, Item, Propose, Staying, Unsent
+from wakeq.actors.mail import Crowded, Follow, Gone, Item, Propose, ReplyByMail, Staying, Unsent
 from wakeq.actors.queue.fetching import Lead
 from wakeq.actors.queue.process import ASKED, QueueProcess, refuse_order
 from wakeq.actors.queue.reading import QueueProcessServices
@@ -175,7 +176,7 @@ class QueueRegistry(Process):
         else:
             asker.tell(None if type(asker) is SharesOnCommit else outcome)
 
-    def _answer_unknown(self, entry: Any, asker: Asker | None) -> None:
+    def _answer_unknown(self, entry: Any, asker: Any) -> None:
         count = len(getattr(entry, "numbers", ())) or 1
         self._answer(asker, Outcome(entry.queue, 0, [Result.UNKNOWN] * count))
 
@@ -324,10 +325,15 @@ class QueueRegistry(Process):
             complete = [listing.add(place, None) for place, process in asked if process is None]
             for place, process in asked:
                 if process is not None:
-                    process.tell(Stats(Asker(self, listing, place), process.name, brief=listing.brief))
+                    asker = ReplyByMail(self, partial(self._take_figures, listing, place))
+                    process.tell(Stats(asker, process.name, brief=listing.brief))
             if not any(complete):
                 return
         self._answer(listing.asker, listing.rows)
+
+    def _take_figures(self, listing: Listing, place: int, figures: Any) -> None:
+        if listing.add(place, figures):
+            self._ask_figures(listing)
 
     def on_nothing(self, message: Gone | Staying | Unsent) -> None:
         """Pass mail on that was sent here because its queue had no process; it may have one by now."""

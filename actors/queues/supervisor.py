@@ -35,7 +35,6 @@ from wakeq.actors.mail import (
 from wakeq.actors.queue.process import REFUSED_ID, QueueProcess
 from wakeq.actors.queues.barrier import ANSWERED_PART, Gathering, PartTicket, parts_of, to_judge, with_follow_ups
 from wakeq.actors.queues.cuts import FlushDone, QueueCuts, StillToTell, Swept
-from wakeq.actors.queues.listing import Listing
 from wakeq.actors.queues.rebuilds import Reread
 from wakeq.actors.queues.registry import CrowdedOut
 from wakeq.protocol.catalog import Policies
@@ -230,11 +229,11 @@ class Queues(QueueCuts):
             assert asker is not None, "else it is another node's"
             if term <= self._followed_term:
                 continue  # that term ended while the no-op waited here
-            if asker.ticket is None:
+            if asker.rebuilt is None:
                 self._lead(term)
                 self._services.raft_log.tell(Applied(index))
             else:
-                self._lead_rebuilt(asker.ticket)
+                self._lead_rebuilt(asker.rebuilt)
 
     # --- entries that name several queues --------------------------------------------------------------------------
 
@@ -301,13 +300,9 @@ class Queues(QueueCuts):
         if entry.queue in self.catalog.queues:
             self._apply_in(entry.queue, [_refused(item)])
 
-    def on_answered(self, message: Answered) -> None:
+    def on_answered(self, message: Answered[Any]) -> None:
         """A queue has answered with its figures for a listing."""
-        for listing, place, figures in message.answers:
-            if type(listing) is not Listing:
-                continue  # RaftLog refused our no-op: this node leads no longer, and Follow says so too
-            if listing.add(place, figures):
-                self._ask_figures(listing)
+        message.deliver()
 
     def _catch_up(self, name: str, process: QueueProcess) -> None:
         if name in self._owing:

@@ -9,7 +9,7 @@ the turn in which the answer comes.
 from collections.abc import Callable
 from typing import Any
 
-from wakeq.actors.mail import Answered, Asker
+from wakeq.actors.mail import Answered, ReplyByMail
 from wakeq.actors.runtime import Process
 
 Take = Callable[[Any], None]  # an Outcome, a Refusal, or whatever was asked for
@@ -18,14 +18,13 @@ Take = Callable[[Any], None]  # an Outcome, a Refusal, or whatever was asked for
 class Operator(Process):
     """See the head of this file."""
 
-    def asker(self, take: Take) -> Asker:
+    def asker(self, take: Take) -> ReplyByMail[Any]:
         """Return what a question carries, so that `take` is called with its answer."""
-        return Asker(self, take, None)
+        return ReplyByMail(self, take)
 
     def on_receive(self, message: Any) -> None:
         if isinstance(message, Answered):
-            for take, _place, answer in message.answers:
-                take(answer)
+            message.deliver()
 
     def queue(self, name: str) -> Process | None:
         """Return the process of a queue, if it has one."""

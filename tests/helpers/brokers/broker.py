@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers.brokers.by_hand import HandClock, HandDisk, HandDoor, HandTime, Json
-from wakeq.actors.mail import Asker, Propose
+from wakeq.actors.mail import Propose
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues.registry import Settings as QueuesSettings
 from wakeq.actors.sessions.door import Closed, Received
 from wakeq.actors.sessions.operator import Operator
 from wakeq.data.opening import KEEP_NOTHING, DurableFiles, open_all
 from wakeq.node.clock import NodeClock
+from wakeq.protocol.queue.orders import ReplyTo
 from wakeq.protocol.queue.publishers import Limits
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.storage.log.journal import Keep
@@ -235,7 +236,7 @@ class Broker(Machine):
         self.clients.append(made)
         return made
 
-    def operate(self, name: str, make: Callable[[Asker], Any]) -> Any:
+    def operate(self, name: str, make: Callable[[ReplyTo], Any]) -> Any:
         """Ask a queue, or with an entry the log, as an operator does; return the answer."""
         answers: list[Any] = []
         question = make(self.runtime.spawn(Operator).asker(answers.append))

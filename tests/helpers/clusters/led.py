@@ -12,11 +12,11 @@ from typing import Any
 from tests.helpers.brokers.broker import Client
 from tests.helpers.brokers.by_hand import HandDisk
 from tests.helpers.clusters.by_hand import HandCluster, HandNode
-from wakeq.actors.mail import Asker
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues.supervisor import Queues
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.sessions.operator import Operator
+from wakeq.protocol.queue.orders import ReplyTo
 from wakeq.storage.log.journal import Keep
 
 LOST = 3  # messages that a leader writes for itself
@@ -61,7 +61,7 @@ class LedBroker:
         assert isinstance(found, QueueProcess), f"queue {name!r} has no process"
         return found
 
-    def operate(self, name: str, make: Callable[[Asker], Any]) -> Any:
+    def operate(self, name: str, make: Callable[[ReplyTo], Any]) -> Any:
         """Ask a queue as an operator does; return the answer."""
         answers: list[Any] = []
         asker = self.runtime.spawn(Operator).asker(answers.append)

@@ -15,7 +15,7 @@ from zlib import crc32
 import msgspec
 
 from tests.helpers.brokers.broker import Broker
-from wakeq.actors.mail import Asker, Propose
+from wakeq.actors.mail import Propose
 from wakeq.actors.runtime import Process
 from wakeq.actors.snapshots import ImageWritten, WriteImage
 from wakeq.protocol.log.entries import PauseQueue
@@ -73,7 +73,7 @@ def _fill(broker: Broker) -> None:
     client.call("STASH", "slow", stash="done", messages=["d"])
     client.call("UNSTASH", "slow", stashes=[("done", 1)], writer="writer", epoch=3)
     paused = PauseQueue("limited", broker.now_ms() + 60_000)
-    broker.operate("limited", lambda asker: Propose([(paused, Asker(asker.process, asker.ticket, 0))]))
+    broker.operate("limited", lambda asker: Propose([(paused, asker)]))
     broker.advance(1)
 
 

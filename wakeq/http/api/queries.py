@@ -9,14 +9,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from wakeq.actors.mail import Asker, Inquire, Propose
+from wakeq.actors.mail import Inquire, Propose
 from wakeq.actors.runtime import Process
 from wakeq.actors.sessions.operator import Operator
 from wakeq.actors.sessions.operator_mail import Administer, Move, Moved, Page, Requeue, Scan, Why
 from wakeq.protocol.log.entries import ANY_TOKEN, Entry, Reason, Result
-from wakeq.protocol.queue.orders import Nack, Peek, Stats
+from wakeq.protocol.queue.orders import Nack, Peek, ReplyTo, Stats
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
 from wakeq.protocol.queue.view import Gauges
+from wakeq.protocol.wire.slots import SeveralResults
 from wakeq.protocol.wire.worker.answers import REFUSALS
 
 ANSWER_S_MAX = 10.0
@@ -38,7 +39,7 @@ class Queries:
         self._queues = queues
         self._raft_log = raft_log
 
-    async def ask(self, process: Process, make: Callable[[Asker], Any]) -> Any:
+    async def ask(self, process: Process, make: Callable[[ReplyTo], Any]) -> Any:
         """Send a request to an actor and wait for its answer; raise RequestRefused if it is refused."""
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -59,7 +60,7 @@ class Queries:
             raise RequestRefused(answer)
         return answer
 
-    async def _ask_queue(self, name: str, make: Callable[[Asker], Any]) -> Any:
+    async def _ask_queue(self, name: str, make: Callable[[ReplyTo], Any]) -> Any:
         return await self.ask(self._operator.queue(name) or self._queues, make)
 
     # --- reading ---------------------------------------------------------------------------------------------------
@@ -74,7 +75,7 @@ class Queries:
     ) -> list[dict[str, Any]]:
         """Return the statistics of one page of the queues that `sees` accepts."""
 
-        def make(me: Asker) -> Inquire:
+        def make(me: ReplyTo) -> Inquire:
             return Inquire(Stats(me, "", all_queues=True, prefix=prefix, after=after, limit=limit, sees=sees))
 
         found: list[dict[str, Any]] = await self.ask(self._raft_log, make)
@@ -126,8 +127,8 @@ class Queries:
     async def release(self, queue: str, uid: str) -> bool:
         """Release the lease of a message; return False if there is none."""
 
-        def make(me: Asker) -> Nack:
-            asker = Asker(me.process, me.ticket, [0])
+        def make(me: ReplyTo) -> Nack:
+            asker = SeveralResults(me, 1)
             return Nack(asker, queue, [uid], [ANY_TOKEN], 0, "released by an operator", Reason.RETURNED)
 
         outcome: Outcome = await self._ask_queue(queue, make)

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
-from wakeq.actors.mail import Asker, Propose
+from wakeq.actors.mail import Propose
 from wakeq.actors.sessions.operator import Operator
 from wakeq.actors.sessions.operator_mail import Move, Requeue, Scan
 from wakeq.protocol.log.entries import PAUSE_MS_MAX, PauseQueue
 from wakeq.protocol.queue.leases import leases
-from wakeq.protocol.queue.orders import Peek
+from wakeq.protocol.queue.orders import Peek, ReplyTo
 
 Q = "q"
 OTHER = "other"
 
 
-def asked_of_two(broker: Broker, client: Client, make: Callable[[Asker, list[str]], Any]) -> tuple[list[str], Any]:
+def asked_of_two(broker: Broker, client: Client, make: Callable[[ReplyTo, list[str]], Any]) -> tuple[list[str], Any]:
     """Ask about a message on disk and one in memory, of which the second leaves memory while the first is read."""
     uids = [client.publish(Q, "on disk", delay=1_000)]
     broker.flush()
@@ -46,7 +46,7 @@ def test_message_that_leaves_memory_during_a_read_is_moved_with_the_rest(broker:
 def test_message_that_leaves_memory_during_a_read_is_shown_with_the_rest(
     broker: Broker, client: Client, cmd: str
 ) -> None:
-    def make(me: Asker, _: list[str]) -> Any:
+    def make(me: ReplyTo, _: list[str]) -> Any:
         return Scan(me, Q, 0, 10) if cmd == "page" else Peek(me, Q, "delayed", 10)
 
     uids, seen = asked_of_two(broker, client, make)

@@ -8,7 +8,7 @@ from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.clusters.by_hand import HandCluster, HandNode
 from tests.helpers.doors.lanes import HandSession
 from wakeq.actors.log.sync_place import SyncPlace
-from wakeq.actors.mail import Answered, Asker, Propose
+from wakeq.actors.mail import Answered, Propose, ReplyByMail
 from wakeq.actors.queue import fetching
 from wakeq.actors.queue import process as queue
 from wakeq.actors.queue.fetching import Lead
@@ -28,14 +28,17 @@ Q = "q"
 
 
 class Listener(Process):
-    """An asker; keeps the places of what was answered."""
+    """Asks by mail; keeps the names of what was answered."""
 
     def __init__(self) -> None:
         super().__init__()
         self.heard: list[Any] = []
 
-    def on_receive(self, message: Answered) -> None:
-        self.heard += [place for _, place, _ in message.answers]
+    def asker(self, name: str) -> ReplyByMail[Any]:
+        return ReplyByMail(self, lambda _: self.heard.append(name))
+
+    def on_receive(self, message: Answered[Any]) -> None:
+        message.deliver()
 
 
 def test_queue_that_crashes_once_is_rebuilt_and_nothing_is_lost(
@@ -279,11 +282,11 @@ def test_mail_before_the_news_of_a_crash_is_answered(
         match what:
             case "a batch":
                 entries = [Publish(name, [Draft(b"")]) for name in ("a", "b")]
-                broker.raft_log.on_receive(Propose([(entry, Asker(listener, None, entry.queue)) for entry in entries]))
+                broker.raft_log.on_receive(Propose([(entry, listener.asker(entry.queue)) for entry in entries]))
             case "a look at all queues":
-                broker.queues.tell(Stats(Asker(listener, None, "all"), "", all_queues=True))
+                broker.queues.tell(Stats(listener.asker("all"), "", all_queues=True))
             case _:
-                broker.queues.tell(Stats(Asker(listener, None, "a"), "a"))
+                broker.queues.tell(Stats(listener.asker("a"), "a"))
 
     monkeypatch.setattr(Ledger, "publish", fragile)
     client.publish("a", "poison")
