@@ -18,7 +18,7 @@ from wakeq.actors.mail import Answered, ReplyByMail
 from wakeq.actors.monique.controller import Giver
 from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.monique.crew import Crew, Out
-from wakeq.actors.monique.mail import Changed, Do, Done, Parcel, Pushed, Rest
+from wakeq.actors.monique.mail import Changed, Join, Parcel, Pushed, Rest
 from wakeq.actors.monique.queue_user import (
     ANSWER_MS_MAX,
     LOOK_AGAIN_MS,
@@ -34,8 +34,6 @@ from wakeq.actors.sessions.operator_mail import Page
 from wakeq.protocol.errors import QueueNotFound
 from wakeq.protocol.log.entries import Reason
 from wakeq.protocol.queue.outcomes import Delivery, Refusal
-from wakeq.protocol.wire.monique.commands import Subscribe, Subscribed
-from wakeq.protocol.wire.monique.conversation import Intent
 from wakeq.protocol.wire.monique.errors import BadTag, MoniqueError
 from wakeq.protocol.wire.monique.exchange import Subscription
 from wakeq.protocol.wire.monique.kills import ERROR, tells_of_kill
@@ -84,14 +82,11 @@ class Bridge(QueueUser):
         self.runtime.monitor(self, self._exchange)
         answers = tuple(Subscription(self._spec, type) for type in ANSWERS)
         wanted = (*answers, Subscription(ERROR, ERROR))  # so a task was killed, or its component did not know it
-        self._exchange.tell(Do(self, [Intent(Subscribe(wanted), Subscribed(wanted))]))
+        self._exchange.tell(Join(self, wanted))
         self._look()
 
     def on_receive(self, message: Any) -> None:
         _HANDLERS[type(message)](self, message)
-
-    def on_nothing(self, message: Done) -> None:
-        """It is subscribed."""
 
     def on_down(self, message: Down) -> None:
         """The exchange has ended: so does this, but not before the queue has said what it gives, which goes back."""
@@ -284,7 +279,6 @@ _HANDLERS: dict[type, Callable[[Bridge, Any], None]] = {
     Answered: Bridge.on_answered,
     Pushed: Bridge.on_pushed,
     Alarm: Bridge.on_alarm,
-    Done: Bridge.on_nothing,
     Down: Bridge.on_down,
     Rest: Bridge.on_rest,
 }

@@ -1,6 +1,6 @@
 """Tasks: puts MoniQue's tasks that have a route on their queues, and takes those off that are killed.
 
-    Keep (exchange) --> Publish (log) --> outcome --> Kept (exchange), Done (whoever pushed it by WebSocket)
+    Keep (exchange) --> Publish (log) --> outcome --> Kept (exchange), the slot of whoever pushed it by WebSocket
     Cancel (exchange) --> Ack (log)
 
 Nothing is said to be done before it is durable.  Which task is which message is remembered for those that were kept
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from wakeq.actors.mail import Answered, ReplyByMail
 from wakeq.actors.monique.counters import MoniqueCounters
-from wakeq.actors.monique.mail import Cancel, Done, Keep, Kept, Parcel, Task, say_done
+from wakeq.actors.monique.mail import Cancel, Keep, Kept, Parcel, Task, say_done
 from wakeq.actors.monique.queue_user import (
     ANSWER_MS_MAX,
     LOOK_AGAIN_MS,
@@ -31,7 +31,6 @@ from wakeq.protocol.errors import Busy, QueueNotFound, Refused, TooLarge, WakeqE
 from wakeq.protocol.log.entries import Draft, Publish, Result
 from wakeq.protocol.queue.orders import ReplyTo
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
-from wakeq.protocol.wire.monique.conversation import Intent
 from wakeq.protocol.wire.monique.errors import BadTransfer
 from wakeq.protocol.wire.monique.messages import ID_CHARS
 from wakeq.protocol.wire.monique.tasks import draft_of
@@ -125,7 +124,7 @@ class Tasks(QueueUser):
         if len(draft.body) > self._services.body_bytes_max:
             size, limit = len(draft.body), self._services.body_bytes_max
             return TooLarge(f"a task of {size} bytes, a queue takes {limit}; raise message_bytes_max")
-        if self._is_full() and task.subscriber is not None:
+        if self._is_full() and task.slot is not None:
             return Busy("too many tasks are on their way to the disk; push it again later")
         return None
 
@@ -162,18 +161,16 @@ class Tasks(QueueUser):
         """Say what became of tasks; those that are kept, or not wanted any more, are passed on."""
         self._counters.tasks["refused"] += sum(error is not None for _, error in outcomes)
         kept: list[Parcel] = []
-        done: dict[Process, list[tuple[Intent, WakeqError | None]]] = {}
         for task, error in outcomes:
             if error is None:
                 kept.append(task.parcel)
-            if task.subscriber is not None and task.intent is not None:
-                done.setdefault(task.subscriber, []).append((task.intent, error))
-            elif error is not None:
+            if task.slot is None and error is not None:
                 self._dropped(BadTransfer(f"the task {_id_of(task)[:ID_CHARS]!a} is not kept: {error}"))
         if kept and self._exchange is not None:
             self._exchange.tell(Kept(kept))
-        for subscriber, mine in done.items():
-            subscriber.tell(Done(mine))
+        for task, error in outcomes:
+            if task.slot is not None:
+                task.slot.tell(error)
 
     def _remember(self, task_id: str, where: Where) -> None:
         """Note where a task is; one that was pushed again, as it may be, is at several places."""

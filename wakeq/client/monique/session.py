@@ -15,6 +15,7 @@ from msgspec import Struct
 from wakeq.client.core.session import WrongProtocol
 from wakeq.client.monique.posts import Post
 from wakeq.protocol.errors import BadField, BadSettings, OutcomeUnknown, Refused, TooLarge, WakeqError
+from wakeq.protocol.wire.monique.codec import decode_replies, encode
 from wakeq.protocol.wire.monique.commands import (
     Command,
     Error,
@@ -28,7 +29,6 @@ from wakeq.protocol.wire.monique.commands import (
 )
 from wakeq.protocol.wire.monique.errors import MoniqueError
 from wakeq.protocol.wire.monique.exchange import ANY, Subscription
-from wakeq.protocol.wire.monique.frames import decode_replies, encode
 from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX
 from wakeq.protocol.wire.monique.tags import read_tag
 
