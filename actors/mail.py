@@ -13,6 +13,7 @@ import msgspec
 
 from wakeq.actors.runtime import Process
 from wakeq.protocol.log.entries import Entry, SetAside
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.orders import Peek, Stats
 from wakeq.protocol.queue.outcomes import Leased, Refusal
 from wakeq.storage.state.cut import Part
@@ -60,16 +61,23 @@ class NoopTicket(msgspec.Struct, frozen=True, eq=False):
 class Propose(msgspec.Struct, frozen=True, gc=False):
     """Entries for the log, each with its ticket, or None if nobody asks."""
 
-    items: list[tuple[Entry, Any]]
+    items: list[Proposal]
 
 
-Item = tuple[int, int, int, Entry, Any]  # index, term, moment, entry, ticket of whoever asked
+class LogItem(msgspec.Struct, frozen=True, gc=False):
+    """An entry at its place in the log, and what its outcome is told to: None if nobody asked, or asks no more."""
+
+    index: int
+    term: int
+    at_ms: int
+    entry: Entry
+    reply_to: Any = None
 
 
 class Committed(msgspec.Struct, frozen=True, gc=False):
     """Entries that are on disk on a quorum, in log order."""
 
-    items: list[Item]
+    items: list[LogItem]
 
 
 class Follow(msgspec.Struct, frozen=True, gc=False):

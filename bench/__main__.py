@@ -16,11 +16,12 @@ from pathlib import Path
 
 import uvloop
 
-from bench import rounds, runner
-from bench.calls import count_calls
+from bench import runner
+from bench.counting import rounds
+from bench.counting.calls import count_calls
+from bench.counting.profile import profile
 from bench.peers import PEERS
 from bench.peers.peer import REPOSITORY
-from bench.profile import profile
 from bench.workloads import WORKLOADS
 from bench.workloads.workload import Plan, Workload
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum
 from hashlib import sha256
+from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -120,3 +121,13 @@ def check_token_name(name: str) -> str:
 def _matches(pattern: str, queue: str) -> bool:
     """Whether a queue, or all queues that another pattern means, are meant by this pattern."""
     return queue.startswith(pattern[:-1]) if pattern.endswith("*") else queue == pattern
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether nobody but this machine reaches the address.  Of names only localhost is known to be so."""
+    try:
+        address = ip_address(host)
+        mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None  # of a socket for both
+        return (mapped or address).is_loopback
+    except ValueError:
+        return host == "localhost"

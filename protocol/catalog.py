@@ -8,9 +8,8 @@ from typing import Literal
 import msgspec
 
 from wakeq.protocol.errors import BadField, BadName
-from wakeq.protocol.names import NAME_BYTES_MAX, check_name
+from wakeq.protocol.names import DEAD_SUFFIX, NAME_BYTES_MAX, check_name
 
-DEAD_SUFFIX = ".dead"
 TIMEOUT_S = 60
 SECONDS_MAX = 365 * 86_400  # of a timeout or retry: a year, as of a delay
 

@@ -69,9 +69,13 @@ def span_on(clock_behind_ms: int, true_ms: int) -> int:
 class ClusterClock:
     """The leader's clock, or the one that a follower keeps to lead with."""
 
-    __slots__ = ("_monotonic_ms", "_reported_ms", "_time", "_wall_ms")
+    __slots__ = ("_monotonic_ms", "_reported_ms", "_time", "behind_ms", "step_ms")
 
     def __init__(self, at_ms: int, wall_ms: int, monotonic_ms: int) -> None:
+        # How far the wall clock was ahead of this clock at the last reading; negative if it was behind.
+        self.step_ms = 0
+        # How far this clock has still to lean forward.
+        self.behind_ms = 0
         self._reported_ms = 0
         self.set(at_ms, wall_ms, monotonic_ms)
 
@@ -82,37 +86,27 @@ class ClusterClock:
         wall clock is ahead.
         """
         self._time = at_ms * UNITS
-        self._wall_ms = wall_ms
         self._monotonic_ms = monotonic_ms
+        self.step_ms = step_ms = wall_ms - at_ms
+        self.behind_ms = step_ms if step_ms >= NEAR_MS else 0
 
     def now(self, wall_ms: int, monotonic_ms: int, *, leans: bool = True) -> int:
         """Return the moment; the readings are of this same instant.
 
         Only the clock that counts leans: one that has been cut off for long would else be far from it.
         """
-        if monotonic_ms == self._monotonic_ms:  # no time has passed in which to run or lean
-            self._wall_ms = wall_ms
-            return self._time // UNITS
-        gap_ms = max(0, monotonic_ms - self._monotonic_ms)
-        run_ms = min(gap_ms, PAUSE_MS)
-        time = self._time + run_ms * UNITS
-        lean = wall_ms * UNITS - time
-        lean_max = run_ms if leans else 0  # in hundredths of a millisecond: 1 % of what has passed
-        self._time = time + max(-lean_max, min(lean_max, lean))
-        self._wall_ms = wall_ms
-        self._monotonic_ms = max(self._monotonic_ms, monotonic_ms)
-        return self._time // UNITS
-
-    @property
-    def behind_ms(self) -> int:
-        """How far it has still to lean forward."""
-        step_ms = self.step_ms
-        return step_ms if step_ms >= NEAR_MS else 0
-
-    @property
-    def step_ms(self) -> int:
-        """How far the wall clock was ahead of this clock at the last reading; negative if it was behind."""
-        return self._wall_ms - self._time // UNITS
+        if monotonic_ms != self._monotonic_ms:  # else no time has passed in which to run or lean
+            gap_ms = max(0, monotonic_ms - self._monotonic_ms)
+            run_ms = min(gap_ms, PAUSE_MS)
+            time = self._time + run_ms * UNITS
+            lean = wall_ms * UNITS - time
+            lean_max = run_ms if leans else 0  # in hundredths of a millisecond: 1 % of what has passed
+            self._time = time + max(-lean_max, min(lean_max, lean))
+            self._monotonic_ms = max(self._monotonic_ms, monotonic_ms)
+        at_ms = self._time // UNITS
+        self.step_ms = step_ms = wall_ms - at_ms
+        self.behind_ms = step_ms if step_ms >= NEAR_MS else 0
+        return at_ms
 
     def take_step_ms(self) -> int | None:
         """Return `step_ms` once after the wall clock was stepped or the process paused, else None.

@@ -9,6 +9,8 @@ from wakeq.protocol.errors import BadName
 
 DEFAULT_QUEUE = ""
 NAME_BYTES_MAX = 255
+# Appended to the name of a queue, the default name of its dead-letter queue.
+DEAD_SUFFIX = ".dead"
 SHOWN_CHARS_MAX = 40  # of a bad name, in the error's text
 
 

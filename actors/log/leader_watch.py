@@ -9,7 +9,7 @@ also if somebody leads meanwhile.  A leader knows whether it serves; the others 
 import logging
 from collections.abc import Iterable
 
-from wakeq.actors.log.neighbourhood import Neighbourhood
+from wakeq.actors.log.members import PeerTable
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.membership import Config, Member
 
@@ -23,9 +23,9 @@ logger = logging.getLogger("wakeq.raft_log")
 class LeaderWatch:
     """See the head of this file.  A node that is alone tells only that it leads."""
 
-    def __init__(self, core: Core, around: Neighbourhood) -> None:
+    def __init__(self, core: Core, table: PeerTable) -> None:
         self._core = core
-        self._around = around
+        self._table = table
         self._told: tuple[int, int] | None = None  # who leads, in which term
         self._served_ms: int | None = None  # when somebody served last; at first, when it was first looked
         self._looked_ms = 0  # the last beat
@@ -152,7 +152,7 @@ class LeaderWatch:
 
     def _away(self) -> list[Member]:
         """Who votes and is not connected."""
-        here = {self._core.me.node_id, *self._around.connected}
+        here = {self._core.me.node_id, *self._table.connected}
         return [member for member in self._core.members.config.members if member.voter and member.node_id not in here]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from wakeq.actors.mail import Gone, Unsent
 from wakeq.actors.queue import fetching, reading, staging
 from wakeq.actors.runtime import Alarm
-from wakeq.protocol.catalog import DEAD_SUFFIX, dead_letter_of
+from wakeq.protocol.catalog import dead_letter_of
 from wakeq.protocol.log.entries import (
     ANY_TOKEN,
     Ack,
@@ -26,7 +26,7 @@ from wakeq.protocol.log.entries import (
     Result,
     Token,
 )
-from wakeq.protocol.names import NAME_BYTES_MAX
+from wakeq.protocol.names import DEAD_SUFFIX, NAME_BYTES_MAX
 from wakeq.protocol.queue.bodies import Found
 from wakeq.protocol.queue.dead_letters import dead_letter
 from wakeq.protocol.queue.lanes import AnswerOnCommit

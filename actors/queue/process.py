@@ -14,6 +14,7 @@ process never touches a file: bodies that are no longer in memory arrive as mail
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import compress
 from types import TracebackType
 from typing import Any
@@ -29,8 +30,8 @@ from wakeq.actors.mail import (
     Flushed,
     Follow,
     Gone,
-    Item,
     Loaded,
+    LogItem,
     Staying,
     Unsent,
     Woken,
@@ -356,12 +357,12 @@ class QueueProcess(Process):
                 len(entry.drafts) <= ENTRY_MESSAGES_MAX and sum([len(d.body) for d in entry.drafts]) <= ENTRY_BYTES_MAX
             )
             for run in (entry,) if is_small else _parts_of(entry):
-                yield self._entry_of(run), Tickets(run.slots)
+                yield Proposal(self._entry_of(run), Tickets(run.slots))
         elif isinstance(entry, Acking):
             for start in range(0, len(entry.numbers), ENTRY_MESSAGES_MAX):
                 yield self._ack_of(entry, start, start + ENTRY_MESSAGES_MAX)
         else:
-            yield entry, wanted.ticket
+            yield Proposal(entry, wanted.ticket)
 
     def _ack_of(self, acking: Acking, start: int, end: int) -> Proposal:
         slots = acking.slots[start:end]
@@ -377,7 +378,7 @@ class QueueProcess(Process):
             door=acking.door,
             workers=workers,
         )
-        return entry, AckTickets(slots, acking.keep_leased)
+        return Proposal(entry, AckTickets(slots, acking.keep_leased))
 
     def _entry_of(self, run: Run) -> Publish:
         assert len(run.drafts) == len(run.slots), "each publish has one slot"
@@ -445,16 +446,19 @@ class QueueProcess(Process):
         self._put(Rank.BEFORE, entry, ticket)
 
     def put_entries(self, items: list[Proposal], behind: list[Proposal]) -> None:
-        """Add what this queue wants of this write of the log, and what must stand behind all queues' entries."""
-        delivering, self.delivering = self.delivering, None
-        for sent in delivering or ():
+        """Add what this queue wants of this write of the log, and what must stand behind all queues' entries.
+
+        If this fails, what was added does not count, and everything is still here.
+        """
+        for sent in self.delivering or ():
             worker, workers = (sent.workers[0], ()) if len(sent.workers) == 1 else _one_or_each(sent.workers)
             entry = Delivered(
                 self.name, sent.queue_id, sent.numbers, sent.untils_ms, sent.first_sequence, worker, sent.door, workers
             )
-            items.append((entry, None))
-        outgoing, self.outgoing = self.outgoing, None
+            items.append(Proposal(entry))
+        outgoing = self.outgoing
         if outgoing is None:
+            self.delivering = None
             return
         if not self.ledger.id:  # the log may refuse all of it, or it may be about a queue that is unknown
             self.services.later(DESERTED_AFTER_S, lambda: fetching.end_if_deserted(self))
@@ -463,13 +467,36 @@ class QueueProcess(Process):
         for wanted in outgoing:
             one = wanted.entry
             if type(one) is Run and len(one.drafts) == 1:
-                items.append((self._entry_of(one), Tickets(one.slots)))
+                items.append(Proposal(self._entry_of(one), Tickets(one.slots)))
             elif type(one) is Acking and len(one.numbers) == 1:
                 items.append(self._ack_of(one, 0, 1))
             else:
                 (behind if wanted.rank is Rank.BEHIND else items).extend(self._entries_of(wanted))
+        self.delivering = self.outgoing = None
 
-    def _take_entries(self) -> list[Proposal]:
+    def _take_entries(self, refusal: Refusal) -> list[Proposal]:
+        """Return what this queue wants of the log; refuse what no entry can be made of, which was never in it."""
+        delivering, outgoing = self.delivering or [], self.outgoing or []
+        with suppress(Exception):
+            return self._made()
+        # One by one, for they fail together; whoever has this queue end has logged why.
+        entries: list[Proposal] = []
+        for sent in delivering:
+            self.delivering, self.outgoing = [sent], None
+            with suppress(Exception):
+                entries += self._made()
+        for wanted in sorted(outgoing, key=_rank_of):
+            self.delivering, self.outgoing = None, [wanted]
+            try:
+                entries += self._made()
+            except Exception:
+                slots = wanted.entry.slots if isinstance(wanted.entry, Run | Acking) else _answered_by(wanted.ticket)
+                for slot in slots:
+                    slot.tell(refusal)
+        self.delivering = self.outgoing = None
+        return entries
+
+    def _made(self) -> list[Proposal]:
         items: list[Proposal] = []
         behind: list[Proposal] = []
         self.put_entries(items, behind)
@@ -483,9 +510,9 @@ class QueueProcess(Process):
                 slot.tell(refusal)
             for order in filed.orders:
                 refuse_order(order, refusal)
-        for _entry, ticket in self._take_entries():
-            if ticket is not None:
-                ticket.tell(refusal)
+        for proposal in self._take_entries(refusal):
+            if proposal.reply_to is not None:
+                proposal.reply_to.tell(refusal)
 
     def on_propose(self, order: orders.Propose) -> None:
         """A change that the conversation has made an entry of."""
@@ -512,11 +539,11 @@ class QueueProcess(Process):
         What was committed needs no answer from here: the rebuilt queue is told it again, and answers.  What waits for
         the log goes there as it is: it may hold deliveries whose answers have left.
         """
-        entries = self._take_entries()
+        busy = Refusal("BUSY", f"queue {self.name} is being rebuilt; try again")
+        entries = self._take_entries(busy)
         if entries:
             self.services.raft_log.enter(entries)
-        in_the_log = {id(one) for _, ticket in entries for one in _answered_by(ticket)}
-        busy = Refusal("BUSY", f"queue {self.name} is being rebuilt; try again")
+        in_the_log = {id(one) for proposal in entries for one in _answered_by(proposal.reply_to)}
         reading.give_up_reads(self, f"queue {self.name} is being rebuilt")
         if self.leases is not None:
             woken = Woken(self.name)
@@ -543,15 +570,16 @@ class QueueProcess(Process):
 
     # --- what is committed -------------------------------------------------------------------------------------------
 
-    def apply(self, items: Sequence[Item]) -> None:
+    def apply(self, items: Sequence[LogItem]) -> None:
         """Apply committed entries in the order of the log, and put their outcomes where they are waited for."""
         outcomes: list[tuple[Any, int, Results]] = []
         is_changed = False  # somebody may have to be served or woken, or something becomes due
         leases, ledger = self.leases, self.ledger
-        for index, term, at_ms, entry, ticket in items:
+        for item in items:
+            index, entry, ticket = item.index, item.entry, item.reply_to
             self.applying = index
             kind = type(entry)
-            results = _APPLY[kind](self, entry, index, term, at_ms)
+            results = _APPLY[kind](self, entry, index, item.term, item.at_ms)
             queue_id = self.ledger.id
             if type(results) is not range:
                 self._note_unchanged(entry, index, results)

@@ -14,7 +14,7 @@ import msgspec
 from wakeq.actors.sessions.access import Access
 from wakeq.protocol.access import Right
 from wakeq.protocol.errors import BadField, Refused
-from wakeq.protocol.queue.dead_letters import ORIGIN, OWN_PREFIX
+from wakeq.protocol.redrive import ORIGIN, OWN_PREFIX
 from wakeq.protocol.wire.taskflux import commands as taskflux
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.protocol.wire.worker.blocks import Buffers

@@ -68,10 +68,6 @@ class TaskFluxSession(Process):
 
     # --- what the door brings ----------------------------------------------------------------------------------------
 
-    def arrive(self, message: Any) -> None:
-        """File what a socket brought at once; nobody waits, and nothing is told."""
-        self.runtime.receive(self, message)
-
     def on_receive(self, message: Any) -> None:
         kind, conversation = type(message), self._conversation
         if kind is Received:

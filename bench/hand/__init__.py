@@ -4,5 +4,5 @@
     loop.py    an event loop whose connections are in memory
     node.py    a real `Node` on that loop: the one place that knows how the product is made and reached
 
-Begin with `node.py`.  The tour (`bench/tour`) and the figures without sockets (`bench/rounds.py`) are made with it.
+Begin with `node.py`.  The tour (`bench/tour`) and `bench/counting/rounds.py` are made with it.
 """

@@ -4,8 +4,8 @@ length."""
 import re
 import sys
 
-from bench.clients import Caller, Member, PeerFailed, PollingConsumer, Producer
-from bench.flow import QUEUE, Flow, Load
+from bench.load.clients import Caller, Member, PeerFailed, PollingConsumer, Producer
+from bench.load.flow import QUEUE, Flow, Load
 from bench.peers.peer import Peer, find_program, output_of
 
 RESERVED = re.compile(rb"RESERVED (\d+) (\d+)\r\n")

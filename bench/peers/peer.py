@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import machine
-from bench.clients import Caller, Connection, Consumer, Member, PeerFailed, Producer, connect
-from bench.flow import Flow, Load
+from bench.load.clients import Caller, Connection, Consumer, Member, PeerFailed, Producer, connect
+from bench.load.flow import Flow, Load
 
 START_S_MAX = 90.0
 STOP_S_MAX = 60.0

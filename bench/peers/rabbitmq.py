@@ -27,8 +27,8 @@ from pamqp.exceptions import UnmarshalingException
 from pamqp.frame import FrameTypes, frame_parts, marshal, unmarshal
 from pamqp.header import ContentHeader, ProtocolHeader
 
-from bench.clients import Caller, Connection, Consumer, PeerFailed, Producer, connect
-from bench.flow import Flow, Load
+from bench.load.clients import Caller, Connection, Consumer, PeerFailed, Producer, connect
+from bench.load.flow import Flow, Load
 from bench.peers.peer import Peer, find_program, free_port
 
 CHANNEL = 1

@@ -7,8 +7,8 @@ somebody who looks.  It is here as the aim for speed, not as a like.
 import itertools
 import re
 
-from bench.clients import Caller, Member, PeerFailed, PollingConsumer, Producer
-from bench.flow import Flow, Load
+from bench.load.clients import Caller, Member, PeerFailed, PollingConsumer, Producer
+from bench.load.flow import Flow, Load
 from bench.peers.peer import Peer, find_program, output_of
 
 MARK_BYTES = 12  # LREM finds a message by its value, so each body begins with a number of its own

@@ -9,8 +9,8 @@ import shlex
 import sys
 from typing import TypeAlias
 
-from bench.clients import Caller, Consumer, Member, PeerFailed, Producer
-from bench.flow import QUEUE, Flow, Load
+from bench.load.clients import Caller, Consumer, Member, PeerFailed, Producer
+from bench.load.flow import QUEUE, Flow, Load
 from bench.peers.peer import Peer, output_of
 
 READY = re.compile(r"^wakeq ready .*?worker=\S*:(\d+)", re.MULTILINE)

@@ -4,7 +4,7 @@ restart takes."""
 import asyncio
 import time
 
-from bench.clients import PeerFailed
+from bench.load.clients import PeerFailed
 from bench.machine import disk_bytes, is_lmdb
 from bench.peers.peer import Peer
 from bench.workloads.workload import (

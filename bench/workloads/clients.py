@@ -11,8 +11,8 @@ from collections.abc import Callable
 from statistics import median
 from typing import TypeAlias
 
-from bench.clients import PeerFailed
-from bench.flow import QUEUE, Load
+from bench.load.clients import PeerFailed
+from bench.load.flow import QUEUE, Load
 from bench.peers.peer import Peer
 from bench.peers.wakeq import line
 from bench.workloads.workload import NOISE, Column, Figures, Plan, Workload, start_fresh

@@ -9,8 +9,8 @@ import asyncio
 import time
 from functools import partial
 
-from bench.clients import PeerFailed
-from bench.flow import QUEUE, Flow, Load
+from bench.load.clients import PeerFailed
+from bench.load.flow import QUEUE, Flow, Load
 from bench.peers.peer import Peer, close_all
 from bench.workloads.workload import COST, DRAIN_S_MAX, NOISE, Column, Figures, Plan, Workload, cpu_us, start_fresh
 

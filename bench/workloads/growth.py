@@ -4,7 +4,7 @@ queues."""
 from dataclasses import replace
 from statistics import median
 
-from bench.flow import Flow, Load
+from bench.load.flow import Flow, Load
 from bench.peers.peer import Peer
 from bench.workloads.backlog import fill, restart_s
 from bench.workloads.workload import (

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from bench import machine
-from bench.clients import PeerFailed
+from bench.load.clients import PeerFailed
 from bench.peers.job_libraries.libraries import LIBRARIES
 from bench.peers.job_libraries.marks import Marks
 from bench.peers.job_libraries.process import Process

@@ -16,8 +16,8 @@ from functools import partial
 
 import msgspec
 
-from bench.clients import PeerFailed, connect
-from bench.flow import Load
+from bench.load.clients import PeerFailed, connect
+from bench.load.flow import Load
 from bench.peers.peer import Peer, close_all
 from bench.peers.wakeq import MESSAGES, Handle, WakeqCaller, begun, first_refusal, handles_in, line
 from bench.workloads.workload import (

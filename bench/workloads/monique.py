@@ -13,7 +13,7 @@ from typing import cast
 
 import msgspec
 
-from bench.clients import PeerFailed
+from bench.load.clients import PeerFailed
 from bench.peers.peer import Peer
 from bench.workloads.workload import NOISE, Column, Figures, Plan, Workload, start_fresh
 

@@ -6,8 +6,8 @@ import time
 from itertools import pairwise
 from statistics import median, quantiles
 
-from bench.clients import Caller, connect
-from bench.flow import Load
+from bench.load.clients import Caller, connect
+from bench.load.flow import Load
 from bench.peers.peer import Peer
 from bench.peers.wakeq import Wakeq, WakeqWaiter
 from bench.workloads.workload import NOISE, Column, Figures, Plan, Workload, start_fresh

@@ -1,7 +1,7 @@
 """W5: thousands of idle workers.  What each one costs, how soon one of them wakes, and what it takes to
 lose them all.
 
-The workers live in a process of their own (bench/workers.py), so that the pings of the measuring process show
+The workers live in a process of their own (bench/load/workers.py), so that the pings of the measuring process show
 the server's stalls and not those of the generator.
 """
 
@@ -11,8 +11,8 @@ import time
 from asyncio.subprocess import PIPE, Process
 from statistics import median
 
-from bench.clients import Caller, PeerFailed
-from bench.flow import Load
+from bench.load.clients import Caller, PeerFailed
+from bench.load.flow import Load
 from bench.machine import sync_p50_us
 from bench.peers.peer import REPOSITORY, Peer
 from bench.workloads.workload import NOISE, Column, Figures, Plan, Workload, start_fresh
@@ -33,7 +33,7 @@ async def sleepers(peer: Peer, plan: Plan) -> Figures:
     empty, count = peer.memory(), plan.count(SLEEPERS, least=100)
     began = time.perf_counter()
     workers = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.workers", peer.name, str(peer.port), str(count)),
+        *(sys.executable, "-m", "bench.load.workers", peer.name, str(peer.port), str(count)),
         stdin=PIPE,
         stdout=PIPE,
         cwd=REPOSITORY,

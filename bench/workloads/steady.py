@@ -1,7 +1,7 @@
 """W1, W2, W2B: as much as goes through, from eight connections (or sixteen), with 64 requests in flight on
 each."""
 
-from bench.flow import Flow, Load
+from bench.load.flow import Flow, Load
 from bench.peers.peer import Peer
 from bench.workloads.workload import (
     COST,

@@ -10,8 +10,8 @@ import time
 from statistics import median
 from typing import cast
 
-from bench.clients import PeerFailed
-from bench.flow import Load
+from bench.load.clients import PeerFailed
+from bench.load.flow import Load
 from bench.peers.peer import Peer
 from bench.workloads.workload import NOISE, Column, Figures, Plan, Workload, publish_all, start_fresh, until_quiet
 from wakeq.protocol.wire.taskflux.codec import encode

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from bench.flow import Flow, Load
+from bench.load.flow import Flow, Load
 from bench.peers.peer import Peer, close_all
 
 Figures = dict[str, float]

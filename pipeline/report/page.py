@@ -171,7 +171,7 @@ def _queues(report: Report) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 0) -> str:
-    """Return a table; `texts` columns behind the first are texts, the others numbers."""
+    """Return a table; the `texts` columns after the first contain text, the others numbers."""
 
     def cells(tag: str, row: Sequence[str]) -> str:
         return "".join(

@@ -1,9 +1,9 @@
-"""What a report asks of Spark: from events by the million to tables of a few thousand rows.
+"""The queries of a report: Spark turns millions of events into tables of a few thousand rows.
 
-    events (a data frame) --> counts by time, spans of waiting and of work in bins, who was slow --> Arrow tables
+    events (a data frame) --> counts by time, spans of waiting and of work in bins --> Arrow tables
 
-Two passes over the events: one counts them, one brings together what happened to each message.  Spans are counted in
-bins of one part in a hundred, so that a percentile is right to half of that, however many there are.
+There are two passes over the events: one counts them, one gathers the events of each message. Spans are counted in bins
+that grow by one percent, so that a percentile is exact to half of that, however many spans there are.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 COUNT_COLUMNS = ("at", "queue", "event", "outcome", "reason", "size", "incarnation", "index")
 LIFE_COLUMNS = ("at", "event", "until", "worker", "size", "incarnation", "number")
+# After one of these events a message is not in its queue any more.
 LEAVING = (
     "acked",
     "cancelled",
     "expired",
     "dead",
     "moved",
-)  # the events by which a message is not in its queue any more
+)
 FACTS = ("redelivered", "redeliveries", "from_before", "stashed_bytes")
 SPAN_KINDS = ("waiting", "working", "life")
 BIN_GROWTH = 1.01
@@ -33,7 +34,7 @@ BIN_GROWTH = 1.01
 def counts_of(events: "DataFrame", bucket_s: int) -> pa.Table:
     """Count events by time, queue and incarnation, event, outcome and reason.
 
-    One that emptied a queue has a row of its own, and its index in `emptied`.
+    An event that emptied a queue has a row of its own, with its index in `emptied`.
     """
     from pyspark.sql import functions as f
 
@@ -44,10 +45,10 @@ def counts_of(events: "DataFrame", bucket_s: int) -> pa.Table:
 
 
 def lives_of(events: "DataFrame") -> "DataFrame":
-    """Bring together what happened to each message; only of those that were done and not refused.
+    """Gather the events of each message, of those that took effect.
 
-    What was put aside first is due when it is published, or later if its delay, told where it was put aside, is longer.
-    Everything is kept as numbers: with texts or structs Spark would sort the events and not hash them.
+    A stashed message is due when it is published, or later if its delay, which is known from the stashing, is longer.
+    All values are numbers: with texts or structs Spark would sort the events instead of hashing them.
     """
     from pyspark.sql import functions as f
 
@@ -77,7 +78,7 @@ def lives_of(events: "DataFrame") -> "DataFrame":
 def spans_of(lives: "DataFrame", counts: pa.Table) -> pa.Table:
     """Count spans by queue and bin: of waiting for the first delivery, and of the work after the last.
 
-    A third kind of row, `life`, has what else only the whole life of a message tells, by queue and incarnation.
+    A third kind of row, `life`, has facts that need the whole life of a message, by queue and incarnation.
     """
     from pyspark.sql import functions as f
 
@@ -91,7 +92,8 @@ def spans_of(lives: "DataFrame", counts: pa.Table) -> pa.Table:
 
     waited = f.col("first_ms") - f.col("due_ms")
     spans = f.array(
-        span("waiting", f.when(waited.isNotNull(), f.greatest(zero, waited)), nothing),  # `greatest` passes over nulls
+        # `greatest` ignores nulls, so a null has to be excluded first.
+        span("waiting", f.when(waited.isNotNull(), f.greatest(zero, waited)), nothing),
         span("working", f.col("acked_ms") - f.col("last_ms"), f.col("worker")),
         span(
             "life", zero, nothing,
@@ -107,7 +109,7 @@ def spans_of(lives: "DataFrame", counts: pa.Table) -> pa.Table:
 
 
 def _named(spans: pa.Table, counts: pa.Table) -> pa.Table:
-    """Give spans the name of their queue, and kinds in words: both would cost Spark much and Arrow nothing."""
+    """Add the name of the queue and the kind in words; Spark would take much longer for it than Arrow."""
     known = counts.filter(compute.is_valid(counts["incarnation"])).group_by(["incarnation", "queue"]).aggregate([])
     kinds = pa.array(SPAN_KINDS).take(spans["kind"].combine_chunks().cast(pa.int32()))
     return spans.drop_columns("kind").append_column("kind", kinds).join(known, "incarnation", join_type="inner")
@@ -126,7 +128,7 @@ def bins_of(ms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def middle_ms(bins: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return the span that a bin stands for."""
+    """Return the span for each bin."""
     return np.where(bins == 0, 0.0, BIN_GROWTH ** (bins - 0.5))
 
 

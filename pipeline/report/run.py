@@ -13,7 +13,7 @@ import msgspec
 import pyarrow.parquet as parquet
 
 from wakeq.pipeline.journal.plan import History
-from wakeq.pipeline.journal.schema import Wanted
+from wakeq.pipeline.journal.rows import Wanted
 from wakeq.pipeline.journal.table import period_of
 from wakeq.pipeline.report.page import page_of
 from wakeq.pipeline.report.queries import COUNT_COLUMNS, LIFE_COLUMNS, counts_of, lives_of, spans_of
@@ -28,7 +28,7 @@ PARTS_A_CORE = 4
 
 
 def make_report(spark: "SparkSession", directories: Sequence[Path], wanted: Wanted) -> tuple[Report, Tables]:
-    """Count what has happened, and put the report together."""
+    """Count the events and make the report."""
     period = period_of(History(directories))
     if period is None:
         raise StorageError(f"{directories[0]}: nothing has happened yet; run the broker first")
@@ -47,7 +47,7 @@ def make_report(spark: "SparkSession", directories: Sequence[Path], wanted: Want
 
 @contextmanager
 def _in_small_parts(spark: "SparkSession") -> Iterator[None]:
-    """Have Spark hash what it brings together in parts that fit into memory; it joins those that are too small."""
+    """Let Spark group in parts that fit into memory; it joins parts that are too small."""
     before = int(spark.conf.get(PARTS))
     spark.conf.set(PARTS, str(max(before, PARTS_A_CORE * spark.sparkContext.defaultParallelism)))
     try:
@@ -64,7 +64,7 @@ def _events(spark: "SparkSession", directories: Sequence[Path], wanted: Wanted) 
 
 
 def write_report(report: Report, tables: Tables, out: Path, parquet_folder: Path | None) -> list[Path]:
-    """Write the page, the JSON beside it, and the tables behind it if they are wanted; return what was written."""
+    """Write the page, the JSON beside it, and the tables if a folder is given; return the written paths."""
     written = [out, out.with_suffix(".json")]
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(page_of(report), encoding="utf-8")

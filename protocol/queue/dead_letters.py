@@ -7,14 +7,12 @@ import msgspec
 
 from wakeq.protocol.log.entries import Draft, Reason
 from wakeq.protocol.log.rows import Side
+from wakeq.protocol.redrive import ORIGIN, redriven_headers
 
-ORIGIN = "wakeq-origin"  # the queue, by which a redrive finds back
 ORIGIN_UID = "wakeq-origin-uid"
 DELIVERIES = "wakeq-deliveries"
 REASON = "wakeq-reason"  # nack, timeout, disconnect, rejected or exhausted
 ERROR = "wakeq-error"  # the last error that a worker gave
-REDRIVEN = "wakeq-redriven"  # how often it was brought back
-OWN_PREFIX = "wakeq-"
 
 
 def dead_letter(
@@ -30,9 +28,6 @@ def dead_letter(
 
 
 def redriven(draft: Draft) -> Draft:
-    """Return a dead letter as its message goes back: with its own headers, and how often it was brought back."""
+    """Return the message of a dead letter, as it goes back to its queue."""
     headers = msgspec.msgpack.decode(draft.headers, type=dict[str, str]) if draft.headers else {}
-    before = headers.get(REDRIVEN, "")
-    own = {name: value for name, value in headers.items() if not name.startswith(OWN_PREFIX)}
-    own[REDRIVEN] = str(int(before) + 1 if before.isascii() and before.isdigit() else 1)
-    return Draft(draft.body, draft.priority, headers=msgspec.msgpack.encode(own))
+    return Draft(draft.body, draft.priority, headers=msgspec.msgpack.encode(redriven_headers(headers)))

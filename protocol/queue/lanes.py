@@ -252,14 +252,18 @@ def _part_for(entry: Publish | Ack, ticket: Any, worker: int, places: list[int])
         drafts = [entry.drafts[place] for place in places]
         ordinals = [entry.ordinals[place] for place in places] if entry.ordinals else ()
         mine: Entry = replace(entry, drafts=drafts, ordinals=ordinals, worker=worker, workers=(), alike=False)
-        return mine, Tickets(slots)
+        return Proposal(mine, Tickets(slots))
     foreign = {at: entry.foreign[place] for at, place in enumerate(places) if place in entry.foreign}
     numbers, tokens = [entry.numbers[place] for place in places], [entry.tokens[place] for place in places]
     mine = replace(entry, numbers=numbers, tokens=tokens, foreign=foreign, worker=worker, workers=())
-    return mine, AckTickets(slots, ticket.keep_leased)
+    return Proposal(mine, AckTickets(slots, ticket.keep_leased))
 
 
-Proposal = tuple[Entry, Any]  # an entry and its ticket, or None if nobody asked
+class Proposal(msgspec.Struct, frozen=True, gc=False):
+    """An entry for the log, and what its outcome is told to: None if nobody asked."""
+
+    entry: Entry
+    reply_to: Any = None
 
 
 class Rank(IntEnum):

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from wakeq.protocol.errors import BadField
-from wakeq.protocol.queue.dead_letters import ERROR, ORIGIN, REASON
+from wakeq.protocol.queue.dead_letters import ERROR, REASON
+from wakeq.protocol.redrive import ORIGIN
 
 NUMBERS = ("priority", "age", "deliveries", "failures", "size")
 TEXTS = ("state", "uid", "error", "body", "origin", "reason")

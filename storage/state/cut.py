@@ -23,7 +23,6 @@ from wakeq.protocol.queue.staging import TYPES as STAGED_TYPES
 from wakeq.protocol.queue.staging import Name
 from wakeq.protocol.raft.membership import Config
 from wakeq.protocol.uid import NUMBER_MAX, QUEUE_ID_MAX, UidMaker, prefix
-from wakeq.storage.state.pairs import Pairs
 from wakeq.storage.state.store import (
     CHECKPOINT_TABLES,
     DEDUP,
@@ -32,6 +31,7 @@ from wakeq.storage.state.store import (
     MESSAGES,
     QUEUES,
     Checkpoint,
+    Pairs,
     Store,
     View,
     with_checksum,

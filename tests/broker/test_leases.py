@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
-from wakeq.actors.log import entries as log_entries
+from wakeq.actors.log import raft_log
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Draft, Publish, Requeued
 from wakeq.protocol.queue.leases.audience import NEVER, Waiter
@@ -312,7 +312,7 @@ def test_messages_whose_acknowledgement_cannot_be_encoded_keep_their_place(
     def encode(entry: Ack, at_ms: int) -> bytes:
         raise OverflowError("beyond a limit")
 
-    monkeypatch.setitem(log_entries.ENCODERS, Ack, encode)
+    monkeypatch.setitem(raft_log.ENCODERS, Ack, encode)
     replies = client.ask(*({"cmd": "ACK", "qname": Q, "uid": uid} for uid in uids))
     broker.settle()
 

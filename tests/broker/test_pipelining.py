@@ -27,12 +27,12 @@ from tests.helpers.brokers.by_hand import Json
 from tests.helpers.clusters.by_hand import HandCluster, HandNode, Operator, successor
 from tests.helpers.examples import seeds
 from tests.helpers.loads.pipelining import AT_ONCE, LEASE_S, SHARED, WAIT_S, Worker, World, ask
-from wakeq.actors.log.driver import UNKNOWN_AFTER_S
+from wakeq.actors.log.raft_log import UNKNOWN_AFTER_S
 from wakeq.actors.mail import Flushed
 from wakeq.actors.queue import ending, fetching
 from wakeq.actors.queue import process as queue_process
 from wakeq.actors.queue.process import QueueProcess
-from wakeq.actors.queues import rebuilds, supervisor
+from wakeq.actors.queues import rebuild, supervisor
 from wakeq.actors.runtime import runtime
 from wakeq.actors.sessions.door import Received
 from wakeq.actors.sessions.operator_mail import Administer
@@ -191,7 +191,7 @@ class Crashes:
         self.comes: Callable[[str, bool], bool] = lambda step, is_done: False
         for owner, name in STEPS:
             self._make_fragile(monkeypatch, owner, name)
-        monkeypatch.setattr(rebuilds, "CRASHES_MAX", 100)  # so many bugs would end the node
+        monkeypatch.setattr(rebuild, "CRASHES_MAX", 100)  # so many bugs would end the node
 
     def _make_fragile(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
         sound = getattr(owner, name)

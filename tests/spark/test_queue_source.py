@@ -335,7 +335,7 @@ def test_a_query_that_stood_still_for_too_long_stops_and_says_why(world: World) 
         finally:
             os.kill(reader, signal.SIGCONT)
 
-    with pytest.raises(Exception, match=r"epoch 1 of queue q .* may be done twice"):
+    with pytest.raises(Exception, match=r"epoch 1 of queue q .* may be processed twice"):
         world.run(world.stream("q", timeout=5), stands_still)
     assert world.client.stats("q")["ready"] == 3
     sink = Kept()

@@ -12,10 +12,11 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from wakeq.client.core import requests
-from wakeq.client.core.requests import NackOptions, Request
+from wakeq.client import requests
 from wakeq.client.message import Received
+from wakeq.client.requests import NackOptions, Request
 from wakeq.protocol.errors import BadField, MessageNotFound, Refused, StaleLease, WakeqError
+from wakeq.protocol.redrive import Origins, redriven_headers
 from wakeq.protocol.wire.worker import codec as wire
 
 BATCH_MAX = 100
@@ -23,14 +24,6 @@ BATCH_MAX = 100
 STEP_BYTES_MAX = 64 * 1024
 # A redrive ends when so many messages stay in the queue.
 STAYING_MAX = 10_000
-# Appended to the name of a queue, the default name of its dead-letter queue.
-DEAD_SUFFIX = ".dead"
-# As protocol/queue/dead_letters.py writes it; importing that here would load it into every program that publishes.
-ORIGIN = "wakeq-origin"
-# Headers with this prefix say why a message became a dead letter.
-BROKER_PREFIX = "wakeq-"
-# This header counts how often a message was redriven.
-REDRIVEN = "wakeq-redriven"
 # Another client has fetched or acknowledged the message meanwhile.
 GONE = (MessageNotFound.code, StaleLease.code)
 RELEASE = NackOptions(delay=0, error=None, failed=False, dead=False)
@@ -56,8 +49,7 @@ class Redriven:
 def redrive(queue: str, count: int | None, to: str | None, *, anywhere: bool = False) -> Steps[Redriven]:
     """Move up to `count` messages, or as many as are ready now, to their origins, or all of them to `to`.
 
-    Any client that may publish to `queue` can forge an origin. So a letter stays if the queue that it names does not
-    send its dead letters here, unless `anywhere` allows it.
+    A letter stays if the queue that it names does not send its dead letters here, unless `anywhere` allows it.
     """
     if to == queue:
         raise BadField(f"{queue!r} cannot be redriven to itself; name another queue")
@@ -66,9 +58,9 @@ def redrive(queue: str, count: int | None, to: str | None, *, anywhere: bool = F
     stats: Mapping[str, Any] = yield requests.stats(queue)
     # Messages that were fetched and not moved.
     staying: dict[str, Received] = {}
-    origins = Origins(queue, to, anywhere=anywhere)
+    origins = Origins(queue, anywhere=anywhere)
     try:
-        done = yield from _move(queue, min(stats["ready"], count or stats["ready"]), origins, staying)
+        done = yield from _move(queue, min(stats["ready"], count or stats["ready"]), to, origins, staying)
     except WakeqError as error:
         try:
             yield from _release(staying)
@@ -79,44 +71,22 @@ def redrive(queue: str, count: int | None, to: str | None, *, anywhere: bool = F
     return Redriven(done, len(staying), tuple(sorted(origins.strangers)))
 
 
-class Origins:
-    """The queue to which each message goes back, if that is allowed."""
-
-    def __init__(self, queue: str, to: str | None, *, anywhere: bool) -> None:
-        self._queue = queue
-        # The target for all messages, if there is one.
-        self._to = to
-        self._anywhere = anywhere
-        # Origins whose dead letters are sent to this queue.
-        self._members: set[str] = set()
-        # Other queues that were named as origins.
-        self.strangers: set[str] = set()
-
-    def target_of(self, message: Received) -> Steps[str | None]:
-        """Return the queue to move a message to, or None if it has to stay."""
-        if self._to is not None:
-            return self._to
-        origin = message.headers.get(ORIGIN)
-        if origin is None or self._anywhere or origin in self._members:
-            return origin
-        if origin not in self.strangers:
-            is_member = yield from self._sends_here(origin)
-            (self._members if is_member else self.strangers).add(origin)
-        return origin if origin in self._members else None
-
-    def _sends_here(self, origin: str) -> Steps[bool]:
-        """Return whether a queue sends its dead letters here."""
-        if origin + DEAD_SUFFIX == self._queue:
-            return True
+def _target_of(message: Received, to: str | None, origins: Origins) -> Steps[str | None]:
+    """Return the queue to move a message to, or None if it has to stay."""
+    if to is not None:
+        return to
+    origin = origins.origin_of(message.headers)
+    if origin is not None and origins.is_unknown(origin):
         try:
             stats: Mapping[str, Any] = yield requests.stats(origin)
-        # The queue does not exist, or this client may not see it.
+            origins.learn(origin, stats["policies"]["dead_letter"])
         except Refused:
-            return False
-        return bool(stats["policies"]["dead_letter"] == self._queue)
+            # The queue does not exist, or this client may not see it.
+            origins.learn(origin, None)
+    return origin if origin is not None and origins.allows(origin) else None
 
 
-def _move(queue: str, room: int, origins: Origins, staying: dict[str, Received]) -> Steps[int]:
+def _move(queue: str, room: int, to: str | None, origins: Origins, staying: dict[str, Received]) -> Steps[int]:
     """Fetch and move messages. At the end, and after an error, `staying` has those that were fetched and not moved."""
     done = 0
     while room and len(staying) < STAYING_MAX:
@@ -127,7 +97,7 @@ def _move(queue: str, room: int, origins: Origins, staying: dict[str, Received])
         staying |= {message.uid: message for message in batch}
         letters: list[Letter] = []
         for message in batch:
-            target = yield from origins.target_of(message)
+            target = yield from _target_of(message, to, origins)
             if target is not None:
                 letters.append((message, target))
         for together in _in_steps(letters):
@@ -192,14 +162,8 @@ def _moved(letters: list[Letter]) -> Request[bool]:
 
 def _followup(message: Received, target: str) -> wire.Followup:
     text, encoding = wire.text_of(message.body)
-    return wire.Followup(qname=target, message=text, enc=encoding, priority=message.priority, headers=_headers(message))
-
-
-def _headers(message: Received) -> dict[str, str]:
-    """Return the headers that the publisher gave, and how often the message was redriven."""
-    own = {name: value for name, value in message.headers.items() if not name.startswith(BROKER_PREFIX)}
-    before = message.headers.get(REDRIVEN, "")
-    return own | {REDRIVEN: str(int(before) + 1 if before.isascii() and before.isdigit() else 1)}
+    headers = redriven_headers(message.headers)
+    return wire.Followup(qname=target, message=text, enc=encoding, priority=message.priority, headers=headers)
 
 
 def _received(queue: str, one: wire.Msg | wire.Delivery) -> Received:

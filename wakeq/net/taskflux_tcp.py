@@ -81,9 +81,8 @@ class TaskFluxTcpDoor(TcpDoor[Response]):
         packets = reader.receive(data, commands_max)
         end -= reader.unread_bytes
         size_bytes -= reader.waiting_bytes + reader.unread_bytes
-        if reader.waiting_bytes or self.is_doing_much:
-            self._watched()
-            self._hold()
+        if reader.waiting_bytes or self.holds_work:
+            self._watch().hold(self)
             if self._listener.admission.crowded:
                 packets.append(Bad(Crowded(CROWDED)))
                 self.stop_receiving()
@@ -156,8 +155,8 @@ class TaskFluxTcpListener(TcpListener[TaskFluxTcpDoor]):
             if door.subscriber is not None:
                 door.subscriber.tell(SendAway())
 
-    def leave(self, door: TaskFluxTcpDoor, held_bytes: int, *, entered: bool) -> None:
-        super().leave(door, held_bytes, entered=entered)
+    def leave(self, door: TaskFluxTcpDoor, *, entered: bool) -> None:
+        super().leave(door, entered=entered)
         self._quiet.pop(door, None)
 
     def heard_of(self, door: TaskFluxTcpDoor) -> None:

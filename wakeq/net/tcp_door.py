@@ -1,10 +1,10 @@
-"""TcpDoor: one TCP connection of any protocol: how it sends, what it may hold in memory, how it is paused and closed.
+"""TcpDoor: one TCP connection of any protocol: it reads, sends, and closes.
 
-    socket --> its share of a turn --> a subclass decodes the bytes --> subscriber --> send --> one write --> socket
+    socket --> its share of a round --> a subclass decodes the bytes --> session --> send --> one write --> socket
 
-An idle connection is one small object and its transport: no buffer, timer or task of its own.  Of one that was sent
-more than its share the rest is kept here until its next turn, and nothing is read.  It must never look at what is
-received, or answer it.
+An idle connection is one small object and its transport: no buffer, timer or task of its own.  A connection that has
+sent more than its share keeps the rest here until its next turn, and reads nothing meanwhile.  A door must never look
+at the commands that it receives, or answer them.
 """
 
 import asyncio
@@ -14,19 +14,12 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from wakeq.actors.runtime.rounds import COMMAND_BYTES, SHARE_BYTES_MAX, SHARE_COMMANDS_MAX
 from wakeq.actors.sessions.access import Access
-from wakeq.actors.sessions.door import FRAME_S_MAX, STRANGER_BYTES_MAX, Admission, Backlog, Closed, Ended, Told, Verdict
+from wakeq.actors.sessions.door import STRANGER_BYTES_MAX, Admission, Closed, Ended, Told
+from wakeq.net.bounds import BY_REST, BY_SESSION, BY_STOP, WATCHED_BYTES_MIN, Bounds
 
 ReplyT = TypeVar("ReplyT")
 
-WATCHED_BYTES_MIN = 64 * 1024  # unread replies from which on a connection is watched
-
-_BY_SUBSCRIBER, _BY_BACKLOG = 1, 2  # who paused reading
-_ENDED = 4  # more input is read and thrown away: closing a socket with unread input would destroy the last answer
-_SAID_GOODBYE = 8  # our side of the stream is shut
-_BY_STOP = 16  # the broker is stopping: what was read is answered, more is not read
-_BEHIND = 32  # bytes that were read wait for the next turn
-_BY_ANYBODY = _BY_SUBSCRIBER | _BY_BACKLOG | _BY_STOP | _BEHIND
-CROWDED = "too much is held for all connections together, and it sends faster than it is served"
+CROWDED = "all connections together hold too much, and this one sends faster than it is served"
 
 
 class Port(Protocol):
@@ -38,7 +31,7 @@ class Port(Protocol):
 
     def enter(self, door: Any, /) -> None: ...
 
-    def leave(self, door: Any, held_bytes: int, /, *, entered: bool) -> None: ...
+    def leave(self, door: Any, /, *, entered: bool) -> None: ...
 
     def depart(self, door: Any, /) -> None: ...
 
@@ -51,63 +44,56 @@ class Port(Protocol):
     def is_stranger(self, door: Any, /) -> bool: ...
 
 
-class _Watch:
-    """What the listener's sweep must know about a connection in an unusual state."""
+class _Rest:
+    """Bytes that were read and wait for the next turn of their connection."""
 
-    __slots__ = (
-        "backlog", "being_done_bytes", "closing_at_s", "frame_since_s", "has_ended", "held_bytes", "is_lost",
-        "is_waiting", "kept", "reason", "taken_bytes",
-    )  # fmt: skip
+    __slots__ = ("data", "has_ended", "is_lost", "is_waiting", "taken_bytes")
 
-    def __init__(self) -> None:
-        self.kept = b""  # what was read last, while not all of it has been taken
-        self.taken_bytes = 0  # of that
-        self.is_waiting = False  # for a turn
-        self.being_done_bytes = 0  # of commands that were told and are not done
-        self.has_ended = self.is_lost = False  # the peer says no more, or is gone; to be told when all is taken
-        self.backlog: Backlog | None = None
-        self.frame_since_s: float | None = None
-        self.closing_at_s: float | None = None
-        self.held_bytes = 0
-        self.reason = ""
-
-    @property
-    def kept_bytes(self) -> int:
-        """How much was read and not taken yet."""
-        return len(self.kept) - self.taken_bytes
-
-    @property
-    def at_rest(self) -> bool:
-        is_usual = self.backlog is None and self.frame_since_s is None and self.closing_at_s is None
-        return is_usual and not self.held_bytes  # what is held is counted for all, until it no longer is
+    def __init__(self, data: bytes, taken_bytes: int) -> None:
+        self.data = data
+        # Of the data, those that the session has received.
+        self.taken_bytes = taken_bytes
+        # Whether the connection waits for a turn.
+        self.is_waiting = False
+        # Whether the peer has shut its side, or the connection is lost; the session hears so when the rest is taken.
+        self.has_ended = self.is_lost = False
 
 
 class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
-    """See the head of this file."""
+    """One connection; a subclass knows the protocol."""
 
-    __slots__ = ("_listener", "_state", "_subscriber", "_transport", "_watch", "counted_at")
+    __slots__ = ("_bounds", "_is_shut", "_listener", "_rest", "_subscriber", "_transport", "counted_at")
 
-    access: Access | None = None  # nothing is known before the first command
-    pauses_early = False  # reading pauses as soon as the peer leaves much unread, whatever it asked for
+    # The first command says what the connection may do.
+    access: Access | None = None
+    # Whether reading pauses as soon as the peer leaves much unread, whatever it asked for.
+    pauses_early = False
 
     def __init__(self, listener: Port) -> None:
         self._listener = listener
+        # None once the connection is lost.
         self._transport: asyncio.Transport | None = None
+        # The session; None before `begin`, after the end, and for a connection that was turned away.
         self._subscriber: Told | None = None
-        self._watch: _Watch | None = None  # only while something is unusual
-        self._state = 0
-        self.counted_at = ""  # the address for which the connection is counted, if they are counted by address
+        # Exist only while something is unusual: a connection that is closing, paused, or holds much.
+        self._bounds: Bounds | None = None
+        # Exists only while reading is paused BY_REST.
+        self._rest: _Rest | None = None
+        # Whether our side of the stream is shut: nothing more can be sent.
+        self._is_shut = False
+        # The address for which the connection is counted, if connections are counted by address.
+        self.counted_at = ""
 
-    # --- what a protocol says ---
+    # --- the protocol, in a subclass ---
 
     @property
     @abstractmethod
     def unfinished_bytes(self) -> int:
-        """How many bytes are held of a command that is not complete yet."""
+        """How many bytes of an incomplete command are held."""
 
     @abstractmethod
     def take(self, data: bytes, at: int, commands_max: int, /) -> int:
-        """Pass on what is whole of the data behind `at`, at most so many commands; return how far that is taken."""
+        """Send the complete commands behind `at` to the session, at most so many; return where they end."""
 
     @abstractmethod
     def encode(self, replies: Sequence[ReplyT], /) -> bytes:
@@ -115,7 +101,7 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
 
     @abstractmethod
     def is_burst(self, replies: Sequence[ReplyT], /) -> bool:
-        """Whether all of these are short answers, of which many may wait unread."""
+        """Whether these are replies of a kind that may wait unread in large numbers."""
 
     @abstractmethod
     def forget_unfinished(self) -> None:
@@ -123,7 +109,7 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
 
     @abstractmethod
     def turn_away(self, reason: str, /) -> None:
-        """Refuse this connection because there are too many; it never gets a subscriber."""
+        """Refuse this connection because there are too many; it never gets a session."""
 
     # --- the socket's side ---
 
@@ -132,40 +118,41 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         self._listener.enter(self)
 
     def data_received(self, data: bytes) -> None:
-        """Take what was read, unless it is more than the share of one connection."""
+        """Take the bytes of one read, unless they are more than the share of one connection."""
         rounds, size = self._listener.admission.rounds, len(data)
-        if self._state or size > SHARE_BYTES_MAX or rounds.left <= 0 or rounds.waiting:
+        if self._bounds is not None or size > SHARE_BYTES_MAX or rounds.left <= 0 or rounds.waiting:
             self._take_share(data)
             return
         end = self.take(data, 0, SHARE_COMMANDS_MAX)
         rounds.left -= size // COMMAND_BYTES
         if end < size:
-            self._keep(data, end)
+            self._keep_rest(data, end)
 
     def _take_share(self, data: bytes) -> None:
         if not self.receives:
             return
-        watch = self._watch
-        if watch is not None and watch.kept:  # it came although we do not read, as with TLS it may
-            watch.kept, watch.taken_bytes = watch.kept[watch.taken_bytes :] + data, 0
-            self._hold()
+        rest = self._rest
+        if rest is not None:
+            # TLS may still pass on data after reading was paused.
+            rest.data, rest.taken_bytes = rest.data[rest.taken_bytes :] + data, 0
+            self._watch().hold(self)
             return
         end = self._take_some(data, 0) if self._listener.admission.rounds.left > 0 else 0
         if end < len(data):
-            self._keep(data, end)
+            self._keep_rest(data, end)
 
-    def _keep(self, data: bytes, taken_bytes: int) -> None:
+    def _keep_rest(self, data: bytes, taken_bytes: int) -> None:
         """Keep what is more than a share until the next turn, and read no more."""
         if not self.receives:
             return
-        watch = self._watched()
-        watch.kept, watch.taken_bytes = data, taken_bytes
-        self._pause(_BEHIND)
-        self._hold()
+        self._rest = _Rest(data, taken_bytes)
+        bounds = self._watch()
+        bounds.pause(self, BY_REST)
+        bounds.hold(self)
         if self._listener.admission.crowded:
             self.expel(CROWDED)
         else:
-            self._wait_for_turn(watch)
+            self._wait_for_turn(self._rest)
 
     def _take_some(self, data: bytes, at: int) -> int:
         rounds = self._listener.admission.rounds
@@ -173,38 +160,36 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         rounds.left -= (end - at) // COMMAND_BYTES
         return end
 
-    def _wait_for_turn(self, watch: _Watch) -> None:
-        if not watch.is_waiting:
-            watch.is_waiting = True
+    def _wait_for_turn(self, rest: _Rest) -> None:
+        if not rest.is_waiting:
+            rest.is_waiting = True
             self._listener.admission.rounds.wait(self)
 
     def take_turn(self) -> None:
-        """Take a share of what is kept, and read again when nothing is left of it."""
-        watch = self._watch
-        if watch is None:
+        """Take a share of the rest; when nothing is left of it, read again or report the end of the connection."""
+        rest, bounds = self._rest, self._bounds
+        if rest is None or bounds is None:
             return
-        watch.is_waiting = False
-        if not watch.kept or self._state & _BY_ANYBODY != _BEHIND:
-            return  # it is closed, or paused for another reason: whoever resumes it asks for a turn
-        end = self._take_some(watch.kept, watch.taken_bytes)
-        if not watch.kept:
-            return  # what it said has ended the connection
-        watch.taken_bytes = end
-        if watch.kept_bytes:
-            self._hold()
-            self._wait_for_turn(watch)
-        else:
-            self._let_go_of_kept(watch)
-
-    def _let_go_of_kept(self, watch: _Watch) -> None:
-        """Nothing is left of what was read: go on, or tell how it ended."""
-        watch.kept, watch.taken_bytes = b"", 0
-        self._hold()
-        self._resume(_BEHIND)
-        if watch.is_lost:
-            self._leave(watch)
-        elif watch.has_ended:
-            self._say_ended()
+        if bounds.paused != BY_REST:
+            # The last one to resume reading asks for another turn.
+            rest.is_waiting = False
+            return
+        rest.taken_bytes = self._take_some(rest.data, rest.taken_bytes)
+        if self._rest is not rest:
+            # A command of the rest has ended the connection.
+            return
+        rest.is_waiting = False
+        if rest.taken_bytes < len(rest.data):
+            bounds.hold(self)
+            self._wait_for_turn(rest)
+            return
+        self._rest = None
+        bounds.hold(self)
+        self._resume(BY_REST)
+        if rest.is_lost:
+            self._leave(bounds.reason)
+        elif rest.has_ended:
+            self._report_end()
 
     def eof_received(self) -> bool:
         """The peer sends no more; it may still wait for answers (`printf ... | nc`), or be gone.
@@ -213,69 +198,73 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         """
         if self._transport is None or not self._transport.can_write_eof():
             return False
-        if self._watch is not None and self._watch.kept:
-            self._watch.has_ended = True
+        if self._rest is not None:
+            self._rest.has_ended = True
         else:
-            self._say_ended()
+            self._report_end()
         return True
 
-    def _say_ended(self) -> None:
+    def _report_end(self) -> None:
         if self._subscriber is not None:
             self._subscriber.tell(Ended())
         else:
             self.hang_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        watch = self._watch
         self._transport = None
-        reason = watch.reason if watch and watch.reason else f"connection lost: {exc}" if exc else "closed by peer"
-        if watch is not None and watch.kept and not watch.reason and not self._state & _BY_STOP:
-            watch.is_lost, watch.reason = True, reason
-            self._state &= _BEHIND  # commands that have arrived are carried out, whoever hears of it
-            self._wait_for_turn(watch)
+        rest, bounds = self._rest, self._bounds
+        reason = f"connection lost: {exc}" if exc else "closed by peer"
+        if rest is not None and bounds is not None and not bounds.reason and not bounds.paused & BY_STOP:
+            rest.is_lost, bounds.reason = True, reason
+            # Commands that have arrived are carried out, even if nobody will read their answers.
+            bounds.paused &= BY_REST
+            self._wait_for_turn(rest)
         else:
-            self._leave(watch, reason)
+            self._leave(bounds.reason if bounds is not None and bounds.reason else reason)
 
-    def _leave(self, watch: _Watch | None, reason: str = "") -> None:
-        """The connection is over: forget what is unfinished, and tell."""
+    def _leave(self, reason: str) -> None:
+        """Forget the rest, and tell listener and session that the connection is gone."""
         subscriber, self._subscriber = self._subscriber, None
         self._forget_rest()
-        self._listener.leave(self, watch.held_bytes if watch else 0, entered=subscriber is not None)
+        if self._bounds is not None:
+            self._bounds.release()
+            self._bounds = None
+        self._listener.leave(self, entered=subscriber is not None)
         if subscriber is not None:
-            subscriber.tell(Closed(reason or (watch.reason if watch else "")))
+            subscriber.tell(Closed(reason))
 
     def _forget_rest(self) -> None:
         self.forget_unfinished()
-        if self._watch is not None:
-            self._watch.kept, self._watch.taken_bytes = b"", 0
+        self._rest = None
 
     def stop_receiving(self) -> None:
-        """Ignore further input: what was received last is answered, and then the connection is closed."""
+        """Discard further input: closing a socket with unread input would destroy the last answer."""
         self._forget_rest()
-        self._resume(_BY_ANYBODY)
-        self._state |= _ENDED
-        self._watched().closing_at_s = self._listener.clock()
+        bounds = self._watch()
+        bounds.resume(self, bounds.paused)
+        bounds.begin_closing()
 
     @property
     def receives(self) -> bool:
-        """Whether what comes is to be read at all."""
-        return self._subscriber is not None and not self._state & _ENDED
+        """Whether further input is taken."""
+        bounds = self._bounds
+        return self._subscriber is not None and (bounds is None or bounds.closing_at_s is None)
 
     @property
-    def is_doing_much(self) -> bool:
-        """Whether what was told is not done yet, and counted among what is held for all."""
-        return self._watch is not None and self._watch.being_done_bytes > 0
+    def holds_work(self) -> bool:
+        """Whether unfinished commands of this connection count among the memory of all."""
+        return self._bounds is not None and self._bounds.work_bytes > 0
 
     @property
     def presumes(self) -> bool:
-        """Whether a peer that has not said who it is has begun more than anybody needs for that."""
+        """Whether a peer that has not authenticated has begun more than anybody needs for that."""
         return self.unfinished_bytes > STRANGER_BYTES_MAX and self._listener.is_stranger(self)
 
-    # --- the subscriber's side ---
+    # --- the session's side ---
 
     @property
     def subscriber(self) -> Told | None:
-        """Who is told what comes; None once the connection is gone, or if it was turned away."""
+        """The session; None once the connection is gone, or if it was turned away."""
         return self._subscriber
 
     @property
@@ -289,43 +278,42 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         self._listener.welcome(self)
 
     def begin(self, subscriber: Told) -> None:
-        """From now on this is who is told."""
+        """Send every command to this session from now on."""
         self._subscriber = subscriber
 
     def send(self, replies: Sequence[ReplyT]) -> None:
         transport = self._transport
-        if transport is None or transport.is_closing() or self._state & _SAID_GOODBYE:
+        if transport is None or self._is_shut or transport.is_closing():
             return
         data = self.encode(replies)
         transport.write(data)
-        waiting = transport.get_write_buffer_size()
-        if waiting > WATCHED_BYTES_MIN:
-            self._weigh(replies, len(data), waiting)
+        if transport.get_write_buffer_size() > WATCHED_BYTES_MIN:
+            self._watch().wrote(self, len(data), burst=self.is_burst(replies), crowded=self.pauses_early)
 
     def hang_up(self) -> None:
-        """Perhaps thousands end at once: the listener closes a few in each turn."""
+        """Close soon: the listener closes a few connections in each round, because thousands may end at once."""
         self._listener.depart(self)
 
     def close(self, reason: str) -> None:
-        """Shut our side behind the last answer; what still comes is thrown away, so that the answer is not lost."""
-        if self._watch is not None and self._watch.is_lost:
-            self._leave_early(self._watch)
-        if self._transport is None or self._transport.is_closing() or self._state & _SAID_GOODBYE:
+        """Shut our side behind the last answer, and discard further input."""
+        self._leave_early()
+        if self._transport is None or self._is_shut or self._transport.is_closing():
             return
-        if not self._state & _ENDED:
+        bounds = self._watch()
+        if bounds.closing_at_s is None:
             self.stop_receiving()
-        watch = self._watched()
-        watch.reason = reason
-        watch.closing_at_s = self._listener.clock()
+        bounds.reason = reason
+        bounds.begin_closing()
         if self._transport.can_write_eof():
-            self._state |= _SAID_GOODBYE
-            self._transport.write_eof()  # the peer closes when it has read that far, or the sweep does
+            # The peer closes when it has read that far, or the sweep closes.
+            self._is_shut = True
+            self._transport.write_eof()
         else:
             self._transport.close()
 
     def refuse(self, replies: Sequence[ReplyT], reason: str) -> None:
-        """Say these, and close, without ever having a subscriber."""
-        self._state |= _ENDED
+        """Send these replies and close, without ever having a session."""
+        self.stop_receiving()
         if replies:
             self.send(replies)
         self.close(reason)
@@ -334,117 +322,87 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         """Close altogether: the peer has closed, or had time to."""
         if self._transport is not None and not self._transport.is_closing():
             if self._transport.get_write_buffer_size():
-                self._watched().closing_at_s = self._listener.clock()
+                self._watch().begin_closing()
             self._transport.close()
 
     def drop(self, reason: str) -> None:
-        """Close at once; what waits to be written is lost."""
-        if self._transport is None:
-            return
-        self._watched().reason = reason
-        self._transport.abort()
+        """Close at once; unsent bytes are lost."""
+        if self._transport is not None:
+            self._watch().reason = reason
+            self._transport.abort()
 
     def expel(self, reason: str) -> None:
-        """Drop it, and have the log say why: its peer has done what it should not, and may never hear so."""
-        if self._transport is not None and not (self._state & _SAID_GOODBYE or self._transport.is_closing()):
+        """Drop the connection and log why, because its peer misbehaved and may never read a reason."""
+        if self._transport is not None and not (self._is_shut or self._transport.is_closing()):
             self._listener.admission.expelled(self.peer, reason)
         self.drop(reason)
 
-    def stop_reading(self) -> None:
-        self._pause(_BY_STOP)
-        if self._watch is not None and self._watch.is_lost:
-            self._leave_early(self._watch)
+    def give_up(self) -> None:
+        self.expel("it does not read its answers")
 
-    def _leave_early(self, watch: _Watch) -> None:
-        """What a lost connection still had to say is not taken any more."""
-        if self._subscriber is not None:
-            self._leave(watch)
+    def stop_reading(self) -> None:
+        self._pause(BY_STOP)
+        self._leave_early()
+
+    def _leave_early(self) -> None:
+        """Forget the rest of a lost connection."""
+        if self._rest is not None and self._rest.is_lost and self._bounds is not None:
+            self._leave(self._bounds.reason)
 
     def pause(self) -> None:
-        self._pause(_BY_SUBSCRIBER)
+        self._pause(BY_SESSION)
 
     def resume(self) -> None:
-        self._resume(_BY_SUBSCRIBER)
+        self._resume(BY_SESSION)
+
+    def _pause(self, by: int) -> None:
+        if self.receives:
+            self._watch().pause(self, by)
+
+    def _resume(self, by: int) -> None:
+        if self._bounds is not None:
+            self._bounds.resume(self, by)
+            if self._rest is not None and self._bounds.paused == BY_REST:
+                self._wait_for_turn(self._rest)
 
     # --- bounds ---
 
+    @property
+    def unsent_bytes(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    @property
+    def received_bytes(self) -> int:
+        rest = self._rest
+        return self.unfinished_bytes + (len(rest.data) - rest.taken_bytes if rest is not None else 0)
+
+    def pause_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
     def keep(self, size_bytes: int) -> bool:
-        """A little is nothing to count, and of a connection that is gone nothing is."""
-        if size_bytes <= WATCHED_BYTES_MIN:
-            size_bytes = 0
-        if self._transport is not None and (size_bytes or self._watch is not None):
-            watch = self._watched()
-            if watch.being_done_bytes != size_bytes:
-                watch.being_done_bytes = size_bytes
-                self._hold()
+        """Count the bytes of unfinished commands; those of a lost connection are ignored."""
+        if self._transport is not None and (size_bytes > WATCHED_BYTES_MIN or self._bounds is not None):
+            self._watch().keep(self, size_bytes)
         return not self._listener.admission.crowded
 
     def check(self, now_s: float) -> None:
-        """Look at the connection again, if something was unusual (the listener's sweep)."""
-        watch, transport = self._watch, self._transport
-        if watch is None or transport is None:
+        """Check the deadlines and the unsent replies of a watched connection (the listener's sweep)."""
+        bounds = self._bounds
+        if bounds is None or self._transport is None:
             return
-        if watch.closing_at_s is not None and now_s - watch.closing_at_s >= FRAME_S_MAX:
-            self.drop(watch.reason or "it did not close in time")
-        elif watch.frame_since_s is not None and now_s - watch.frame_since_s >= FRAME_S_MAX and not self._state:
-            self.expel(f"a line was not complete after {FRAME_S_MAX:g} s")
-        elif watch.backlog is not None:
-            self._check_backlog(watch, watch.backlog, transport.get_write_buffer_size(), now_s)
-        self._hold()
-        if watch.at_rest:
-            self._watch = None
+        bounds.check(self, now_s)
+        if bounds.at_rest:
+            self._bounds = None
             self._listener.unwatch(self)
 
-    def _check_backlog(self, watch: _Watch, backlog: Backlog, waiting: int, now_s: float) -> None:
-        self._obey(backlog.check(waiting, now_s))
-        if waiting <= WATCHED_BYTES_MIN:
-            watch.backlog = None
-
-    def _weigh(self, replies: Sequence[ReplyT], size: int, waiting: int) -> None:
-        """See whether the peer reads what it is sent."""
-        watch, now_s = self._watched(), self._listener.clock()
-        if watch.backlog is None:
-            watch.backlog = Backlog(waiting - size, now_s)
-        crowded = self.pauses_early or self._listener.admission.crowded
-        self._hold()
-        self._obey(watch.backlog.wrote(size, waiting, now_s, burst=self.is_burst(replies), crowded=crowded))
-
-    def _obey(self, verdict: Verdict) -> None:
-        if verdict is Verdict.PAUSE:
-            self._pause(_BY_BACKLOG)
-        elif verdict is Verdict.RESUME:
-            self._resume(_BY_BACKLOG)
-        elif verdict is Verdict.DROP:
-            self.expel("it does not read its answers")
-
-    def _pause(self, by: int) -> None:
-        if self._state & _ENDED:
-            return
-        if self._transport is not None and not self._state and not self._transport.is_closing():
-            self._transport.pause_reading()
-        self._state |= by
-
-    def _resume(self, by: int) -> None:
-        was, self._state = self._state, self._state & ~by
-        if self._state == _BEHIND and was != _BEHIND and self._watch is not None:
-            self._wait_for_turn(self._watch)
-        if not was or self._state or self._transport is None or self._transport.is_closing():
-            return
-        if self._watch is not None and self._watch.frame_since_s is not None:
-            self._watch.frame_since_s = self._listener.clock()  # the peer could not go on while we did not read
-        self._transport.resume_reading()
-
-    def _watched(self) -> _Watch:
-        if self._watch is None:
-            self._watch = _Watch()
+    def _watch(self) -> Bounds:
+        """Have the listener watch the connection; return its bounds."""
+        if self._bounds is None:
+            self._bounds = Bounds(self._listener.admission, self._listener.clock)
             self._listener.watch(self)
-        return self._watch
-
-    def _hold(self) -> None:
-        """Count what is held for this connection into what is held for all."""
-        watch, transport = self._watch, self._transport
-        if watch is None or transport is None:
-            return
-        held = transport.get_write_buffer_size() + self.unfinished_bytes + watch.kept_bytes + watch.being_done_bytes
-        self._listener.admission.held_bytes += held - watch.held_bytes
-        watch.held_bytes = held
+        return self._bounds

@@ -114,12 +114,11 @@ class TcpListener(Generic[DoorT]):
         """Whether the peer of this connection has not said who it is, and should."""
         return door in self._strangers
 
-    def leave(self, door: DoorT, held_bytes: int, *, entered: bool) -> None:
+    def leave(self, door: DoorT, *, entered: bool) -> None:
         """A connection is gone."""
         self.doors.discard(door)
         self._watched.discard(door)
         self._strangers.pop(door, None)
-        self.admission.held_bytes -= held_bytes
         if entered:
             self.admission.leave(door.counted_at)
         if not self.doors:

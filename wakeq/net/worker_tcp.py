@@ -26,6 +26,7 @@ class WorkerTcpDoor(TcpDoor[Reply]):
     __slots__ = ("_line_bytes_max", "_reader")
 
     kind = DOOR_WORKER_TCP
+    encode = staticmethod(encode)
 
     def __init__(self, listener: "WorkerTcpListener") -> None:
         super().__init__(listener)
@@ -35,9 +36,6 @@ class WorkerTcpDoor(TcpDoor[Reply]):
     @property
     def unfinished_bytes(self) -> int:
         return self._reader.waiting_bytes if self._reader else 0
-
-    def encode(self, replies: Sequence[Reply]) -> bytes:
-        return encode(replies)
 
     def is_burst(self, replies: Sequence[Reply]) -> bool:
         return all(type(reply) is Ok or type(reply) is Nok for reply in replies)
@@ -76,14 +74,14 @@ class WorkerTcpDoor(TcpDoor[Reply]):
             lines = reader.receive(data)
         except (LineTooLong, BadFrame) as error:
             return self._end(error.lines, error)
-        watch = self._watched()
+        bounds = self._watch()
         if not reader.waiting_bytes:
-            self._reader = watch.frame_since_s = None
+            self._reader = bounds.unfinished_since_s = None
         else:
             if self._reader is None or lines:
-                watch.frame_since_s = self._listener.clock()
+                bounds.unfinished_since_s = self._listener.clock()
             self._reader = reader
-        self._hold()
+        bounds.hold(self)
         if self._listener.admission.crowded and self._reader is not None:
             return self._end(lines, Busy("too much is unfinished on all connections together; try again later"))
         return decode(lines) if lines else []

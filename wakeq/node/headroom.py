@@ -8,9 +8,9 @@ is never removed.
 
 import logging
 
-from wakeq.actors.log.files import Cut
+from wakeq.actors.log.writer import Cut
 from wakeq.actors.mail import Crowded, Pressure, StepAside
-from wakeq.actors.queues.cuts import STATE_BYTES_A_LOG_BYTE
+from wakeq.actors.queues.flush import STATE_BYTES_A_LOG_BYTE
 from wakeq.data.opening import DataFiles
 from wakeq.node.assembly import Assembly
 from wakeq.protocol.errors import DiskFull, QueueFull, TooManyQueues

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from wakeq.actors.log.raft_log import RaftLog
 from wakeq.actors.mail import HandOver, Propose
-from wakeq.actors.queues.registry import FLUSH_AFTER_MS, FLUSH_BYTES
-from wakeq.actors.queues.registry import Settings as QueuesSettings
+from wakeq.actors.queues.flush import FLUSH_AFTER_MS, FLUSH_BYTES
 from wakeq.actors.queues.supervisor import Queues
+from wakeq.actors.queues.supervisor import Settings as QueuesSettings
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.runtime.clock import Clock, SystemClock
 from wakeq.actors.snapshots import CheckImage
@@ -34,6 +34,7 @@ from wakeq.node.security import Security
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.clock import HEARTBEAT_MS
 from wakeq.protocol.errors import StorageError
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.publishers import Limits
 from wakeq.protocol.raft.membership import LEVEL
 from wakeq.protocol.raft.settings import Settings as RaftSettings
@@ -267,7 +268,7 @@ class Node:
 
         assert self.files.imported is not None, "the caller has checked it"
         for entry in entries_of(self.files.imported):
-            self.raft_log.tell(Propose([(entry, None)]))
+            self.raft_log.tell(Propose([Proposal(entry)]))
             await self._turn()
         await self._flush()
         self.files.directory.finish_import()

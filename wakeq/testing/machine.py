@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from wakeq import __version__
 from wakeq.actors.mail import Pressure
-from wakeq.actors.queues.registry import Settings
+from wakeq.actors.queues.supervisor import Settings
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.sessions.door import Door
 from wakeq.actors.sessions.worker import WorkerServices, WorkerSession
@@ -30,6 +30,7 @@ from wakeq.testing.manual_time import ManualTime
 
 MESSAGES_MAX = 2_000_000  # in one settling; more go in circles
 CALLS_AT_ONE_MOMENT_MAX = 3_000  # callbacks without time passing; more is a loop that spins
+NO_THREAD = 0  # the number of no thread
 NEVER_BYTES = 1 << 62  # the size of a log behind which an image of the state would be written
 
 DOWN = "the broker is down since crash(); restart() brings it back"
@@ -58,6 +59,7 @@ class Machine(ABC):
         self._snapshot_bytes_min = snapshot_bytes_min
         self._disk_is_full = False
         self._pid = os.getpid()
+        self.runtime = Runtime()
         self._lock = threading.RLock()  # whoever holds it is the broker's one thread for so long
         self._calls_seen = (0, 0.0)
 
@@ -144,17 +146,20 @@ class Machine(ABC):
                 self.is_up = False
                 self.time.settle = lambda: None
                 self.time.forget()
+                self.runtime.close()
                 self.close_files()
 
     # Time and turns ---------------------------------------------------------------------------------------------
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Be the broker's one thread for the length of the block; the others wait."""
+        """Be the broker's one thread for the length of the block; the others wait, or tell by ref."""
         with self._lock:
-            if self.is_up:
-                self.runtime.thread = threading.get_ident()
-            yield
+            before, self.runtime.thread = self.runtime.thread, threading.get_ident()
+            try:
+                yield
+            finally:
+                self.runtime.thread = before
 
     def settle(self) -> None:
         """Serve all mail; no time passes."""
@@ -213,6 +218,8 @@ class MemoryMachine(Machine):
 
     def __init__(self, time: ManualTime) -> None:
         super().__init__(time)
+        # Between two turns no thread is the broker's, so that what a thread tells a ref waits for the next turn.
+        self.runtime.thread = NO_THREAD
         self._directory = MemoryDirectory()
 
     def open_files(self) -> DurableFiles:

@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from bench.clients import PeerFailed
+from bench.load.clients import PeerFailed
 from bench.peers.peer import REPOSITORY
 
 FOLDER = REPOSITORY / "bench" / ".venv-libs"

@@ -12,7 +12,7 @@ from pathlib import Path
 from signal import SIGKILL, SIGTERM
 
 from bench import machine
-from bench.clients import PeerFailed
+from bench.load.clients import PeerFailed
 from bench.peers.peer import LOG_TAIL_BYTES, REPOSITORY
 
 STOP_S_MAX = 10.0

@@ -81,10 +81,22 @@ def test_wheel_holds_every_room_once_and_nothing_else(wheel: Path) -> None:
         "wakeq/http/pages/main.js",
     ):
         assert names.count(name) == 1, name
-    # Spark looks for `pyspark_NAME` of a format of that name.
-    rooms = {"wakeq", "pyspark_wakeq", "pyspark_wakeq_journal"}
+    # Spark looks for data sources in modules named `pyspark_...`.
+    rooms = {"wakeq", "pyspark_wakeq.py", "pyspark_wakeq_journal.py"}
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == rooms
     assert [name for name in names if name.endswith("licenses/LICENSE")]
+
+
+def test_editable_install_has_the_modules_that_spark_looks_for(wheel: Path, tmp_path: Path) -> None:
+    venv.create(tmp_path / "empty")
+    python = tmp_path / "empty" / "bin" / "python"
+    install = ["install", "--no-deps", "--config-settings", "editable_mode=compat", "-e"]
+
+    pip(sys.executable, "--python", str(python), *install, str(wheel.parent / "source"))
+
+    listed = "import pkgutil; print(*sorted(m.name for m in pkgutil.iter_modules() if m.name.startswith('pyspark_')))"
+    said = subprocess.run([python, "-c", listed], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert said.stdout.split() == ["pyspark_wakeq", "pyspark_wakeq_journal"]
 
 
 def test_installed_wheel_prints_its_version(environment: Path, wheel: Path) -> None:

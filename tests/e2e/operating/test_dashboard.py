@@ -19,7 +19,7 @@ from tests.helpers.programs.browser import DESK, PHONE, browser_path, browsing
 from wakeq.client.aio import AsyncClient
 from wakeq.config.settings import Auth
 from wakeq.protocol.access import Grant, Right, digest_of
-from wakeq.storage.tokens import TokenFile
+from wakeq.storage.credentials import TokenFile
 
 SHOWS_UP_S_MAX = 1.0
 PAGE_BYTES_MAX = 200_000

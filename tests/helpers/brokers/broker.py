@@ -14,12 +14,11 @@ from typing import Any
 from tests.helpers.brokers.by_hand import HandClock, HandDisk, HandDoor, HandTime, Json
 from wakeq.actors.mail import Propose
 from wakeq.actors.queue.process import QueueProcess
-from wakeq.actors.queues.registry import Settings as QueuesSettings
+from wakeq.actors.queues.supervisor import Settings as QueuesSettings
 from wakeq.actors.sessions.door import Closed, Received
-from wakeq.actors.sessions.operator import Operator
+from wakeq.actors.sessions.operator import Question
 from wakeq.data.opening import KEEP_NOTHING, DurableFiles, open_all
 from wakeq.node.clock import NodeClock
-from wakeq.protocol.queue.orders import ReplyTo
 from wakeq.protocol.queue.publishers import Limits
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.storage.log.journal import Keep
@@ -132,6 +131,13 @@ class Client:
         self.broker.settle()
 
 
+class Asked(Question):
+    """A question that must have one answer."""
+
+    def tell(self, answer: Any) -> None:
+        self.set(answer)  # raises for a second one
+
+
 class Broker(Machine):
     """The machine of `wakeq.testing` on real files, with disks, clocks and chances that a test can hold or bend."""
 
@@ -236,19 +242,17 @@ class Broker(Machine):
         self.clients.append(made)
         return made
 
-    def operate(self, name: str, make: Callable[[ReplyTo], Any]) -> Any:
+    def operate(self, name: str, make: Callable[[Question], Any]) -> Any:
         """Ask a queue, or with an entry the log, as an operator does; return the answer."""
-        answers: list[Any] = []
-        question = make(self.runtime.spawn(Operator).asker(answers.append))
-        target = self.raft_log if isinstance(question, Propose) else self.runtime.whereis(("queue", name))
-        (target or self.queues).tell(question)
+        question = Asked(self.runtime)
+        message = make(question)
+        (self.raft_log if isinstance(message, Propose) else self.assembly.lobby.queue(name)).tell(message)
         self.settle()
-        (answer,) = answers
-        return answer
+        return question.get()
 
     def queue(self, name: str) -> QueueProcess:
         """Return the process of a queue, to look into it."""
-        found = self.runtime.whereis(("queue", name))
+        found = self.assembly.lobby.process(name)
         assert isinstance(found, QueueProcess), f"queue {name!r} has no process"
         return found
 

@@ -7,13 +7,13 @@ from typing import cast
 import pytest
 
 from bench.bars import BARS, Bar, Verdict, judge
-from bench.calls import summary as calls_told
-from bench.flow import Flow
+from bench.counting.calls import summary as calls_told
+from bench.counting.profile import summary
+from bench.load.flow import Flow
 from bench.peers import PEERS, Peer
 from bench.peers.beanstalkd import BeanstalkConsumer, ToyGroup
 from bench.peers.redis import RedisConsumer
 from bench.peers.wakeq import WakeqConsumer
-from bench.profile import summary
 from bench.report import section, table
 from bench.runner import disk_warnings, run_cell
 from bench.workloads import WORKLOADS

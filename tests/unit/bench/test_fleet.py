@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from bench.bars import OURS, OURS_NUMBERED, YARDSTICK, Bar, judge
-from bench.clients import Member, PeerFailed
-from bench.flow import Flow, Load
+from bench.load.clients import Member, PeerFailed
+from bench.load.flow import Flow, Load
 from bench.peers import peer as peer_module
 from bench.peers.beanstalkd import BeanstalkMember, ToyGroup
 from bench.peers.peer import Peer
@@ -18,7 +18,7 @@ from bench.runner import run_cell
 from bench.workloads import WORKLOADS, fleet
 from bench.workloads.workload import Plan
 from tests.unit.bench.fakes import FakeWakeq
-from wakeq.client.core.session import Session
+from wakeq.client.session import Session
 from wakeq.protocol.wire.worker.codec import Ack, Fet, Pub
 
 TINY = Plan(seconds=0.2, scale=0.02)

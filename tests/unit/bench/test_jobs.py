@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.clients import PeerFailed
+from bench.load.clients import PeerFailed
 from bench.peers.beanstalkd import ToyGroup
 from bench.peers.job_libraries.environment import pinned
 from bench.peers.job_libraries.libraries import LIBRARIES, Celery, Dramatiq, Huey, JobsOnRedis, Library, Rq

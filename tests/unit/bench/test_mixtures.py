@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from bench.clients import PeerFailed
+from bench.load.clients import PeerFailed
 from bench.peers.wakeq import Wakeq
 from bench.runner import run_cell
 from bench.workloads import mixtures

@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from bench.clients import PeerFailed
-from bench.flow import Flow, Load
+from bench.load.clients import PeerFailed
+from bench.load.flow import Flow, Load
 from bench.machine import process_tree
 from bench.peers.peer import Peer
 from bench.peers.rabbitmq import RabbitCaller, RabbitClassic, RabbitConsumer, RabbitProducer, RabbitQuorum

@@ -22,8 +22,8 @@ from wakeq.http.api.queues import Name
 from wakeq.http.api.streaming import write_in_time
 from wakeq.http.callers import LOOK, Caller
 from wakeq.http.exposition import Sample
-from wakeq.protocol.catalog import DEAD_SUFFIX
 from wakeq.protocol.errors import Busy
+from wakeq.protocol.names import DEAD_SUFFIX
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.queue.view import Gauges
 

@@ -15,12 +15,13 @@ from wakeq.http.api.queries import Queries, RequestRefused
 from wakeq.http.api.queues import Name, QueueQuery
 from wakeq.http.api.selection import UIDS_MAX, SelectBody, Selected, Selection, headers_of, move_in_batches, shown
 from wakeq.http.callers import ADMIN, READ, Caller
-from wakeq.protocol.catalog import DEAD_SUFFIX, Policies, dead_letter_of
-from wakeq.protocol.errors import BadField, BadName
+from wakeq.protocol.catalog import Policies, dead_letter_of
+from wakeq.protocol.errors import BadField
 from wakeq.protocol.log.entries import PurgeQueue, Result
 from wakeq.protocol.names import check_name
-from wakeq.protocol.queue.dead_letters import ORIGIN, ORIGIN_UID
+from wakeq.protocol.queue.dead_letters import ORIGIN_UID
 from wakeq.protocol.queue.why import moment
+from wakeq.protocol.redrive import ORIGIN, Origins
 from wakeq.protocol.uid import parse
 from wakeq.storage.log.endings import Ending
 
@@ -186,9 +187,8 @@ class _MessageRoutes:
         return facts
 
     async def _letter_of(self, caller: Caller, queue: str, uid: str) -> dict[str, Any] | None:
-        stats = await self._queries.stats(queue)
-        dead = dead_letter_of(queue, msgspec.convert(stats["policies"], Policies))
-        if not caller.may(READ, dead):
+        dead = await self._dead_letters_of(queue)
+        if dead is None or not caller.may(READ, dead):
             return None
         after = scanned = 0
         while scanned < LETTERS_MAX:
@@ -250,20 +250,19 @@ class _MessageRoutes:
             raise BadField("redriving by uids needs a queue in `to`; or select them by a condition, uid=...")
         if to is None:
             body = msgspec.structs.replace(body, where=[*body.where, "header.wakeq-origin-uid!="])
-        # By origin: whether that queue sends its dead letters here.
-        senders: dict[str, bool] = {}
+        origins = Origins(queue, anywhere=body.anywhere)
 
         async def do(rows: list[dict[str, Any]]) -> int:
             by_queue: dict[str, list[dict[str, Any]]] = {}
             for row in rows:
-                target = _origin_of(row) if to is None else to
-                if target is None or target == queue:
+                target = origins.origin_of(headers_of(row)) if to is None else to
+                if target is None:
                     continue
                 # The publisher of a letter chose its origin, so the caller needs the right on it.
                 caller.require(ADMIN, target)
-                if to is None and target not in senders:
-                    senders[target] = body.anywhere or await self._sends_to(target, queue)
-                if to is not None or senders[target]:
+                if to is None and origins.is_unknown(target):
+                    origins.learn(target, await self._dead_letters_of(target))
+                if to is not None or origins.allows(target):
                     by_queue.setdefault(target, []).append(row)
             done = 0
             for target, mine in by_queue.items():
@@ -271,18 +270,15 @@ class _MessageRoutes:
             return done
 
         selected = await self._select(queue, body, do)
-        strangers = sorted(name for name, sends_here in senders.items() if not sends_here)
-        return msgspec.structs.replace(selected, strangers=strangers)
+        return msgspec.structs.replace(selected, strangers=sorted(origins.strangers))
 
-    async def _sends_to(self, origin: str, queue: str) -> bool:
-        """Whether a queue sends its dead letters to another one; a deleted queue is recognised by its name."""
-        if origin + DEAD_SUFFIX == queue:
-            return True
+    async def _dead_letters_of(self, queue: str) -> str | None:
+        """Return the dead-letter queue of a queue, or None if it does not exist."""
         try:
-            stats = await self._queries.stats(origin)
+            stats = await self._queries.stats(queue)
         except RequestRefused:
-            return False
-        return dead_letter_of(origin, msgspec.convert(stats["policies"], Policies)) == queue
+            return None
+        return dead_letter_of(queue, msgspec.convert(stats["policies"], Policies))
 
     async def release(self, query: QueueQuery, body: ReleaseBody) -> Released:
         queue = check_name(query.queue)
@@ -294,14 +290,6 @@ class _MessageRoutes:
 
 def _peeked(page: Page) -> Peeked:
     return Peeked([shown(row) for row in page.rows], page.after if page.after < page.last else 0)
-
-
-def _origin_of(row: dict[str, Any]) -> str | None:
-    """Return the origin that a letter names, or None if it is no queue name: a publisher can write anything."""
-    try:
-        return check_name(headers_of(row).get(ORIGIN, ""))
-    except BadName:
-        return None
 
 
 def _as_cause(queue: str, uid: str, headers: dict[str, str]) -> dict[str, Any]:

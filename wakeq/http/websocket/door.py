@@ -15,20 +15,16 @@ from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
 from wakeq.actors.runtime.rounds import COMMAND_BYTES, SHARE_COMMANDS_MAX
 from wakeq.actors.sessions.access import Access
-from wakeq.actors.sessions.door import FRAME_S_MAX, HANDSHAKE_S_MAX, Admission, Backlog, Closed, Received, Told, Verdict
+from wakeq.actors.sessions.door import HANDSHAKE_S_MAX, Admission, Closed, Received, Told
+from wakeq.net.bounds import BY_SESSION, BY_STOP, WATCHED_BYTES_MIN, Bounds
 from wakeq.protocol.wire.websocket import PING, PONG, frame
 
 ReplyT = TypeVar("ReplyT")
 
-# With fewer unread bytes a connection needs no watching.
-WATCHED_BYTES_MIN = 64 * 1024
 # Of a client's control frame without its payload, masked (RFC 6455, 5.2).
 CONTROL_BYTES = 6
 # A control frame has at most 125 bytes, two of them for the code.
 REASON_BYTES_MAX = 120
-
-# Bits that say who has paused reading.
-_BY_SUBSCRIBER, _BY_BACKLOG, _BY_STOP = 1, 2, 4
 
 
 class Path(Protocol):
@@ -47,9 +43,8 @@ class WebSocketDoor(Generic[ReplyT]):
     """One connection; a subclass knows the protocol."""
 
     __slots__ = (
-        "_backlog", "_being_done_bytes", "_closing_at_s", "_frames", "_held_bytes", "_path", "_paused", "_reason",
-        "_resumed", "_socket", "_subscriber", "_taken", "_transport", "_turn", "_unfinished_bytes",
-        "_unfinished_since_s", "access", "heard", "pinged", "stranger_since_s",
+        "_bounds", "_frames", "_path", "_resumed", "_socket", "_subscriber", "_taken", "_transport", "_turn",
+        "_unfinished_bytes", "access", "heard", "pinged", "stranger_since_s",
     )  # fmt: skip
 
     kind = 0
@@ -66,18 +61,9 @@ class WebSocketDoor(Generic[ReplyT]):
         self._taken = 0
         # Awaited before more is received.
         self._turn: asyncio.Future[None] | None = None
-        # The bits of everyone who has paused reading, and a future that the last resume completes.
-        self._paused = 0
+        # Completed when reading is resumed.
         self._resumed: asyncio.Future[None] | None = None
-        # Watches unread answers, while there are many.
-        self._backlog: Backlog | None = None
-        # This connection's part of the memory that all connections hold.
-        self._held_bytes = 0
-        # Bytes of commands that the session has not finished.
-        self._being_done_bytes = 0
-        # When a close frame was sent, and the reason that it gave.
-        self._closing_at_s: float | None = None
-        self._reason = ""
+        self._bounds = Bounds(path.admission, path.clock)
         # Whether the peer has sent anything since the last check, and whether it was pinged since.
         self.heard = True
         self.pinged = False
@@ -87,8 +73,6 @@ class WebSocketDoor(Generic[ReplyT]):
         self.stranger_since_s: float | None = None
         # Bytes of frames and fragments that are no complete message yet, as far as can be told.
         self._unfinished_bytes = 0
-        # Since when they are incomplete.
-        self._unfinished_since_s: float | None = None
 
     # --- the protocol, in a subclass ---
 
@@ -123,9 +107,9 @@ class WebSocketDoor(Generic[ReplyT]):
         """Send what arrived before the end to the session, then the end."""
         self._tell()
         subscriber, self._subscriber = self._subscriber, None
-        self._path.admission.held_bytes -= self._held_bytes
+        self._bounds.release()
         if subscriber is not None:
-            subscriber.tell(Closed(self._reason or reason))
+            subscriber.tell(Closed(self._bounds.reason or reason))
 
     async def read(self) -> str:
         """Receive until the connection ends; return the reason."""
@@ -135,14 +119,14 @@ class WebSocketDoor(Generic[ReplyT]):
             match message.type:
                 case WSMsgType.TEXT | WSMsgType.BINARY:
                     self._unfinished_bytes = 0
-                    self._unfinished_since_s = None
+                    self._bounds.unfinished_since_s = None
                     self._take(self.payload_of(message))
                 # aiohttp unmasks into a bytearray, so bytes were not masked.
                 case WSMsgType.PING | WSMsgType.PONG if type(message.data) is bytes:
                     self.close("a client's frame was not masked (RFC 6455, 5.1)", WSCloseCode.PROTOCOL_ERROR)
                 case WSMsgType.PING:
                     self._unfinished_bytes -= CONTROL_BYTES + len(message.data)
-                    self._write(frame(PONG, bytes(message.data)), burst=False)
+                    self._write(frame(PONG, bytes(message.data)))
                 case WSMsgType.PONG:
                     self._unfinished_bytes -= CONTROL_BYTES + len(message.data)
                 case WSMsgType.ERROR:
@@ -158,9 +142,9 @@ class WebSocketDoor(Generic[ReplyT]):
                 rounds.wait(self)
                 await self._turn
                 self._turn = None
-            if self._paused:
+            if self._bounds.paused:
                 self._tell()
-                while self._paused and not self._transport.is_closing():
+                while self._bounds.paused and not self._transport.is_closing():
                     self._resumed = asyncio.get_running_loop().create_future()
                     await self._resumed
                 self._resumed = None
@@ -199,61 +183,77 @@ class WebSocketDoor(Generic[ReplyT]):
         self.stranger_since_s = None
 
     def send(self, replies: Sequence[ReplyT]) -> None:
-        if self._subscriber is None or self._closing_at_s is not None:
-            return
-        self._write(self.encode(replies), burst=self.is_burst(replies))
+        if self._subscriber is not None and self._bounds.closing_at_s is None:
+            self._write(self.encode(replies), replies)
 
     def hang_up(self) -> None:
         self.close("everything was answered")
 
     def close(self, reason: str, code: WSCloseCode = WSCloseCode.GOING_AWAY) -> None:
-        if self._closing_at_s is not None or self._transport.is_closing():
+        if self._bounds.closing_at_s is not None or self._transport.is_closing():
             return
-        self._reason = reason
-        self._closing_at_s = self._path.clock()
+        self._bounds.reason = reason
+        self._bounds.begin_closing()
         self._path.watch(self)
         self._path.spawn(self._close(reason, code))
 
     async def _close(self, reason: str, code: WSCloseCode) -> None:
         await self._socket.close(code=code, message=reason.encode()[:REASON_BYTES_MAX])
-        self._wake()
+        self.resume_reading()
 
     def drop(self, reason: str) -> None:
         """Close at once; unsent bytes are lost."""
-        self._reason = self._reason or reason
+        self._bounds.reason = self._bounds.reason or reason
         self._transport.abort()
-        self._wake()
+        self.resume_reading()
 
     def expel(self, reason: str) -> None:
         """Drop the connection and log why, because its peer misbehaved and may never read a reason."""
-        if self._closing_at_s is None and not self._transport.is_closing():
+        if self._bounds.closing_at_s is None and not self._transport.is_closing():
             self._path.admission.expelled(self.peer, reason)
         self.drop(reason)
 
+    def give_up(self) -> None:
+        self.expel("it does not read its answers")
+
     def stop_reading(self) -> None:
-        self._paused |= _BY_STOP
+        self._bounds.pause(self, BY_STOP)
 
     def pause(self) -> None:
-        self._paused |= _BY_SUBSCRIBER
+        self._bounds.pause(self, BY_SESSION)
 
     def resume(self) -> None:
-        self._resume(_BY_SUBSCRIBER)
+        self._bounds.resume(self, BY_SESSION)
 
     # --- bounds ---
 
+    @property
+    def unsent_bytes(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    @property
+    def received_bytes(self) -> int:
+        return max(self._unfinished_bytes, 0)
+
+    def pause_reading(self) -> None:
+        """Do nothing: `read` sees that reading is paused."""
+
+    def resume_reading(self) -> None:
+        """Wake `read`, which looks whether it may receive more."""
+        if self._resumed is not None and not self._resumed.done():
+            self._resumed.set_result(None)
+
     def keep(self, size_bytes: int) -> bool:
-        """Count the bytes of unfinished commands; small amounts, and those of a closed connection, are ignored."""
-        if size_bytes <= WATCHED_BYTES_MIN:
-            size_bytes = 0
-        if self._subscriber is not None and size_bytes != self._being_done_bytes:
-            self._being_done_bytes = size_bytes
-            self._path.watch(self)
-            self._hold(self._transport.get_write_buffer_size())
+        """Count the bytes of unfinished commands; those of a closed connection are ignored."""
+        if self._subscriber is not None:
+            self._bounds.keep(self, size_bytes)
+            if self._bounds.held_bytes:
+                self._path.watch(self)
         return not self._path.admission.crowded
 
     def ping(self) -> None:
         """Ping a silent peer; drop one that was pinged and stayed silent, unless reading is paused."""
-        if self.heard or self._paused:
+        if self.heard or self._bounds.paused:
             self.heard = self.pinged = False
         elif self.pinged:
             self.drop("no sign of life")
@@ -263,78 +263,32 @@ class WebSocketDoor(Generic[ReplyT]):
     def send_ping(self) -> None:
         """Ask the peer for a PONG."""
         self.pinged = True
-        self._write(frame(PING, b""), burst=False)
+        self._write(frame(PING, b""))
 
     def check(self, now_s: float) -> bool:
-        """Check the deadlines and the backlog; return whether the connection still needs watching."""
-        if self._closing_at_s is not None and now_s - self._closing_at_s >= FRAME_S_MAX:
-            self.drop("it did not close in time")
-            return False
+        """Check the deadlines and the unsent replies; return whether the connection still needs watching."""
+        bounds = self._bounds
         if self._transport.is_closing():
-            self._wake()
-            return self._closing_at_s is not None
-        if reason := self._missed_deadline(now_s):
-            self.expel(reason)
-            return False
-        waiting = self._transport.get_write_buffer_size()
-        self._hold(waiting)
-        if self._backlog is not None:
-            self._obey(self._backlog.check(waiting, now_s))
-            if waiting <= WATCHED_BYTES_MIN:
-                self._backlog = None
-        is_at_rest = self.stranger_since_s is None and self._unfinished_since_s is None and not self._held_bytes
-        return not is_at_rest or self._backlog is not None or self._closing_at_s is not None
+            # Nothing else tells `read` that the connection is lost while reading is paused.
+            self.resume_reading()
+            if bounds.closing_at_s is None:
+                return False
+        elif self.stranger_since_s is not None and now_s - self.stranger_since_s >= HANDSHAKE_S_MAX:
+            self.expel(f"it did not say who it is within {HANDSHAKE_S_MAX:g} s")
+        elif self._unfinished_bytes <= 0:
+            bounds.unfinished_since_s = None
+        elif bounds.unfinished_since_s is None:
+            bounds.unfinished_since_s = now_s
+        bounds.check(self, now_s)
+        if self._transport.is_closing():
+            return bounds.closing_at_s is not None
+        return self.stranger_since_s is not None or not bounds.at_rest
 
-    def _missed_deadline(self, now_s: float) -> str:
-        """Return which deadline the peer has missed, if any.  While we do not read, a message cannot be completed."""
-        if self.stranger_since_s is not None and now_s - self.stranger_since_s >= HANDSHAKE_S_MAX:
-            return f"it did not say who it is within {HANDSHAKE_S_MAX:g} s"
-        if self._unfinished_bytes <= 0 or self._paused:
-            self._unfinished_since_s = None
-        elif self._unfinished_since_s is None:
-            self._unfinished_since_s = now_s
-        elif now_s - self._unfinished_since_s >= FRAME_S_MAX:
-            return f"a message was not complete after {FRAME_S_MAX:g} s"
-        return ""
-
-    def _write(self, data: bytes, *, burst: bool) -> None:
+    def _write(self, data: bytes, replies: Sequence[ReplyT] = ()) -> None:
+        """Write frames: those of replies, or of one that is no reply."""
         if self._transport.is_closing():
             return
         self._transport.write(data)
-        waiting = self._transport.get_write_buffer_size()
-        if waiting <= WATCHED_BYTES_MIN:
-            return
-        now_s = self._path.clock()
-        if self._backlog is None:
-            self._backlog = Backlog(waiting - len(data), now_s)
+        if self._transport.get_write_buffer_size() > WATCHED_BYTES_MIN:
             self._path.watch(self)
-        self._hold(waiting)
-        crowded = self._path.admission.crowded
-        self._obey(self._backlog.wrote(len(data), waiting, now_s, burst=burst, crowded=crowded))
-
-    def _obey(self, verdict: Verdict) -> None:
-        if verdict is Verdict.PAUSE:
-            self._paused |= _BY_BACKLOG
-        elif verdict is Verdict.RESUME:
-            self._resume(_BY_BACKLOG)
-        elif verdict is Verdict.DROP:
-            self.give_up()
-
-    def give_up(self) -> None:
-        """End a connection whose peer does not read."""
-        self.expel("it does not read its answers")
-
-    def _resume(self, by: int) -> None:
-        self._paused &= ~by
-        if not self._paused:
-            self._wake()
-
-    def _wake(self) -> None:
-        if self._resumed is not None and not self._resumed.done():
-            self._resumed.set_result(None)
-
-    def _hold(self, waiting_bytes: int) -> None:
-        """Count the unsent bytes and the other memory of this connection into the memory of all."""
-        held_bytes = waiting_bytes + max(self._unfinished_bytes, 0) + self._being_done_bytes
-        self._path.admission.held_bytes += held_bytes - self._held_bytes
-        self._held_bytes = held_bytes
+            self._bounds.wrote(self, len(data), burst=bool(replies) and self.is_burst(replies))

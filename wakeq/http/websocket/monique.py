@@ -62,12 +62,12 @@ class MoniqueDoor(WebSocketDoor[Reply]):
     def push(self, frames: Sequence[bytes]) -> None:
         """Write complete frames, which other clients may share."""
         for one in frames if len(frames) == 1 else joined(frames):
-            if self._subscriber is None or self._closing_at_s is not None:
+            if self._subscriber is None or self._bounds.closing_at_s is not None:
                 return
-            self._write(one, burst=False)
+            self._write(one)
 
     def give_up(self) -> None:
-        if self._closing_at_s is not None:
+        if self._bounds.closing_at_s is not None:
             # A closing connection still writes frames such as a PONG, which tell nothing new.
             return
         logger.warning("disconnecting %s: %s", self.peer, TOO_SLOW)
@@ -76,7 +76,7 @@ class MoniqueDoor(WebSocketDoor[Reply]):
 
     def ping(self) -> None:
         """Ping every peer, idle or not: clients expect that (section 2)."""
-        if self.pinged and not self.heard and not self._paused:
+        if self.pinged and not self.heard and not self._bounds.paused:
             self.drop("no sign of life")
         else:
             self.heard = False

@@ -19,6 +19,7 @@ from wakeq.actors.queue import fetching
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.sessions.operator_mail import Page
 from wakeq.protocol.log.entries import Draft, Publish
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.wire.monique.commands import Error, PushedFromMq, PushedToMq
 from wakeq.protocol.wire.monique.tasks import TAG
@@ -283,7 +284,7 @@ def test_messages_of_an_old_release_are_passed_over_however_many_there_are(
 ) -> None:
     headers = msgpack.packb({TAG: "config:sum_it:old::me"})
     drafts = [Draft(b"old", headers=headers, alias=f"old-{number}") for number in range(PAGE + 1)]
-    broker.raft_log.tell(Propose([(Publish("sums", drafts), None)]))
+    broker.raft_log.tell(Propose([Proposal(Publish("sums", drafts), None)]))
     broker.settle()
     place.tasks.tell(Cancel("old"))
     broker.settle()
@@ -406,7 +407,7 @@ def test_queue_that_crashes_and_reports_its_tasks_again_causes_no_second_answer(
 
     def apply_and_crash(process: QueueProcess, items: Any) -> None:
         apply(process, items)
-        if any(type(item[3]) is Publish for item in items) and crashes:
+        if any(type(item.entry) is Publish for item in items) and crashes:
             crashes.pop()
             raise ZeroDivisionError("after everything was done")
 

@@ -13,6 +13,7 @@ from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queue.reading import BODIES_AHEAD, BODIES_AHEAD_MAX
 from wakeq.protocol.errors import REBUILD
 from wakeq.protocol.log.entries import PAUSE_MS_MAX, PauseQueue
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.storage.state.store import MESSAGES, Checkpoint
 
@@ -407,11 +408,11 @@ def test_messages_read_while_the_queue_is_paused_keep_their_place(
     worker.send(*[{"cmd": "FET", "qname": Q, "wait": wait, "cmd_id": wait} for wait in (5, 0)])
     broker.settle()
 
-    broker.operate(Q, lambda me: Propose([(PauseQueue(Q, PAUSE_MS_MAX), me)]))
+    broker.operate(Q, lambda me: Propose([Proposal(PauseQueue(Q, PAUSE_MS_MAX), me)]))
     end_reading(broker)
     broker.settle()
     meanwhile = worker.take()
-    broker.operate(Q, lambda me: Propose([(PauseQueue(Q, 0), me)]))
+    broker.operate(Q, lambda me: Propose([Proposal(PauseQueue(Q, 0), me)]))
 
     assert [(reply["cmd"], reply["cmd_id"]) for reply in meanwhile] == [("nomsg", 0)]
     assert [reply["msg"] for reply in worker.take()] == ["1"]

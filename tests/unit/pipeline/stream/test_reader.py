@@ -18,7 +18,7 @@ def reader(client: MemoryClient, monkeypatch: pytest.MonkeyPatch) -> Readers:
     """Return what makes a reader, as each run of a query does."""
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     from wakeq.pipeline.stream import reader as stream
-    from wakeq.pipeline.stream.renewals import Renewals
+    from wakeq.pipeline.stream.reader import Renewals
 
     monkeypatch.setattr(stream, "client_of", lambda _address: client)
     monkeypatch.setattr(Renewals, "keep", lambda _self, _source: None)  # a thread, on a real clock
@@ -82,9 +82,9 @@ def test_a_query_whose_claim_lapsed_while_a_batch_ran_says_so_and_stops(
     client.stage("q", "another", 1, count=1)  # whatever is claimed makes the broker look for what it can forget
 
     for _ in range(2):
-        with pytest.raises(EpochExpired, match=r"epoch 1 of queue q .* may be done twice"):
+        with pytest.raises(EpochExpired, match=r"epoch 1 of queue q .* may be processed twice"):
             running.commit(offset)
-        with pytest.raises(EpochExpired, match=r"epoch 1 of queue q .* may be done twice"):
+        with pytest.raises(EpochExpired, match=r"epoch 1 of queue q .* may be processed twice"):
             next_offset(running, offset)
 
 
@@ -166,7 +166,7 @@ def test_a_checkpoint_of_another_broker_is_called_that(client: MemoryClient, rea
 def test_what_keeps_a_source_from_being_renewed_ends_its_query(
     client: MemoryClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wakeq.pipeline.stream.renewals import Renewals
+    from wakeq.pipeline.stream.reader import Renewals
 
     answers = iter([EpochExpired("nothing is open"), Disconnected("for now"), Forbidden("no right to fetch from q")])
 

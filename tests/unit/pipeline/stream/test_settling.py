@@ -93,7 +93,7 @@ def test_what_cannot_be_settled_is_said_and_the_next_one_tried(
     asked = [broker.asked.get(timeout=WAIT_S) for _ in range(2)]
 
     assert asked == [("q", "s", 1), ("q", "other", 1)]
-    assert "queue q: a finished batch is not settled" in caplog.text
+    assert "queue q: a finished batch was not settled" in caplog.text
     assert says in caplog.text
 
 

@@ -8,9 +8,8 @@ import pytest
 from tests.helpers.brokers.scripted import scripted
 from wakeq import Client, errors
 from wakeq.client import redrive as redrive_module
-from wakeq.client.core.requests import Request
 from wakeq.client.redrive import Redriven
-from wakeq.protocol.queue import dead_letters
+from wakeq.client.requests import Request
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.testing import broker
 from wakeq.testing.memory_broker import Broker
@@ -124,10 +123,6 @@ def test_letter_that_dies_again_is_not_moved_for_ever(monkeypatch: pytest.Monkey
         assert b.redrive(DEAD) == Redriven(done=2, left=0)
 
         assert sorted(bodies_of(b, DEAD)) == ["a", "b"]
-
-
-def test_origin_header_is_the_one_that_the_broker_writes() -> None:
-    assert redrive_module.ORIGIN == dead_letters.ORIGIN
 
 
 def test_refusal_ends_the_redrive_without_loss_or_duplicate() -> None:

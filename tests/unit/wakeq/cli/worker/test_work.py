@@ -16,13 +16,21 @@ from hypothesis import strategies as st
 
 from tests.helpers.clients.scripted import message as message_of
 from wakeq.cli import main
-from wakeq.cli.worker.command import LINE_CHARS_MAX, Command, environment_of, judge
-from wakeq.cli.worker.program import KILL_AFTER_S, LINE_BYTES_MAX, Lines, Program
+from wakeq.cli.worker.command import (
+    KILL_AFTER_S,
+    LINE_BYTES_MAX,
+    LINE_CHARS_MAX,
+    Command,
+    Lines,
+    Program,
+    environment_of,
+    judge,
+)
 from wakeq.cli.worker.work import RETRY_FLAGS, retry_of, work
 from wakeq.client.message import Received
 from wakeq.worker import Reject, Retry, Snooze, Worker
+from wakeq.worker.outcome import RETRY
 from wakeq.worker.pools.call import call_async
-from wakeq.worker.retry import RETRY
 from wakeq.worker.task import Task
 
 

@@ -7,6 +7,7 @@ import pytest
 from aiohttp import WSMessage, WSMsgType
 
 from tests.helpers.doors.by_hand import HandGuest, HandPort, HandTransport
+from tests.helpers.doors.noting import Clock
 from wakeq.actors.runtime.rounds import COMMAND_BYTES
 from wakeq.actors.sessions.door import FRAME_S_MAX
 from wakeq.http.websocket.worker import WorkerDoor
@@ -30,9 +31,11 @@ class Frames:
         return self._messages.pop(0) if self._messages else WSMessage(WSMsgType.CLOSED, None, None)
 
 
-def websocket(port: HandPort, *texts: str) -> HandGuest:
-    path = SimpleNamespace(admission=port.admission, clock=lambda: 0.0, watch=lambda _: None)
-    door = WorkerDoor(path, Frames(*texts), HandTransport())  # type: ignore[arg-type]
+def websocket(
+    port: HandPort, *texts: str, clock: Clock | None = None, transport: HandTransport | None = None
+) -> HandGuest:
+    path = SimpleNamespace(admission=port.admission, clock=clock or Clock(), watch=lambda _: None)
+    door = WorkerDoor(path, Frames(*texts), transport or HandTransport())  # type: ignore[arg-type]
     guest = HandGuest(door)
     door.begin(guest)
     return guest
@@ -63,14 +66,17 @@ def test_frames_beyond_the_share_of_a_round_wait_for_the_next(left: int, body: b
 
 
 def test_message_is_not_late_while_reading_is_paused() -> None:
-    guest = websocket(hand_port())
+    clock, transport = Clock(), HandTransport()
+    guest = websocket(hand_port(), clock=clock, transport=transport)
     guest.door.on_data(100)
     guest.door.pause()
 
-    looks = [guest.door.check(now_s) for now_s in (0.0, FRAME_S_MAX + 1)]
-    paused = guest.door._transport.is_open
-    guest.door.resume()
-    looks += [guest.door.check(now_s) for now_s in (100.0, 100.0 + FRAME_S_MAX)]
+    def check_after(seconds: float) -> tuple[bool, bool]:
+        clock.now_s += seconds
+        return guest.door.check(clock.now_s), transport.is_open
 
-    assert (paused, guest.door._transport.is_open) == (True, False)
-    assert looks[-2:] == [True, False]
+    checks = [check_after(0), check_after(FRAME_S_MAX + 1)]
+    guest.door.resume()
+    checks += [check_after(FRAME_S_MAX - 1), check_after(1)]
+
+    assert checks == [(True, True), (True, True), (True, True), (False, False)]
