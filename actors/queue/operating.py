@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from wakeq.actors.mail import Answered, ReplyByMail
-from wakeq.actors.queue import fetching, reading
+from wakeq.actors.queue import fetching, outgoing, reading, waiting
 from wakeq.actors.sessions.operator_mail import Move, Moved, Requeue
 from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Draft, PauseQueue, Publish, Requeued, Result, Results
 from wakeq.protocol.queue.bodies import Found
@@ -27,13 +27,13 @@ MOVED_BYTES_MAX = 8 << 20  # of the bodies in one entry; one message always fits
 
 
 def on_move(queue: QueueProcess, message: Move) -> None:
-    leases, refusal = queue.leases, fetching.refusal(queue)
+    leases, refusal = queue.leases, queue.refusal()
     if leases is None or refusal is not None:
         _answer_moved(queue, message, [], refusal)
         return
     named = dict.fromkeys(map(queue.number_of, message.uids))  # one that is named twice goes once
     numbers = [n for n in named if _may_move(queue, n)]
-    numbers = numbers[: max(1, queue.ledger.count_within(numbers, MOVED_BYTES_MAX))]
+    numbers = numbers[: max(1, queue.ledger.columns.count_within(numbers, MOVED_BYTES_MAX))]
     if message.to is None:
         _move(queue, message, numbers, {})
     else:
@@ -49,7 +49,7 @@ def _may_move(queue: QueueProcess, number: int) -> bool:
 def _move(queue: QueueProcess, message: Move, numbers: list[int], found: Found) -> None:
     """Propose it; what has left meanwhile is left out."""
     if queue.leases is None:
-        _answer_moved(queue, message, [], fetching.refusal(queue))
+        _answer_moved(queue, message, [], queue.refusal())
         return
     numbers = [n for n in numbers if _may_move(queue, n)]
     if not numbers:
@@ -61,19 +61,20 @@ def _move(queue: QueueProcess, message: Move, numbers: list[int], found: Found) 
         publishes = [Publish(message.to, drafts)]
     queue.leases.leave(numbers)
     entry = Ack(queue.name, queue.ledger.id, numbers, [ANY_TOKEN] * len(numbers), publishes, moved=True)
-    queue.propose(entry, ReplyByMail(queue, partial(_moved, queue, message, queue.uids_of(numbers), numbers)))
+    reply_to = ReplyByMail(queue, partial(_moved, queue, message, queue.uids_of(numbers), numbers))
+    outgoing.propose(queue, entry, reply_to)
 
 
 def _left_of(queue: QueueProcess, number: int, draft: Draft) -> Draft:
     """Return a message as it is to be published again: what is left of its delay and its time to live goes on."""
     ledger, now_ms = queue.ledger, queue.now_ms()
-    expires_ms = ledger.expires_of(number)
+    expires_ms = ledger.columns.expires_of(number)
     return Draft(
         draft.body,
-        ledger.priority_of(number),
+        ledger.columns.priority_of(number),
         max(0, ledger.due_of(number) - now_ms),
         max(1, expires_ms - now_ms) if expires_ms else 0,
-        ledger.own_timeout_of(number),
+        ledger.columns.own_timeout_of(number),
         draft.headers,
     )
 
@@ -87,7 +88,7 @@ def _moved(queue: QueueProcess, message: Move, uids: list[str], numbers: list[in
     if isinstance(answer, Refusal):  # the log did not take it
         if queue.leases is not None:
             queue.leases.stays(numbers, queue.now_ms())
-            fetching.settle(queue, queue.now_ms())
+            waiting.settle(queue, queue.now_ms())
         _answer_moved(queue, message, [], answer)
     else:
         _answer_moved(queue, message, uids, None, answer)
@@ -106,13 +107,13 @@ def _answer_moved(
 
 
 def on_requeue(queue: QueueProcess, message: Requeue) -> None:
-    refusal, asker = fetching.refusal(queue), message.asker
+    refusal, asker = queue.refusal(), message.asker
     if refusal is not None:
         asker.tell(refusal)
         return
     numbers = [queue.number_of(uid) for uid in message.uids]
     entry = Requeued(queue.name, queue.ledger.id, numbers)
-    queue.propose(entry, asker)
+    outgoing.propose(queue, entry, asker)
 
 
 # --- what is committed -----------------------------------------------------------------------------------------

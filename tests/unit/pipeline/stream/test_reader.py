@@ -18,7 +18,7 @@ def reader(client: MemoryClient, monkeypatch: pytest.MonkeyPatch) -> Readers:
     """Return what makes a reader, as each run of a query does."""
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     from wakeq.pipeline.stream import reader as stream
-    from wakeq.pipeline.stream.reader import Renewals
+    from wakeq.pipeline.stream.renewals import Renewals
 
     monkeypatch.setattr(stream, "client_of", lambda _address: client)
     monkeypatch.setattr(Renewals, "keep", lambda _self, _source: None)  # a thread, on a real clock
@@ -166,7 +166,7 @@ def test_a_checkpoint_of_another_broker_is_called_that(client: MemoryClient, rea
 def test_what_keeps_a_source_from_being_renewed_ends_its_query(
     client: MemoryClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wakeq.pipeline.stream.reader import Renewals
+    from wakeq.pipeline.stream.renewals import Renewals
 
     answers = iter([EpochExpired("nothing is open"), Disconnected("for now"), Forbidden("no right to fetch from q")])
 
