@@ -57,7 +57,6 @@ from wakeq.actors.log.transfer import (
 from wakeq.actors.log.writer import Cut, Freed, Kept, LogServices, LogWriter, Roll, Saved, Written
 from wakeq.actors.mail import (
     Applied,
-    Asker,
     Committed,
     Crowded,
     EntryCrashesQueue,
@@ -65,6 +64,7 @@ from wakeq.actors.mail import (
     HandOver,
     Inquire,
     LogItem,
+    NoopTicket,
     OutOfRoom,
     Pressure,
     Propose,
@@ -557,7 +557,7 @@ class RaftLog(Process):
     def _stand_down(self, term: int) -> None:
         """This node leads no longer: the queues forget what only a leader knows."""
         assert self._queues is not None, "started first"
-        self.pending.forget(self._queues)  # its no-ops must not make it lead, even if they are committed later
+        self.pending.forget_no_ops()
         self._ahead_since_ms = NEVER
         self._refuse_collected(self._not_leader())
         self._ahead.clear()  # some of these entries may be dropped, and then nothing waits for them
@@ -669,8 +669,7 @@ class RaftLog(Process):
         at_ms, term = self._stamp_ms(), self.core.state.term
         reply_to: Any = self._changes.pop(own.index, None)
         if own.config is None:
-            assert self._queues is not None, "started first"
-            reply_to = Asker(self._queues, None, None)
+            reply_to = NoopTicket()
         entry = Noop() if own.config is None else Members(own.config)
         self.writer.put(own.index, term, [encode_entry(entry, at_ms)])
         self.pending.enter(own.index, term, at_ms, [Proposal(entry, reply_to)])

@@ -18,10 +18,9 @@ from wakeq.client.route import Route, Timeouts, client_closed, ended_before_gree
 from wakeq.client.session import SILENCE_LIMIT_S, PeerSilent
 from wakeq.client.taskflux.requests import Handshake, Request, SingleRequest, UnexpectedAnswer, cluster_in
 from wakeq.protocol.errors import Disconnected, OutcomeUnknown, WakeqError
+from wakeq.protocol.wire.taskflux.codec import ResponseReader, encode
+from wakeq.protocol.wire.taskflux.commands import Bad, ClusterMetadataRequest
 from wakeq.protocol.wire.taskflux.dialects import Dialect
-from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.packets import Bad, ClusterMetadataRequest
-from wakeq.protocol.wire.taskflux.reader import ResponseReader
 
 PORT = 2602
 DEFAULT_ADDRESS = f"127.0.0.1:{PORT}"
