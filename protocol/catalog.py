@@ -1,6 +1,6 @@
-"""Catalog: which queues exist, with which policies.  Changed only by committed entries, so alike on every node.
+"""Catalog: the queues and their policies.  Only committed entries change it, so it is the same on every node.
 
-Policies are kept in the words of the CREATE command (seconds, bytes, counts): what a user set is what a user reads.
+Policies are kept in the units of the CREATE command (seconds, bytes, counts), as users set them.
 """
 
 from typing import Literal
@@ -11,11 +11,12 @@ from wakeq.protocol.errors import BadField, BadName
 from wakeq.protocol.names import DEAD_SUFFIX, NAME_BYTES_MAX, check_name
 
 TIMEOUT_S = 60
-SECONDS_MAX = 365 * 86_400  # of a timeout or retry: a year, as of a delay
+# Of a timeout or retry: a year, as for a delay.
+SECONDS_MAX = 365 * 86_400
 
 
 class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How long a message that came back waits before it is handed out again."""
+    """How long a released message waits before it is delivered again."""
 
     backoff: Literal["fixed", "exponential"] = "fixed"
     base: float = 0.0
@@ -32,7 +33,7 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Policies(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a queue's owner decided about it.  None means no limit."""
+    """The policies of a queue.  None means no limit."""
 
     max_size: int | None = None
     max_bytes: int | None = None
@@ -41,8 +42,10 @@ class Policies(msgspec.Struct, frozen=True, omit_defaults=True):
     priority_max: int | None = None
     structure: Literal["H4", "QA"] = "H4"
     timeout: int = TIMEOUT_S
-    max_deliveries: int = 0  # 0 = deliver until it is acknowledged
-    dead_letter: str | None = None  # None = the queue's own name with `.dead`
+    # 0: deliver until it is acknowledged.
+    max_deliveries: int = 0
+    # None: the name of the queue with `.dead`.
+    dead_letter: str | None = None
     retry: Retry = Retry()
     wake: Literal["all", "ready", "sleeper"] = "sleeper"
     lease: Literal["fast", "strict"] = "fast"
@@ -64,13 +67,13 @@ FIELDS = Policies.__struct_fields__
 
 
 def as_dict(policies: Policies) -> dict[str, object]:
-    """Return every policy under its name, defaults too."""
+    """Return every policy by name, with defaults."""
     fields: dict[str, object] = {name: getattr(policies, name) for name in FIELDS}
     return fields | {"retry": msgspec.structs.asdict(policies.retry)}
 
 
 def changed(policies: Policies, changes: dict[str, object]) -> Policies:
-    """Return the policies with the changes made; raise BadField if the whole does not make sense."""
+    """Return the policies with these changes; raise BadField for an unknown name or a wrong type."""
     fields = {name: value for name, value in as_dict(policies).items() if changes.get(name, value) is not None}
     fields |= {name: value for name, value in changes.items() if value is not None}
     for name in changes:
@@ -83,7 +86,7 @@ def changed(policies: Policies, changes: dict[str, object]) -> Policies:
 
 
 def check(queue: str, policies: Policies) -> None:
-    """Raise BadField for policies that contradict each other; the order is that of the TaskFlux specification."""
+    """Raise BadField for policies that contradict each other, checked in the order of the TaskFlux specification."""
     low, high = policies.priority_min, policies.priority_max
     if policies.structure == "QA" and (low is None or high is None):
         raise BadField("structure QA needs priority_min and priority_max")
@@ -136,7 +139,8 @@ class QueueRecord(msgspec.Struct, frozen=True):
     """One queue of the catalog."""
 
     name: str
-    id: int  # the index of the entry that made this incarnation
+    # The index of the entry that made this incarnation.
+    id: int
     policies: Policies
     created_ms: int
 

@@ -7,7 +7,7 @@ itself, and nothing monotonic ever leaves it.
 Stalled or idle?  A gap between two readings does not tell.  So the owner calls `now` from a timer at
 least every `HEARTBEAT_MS` while it runs, whether there is work or not; then a gap beyond `PAUSE_MS` means
 that the process stood still (stopped, swapped out, a frozen machine).  Such a gap counts as `PAUSE_MS` at
-once; the rest is leaned in, so that leases and delays do not all fall due in the moment of waking.
+once; the rest is leaned in, so that leases and delays do not all end in the moment of waking.
 
 A start adds what was really spent down and no more.  A lease that was given while the clock lagged behind the wall
 clock must not end early because of a restart.  So a node keeps a `Mark` on its disk: where the clock stood beside the
@@ -76,10 +76,10 @@ class ClusterClock:
         self.set(at_ms, wall_ms, monotonic_ms)
 
     def set(self, at_ms: int, wall_ms: int, monotonic_ms: int) -> None:
-        """Go on from this moment, whatever the wall clock says: a leader has told it, or an entry of the log.
+        """Continue from this moment, which a leader or an entry of the log gave, whatever the wall clock says.
 
-        A node that comes to lead then measures from there by its own monotonic clock: no lease is cut short because its
-        wall clock is ahead.
+        A new leader measures from there by its own monotonic clock, so no lease is cut short because its wall clock is
+        ahead.
         """
         self._time = at_ms * UNITS
         self._wall_ms = wall_ms

@@ -1,13 +1,13 @@
-"""Everything that can go wrong by a peer's, a disk's or a user's doing: one tree under WakeqError.
+"""All errors that a peer, a disk or a user can cause: one tree under WakeqError.
 
-`code` is what the wire carries and never changes once released.  `closes` says that the stream cannot be
-trusted afterwards.  `exit_status` is what a process ends with if the error ends it (docs/reference/exit-codes.md).
-A message says what happened, to what, and what to try.
+`code` goes over the wire and never changes once released.  `closes` means that the stream cannot be trusted
+afterwards.  `exit_status` is the exit status of a process that the error ends (docs/reference/exit-codes.md).
+The text of an error says what happened, to what, and what to try.
 """
 
 from typing import ClassVar, Final
 
-# What to do about a damaged state store: the hint of DamagedFile, wherever the damage is found.
+# The hint of DamagedFile for a damaged state store, wherever the damage is found.
 REBUILD: Final = (
     "stop the node, rename the folder `state` of its data directory and start it again: it makes a new one from its "
     "snapshot and its log (`wakeq repair` does so where it sees the damage)"
@@ -22,7 +22,7 @@ class WakeqError(Exception):
     exit_status: ClassVar[int] = 1
 
 
-# What a client asked for and cannot have --------------------------------------------------------------------------
+# Refusals of commands ---------------------------------------------------------------------------------------------
 
 
 class Refused(WakeqError):
@@ -106,19 +106,19 @@ class EpochExpired(Refused):
 
 
 class StashExpired(Refused):
-    """What was to be published is no longer there, or not all of it."""
+    """The stashed messages, or some of them, have expired and cannot be published."""
 
     code = "STASH_EXPIRED"
 
 
 class EpochOld(Refused):
-    """The writer has published a later epoch: what comes now is no repetition, but somebody else of this name."""
+    """The writer has published a later epoch, so this is no repetition: another client uses the name of the writer."""
 
     code = "EPOCH_OLD"
 
 
 class MessageNotFound(Refused):
-    """An acknowledgement with follow-ups whose message is gone: nothing of it was done."""
+    """The message of an acknowledgement with follow-ups is gone; nothing was published."""
 
     code = "UNKNOWN_UID"
 
@@ -134,19 +134,19 @@ class NoQuorum(Refused):
 
 
 class OutcomeUnknown(Refused):
-    """The change may have been made or not: nobody can know any more."""
+    """The change may have been made or not; the broker cannot find out any more."""
 
     code = "UNKNOWN"
 
 
 class Busy(Refused):
-    """Not now; the same command may succeed later."""
+    """The broker cannot do this now; the same command may succeed later."""
 
     code = "BUSY"
 
 
 class CommandSetAside(Refused):
-    """The broker crashed on this command three times, and goes on without it."""
+    """The broker crashed on this command three times and skips it."""
 
     code = "SET_ASIDE"
 
@@ -156,7 +156,7 @@ class DiskFull(Refused):
 
 
 class Unauthorized(Refused):
-    """No token, or one that is not valid.  The same words for whatever is wrong with it."""
+    """No token, or one that is not valid.  The text is the same for every fault of a token."""
 
     code = "UNAUTHORIZED"
     closes = True
@@ -170,7 +170,7 @@ class Forbidden(Refused):
     exit_status = 77
 
 
-# What the disk did ------------------------------------------------------------------------------------------------
+# Faults of the disk -----------------------------------------------------------------------------------------------
 
 
 class StorageError(WakeqError):
@@ -181,7 +181,7 @@ class StorageError(WakeqError):
 
 
 class DamagedFile(StorageError):
-    """A marker, version, checksum or content that does not fit.  Names file, offset, found, expected, what to do."""
+    """A marker, version, checksum or content that does not fit.  The text names file, offset and a hint."""
 
     code = "DAMAGED"
     exit_status = 65
@@ -212,11 +212,12 @@ class HistoryGone(StorageError):
 
 
 class SyncFailed(StorageError):
-    """A write or sync failed.  What it covered may be lost; it is never retried as if it were still there."""
+    """A write or sync failed.  Its bytes may be lost, so it is never repeated as if they were still there."""
 
     code = "SYNC_FAILED"
     exit_status = 74
-    is_full = False  # the disk has no room, rather than being broken
+    # Whether the disk has no room, rather than being broken.
+    is_full = False
 
 
 class LogDiverged(StorageError):
@@ -227,19 +228,19 @@ class LogDiverged(StorageError):
 
 
 class DiskDisowned(StorageError):
-    """This data directory is not the one that joined the cluster, or lacks what it has promised."""
+    """This data directory is not the one that joined the cluster, or lacks entries that it has acknowledged."""
 
     code = "DISOWNED"
     exit_status = 65
 
 
 class PeerRefused(WakeqError):
-    """What is at the other end of a connection between nodes cannot be talked to."""
+    """The peer of a connection between nodes is not accepted."""
 
     code = "PEER"
 
 
-# What a user of the command line or of the client meets -----------------------------------------------------------
+# Errors of the command line and of the client ---------------------------------------------------------------------
 
 
 class BadSettings(WakeqError):
@@ -248,7 +249,7 @@ class BadSettings(WakeqError):
 
 
 class CannotListen(BadSettings):
-    """A port or an address of the settings cannot be had, which may pass: who has it may go, an interface come up."""
+    """A port or an address of the settings is not available; this may pass."""
 
     code = "LISTEN"
     exit_status = 71
@@ -262,13 +263,13 @@ class NotInstalled(WakeqError):
 
 
 class SparkFailed(WakeqError):
-    """A job of Spark's ended without a result, by nothing that wakeq knows of."""
+    """A job of Spark ended without a result, for a reason that wakeq does not know."""
 
     code = "SPARK"
 
 
 class OnEventLoop(WakeqError, RuntimeError):
-    """A call that waits was made where an event loop runs, which would stand still for as long."""
+    """A blocking call was made on an event loop, which it would stop meanwhile."""
 
     code = "ON_EVENT_LOOP"
 
@@ -294,4 +295,5 @@ BY_CODE: dict[str, type[Refused]] = {
     )
 }  # fmt: skip
 
-NOT_NOW = (BrokerUnreachable, Busy, Disconnected, NoQuorum, NotLeader, OutcomeUnknown)  # worth saying again
+# Errors after which the same command is worth another attempt.
+NOT_NOW = (BrokerUnreachable, Busy, Disconnected, NoQuorum, NotLeader, OutcomeUnknown)

@@ -1,9 +1,10 @@
 """The uid of a message: 7 base-62 digits of its queue's id, `_`, 8 base-62 digits of its number.
 
-In go a queue's id (the log index that created it) and running numbers, out come 16 ASCII characters, and
-back.  The alphabet is in ASCII order, so the order of texts is the order of (queue id, number), in LMDB
-too.  A uid that was not made here is legal all the same (records that were imported keep theirs, and one
-of those may look like ours: ask the map of imported ones first): reading one never raises.
+    id of the queue (the log index of its creation), number <--> 16 ASCII characters
+
+The alphabet is in ASCII order, so the order of texts is the order of (queue id, number), in LMDB too.  Other uids are
+legal: imported records keep theirs, and some of those may have the same shape, so the map of imported uids must be
+asked first.  Parsing never raises.
 """
 
 from collections.abc import Sequence
@@ -26,15 +27,19 @@ PAIR_VALUES = {pair: value for value, pair in enumerate(PAIRS)}
 DIGIT_VALUES = {digit: value for value, digit in enumerate(ALPHABET)}
 PAIR_BASE = 62**2
 QUAD_BASE = 62**4
-STEM_CHARACTERS = UID_CHARACTERS - 2  # all but the last pair; neighbours share it
-STEMS_MAX = 512  # stems remembered for one queue, 0.1 MB
-STEMS_QUEUES_MAX = 256  # queues whose stems are remembered
-PREFIXES_MAX = 16_384  # queues whose prefix is remembered, 3 MB
+# All but the last pair; neighbours share it.
+STEM_CHARACTERS = UID_CHARACTERS - 2
+# Stems that are cached for one queue, 0.1 MB.
+STEMS_MAX = 512
+# Queues whose stems are cached.
+STEMS_QUEUES_MAX = 256
+# Queues whose prefix is cached, 3 MB.
+PREFIXES_MAX = 16_384
 
 
 @lru_cache(maxsize=PREFIXES_MAX)
 def prefix(queue_id: int) -> str:
-    """Return what all uids of one queue begin with."""
+    """Return the prefix of all uids of one queue."""
     assert 0 <= queue_id <= QUEUE_ID_MAX
     rest, low = divmod(queue_id, PAIR_BASE)
     rest, middle = divmod(rest, PAIR_BASE)
@@ -43,8 +48,9 @@ def prefix(queue_id: int) -> str:
 
 
 def uid_of(queue_id: int, number: int) -> str:
-    """Return the uid of one number; who needs several of one queue asks a UidMaker."""
-    if 0 <= number < PAIR_BASE:  # the first thousands of a queue, of which there are many
+    """Return the uid of one number; a UidMaker is faster for several of one queue."""
+    # Most queues never have more than the first thousands.
+    if 0 <= number < PAIR_BASE:
         return f"{prefix(queue_id)}000000{PAIRS[number]}"
     high, low = divmod(number, QUAD_BASE)
     head = f"{prefix(queue_id)}{PAIRS[high // PAIR_BASE]}{PAIRS[high % PAIR_BASE]}"
@@ -58,8 +64,10 @@ class UidMaker:
 
     def __init__(self, queue_id: int) -> None:
         self.prefix = prefix(queue_id)
-        self._block = NUMBER_MAX  # the upper four digits of the last number; at first what none can have
-        self._head = ""  # what uids with these digits begin with
+        # The upper four digits of the last number; at first a value that no number has.
+        self._block = NUMBER_MAX
+        # The prefix of the uids with these digits.
+        self._head = ""
 
     def uid(self, number: int) -> str:
         """Return the uid of one number."""
@@ -69,7 +77,7 @@ class UidMaker:
         return f"{self._head}{PAIRS[number // PAIR_BASE % PAIR_BASE]}{PAIRS[number % PAIR_BASE]}"
 
     def uids(self, numbers: Sequence[int]) -> list[str]:
-        """Return the uids of many numbers; cheapest for those in a row."""
+        """Return the uids of many numbers; consecutive ones are the cheapest."""
         if len(numbers) < 4:
             return [self.uid(number) for number in numbers]
         if is_run(numbers):
@@ -124,16 +132,13 @@ def parse(uid: str) -> tuple[int, int] | None:
 
 
 def number_stem(uid: str) -> int:
-    """Return what the digits of the number are worth without the last two; KeyError if they are no digits."""
+    """Return the value of the digits of the number without the last two; raise KeyError if they are no digits."""
     value = PAIR_VALUES[uid[8:10]] * PAIR_BASE + PAIR_VALUES[uid[10:12]]
     return (value * PAIR_BASE + PAIR_VALUES[uid[12:14]]) * PAIR_BASE
 
 
 class Stems(dict[str, int]):
-    """Uids of one queue without their last two digits, and what these are worth; a foreign one is a KeyError.
-
-    It only remembers what can be worked out again, and not much of it.
-    """
+    """Stems of one queue and the values of their digits; a foreign stem raises KeyError.  A small cache."""
 
     __slots__ = ("prefix",)
 
