@@ -97,7 +97,7 @@ docs: install ## check the documentation: links, snippets, generated pages; make
 	$(BIN)/python -m sphinx -q -W --keep-going -c docs -d docs/_build/doctrees . docs/_build/html
 
 reference: install ## make the generated pages of docs/reference again
-	$(BIN)/python -m wakeq.cli.reference docs/reference
+	$(BIN)/python -m docs.reference_pages docs/reference
 
 tour: install ## make the pages of docs/tour again: which functions a command passes through
 	$(BIN)/python -m bench.tour

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from wakeq.actors.log.files import Cut
+from wakeq.actors.log.writer import Cut
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import Busy, DiskFull, StorageError
 from wakeq.protocol.log.format import Identity
@@ -85,7 +85,7 @@ class Checked(msgspec.Struct, frozen=True, gc=False):
 
 
 class Snapshots(Process):
-    """See the head of this file."""
+    """Decides when an image is written, and has a thread do it."""
 
     def __init__(
         self,
@@ -99,22 +99,35 @@ class Snapshots(Process):
         bytes_min: int,
     ) -> None:
         super().__init__()
+        # How many images were written since the start.
         self.taken = 0
         self._path = path
+        # What an image says of its node and cluster.
         self._identity = identity
+        # What an image is made of, and the log that it makes superfluous.
         self._store = store
         self._log = log
+        # Hears of each image, and cuts the log behind it.
         self._raft_log = raft_log
+        # Starts a thread that lives as long as one image, or one check, needs it.
         self._new_thread = new_thread
-        self._room_bytes = room_bytes  # that an image may take on the disk; asked in its thread, too
+        # How many bytes an image may take on the disk; also called in its thread.
+        self._room_bytes = room_bytes
+        # By how many bytes the log must at least have grown.
         self._bytes_min = bytes_min
+        # The size of the last image; 0 if there is none.
         self._last_bytes = path.stat().st_size if path.exists() else 0
-        self._living_bytes = 0  # as of the last cut
-        self._begun_bytes = NEVER_BYTES  # of the log when the last one was begun
+        # What lives in the state store, as of the last flush.
+        self._living_bytes = 0
+        # What had been written to the log when the last image was begun.
+        self._begun_bytes = NEVER_BYTES
+        # Actors that hear when the next image is written, or could not be.
         self._askers: list[Process] = []
+        # The thread that writes an image, and the one that checks the last image.
         self._thread: Disk | None = None
         self._checking: Disk | None = None
-        self._ends = threading.Event()  # of a check; read in its thread
+        # Ends a check; read in its thread.
+        self._ends = threading.Event()
 
     def on_receive(self, message: Any) -> None:
         if isinstance(message, Written):

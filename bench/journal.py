@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from wakeq.pipeline.journal.plan import History
-from wakeq.pipeline.journal.schema import ALL
+from wakeq.pipeline.journal.rows import ALL
 from wakeq.pipeline.journal.table import events_of
 from wakeq.pipeline.lake.archive import archive
 from wakeq.pipeline.report.run import make_report

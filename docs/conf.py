@@ -57,6 +57,7 @@ CONTENTS = {
         "tour",
         "internals/rounds",
         "internals/flow",
+        "internals/runtime",
         "internals/clock",
         "internals/staging",
         "internals/worker",

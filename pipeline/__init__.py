@@ -1,6 +1,13 @@
-"""pipeline: the broker's history and queues as Spark data frames.
+"""The broker's history and its queues as data frames, for analysis and for moving many messages at once.
 
-What needs Spark is imported when it is asked for: the journal can be read without.
+    journal/   the history of a broker as a table, read from its data directory; needs pyarrow, not Spark
+    lake/      history as Parquet files: archived, read, replayed; and files loaded as messages
+    report/    what a broker did, as a page, and how many workers it will need
+    stream/    queues as data frames: Spark's data source `wakeq`
+
+Begin with journal/table.py and stream/source.py.  session.py starts a Spark session for one command.  The commands of
+`wakeq pipeline` call this room; it sees the client and the protocol, never the server.  Modules that need Spark are
+imported when they are used.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,7 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["autoack"]
 
 
-if not TYPE_CHECKING:  # a checker that saw it would take any name for one that is there
+# A type checker that saw this function would accept any name.
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         if name in __all__:

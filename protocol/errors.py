@@ -1,13 +1,13 @@
 """All errors that a peer, a disk or a user can cause: one tree under WakeqError.
 
-`code` goes over the wire and never changes once released.  `closes` means that the stream cannot be trusted
-afterwards.  `exit_status` is the exit status of a process that the error ends (docs/reference/exit-codes.md).
-The text of an error says what happened, to what, and what to try.
+`code` is sent on the wire and never changes once released. `closes` says that the stream cannot be trusted afterwards.
+`exit_status` is the exit status of a process that the error ends (docs/reference/exit-codes.md). A message says what
+happened, to what, and what to try.
 """
 
 from typing import ClassVar, Final
 
-# The hint of DamagedFile for a damaged state store, wherever the damage is found.
+# What to do about a damaged state store: the hint of DamagedFile, wherever the damage is found.
 REBUILD: Final = (
     "stop the node, rename the folder `state` of its data directory and start it again: it makes a new one from its "
     "snapshot and its log (`wakeq repair` does so where it sees the damage)"
@@ -22,7 +22,7 @@ class WakeqError(Exception):
     exit_status: ClassVar[int] = 1
 
 
-# Refusals of commands ---------------------------------------------------------------------------------------------
+# Refusals ------------------------------------------------------------------------------------------------------
 
 
 class Refused(WakeqError):
@@ -100,25 +100,25 @@ class StaleLease(Refused):
 
 
 class EpochExpired(Refused):
-    """The claim of this epoch is over: settled, or lapsed and its messages are back in the queue."""
+    """The claim of this epoch is over: it was settled, or it timed out and its messages are back in the queue."""
 
     code = "EPOCH_EXPIRED"
 
 
 class StashExpired(Refused):
-    """The stashed messages, or some of them, have expired and cannot be published."""
+    """The stash that was to be published is gone, or not complete."""
 
     code = "STASH_EXPIRED"
 
 
 class EpochOld(Refused):
-    """The writer has published a later epoch, so this is no repetition: another client uses the name of the writer."""
+    """The writer has published a later epoch: this is not a repetition, but another writer of this name."""
 
     code = "EPOCH_OLD"
 
 
 class MessageNotFound(Refused):
-    """The message of an acknowledgement with follow-ups is gone; nothing was published."""
+    """An acknowledgement with follow-ups whose message is gone: none of it was done."""
 
     code = "UNKNOWN_UID"
 
@@ -134,19 +134,19 @@ class NoQuorum(Refused):
 
 
 class OutcomeUnknown(Refused):
-    """The change may have been made or not; the broker cannot find out any more."""
+    """The change may have been made or not, and there is no way to find out."""
 
     code = "UNKNOWN"
 
 
 class Busy(Refused):
-    """The broker cannot do this now; the same command may succeed later."""
+    """Not now; the same command may succeed later."""
 
     code = "BUSY"
 
 
 class CommandSetAside(Refused):
-    """The broker crashed on this command three times and skips it."""
+    """The broker crashed on this command three times, and continues without it."""
 
     code = "SET_ASIDE"
 
@@ -156,7 +156,7 @@ class DiskFull(Refused):
 
 
 class Unauthorized(Refused):
-    """No token, or one that is not valid.  The text is the same for every fault of a token."""
+    """No token, or one that is not valid.  The text does not say what is wrong with it."""
 
     code = "UNAUTHORIZED"
     closes = True
@@ -170,7 +170,7 @@ class Forbidden(Refused):
     exit_status = 77
 
 
-# Faults of the disk -----------------------------------------------------------------------------------------------
+# Storage ----------------------------------------------------------------------------------------------------------
 
 
 class StorageError(WakeqError):
@@ -181,7 +181,7 @@ class StorageError(WakeqError):
 
 
 class DamagedFile(StorageError):
-    """A marker, version, checksum or content that does not fit.  The text names file, offset and a hint."""
+    """A marker, version, checksum or content that does not fit.  Names file, offset, found, expected, what to do."""
 
     code = "DAMAGED"
     exit_status = 65
@@ -206,17 +206,17 @@ class WrongVersion(StorageError):
 
 
 class HistoryGone(StorageError):
-    """A part of the journal was removed while it was to be read."""
+    """A part of the journal was removed while it was being read."""
 
     code = "HISTORY_GONE"
 
 
 class SyncFailed(StorageError):
-    """A write or sync failed.  Its bytes may be lost, so it is never repeated as if they were still there."""
+    """A write or sync failed.  What it covered may be lost; it is never retried as if it were still there."""
 
     code = "SYNC_FAILED"
     exit_status = 74
-    # Whether the disk has no room, rather than being broken.
+    # The disk is full and not broken.
     is_full = False
 
 
@@ -228,19 +228,19 @@ class LogDiverged(StorageError):
 
 
 class DiskDisowned(StorageError):
-    """This data directory is not the one that joined the cluster, or lacks entries that it has acknowledged."""
+    """This data directory is not the one that joined the cluster, or has lost what it confirmed."""
 
     code = "DISOWNED"
     exit_status = 65
 
 
 class PeerRefused(WakeqError):
-    """The peer of a connection between nodes is not accepted."""
+    """The other end of a connection between nodes is not a node of this cluster."""
 
     code = "PEER"
 
 
-# Errors of the command line and of the client ---------------------------------------------------------------------
+# Settings, installations, connections ---------------------------------------------------------------------
 
 
 class BadSettings(WakeqError):
@@ -249,27 +249,27 @@ class BadSettings(WakeqError):
 
 
 class CannotListen(BadSettings):
-    """A port or an address of the settings is not available; this may pass."""
+    """A port or an address of the settings is not available, perhaps only for now."""
 
     code = "LISTEN"
     exit_status = 71
 
 
 class NotInstalled(WakeqError):
-    """Something is missing that wakeq itself does not need: a package of an extra, or Java."""
+    """A package of an extra, or Java, is missing."""
 
     code = "NOT_INSTALLED"
     exit_status = 69
 
 
 class SparkFailed(WakeqError):
-    """A job of Spark ended without a result, for a reason that wakeq does not know."""
+    """A job of Spark failed for a reason that wakeq does not know."""
 
     code = "SPARK"
 
 
 class OnEventLoop(WakeqError, RuntimeError):
-    """A blocking call was made on an event loop, which it would stop meanwhile."""
+    """A call that waits was made where an event loop runs, and would block it."""
 
     code = "ON_EVENT_LOOP"
 
@@ -280,7 +280,7 @@ class BrokerUnreachable(WakeqError):
 
 
 class Disconnected(WakeqError):
-    """The connection ended before the answer came."""
+    """The connection ended before the answer arrived."""
 
     code = "DISCONNECTED"
     exit_status = 69
@@ -295,5 +295,5 @@ BY_CODE: dict[str, type[Refused]] = {
     )
 }  # fmt: skip
 
-# Errors after which the same command is worth another attempt.
+# The same call may succeed a little later.
 NOT_NOW = (BrokerUnreachable, Busy, Disconnected, NoQuorum, NotLeader, OutcomeUnknown)

@@ -19,6 +19,7 @@ from zlib import crc32
 
 from wakeq.protocol.errors import DamagedFile, DirectoryInUse, StorageError, WrongVersion
 from wakeq.protocol.log.format import HEADER_BYTES, Identity, decode_header
+from wakeq.storage import version1
 from wakeq.storage.files import (
     MODE,
     file_system,
@@ -28,10 +29,9 @@ from wakeq.storage.files import (
     replace_durably,
     sync_directory,
     sync_failed,
+    warnings_of,
 )
 from wakeq.storage.log.segments import ACTIVE_NAME
-from wakeq.storage.mounts import warnings_of
-from wakeq.storage.version1 import files as version1
 
 VERSION = 2
 VERSION_TEXT = "wakeq data directory"
@@ -57,7 +57,7 @@ class DataDirectory:
     path: Path
     identity: Identity
     warnings: list[str] = field(default_factory=list)
-    imports_version_1: bool = False  # the node must import before it serves (storage/version1/files.py)
+    imports_version_1: bool = False  # the node must import before it serves (storage/version1.py)
     full: bool = False
     out_of_room: bool = False  # as of the last `check_last_room`
     reserve_override_bytes: int | None = None
@@ -148,7 +148,7 @@ class DataDirectory:
         return self.free_bytes() - self.reserve_bytes() // LAST_SHARE - owed_bytes
 
     def finish_import(self) -> None:
-        """Record that all data of version 1 are on disk in the new form (storage/version1/files.py has the order)."""
+        """Record that all data of version 1 are on disk in the new form (storage/version1.py has the order)."""
         _write_version(self.path)
         version1.finish_import(self.path)
         self.imports_version_1 = False

@@ -23,6 +23,16 @@ MODE = 0o600  # messages are private
 _NOT_OURS = (errno.EACCES, errno.EPERM)
 _FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
+WARN_OF = {
+    "nfs": "locks and syncs over a network cannot be trusted",
+    "cifs": "locks and syncs over a network cannot be trusted",
+    "smb": "locks and syncs over a network cannot be trusted",
+    "9p": "locks and syncs over a network cannot be trusted",
+    "fuse": "the effect of a sync depends on a program",
+    "overlay": "it is a container's own layer, and ends with the container",
+    "tmpfs": "it is memory, and ends with the machine's power",
+}
+
 
 def anyone_may_change(path: Path) -> bool:
     """Whether every user of this machine may write to path; no if it is missing or we may not look."""
@@ -180,3 +190,29 @@ def rename_durably(old: Path, new: Path) -> None:
     except OSError as error:
         raise sync_failed(old, f"rename to {new.name}", error) from error
     sync_directory(new.parent)
+
+
+def warnings_of(path: Path) -> list[str]:
+    """Return the reasons against keeping data at this path."""
+    kind = _kind_of_file_system(path)
+    return [
+        f"{path}: is on {kind}: {reason}; use a disk of this machine"
+        for name, reason in WARN_OF.items()
+        if kind.startswith(name)
+    ]
+
+
+def _kind_of_file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """Return the type of the file system of path; "" if the system does not tell."""
+    best, kind = "", ""
+    try:
+        lines = mounts.read_text().splitlines()
+    except OSError:
+        return ""
+    real = str(path.resolve())
+    for line in lines:
+        _device, point, found, *_rest = line.split(" ")
+        point = point.replace("\\040", " ")
+        if (real == point or real.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
+            best, kind = point, found
+    return kind

@@ -13,24 +13,24 @@ STALL_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class Histogram:
-    """`bounds` are the largest values of the buckets but the last, which takes the rest."""
+    """Values by their size.  Where each call counts, `observe` may be spelled out."""
 
-    __slots__ = ("_counts", "bounds", "total")
+    __slots__ = ("bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = bounds
-        self.total = 0.0
-        self._counts = [0] * (len(bounds) + 1)
+        self.bounds = bounds  # the largest values of the buckets but the last, which takes the rest
+        self.counts = [0] * (len(bounds) + 1)  # of the values in each bucket
+        self.total = 0.0  # of all values
 
     def observe(self, value: float) -> None:
         """Count one."""
-        self._counts[bisect_left(self.bounds, value)] += 1
+        self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
     @property
     def count(self) -> int:
-        return sum(self._counts)
+        return sum(self.counts)
 
     def cumulative(self) -> Iterator[tuple[float, int]]:
         """Yield each bound with how many values are not above it; the last bound is infinite."""
-        yield from zip((*self.bounds, float("inf")), accumulate(self._counts), strict=True)
+        yield from zip((*self.bounds, float("inf")), accumulate(self.counts), strict=True)

@@ -9,7 +9,7 @@ also if somebody leads meanwhile.  A leader knows whether it serves; the others 
 import logging
 from collections.abc import Iterable
 
-from wakeq.actors.log.neighbourhood import Neighbourhood
+from wakeq.actors.log.members import PeerTable
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.membership import Config, Member
 
@@ -21,14 +21,14 @@ logger = logging.getLogger("wakeq.raft_log")
 
 
 class LeaderWatch:
-    """See the head of this file.  A node that is alone tells only that it leads."""
+    """What was told of leaders and members.  A node that is alone tells only that it leads."""
 
-    def __init__(self, core: Core, around: Neighbourhood) -> None:
-        self._core = core
-        self._around = around
-        self._told: tuple[int, int] | None = None  # who leads, in which term
-        self._served_ms: int | None = None  # when somebody served last; at first, when it was first looked
-        self._looked_ms = 0  # the last beat
+    def __init__(self, core: Core, table: PeerTable) -> None:
+        self._core = core  # knows the term and the members
+        self._table = table  # knows who is connected
+        self._told: tuple[int, int] | None = None  # who leads, in which term, as the log says
+        self._served_ms: int | None = None  # when somebody served last; at first, at the first tick
+        self._ticked_ms = 0  # the last beat
         self._heard: tuple[int, int] | None = None  # which leader, in which term
         self._heard_since_ms = 0
         self._has_warned = False  # that nobody does
@@ -49,7 +49,7 @@ class LeaderWatch:
         logger.warning("%s away: without a majority this node, which led in term %d, cannot serve", _are(away), term)
         self._has_warned = True
 
-    def look(self, now_ms: int, *, serves: bool) -> None:
+    def tick(self, now_ms: int, *, serves: bool) -> None:
         """See, at a beat, whether another node leads, or for too long nobody has served."""
         core = self._core
         leader = core.leader_id
@@ -69,7 +69,7 @@ class LeaderWatch:
 
     def _leave_out_pause(self, now_ms: int) -> None:
         """A node that stood still knows nothing of that time: the others may have had a leader."""
-        pause_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
+        pause_ms, self._ticked_ms = now_ms - self._ticked_ms, now_ms
         if self._served_ms is not None and pause_ms >= self._core.settings.election_ms:
             self._served_ms += pause_ms
 
@@ -152,7 +152,7 @@ class LeaderWatch:
 
     def _away(self) -> list[Member]:
         """Who votes and is not connected."""
-        here = {self._core.me.node_id, *self._around.connected}
+        here = {self._core.me.node_id, *self._table.connected}
         return [member for member in self._core.members.config.members if member.voter and member.node_id not in here]
 
 

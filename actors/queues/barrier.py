@@ -1,78 +1,53 @@
-"""Barrier: an entry that names several queues: what each has to do, and the answer of all of them together.  Pure."""
+"""Barrier: an entry that names several queues.  What each of them is asked, and the one answer of all of them.  Pure.
 
-from collections.abc import Callable
-from typing import Any
+All queues are judged, then all apply their parts, or none does; that is one step of the Applier.  Only if a queue
+crashes over its part does the answer come later: when its successor has applied the part.
+"""
+
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from wakeq.actors.mail import Item
-from wakeq.protocol.log.entries import Ack, Publish
+from wakeq.protocol.log.entries import Publish
 from wakeq.protocol.queue.outcomes import Outcome
 
 
-class Gathering:
-    """The outcomes of several queues that make one answer; a queue that crashes gives its own when it is rebuilt."""
+class PartTicket(msgspec.Struct, eq=False):
+    """What the outcome of one part is told to."""
 
-    __slots__ = ("_done", "_missing", "_outcomes", "_ticket")
+    # What became of the part; None until its queue has applied it.
+    outcome: Outcome | None = None
+    # Hears when the outcome comes, if it was missing when all other queues had done their parts.
+    late: Callable[[], None] | None = None
 
-    def __init__(self, ticket: Any, count: int, done: Callable[[], None]) -> None:
-        self._ticket = ticket  # of whoever asked, None if nobody did
-        self._done = done
-        self._outcomes: list[Any] = [None] * count
-        self._missing = count
-
-    def part(self, place: int) -> "PartTicket":
-        """Return the ticket of one part of the entry."""
-        return PartTicket(self, place)
-
-    def add(self, place: int, outcome: Any) -> None:
-        """Take the outcome of a queue that has done its part; the last one gives the answer."""
-        if self._outcomes[place] is not None:
-            return  # a second time: its queue was rebuilt meanwhile
-        self._outcomes[place] = outcome
-        self._missing -= 1
-        if self._missing:
-            return
-        first, *others = self._outcomes
-        if self._ticket is not None:
-            self._ticket.tell(Outcome(first.queue, first.queue_id, first.results, others))
-        self._done()
+    def tell(self, outcome: Outcome) -> None:
+        """Take the outcome of this part; one that comes again, from a queue that was rebuilt meanwhile, is dropped."""
+        if self.outcome is None:
+            self.outcome = outcome
+            if self.late is not None:
+                self.late()
 
 
-class PartTicket:
-    """The ticket of one part of an entry that names several queues; without a gathering nobody waits any more."""
-
-    __slots__ = ("_gathering", "_place")
-
-    def __init__(self, gathering: Gathering | None = None, place: int = 0) -> None:
-        self._gathering = gathering
-        self._place = place
-
-    def tell(self, outcome: Any) -> None:
-        """Take the outcome of this part."""
-        if self._gathering is not None:
-            self._gathering.add(self._place, outcome)
+# The ticket of a part about which nobody waits to hear any more.
+ANSWERED_PART = PartTicket(Outcome("", 0, []))
 
 
-ANSWERED_PART = PartTicket()
+def whole_outcome(tickets: Sequence[PartTicket]) -> Outcome | None:
+    """Return the outcome of the first part with those of all others; None while one is missing."""
+    first, *others = [ticket.outcome for ticket in tickets]
+    follows = [outcome for outcome in others if outcome is not None]
+    if first is None or len(follows) < len(others):
+        return None
+    return Outcome(first.queue, first.queue_id, first.results, follows)
 
 
-def to_judge(entry: Ack) -> list[Ack | Publish]:
-    """Return what each queue has to judge, with all follow-ups of one queue in one part."""
+def judged_together(publishes: list[Publish]) -> list[Publish]:
+    """Return what each queue has to judge: all follow-ups to it in one, or two could both take the last free place."""
+    if len(publishes) == 1:
+        return publishes
     together: dict[str, Publish] = {}
-    for publish in entry.publishes:
+    for publish in publishes:
         before = together.get(publish.queue)
         drafts = publish.drafts if before is None else [*before.drafts, *publish.drafts]
         together[publish.queue] = msgspec.structs.replace(publish, drafts=drafts)
-    return [msgspec.structs.replace(entry, publishes=[]), *together.values()]
-
-
-def with_follow_ups(item: Item) -> Ack:
-    entry = item[3]
-    assert isinstance(entry, Ack), "only an acknowledgement has follow-ups"
-    return entry
-
-
-def parts_of(entry: Ack) -> list[Ack | Publish]:
-    """Return the parts of an entry that names several queues, the acknowledgement first."""
-    return [msgspec.structs.replace(entry, publishes=[]), *entry.publishes]
+    return list(together.values())

@@ -12,20 +12,25 @@ from typing import Any
 from wakeq.protocol.queue.orders import ReplyTo
 from wakeq.protocol.queue.outcomes import Refusal
 
-SLICE_QUEUES = 128  # queues that are asked or told at once, in cuts too: a few milliseconds of work
+SLICE_QUEUES = 128  # queues that are asked or told at once, by flushes too: a few milliseconds of work
 
 
 class Listing:
-    """One look at many queues, for one asker."""
+    """The figures of many queues, for one asker."""
 
     __slots__ = ("_missing", "_names", "_rows", "asker", "brief")
 
     def __init__(self, asker: ReplyTo, names: Sequence[str], *, brief: bool = False) -> None:
+        # Who gets the rows.
         self.asker = asker
+        # Whether gauges are wanted, instead of all figures.
         self.brief = brief
+        # The queues, in the order of the rows.
         self._names = names
-        self._rows: list[Any] = []  # of the queues asked so far: figures, Gauges, a Refusal, or None for no answer yet
-        self._missing = 0  # how many of them have not answered
+        # The answers of the queues asked so far: figures, Gauges, a Refusal, or None for no answer yet.
+        self._rows: list[Any] = []
+        # How many of these queues have not answered.
+        self._missing = 0
 
     def next_slice(self) -> list[tuple[int, str]]:
         """Return the place and name of those to ask now; nothing when all were asked."""

@@ -29,13 +29,18 @@ class Lobby:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        # The lanes of each queue for which something is or was filed.
         self._lanes: dict[str, Lanes] = {}
-        self._queues: Process | None = None  # the supervisor of all queues ...
-        self._open_queue: Callable[[str], None] = _nobody  # ... and its step for one that has no process that serves
-        self._wake_queue = self._wake  # one object for all lanes
+        # The processes of queues; one that has ended serves no more.
+        self._serving: dict[str, Process] = {}
+        # The supervisor of all queues, and its step for a queue that has no process that serves.
+        self._queues: Process | None = None
+        self._open_queue: Callable[[str], None] = _nobody
+        # What the first to file calls; one object for all lanes.
+        self._wake_queue = self._wake
 
     def open(self, queues: Process, open_queue: Callable[[str], None]) -> None:
-        """From now on this is who hears of queues without a process."""
+        """From now on this supervisor hears of queues without a process."""
         self._queues, self._open_queue = queues, open_queue
 
     def lanes_of(self, name: str) -> Lanes:
@@ -46,13 +51,23 @@ class Lobby:
         return lanes
 
     def queue(self, name: str) -> Process:
-        """Return whom to tell about a queue: its process, or the supervisor if it has none."""
-        found = self._runtime.whereis(("queue", name)) or self._queues
+        """Return the process of a queue, or the supervisor if it has none."""
+        found = self.process(name) or self._queues
         assert found is not None, "opened first"
         return found
 
+    def process(self, name: str) -> Process | None:
+        """Return the process that serves a queue, if there is one."""
+        process = self._serving.get(name)
+        return process if process is not None and process.alive else None
+
+    def enter(self, name: str, process: Process) -> None:
+        """From now on this process serves the queue."""
+        self._serving[name] = process
+
     def forget(self, name: str) -> None:
         """The queue has no process any more; its lanes are made anew when somebody files."""
+        self._serving.pop(name, None)
         lanes = self._lanes.get(name)
         if lanes is not None and lanes.filed is None:
             del self._lanes[name]
@@ -62,8 +77,8 @@ class Lobby:
         return [lanes for lanes in self._lanes.values() if lanes.filed is not None]
 
     def _wake(self, name: str) -> None:
-        process = self._runtime.named.get(("queue", name))
-        if process is not None:
+        process = self._serving.get(name)
+        if process is not None and process.alive:
             process.tell(TAKE_TURN)
         else:
             assert self._queues is not None, "opened first"

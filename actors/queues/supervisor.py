@@ -1,17 +1,15 @@
 """Queues: the supervisor of all queue processes.  It hands each of them the committed entries that concern it.
 
-    Committed (from RaftLog) --> each queue applies its entries, in order --> now and then, one cut to the state store
+    Committed (from RaftLog) --> each queue applies its entries, in order --> now and then, one flush to the state store
 
-Queues apply by direct call, in the name of their own process: what one raises ends that process only.  An entry that
-names several queues is a barrier: each is asked whether it would apply its part, then all apply it or none.  While a
-cut or a rebuild is under way, committed entries wait here.
-
-Built in layers: QueueRegistry (which queues exist, and their processes), QueueRebuilds (those that crash), QueueCuts
-(writing to the state store), and here what is committed.
+The actor has the mail, and decides what goes on when.  Its parts do the rest: which queues exist (catalog.py), the
+process of each (processes.py), applying (apply.py, barrier.py), flushes (flush.py), queues that crash (rebuild.py) and
+entries that are skipped because of it (skipped.py).
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -19,353 +17,430 @@ import msgspec
 from wakeq.actors.mail import (
     Answered,
     Applied,
-    Collect,
+    Asker,
     Collected,
     Committed,
     Crashed,
     Crowded,
     Deserted,
     EndWaits,
+    Fetch,
     Follow,
     Gone,
-    Item,
+    Propose,
     Staying,
     Tick,
     Unsent,
 )
-from wakeq.actors.queue.process import REFUSED_ID, QueueProcess
-from wakeq.actors.queues.barrier import ANSWERED_PART, Gathering, PartTicket, parts_of, to_judge, with_follow_ups
-from wakeq.actors.queues.cuts import FlushDone, QueueCuts, StillToTell, Swept
+from wakeq.actors.queue.crashing import ASKED, refuse_order
+from wakeq.actors.queue.reading import QueueProcessServices
+from wakeq.actors.queue.state import QueueMeta
+from wakeq.actors.queues.apply import Applier, answer
+from wakeq.actors.queues.catalog import DEFAULT_QUEUE, QueueCatalog
+from wakeq.actors.queues.flush import FLUSH_AFTER_MS, FLUSH_BYTES, Flusher, FlushWritten, StateFiles, StillToTell, Swept
 from wakeq.actors.queues.listing import Listing
-from wakeq.actors.queues.rebuilds import Reread
-from wakeq.actors.queues.registry import CrowdedOut
-from wakeq.protocol.catalog import Policies
-from wakeq.protocol.log.entries import (
-    Ack,
-    CreateQueue,
-    DeleteQueue,
-    Delivered,
-    Imported,
-    Members,
-    Noop,
-    PauseQueue,
-    Publish,
-    PurgeQueue,
-    Released,
-    Result,
-    SetAside,
-    Stash,
-    UpdateQueue,
-)
-from wakeq.protocol.queue.orders import Stats
-from wakeq.protocol.queue.outcomes import Outcome
+from wakeq.actors.queues.lobby import TAKE_TURN
+from wakeq.actors.queues.processes import QueueProcesses
+from wakeq.actors.queues.rebuild import Rebuilds, Reread
+from wakeq.actors.queues.skipped import SkippedEntries
+from wakeq.actors.runtime import Process
+from wakeq.protocol.catalog import Catalog, Policies
+from wakeq.protocol.log.entries import CreateQueue, Result, SetAside
+from wakeq.protocol.queue.lanes import Filed, Proposal
+from wakeq.protocol.queue.ledger.publishers import Limits
+from wakeq.protocol.queue.orders import Nack, Stats, Touch
+from wakeq.protocol.queue.outcomes import Outcome, Refusal
+from wakeq.protocol.raft.membership import Config
+from wakeq.storage.state.cut import StoredQueue
 
-DEFAULTS = Policies()  # of a queue that a publish makes; shared by all of them
-READ_AGAIN = frozenset({Publish, Delivered, Released, Ack})  # entries that a rebuild can read from the log as they are
 TURN_S_MAX = 0.005  # for applying, before others have their turn
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """The settings of Queues."""
+
+    limits: Limits = Limits()
+    flush_after_ms: int = FLUSH_AFTER_MS
+    flush_bytes: int = FLUSH_BYTES
+    defaults: Policies = Policies()  # of the default queue
+    created: Policies | None = None  # of a queue that a publish creates; None: the built-in ones
 
 
 class GoOn(msgspec.Struct, frozen=True, gc=False):
     """To itself: apply the next committed entries; others have had their turn."""
 
 
+class CrowdedOut(msgspec.Struct, frozen=True, gc=False):
+    """To itself: something is being filed for a queue that may not be made."""
+
+    queue: str
+
+
 GO_ON = GoOn()
 
 
-class Queues(QueueCuts):
+class Queues(Process):
     """See the head of this file."""
 
+    def __init__(
+        self,
+        files: StateFiles,
+        services: QueueProcessServices,
+        settings: Settings,
+        applied: tuple[int, int, int],
+        snapshots: Process,
+    ) -> None:
+        super().__init__()
+        # Which queues there are.
+        self.catalog = Catalog()
+        # Their processes.
+        self.processes = QueueProcesses(self.runtime, services, settings.limits, self)
+        # What entries change of the catalog.
+        self._changes = QueueCatalog(self.catalog, self.processes.open_created)
+        # The entries that no queue applies.
+        self._skipped = SkippedEntries()
+        # What is committed, and what queues were told of it.
+        self.applier = Applier(
+            self.runtime,
+            services.raft_log,
+            self._changes,
+            self.processes,
+            self._skipped,
+            applied,
+            lambda entry, item: self.rebuilds.on_set_aside(entry, item),
+        )
+        # What goes to the state store.
+        self.flusher = Flusher(
+            files,
+            services,
+            self._changes,
+            self.processes,
+            self._skipped,
+            self.applier,
+            self,
+            snapshots,
+            after_ms=settings.flush_after_ms,
+            after_bytes=settings.flush_bytes,
+        )
+        # Queues that have crashed.
+        self.rebuilds = Rebuilds(
+            files, services, self.processes, self._skipped, self.applier, self.flusher, supervisor=self
+        )
+        self._log = files.log
+        self._services = services
+        self._settings = settings
+        # The last term in which this node led, once it no longer does.
+        self._followed_term = 0
+        # For whoever waits for a queue that is not there, while there are too many.
+        self._crowd: Refusal | None = None
+        services.lobby.open(self, self.open_queue)
+
+    # --- what others see ---------------------------------------------------------------------------------------------
+
+    @property
+    def applied(self) -> tuple[int, int, int]:
+        """Index, term and moment of the last entry that was given to its queues."""
+        return self.applier.applied
+
+    @property
+    def flushed_index(self) -> int:
+        """The last entry that the state store has."""
+        return self.flusher.flushed_index
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """Bytes of the log that the state store does not have yet."""
+        return self.flusher.unflushed_bytes
+
+    @property
+    def reusable_bytes(self) -> int:
+        """Free bytes inside the state store's file, as of the last flush."""
+        return self.flusher.reusable_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of all messages in all queues."""
+        return sum(process.ledger.columns.bytes for process in self.processes.by_name.values())
+
+    @property
+    def queues_count(self) -> int:
+        """How many queues there are."""
+        return len(self.catalog.queues)
+
+    @property
+    def skipped_count(self) -> int:
+        """How many entries of the log are skipped because they crashed a queue; `wakeq inspect` lists them."""
+        return len(self._skipped.indexes)
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether a queue waits for an entry to be skipped, which takes a node that leads."""
+        return bool(self.rebuilds.halted)
+
+    def exists(self, name: str) -> bool:
+        return name in self.catalog.queues
+
+    # --- from the state store, before any mail -----------------------------------------------------------------------
+
+    def restore(self, stored: StoredQueue) -> None:
+        """Take a queue."""
+        meta = QueueMeta.read(stored.meta)
+        self.catalog.put(meta.name, meta.id, meta.policies, meta.created_ms)
+        self.processes.open(meta.name).restore(stored)
+
+    def restore_members(self, members: Sequence[tuple[int, Config]]) -> None:
+        """Take the members of the cluster."""
+        self._changes.restore_members(members)
+
+    def restore_skipped(self, indexes: Iterable[int]) -> None:
+        """Take the entries that are skipped."""
+        self._skipped.restore(indexes)
+
+    def foresee(self, entries: Iterable[SetAside]) -> None:
+        """Take the SetAsides that stand further on in the log."""
+        self._skipped.foresee(entries)
+
+    # --- mail --------------------------------------------------------------------------------------------------------
+
     def on_receive(self, message: Any) -> None:
-        handler = _HANDLERS.get(type(message))
-        if handler is not None:
-            handler(self, message)
-        else:  # mail for a queue that has no process
-            self._forward(message)
+        match message:
+            case Committed():
+                if self.rebuilds.halted:
+                    self.rebuilds.free_halted(message.items)
+                self.applier.waiting.append(message.items)
+                if len(self.applier.waiting) == 1:
+                    self._go_on()
+            case GoOn():
+                self._go_on()
+            case Collected():
+                self.flusher.on_collected(message)
+                if not self.applier.held_by:  # it was the last queue
+                    self._go_on()
+            case FlushWritten():
+                flushed, names = self.flusher.on_written(message)
+                self.rebuilds.forget_crashes()
+                self._tell_flushed(StillToTell(flushed, names))
+            case StillToTell():
+                self._tell_flushed(message)
+            case Swept():
+                self.flusher.on_swept(message)
+            case Tick():
+                self.rebuilds.say_halted()
+                self.flusher.on_tick()
+            case Crashed():
+                self.rebuilds.on_crashed(message)
+                if self.rebuilds.halted:  # the entry that frees the queue may already be waiting here, behind others
+                    for items in self.applier.waiting:
+                        self.rebuilds.free_halted(items)
+            case Reread():
+                if self.rebuilds.on_reread(message):
+                    self._go_on()
+            case Follow():
+                self.on_follow(message)
+            case Answered():
+                for listing, place, figures in message.answers:
+                    if type(listing) is not Listing:
+                        continue  # RaftLog refused our no-op: this node leads no longer, and Follow says so too
+                    if listing.add(place, figures):
+                        self._ask_figures(listing)
+            case Stats(all_queues=True):
+                self._list(message)
+            case Crowded():
+                self._crowd = message.refusal
+            case CrowdedOut():
+                self.on_crowded_out(message)
+            case Gone() | Staying() | EndWaits() | Unsent():
+                # It was sent here because its queue had no process; that may have one by now.
+                process = self.processes.by_name.get(message.queue)
+                if process is not None:
+                    process.tell(message)
+            case Deserted():
+                if self.processes.by_name.get(message.queue) is message.process:
+                    self._end_deserted(message.queue)
+            case _:  # mail for a queue that has no process
+                self._forward(message)
 
-    # --- what is committed -----------------------------------------------------------------------------------------
-
-    def on_committed(self, message: Committed) -> None:
-        if self._halted:
-            self._free_halted(message.items)
-        self._waiting.append(message.items)
-        if len(self._waiting) == 1:
-            self._go_on()
-
-    def on_go_on(self, message: GoOn) -> None:
-        self._go_on()
-
-    def on_crashed(self, message: Crashed) -> None:
-        super().on_crashed(message)
-        if self._halted:  # the entry that frees the queue may already be waiting here, behind what waits for the queue
-            for items in self._waiting:
-                self._free_halted(items)
+    # --- what is committed -------------------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
         """Apply committed entries until something holds them up, or others have to have their turn."""
-        if self._is_overdue:
-            self._cut_if_overdue()
+        applier, flusher = self.applier, self.flusher
+        waiting = applier.waiting
+        if flusher.is_overdue:
+            flusher.begin_if_overdue()
         until_s = time.perf_counter() + TURN_S_MAX
-        while self._waiting and not self._held:
-            items = self._waiting.popleft()
-            done = self._apply(items)
+        while waiting and not applier.held_by:
+            items = waiting.popleft()
+            done = applier.apply(items)
             if done < len(items):
-                self._waiting.appendleft(items[done:])
+                waiting.appendleft(items[done:])
                 if not done:
                     break  # the first entry waits for a queue that has crashed
-            if self._waiting and time.perf_counter() > until_s:
+            elif applier.noops:
+                self._open_terms()
+            if waiting and time.perf_counter() > until_s:
                 self.tell(GO_ON)
                 break
-        self._flush_in_time()  # even while entries are held up: its ticks also look after halted queues
-        if self._ready is not None:
-            self._finish_ready()
-
-    def _apply(self, items: list[Item]) -> int:
-        """Have the queues apply entries, up to one that cannot be applied yet; return how many are done."""
-        batches: dict[str, list[Item]] = {}
-        exists, aside = self.catalog.queues, self._aside
-        for place, item in enumerate(items):
-            entry = item[3]
-            if item[0] in aside:
-                self._pass_over(item, batches)
-            elif type(entry) is Ack and entry.publishes:
-                self._apply_batches(batches)
-                batches = {}
-                if place:
-                    self._note_applied(items[place - 1])
-                if self._is_lacking(entry) or not self._apply_barrier(item):
-                    return place
-                self._note_applied(item)
-                if self._held:
-                    return place + 1
-            elif type(entry) is SetAside and batches:  # first have the queues apply what stands before it
-                self._apply_batches(batches)
-                self._note_applied(items[place - 1])
-                return place
-            elif (type(entry) is Publish and entry.queue in exists) or self._route(item, batches):
-                mine = batches.get(entry.queue)
-                if mine is None:
-                    batches[entry.queue] = [item]
-                else:
-                    mine.append(item)
-        for name, mine in batches.items():
-            self._apply_in(name, mine)
-        last = items[-1]
-        self.applied = last[0], last[1], last[2]
-        if self._noops:
-            self._open_terms()
-        return len(items)
-
-    def _note_applied(self, item: Item) -> None:
-        self.applied = item[0], item[1], item[2]
-
-    def _apply_batches(self, batches: dict[str, list[Item]]) -> None:
-        for name, items in batches.items():
-            self._apply_in(name, items)
-
-    def _apply_in(self, name: str, items: list[Item]) -> bool:
-        """Have a queue apply entries now; one that has crashed gets them when it is rebuilt."""
-        told = self._told.get(name)
-        if told is None:
-            told = self._told[name] = []
-        process = self._processes.get(name)
-        is_away = process is None or name in self._halted or name in self._rebuilding
-        if is_away or process is None or not self.runtime.run_in(process, process.apply, items):
-            told += items  # whole, with their tickets: the rebuilt queue answers
-            return False
-        # Most entries can be read from the log again, so only their index is kept; and no ticket that was answered.
-        for item in items:
-            if type(item[3]) in READ_AGAIN and type(item[4]) is not PartTicket:
-                told.append(item[0])
-            else:
-                index, term, at_ms, entry, ticket = item
-                told.append((index, term, at_ms, entry, ANSWERED_PART if type(ticket) is PartTicket else None))
-        return True
-
-    def _route(self, item: Item, batches: dict[str, list[Item]]) -> bool:
-        """Update the catalog; return whether there is a queue that has to apply the entry."""
-        entry = item[3]
-        if type(entry) is Publish or type(entry) is Stash:
-            if entry.queue not in self.catalog.queues:
-                if type(entry) is Publish and entry.must_exist:
-                    self._answer(item[4], Outcome(entry.queue, 0, [int(Result.NO_QUEUE)] * len(entry.drafts)))
-                    self._note_refused(item, Result.NO_QUEUE)
-                    return False
-                self._create(entry.queue, DEFAULTS, item)
-                batches.setdefault(entry.queue, []).append(_creation(item, entry.queue, DEFAULTS))
-            return True
-        if type(entry) in _CATALOG:
-            return _CATALOG[type(entry)](self, entry, item)
-        if entry.queue in self.catalog.queues:
-            return True
-        self._answer_unknown(entry, item[4])
-        self._note_refused(item, Result.UNKNOWN)
-        return False
-
-    def _pass_over(self, item: Item, batches: dict[str, list[Item]]) -> None:
-        """Do nothing of an entry that is set aside, except create its queues: other entries may rely on them.
-
-        A queue that has not crashed over it must hear that the messages, which it has marked, stay leased.
-        """
-        for name in _made_by(item[3]):
-            if name not in self.catalog.queues:
-                self._create(name, DEFAULTS, item)
-                batches.setdefault(name, []).append(_creation(item, name, DEFAULTS))
-        entry = item[3]
-        if type(entry) is Ack and entry.publishes and entry.queue in self.catalog.queues:
-            batches.setdefault(entry.queue, []).append(_refused(item))
-        foreseen = self._foreseen.pop(item[0], None)
-        if foreseen is not None:
-            self.leave_out(foreseen)
-        self._answer_aside(item)
-
-    def _route_noop(self, entry: Noop, item: Item) -> bool:
-        """The first entry of a term: the node that proposed it, and so has an asker for it, leads."""
-        if item[4] is not None:
-            self._noops.append(item)
-        return False
+        # Even while entries are held up: the ticks of flushes also look after halted queues.
+        if not flusher.is_scheduled or self._log.written_bytes > flusher.due_bytes:
+            flusher.note_written()
+        if flusher.ready is not None:
+            flusher.finish_ready()
 
     def _open_terms(self) -> None:
         """Begin to lead, now that the queues were told all that stands before the no-op: leases are built from that."""
-        noops, self._noops = self._noops, []
-        for index, term, _at_ms, _entry, asker in noops:
+        noops, self.applier.noops = self.applier.noops, []
+        for noop in noops:
+            asker = noop.reply_to
             assert asker is not None, "else it is another node's"
-            if term <= self._followed_term:
+            if noop.term <= self._followed_term:
                 continue  # that term ended while the no-op waited here
             if asker.ticket is None:
-                self._lead(term)
-                self._services.raft_log.tell(Applied(index))
+                self._lead(noop.term)
+                self._services.raft_log.tell(Applied(noop.index))
             else:
-                self._lead_rebuilt(asker.ticket)
+                self.rebuilds.lead_rebuilt(asker.ticket)
 
-    # --- entries that name several queues --------------------------------------------------------------------------
+    def _lead(self, term: int) -> None:
+        """Lead, and create the default queue if it is missing."""
+        self.processes.lead(term)
+        if DEFAULT_QUEUE not in self.catalog.queues:
+            create = CreateQueue(DEFAULT_QUEUE, self._settings.defaults)
+            self._services.raft_log.tell(Propose([Proposal(create)]))
 
-    def _is_lacking(self, entry: Ack) -> bool:
-        """Whether a queue that an entry names cannot be asked now, because it has crashed."""
-        names = [entry.queue, *(publish.queue for publish in entry.publishes)]
-        away = {*self._halted, *self._rebuilding}
-        return any(name in self.catalog.queues and (name in away or self._serving(name) is None) for name in names)
+    def on_follow(self, message: Follow) -> None:
+        """This node leads no longer: no queue delivers any more."""
+        self.processes.term, self._followed_term = 0, message.term
+        for lanes in self._services.lobby.all_filed():
+            if self.processes.living(lanes.name) is None:  # else its process refuses what was filed
+                _refuse_filed(lanes.take(), message.refusal)
+        self.processes.follow(message)
 
-    def _apply_barrier(self, item: Item) -> bool:
-        """All queues that an entry names apply it, or none does; False if one of them crashed when it was asked.
+    # --- flushes -----------------------------------------------------------------------------------------------------
 
-        If several queues refuse, the refusal of the first part counts: every node must come to the same result.
-        """
-        index, term, at_ms, _, ticket = item
-        entry = with_follow_ups(item)
-        exists = self.catalog.queues
-        parts = to_judge(entry)
-        missing = [part for part in parts if part.queue not in exists]
-        codes: dict[int, int] = {}
-        if entry.queue not in exists:  # the queue of the acknowledged message is gone, and the message with it
-            codes[0] = int(Result.UNKNOWN)
-        elif len(missing) > 1:  # one index is an id for one new queue only; whoever asks creates the rest
-            codes[0] = int(Result.REJECTED)
-        for place, part in enumerate(parts):
-            if part.queue in exists and not self._judge(index, part, place, codes):
-                return False
-        code = codes[min(codes)] if codes else 0
-        if code:
-            self._answer(ticket, Outcome(entry.queue, 0, [code]))
-            self._note_refused(item, code)
-            self._keep_leased(item)
-            return True
-        gathering = Gathering(ticket, len(entry.publishes) + 1, self._end_barrier)
-        self._is_under_way = True
-        for place, part in enumerate(parts_of(entry)):
-            items: list[Item] = []
-            if part.queue not in exists:
-                self._create(part.queue, DEFAULTS, item)
-                items.append(_creation(item, part.queue, DEFAULTS))
-            self._apply_in(part.queue, [*items, (index, term, at_ms, part, gathering.part(place))])
-        return True
+    def flush_now(self, ready: Callable[[], None]) -> None:
+        """Write everything down, then call `ready`; for a clean stop."""
+        self.flusher.flush_now(ready)
 
-    def _judge(self, index: int, part: Ack | Publish, place: int, codes: dict[int, int]) -> bool:
-        """Ask a queue whether it would apply its part; False if it crashes over that."""
-        process = self._processes[part.queue]
+    def _tell_flushed(self, message: StillToTell) -> None:
+        """Tell queues that a flush is written; behind the last of them comes what waited for its end."""
+        written = self.flusher.tell_flushed(message.flushed, message.names)
+        if written is None:
+            return
+        for name in written:
+            if name not in self.catalog.queues and name in self.processes.by_name:
+                self.tell(Deserted(name, self.processes.by_name[name]))
+        self.rebuilds.reread_all()
+        self.flusher.finish_ready()
+        self._go_on()
 
-        def ask() -> None:
-            process.applying = index  # a queue that always crashes over this must not end every node that reads the log
-            code = process.judge(part)
-            process.applying = 0
-            if code:
-                codes[place] = int(code)
+    def _end_deserted(self, name: str) -> None:
+        """End a process that is no longer needed, unless a flush still has to collect what it was told."""
+        process = self.processes.by_name[name]
+        known = name in self.catalog.queues or name in self.applier.told or self.flusher.holds(name)
+        if not known and process.idle and process.is_deserted:
+            self._services.lobby.forget(name)
+            self.processes.end(process)
 
-        return self.runtime.run_in(process, ask)
+    # --- queues without a process ------------------------------------------------------------------------------------
 
-    def _end_barrier(self) -> None:
-        """All queues that an entry names have applied it."""
-        self._is_under_way = False
+    def open_queue(self, name: str) -> None:
+        """Something was filed for a queue without a process that serves: one that is being rebuilt finds it later."""
+        if self.processes.is_waited_for(name):
+            if self.processes.serves(name):
+                self.processes.by_name[name].tell(TAKE_TURN)
+            return
+        if self._crowd is not None and name not in self.catalog.queues:
+            self.tell(CrowdedOut(name))  # later in this round: nothing is filed yet
+            return
+        self.processes.open(name).tell(TAKE_TURN)
 
-    def _keep_leased(self, item: Item) -> None:
-        """An entry was not applied: have its queue apply a refused Ack, so that the messages stay leased."""
-        entry = with_follow_ups(item)
-        if entry.queue in self.catalog.queues:
-            self._apply_in(entry.queue, [_refused(item)])
+    def on_crowded_out(self, message: CrowdedOut) -> None:
+        """There are too many queues: nobody may make this one, or wait for it."""
+        name, lobby, crowd = message.queue, self._services.lobby, self._crowd
+        if crowd is None or name in self.processes.by_name:
+            self.open_queue(name)  # there is room by now
+            return
+        _refuse_filed(lobby.lanes_of(name).take(), self._services.refusal() or crowd)
+        lobby.forget(name)
 
-    def on_answered(self, message: Answered) -> None:
-        """A queue has answered with its figures for a listing."""
-        for listing, place, figures in message.answers:
-            if type(listing) is not Listing:
-                continue  # RaftLog refused our no-op: this node leads no longer, and Follow says so too
-            if listing.add(place, figures):
-                self._ask_figures(listing)
+    def _forward(self, message: Any) -> None:
+        name, processes = message.queue, self.processes
+        process = processes.by_name.get(name)
+        has_crashed = process is not None and not process.alive  # and its Crashed is still in the mailbox
+        if has_crashed or name in processes.away or name in processes.unled:
+            self._put_off(message)
+            return
+        if process is None:
+            if not _creates_interest(message) or self._crowd is not None:
+                self._refuse(message)
+                return
+            process = processes.open(name)
+        process.tell(message)
 
-    def _catch_up(self, name: str, process: QueueProcess) -> None:
-        if name in self._owing:
-            process.tell(Collect(self._cut, self))
+    def _put_off(self, message: Any) -> None:
+        """The queue is being rebuilt: a FET gets nothing, a sleeper is woken to try again, the others hear BUSY."""
+        refusal = self._services.refusal()
+        match message:
+            case Fetch():
+                message.tell_all(refusal)
+            case _ if isinstance(message, ASKED):
+                busy = Refusal("BUSY", f"queue {message.queue} is being rebuilt; try again")
+                answer(message.asker, refusal or busy)
+
+    def _refuse(self, message: Any) -> None:
+        """Say that there is no such queue, or, if this node may not serve and so cannot know, who does."""
+        elsewhere = self._services.refusal()
+        missing = Refusal("Q_NOT_FOUND", f"queue {message.queue} does not exist; publish to it or subscribe first")
+        is_crowd = self._crowd is not None and _creates_interest(message)
+        refusal = elsewhere or (self._crowd if is_crowd else None) or missing
+        if isinstance(message, Fetch):
+            message.tell_all(refusal)
+        elif isinstance(message, Touch | Nack) and elsewhere is None:
+            outcome = Outcome(message.queue, 0, [Result.UNKNOWN] * len(message.uids))
+            message.asker.tell(outcome)
+        else:
+            answer(message.asker, refusal)
+
+    # --- figures of many queues --------------------------------------------------------------------------------------
+
+    def _list(self, message: Stats) -> None:
+        """Ask the queues that a listing is about."""
+        refusal = self._services.refusal()
+        if refusal is not None:
+            answer(message.asker, refusal)
+            return
+        after, sees = message.after, message.sees
+        names = sorted(name for name in self.catalog.queues if name.startswith(message.prefix))
+        behind = (name for name in names if after is None or name > after)
+        seen = (name for name in behind if sees is None or sees(name))  # before `limit` counts them
+        self._ask_figures(Listing(message.asker, list(islice(seen, message.limit or None)), brief=message.brief))
+
+    def _ask_figures(self, listing: Listing) -> None:
+        """Ask the next slice of a listing, skipping slices of which no queue is left."""
+        while names := listing.next_slice():
+            asked = [(place, self.processes.living(name)) for place, name in names]
+            complete = [listing.add(place, None) for place, process in asked if process is None]
+            for place, process in asked:
+                if process is not None:
+                    process.tell(Stats(Asker(self, listing, place), process.name, brief=listing.brief))
+            if not any(complete):
+                return
+        answer(listing.asker, listing.rows)
 
 
-def _creation(item: Item, name: str, policies: Policies) -> Item:
-    """Return the item that creates a queue which this entry needs; the queue's id is the entry's index."""
-    return (item[0], item[1], item[2], CreateQueue(name, policies), None)
+def _creates_interest(message: Any) -> bool:
+    """Whether somebody is going to wait for a queue that does not exist: to them it is empty instead of unknown."""
+    if not isinstance(message, Fetch):
+        return False
+    return message.subscribed or (not message.must_exist and any(want.wait_ms for want in message.wants))
 
 
-def _refused(item: Item) -> Item:
-    """Return what tells the queue of an acknowledgement that it was refused, with what it publishes."""
-    refused = msgspec.structs.replace(with_follow_ups(item), publishes=[], queue_id=REFUSED_ID, foreign={})
-    return (item[0], item[1], item[2], refused, ANSWERED_PART)
-
-
-def _made_by(entry: Any) -> list[str]:
-    """Return the queues that an entry creates if they are missing."""
-    match entry:
-        case Stash() | Publish(must_exist=False):
-            return [entry.queue]
-        case Ack():
-            return [publish.queue for publish in entry.publishes]
-    return []
-
-
-_HANDLERS: dict[type, Callable[[Queues, Any], None]] = {
-    Committed: Queues.on_committed,
-    Follow: Queues.on_follow,
-    Collected: Queues.on_collected,
-    FlushDone: Queues.on_flush_done,
-    Swept: Queues.on_swept,
-    StillToTell: Queues.on_still_to_tell,
-    Answered: Queues.on_answered,
-    GoOn: Queues.on_go_on,
-    CrowdedOut: Queues.on_crowded_out,
-    Tick: Queues.on_tick,
-    Stats: Queues.on_stats,
-    Crowded: Queues.on_crowded,
-    Gone: Queues.on_nothing,
-    Staying: Queues.on_nothing,
-    EndWaits: Queues.on_nothing,
-    Unsent: Queues.on_nothing,
-    Crashed: Queues.on_crashed,
-    Deserted: Queues.on_deserted,
-    Reread: Queues.on_reread,
-}
-
-_CATALOG: dict[type, Callable[[Queues, Any, Item], bool]] = {
-    CreateQueue: Queues._route_create,
-    UpdateQueue: Queues._route_update,
-    DeleteQueue: Queues._route_delete,
-    PurgeQueue: Queues._route_purge,
-    PauseQueue: Queues._route_pause,
-    SetAside: Queues._route_set_aside,
-    Noop: Queues._route_noop,
-    Imported: Queues._route_imported,
-    Members: Queues._route_members,
-}
+def _refuse_filed(filed: Filed | None, refusal: Refusal) -> None:
+    """Refuse everything that was filed in a queue's lanes."""
+    if filed is None:
+        return
+    for slot in filed.slots():
+        slot.tell(refusal)
+    for order in filed.orders:
+        refuse_order(order, refusal)

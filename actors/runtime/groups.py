@@ -6,11 +6,15 @@ A group exists while it has members.  A process that ends is forgotten by all it
 that.  It lives on the runtime's thread, holds no rule, and never tells anybody anything.
 """
 
+from __future__ import annotations
+
 from collections.abc import Hashable
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from wakeq.actors.runtime.process import Process
+if TYPE_CHECKING:
+    from wakeq.actors.runtime.runtime import Process
+
 
 _NOTHING: Final = object()
 

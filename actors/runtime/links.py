@@ -5,10 +5,13 @@
 Nothing is stored for a process that is neither watched nor watching.  It never ends a process by itself.
 """
 
-from collections.abc import Hashable
-from typing import Any, NamedTuple
+from __future__ import annotations
 
-from wakeq.actors.runtime.process import Process
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from wakeq.actors.runtime.runtime import Process
 
 
 class Down(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from wakeq.actors.runtime.links import Down
-from wakeq.actors.runtime.process import Process
+from wakeq.actors.runtime.runtime import Process
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, assert_never
 
-from wakeq.actors.runtime.process import Process
+from wakeq.actors.runtime.runtime import Process
 
 # Alarms that go out for one message; the rest goes out for the next, behind the mail of the others.
 ALARMS_PER_TURN_MAX = 1024

@@ -15,7 +15,7 @@ from msgspec import Struct
 from wakeq.actors.complaints import Complaints
 from wakeq.actors.runtime import Rounds
 from wakeq.actors.sessions.access import Access
-from wakeq.protocol.addresses import is_this_machine
+from wakeq.protocol.access import is_this_machine
 
 CommandT = TypeVar("CommandT")  # what a protocol's codec makes of bytes
 ReplyT_contra = TypeVar("ReplyT_contra", contravariant=True)  # what it makes bytes of

@@ -1,32 +1,26 @@
-"""Operator: asks on behalf of whoever is not a connection: the HTTP API, the dashboard, the metrics.
+"""Question: asks on behalf of those who are no connection: the HTTP API, the metrics, an operator's thread.
 
-    a question made with `asker(...)` --> a queue, Queues, RaftLog, a subscriber --> Answered --> the callback given
+    raft_log.tell(Inquire(Stats(question, "jobs"))) --> Queues, a queue --> question.tell(answer) --> get, await
 
-One process for all of them.  It knows no question and no answer, and never waits: a callback is called on the loop, in
-the turn in which the answer comes.
+It is the `asker` of one message, and the future of its answer: an Outcome, a Refusal, or what was asked for.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-from wakeq.actors.mail import Answered, Asker
-from wakeq.actors.runtime import Process
-
-Take = Callable[[Any], None]  # an Outcome, a Refusal, or whatever was asked for
+from wakeq.actors.runtime import Future
 
 
-class Operator(Process):
+class Question(Future[Any]):
     """See the head of this file."""
 
-    def asker(self, take: Take) -> Asker:
-        """Return what a question carries, so that `take` is called with its answer."""
-        return Asker(self, take, None)
+    session = None  # nothing of it ends with a connection
+    place = (0,)  # of the one message that it may be about
 
-    def on_receive(self, message: Any) -> None:
-        if isinstance(message, Answered):
-            for take, _place, answer in message.answers:
-                take(answer)
+    def at(self, places: list[int]) -> "Question":
+        """Return itself: an answer about its one message is an answer to it."""
+        return self
 
-    def queue(self, name: str) -> Process | None:
-        """Return the process of a queue, if it has one."""
-        return self.runtime.whereis(("queue", name))
+    def tell(self, answer: Any) -> None:
+        """Take the answer; all but the first are dropped, because a queue that was rebuilt answers again."""
+        if not self.done():
+            self.set(answer)

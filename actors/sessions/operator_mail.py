@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from wakeq.actors.mail import Asker
 from wakeq.protocol.queue.orders import ReplyTo
 from wakeq.protocol.queue.outcomes import Refusal
 
@@ -16,7 +15,7 @@ from wakeq.protocol.queue.outcomes import Refusal
 class Scan(msgspec.Struct, frozen=True, gc=False):
     """Look at the messages published behind number `after`, or only those with a worker; answered by a Page."""
 
-    asker: Asker
+    asker: ReplyTo
     queue: str
     after: int
     count: int
@@ -34,7 +33,7 @@ class Page(msgspec.Struct, frozen=True, gc=False):
 class Why(msgspec.Struct, frozen=True, gc=False):
     """Why is this message not being worked on?"""
 
-    asker: Asker
+    asker: ReplyTo
     queue: str
     uid: str
 
@@ -54,7 +53,7 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     With `redrive` they leave behind what made them dead letters.
     """
 
-    asker: Asker
+    asker: ReplyTo
     queue: str
     uids: list[str]
     to: str | None
@@ -71,7 +70,7 @@ class Moved(msgspec.Struct, frozen=True, gc=False):
 class Requeue(msgspec.Struct, frozen=True, gc=False):
     """Hand delayed messages out now; answered by an Outcome."""
 
-    asker: Asker
+    asker: ReplyTo
     queue: str
     uids: list[str]
 
@@ -79,4 +78,4 @@ class Requeue(msgspec.Struct, frozen=True, gc=False):
 class Describe(msgspec.Struct, frozen=True, gc=False):
     """To a subscriber: what are you about?"""
 
-    asker: Asker
+    asker: ReplyTo

@@ -66,10 +66,6 @@ class WorkerSession(Process):
 
     # --- what the door brings ----------------------------------------------------------------------------------------
 
-    def arrive(self, message: Any) -> None:
-        """File what a socket brought at once; nobody waits, and nothing is told."""
-        self.runtime.receive(self, message)
-
     def on_receive(self, message: Any) -> None:
         kind = type(message)
         if kind is Received:

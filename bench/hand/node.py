@@ -4,20 +4,35 @@
 
 This is the one place in the benchmark that knows how the product is made inside.  It knows `Node` with `start` and
 `stop`, the settings, the names of the doors in what `start` returns, the class of the threads that wait for disks, and
-the function that gives a process its turn.
+the functions that give a process its turn.
 """
 
 import os
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from bench.hand.loop import End, HandLoop
+from wakeq.actors.runtime import Runtime
 from wakeq.config.settings import Cluster, Settings
 from wakeq.node.node import Node
 from wakeq.storage.thread import DiskThread, InlineDisk
 
-TURN = "Runtime._serve"  # the function that gives a process its turn; its first argument is the process
+_ONE_MAIL, _SEVERAL_MAILS = Runtime._serve_turn.__code__, Runtime._serve_several.__code__
+
+
+def turn_of(frame: FrameType) -> object | None:
+    """Return the process whose turn begins with this call, if one does.
+
+    A process with one mail handles it right from the run queue, and one with several is given them by a function.
+    """
+    code = frame.f_code
+    if code is _SEVERAL_MAILS:
+        return frame.f_locals[code.co_varnames[1]]
+    if code.co_name == "on_receive" and frame.f_back is not None and frame.f_back.f_code is _ONE_MAIL:
+        return frame.f_locals[code.co_varnames[0]]
+    return None
 
 
 class HandNode:

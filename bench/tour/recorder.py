@@ -9,7 +9,7 @@ standard library and of other packages do not count.  Nothing is measured by a c
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,11 +74,11 @@ class Way:
 
 
 class Recorder:
-    """`turn` is the name of the function that gives a process its turn; `marks` are functions and what they mean."""
+    """`turn_of` tells whose turn begins with a call, if one does; `marks` are functions and what they mean."""
 
-    def __init__(self, turn: str, marks: Mapping[CodeType, str]) -> None:
+    def __init__(self, turn_of: Callable[[FrameType], object | None], marks: Mapping[CodeType, str]) -> None:
         self.way = Way()
-        self._turn = turn
+        self._turn_of = turn_of
         self._marks = marks
         self._known: dict[CodeType, Function | None] = {}
         self._depths: list[int] = []  # of the frames of wakeq that have not returned
@@ -119,8 +119,8 @@ class Recorder:
             return
         depth = self._next_depth
         self._depths.append(depth)
-        if function.name == self._turn:
-            served = frame.f_locals[frame.f_code.co_varnames[1]]
+        served = self._turn_of(frame)
+        if served is not None:
             self.way.turns += 1
             self.way.steps.append(Mark(f"turn of {type(served).__name__}"))
             depth = 0

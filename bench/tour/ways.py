@@ -21,7 +21,7 @@ from typing import Any
 from bench.cluster import free_ports
 from bench.hand.clock import HandClock
 from bench.hand.loop import End, HandLoop
-from bench.hand.node import TURN, HandNode, member, memory, without_threads
+from bench.hand.node import HandNode, member, memory, turn_of, without_threads
 from bench.tour.recorder import Recorder, Way
 from bench.workloads.monique import HELLO as UPGRADE
 from bench.workloads.monique import client_frame, push_frame
@@ -135,7 +135,7 @@ def steady(cycle: Callable[[], Ways]) -> Ways:
         cycle()
     before, last = cycle(), cycle()
     assert before == last, "a way that is not the same each time cannot be shown"
-    assert all(way.turns for way in last.values()), f"{TURN} gives nobody a turn; correct bench/hand/node.py"
+    assert all(way.turns for way in last.values()), "nobody has a turn; correct `turn_of` in bench/hand/node.py"
     return last
 
 
@@ -147,7 +147,7 @@ def say(loop: HandLoop, end: End, data: bytes) -> None:
 
 def way_of(loop: HandLoop, end: End, data: bytes) -> Way:
     """The same, seen."""
-    recorder = Recorder(TURN, WRITTEN)
+    recorder = Recorder(turn_of, WRITTEN)
     with recorder.see():
         say(loop, end, data)
     return recorder.way
@@ -228,10 +228,10 @@ def see_delayed(loop: HandLoop, folder: Path) -> Ways:
         say(loop, publisher, line("PUB", qname="q", msg=BODY, delay=DELAY_S))
         replies(publisher, "ok")
         say(loop, waiting, line("FET", qname="q", wait=60))
-        recorder = Recorder(TURN, WRITTEN)
+        recorder = Recorder(turn_of, WRITTEN)
         while not waiting.written:
             loop.wait()
-            recorder = Recorder(TURN, WRITTEN)
+            recorder = Recorder(turn_of, WRITTEN)
             with recorder.see():
                 loop.settle()
         (message,) = replies(waiting, "msg")
@@ -256,7 +256,7 @@ def see_taskflux(loop: HandLoop, folder: Path) -> Ways:
     def cycle() -> Ways:
         stored = way_of(loop, end, ENQUEUE + ACK)
         assert end.take() == b"kk"
-        recorder = Recorder(TURN, WRITTEN)
+        recorder = Recorder(turn_of, WRITTEN)
         for text, data in (("the Dequeue is read", DEQUEUE), ("its Ack is read", ACK)):
             with recorder.see(text):
                 say(loop, end, data)
@@ -300,7 +300,7 @@ def see_follower(loop: HandLoop, folder: Path) -> Ways:
     def cycle() -> Ways:
         say(loop, publisher, PUB)
         follower = loop.flying[0][0]  # at its end of the connection to the leader
-        recorder = Recorder(TURN, WRITTEN)
+        recorder = Recorder(turn_of, WRITTEN)
         while any(end is follower for end, _ in loop.flying):
             with recorder.see():
                 loop.land(follower)

@@ -8,7 +8,7 @@ It may be killed at any time: started again with the same checkpoint, it continu
 import sys
 from typing import TYPE_CHECKING
 
-from wakeq.client.core.route import default_address
+from wakeq.client.route import default_address
 from wakeq.pipeline import autoack
 from wakeq.pipeline.session import quiet_session
 

@@ -1,1 +1,7 @@
-"""journal: the history of a broker as a table.  Begin with table.py; files.py finds the history, plan.py cuts it."""
+"""The journal: the history of a broker as a table, one row for each event.
+
+Begin with table.py.  files.py finds the segments of a data directory and plan.py divides them into spans that can be
+read in parallel; walk.py cuts a segment into records, columns.py gathers their fields, numbers.py numbers the published
+messages, outcomes.py says which entries took effect, and rows.py makes the columns that a reader wants.  source.py is
+the same as a data source of Spark.  Apart from that, only numpy and pyarrow are needed.
+"""

@@ -1,9 +1,9 @@
-"""From records to columns: the fields of entries and of their items, gathered without decoding one by one.
+"""Columns of the log: the fields of entries and of their items, gathered without decoding records one by one.
 
-    piece --> Entries: one row a record (and one for each follow-up in it) --> Items: one row an event
+    piece --> Entries: a row for each record, and for each follow-up in it --> Items: a row for each event
 
-Fields stay as they are in the file; what they mean for each kind of entry is told in docs/files.md.  Entries that do to
-many messages what others do to one are read as those: a claim as deliveries, say.
+Fields stay as they are in the file; docs/files.md says what they mean for each kind of entry. An entry that does to
+many messages what others do to one is read as those: a claim, for example, as deliveries.
 """
 
 from dataclasses import dataclass
@@ -39,9 +39,11 @@ SIZE_FIELD = np.dtype([("size", ">u4")])
 assert HEAD_FIELDS.itemsize == HEAD.size
 assert ITEM_FIELDS.itemsize == ITEM.size
 _SIZE = Struct(">I").unpack_from
-REQUEUED = 255  # as what a Moved is read that leaves messages where they are: it has no kind of its own
-REVEALED = 254  # as what an Unstash is read that publishes
-CANCELLED = 253  # as what an acknowledgement is read of a message that had never been out
+# Kinds of events that have no kind of entry: a move that leaves messages on their queue, an unstash that publishes, and
+# the acknowledgement of a message that was never delivered.
+REQUEUED = 255
+REVEALED = 254
+CANCELLED = 253
 READ_AS: dict[tuple[int, int], int] = {
     (Kind.CLAIM, ClaimAction.STAGED): Kind.DELIVERED,
     (Kind.CLAIM, ClaimAction.SETTLED): Kind.ACK,
@@ -49,26 +51,33 @@ READ_AS: dict[tuple[int, int], int] = {
     (Kind.MOVED, FLAG_REQUEUED): REQUEUED,
     (Kind.UNSTASH, UnstashAction.PUBLISHED): REVEALED,
 }
-WITH_DRAFTS = (Kind.PUBLISH, Kind.STASH)  # that bring new messages, each with a number
-OF_STASHES = (Kind.UNSTASH, REVEALED)  # without items: the notes name the messages
+# Entries with new messages, each of which gets a number.
+WITH_DRAFTS = (Kind.PUBLISH, Kind.STASH)
+# Entries without items: the notes name the messages.
+OF_STASHES = (Kind.UNSTASH, REVEALED)
 WITH_FOLLOW_UPS = (Kind.ACK, Kind.DEAD, Kind.MOVED)
-WITH_WORKERS = (Kind.DELIVERED, Kind.ACK, Kind.DEAD, Kind.MOVED)  # whose items may each have a connection, as fifth
-OF_QUEUES = (Kind.CREATE, Kind.UPDATE, Kind.DELETE, Kind.PURGE)  # without items: the event is of the queue
+# Entries whose items may each name a connection, in the field `fifth`.
+WITH_WORKERS = (Kind.DELIVERED, Kind.ACK, Kind.DEAD, Kind.MOVED)
+# Entries without items: the event is about the queue.
+OF_QUEUES = (Kind.CREATE, Kind.UPDATE, Kind.DELETE, Kind.PURGE)
 
 
 @dataclass(slots=True)
 class Entries:
-    """One row for each entry, in log order; a follow-up stands behind the entry that it is in."""
+    """One row for each entry, in log order; a follow-up comes after the entry that contains it."""
 
     data: bytes
     index: Ints
-    starts: Ints  # of the payloads
+    # Where the payload of each entry begins.
+    starts: Ints
     ends: Ints
     heads: Rows
-    kind: Ints  # as which it is read
+    # The kind as which each entry is read.
+    kind: Ints
     counts: Ints
     names: list[str]
-    name: Ints  # which of the names
+    # For each entry, its place in `names`.
+    name: Ints
     items_at: Ints
     items_end: Ints
     is_follow_up: Bools
@@ -76,13 +85,19 @@ class Entries:
 
 @dataclass(slots=True)
 class Items:
-    """One row for each event.  `rows` are the items' own fields, those of any item where there is none."""
+    """One row for each event. `rows` has the fields of the items; where an event has no item, they are those of any
+    item.
+    """
 
-    entry: Ints  # which of the entries
-    place: Ints  # in its entry
+    # For each row, the row of its entry.
+    entry: Ints
+    # For each row, its place in the entry.
+    place: Ints
     rows: Rows
-    first: Ints  # of each entry: its first row
-    is_extra: Bools  # the delivery that an acknowledgement is at once
+    # For each entry, its first row.
+    first: Ints
+    # The row is the delivery of a message that its entry delivers and acknowledges at once.
+    is_extra: Bools
 
 
 def windows(data: bytes, fields: np.dtype[np.void]) -> Rows:
@@ -164,7 +179,8 @@ def _follow_ups_of(entries: Entries) -> list[tuple[int, int, int]]:
     data, found = entries.data, []
     for place in acks.tolist():
         position, end = int(entries.items_end[place]), int(entries.ends[place])
-        position += 4 + _SIZE(data, position)[0]  # the foreign uids
+        # Skip the foreign uids.
+        position += 4 + _SIZE(data, position)[0]
         while position < end:
             start = position + 4
             position = start + _SIZE(data, position)[0]
@@ -173,11 +189,12 @@ def _follow_ups_of(entries: Entries) -> list[tuple[int, int, int]]:
 
 
 def items_of(entries: Entries, named: Ints) -> Items:
-    """Gather the items of all entries, one row for each event; `named` counts messages that only notes name."""
+    """Gather the items of all entries, one row for each event; `named` counts messages that appear only in notes."""
     per_queue = np.isin(entries.kind, OF_QUEUES)
     at_once = (entries.heads["flags"] & FLAG_DELIVERED > 0) & (entries.kind == Kind.ACK)
     counts = np.where(per_queue, 1, entries.counts) + named
-    rows = np.where(at_once, 2 * counts, counts)  # handed out and acknowledged: two events of each message
+    # An entry that delivers and acknowledges at once has two events for each message.
+    rows = np.where(at_once, 2 * counts, counts)
     first = np.cumsum(rows) - rows
     entry = np.repeat(np.arange(len(rows)), rows)
     place = np.arange(len(entry)) - first[entry]

@@ -1,9 +1,9 @@
-"""The files of a broker's history: which segments and outcomes a data directory holds (docs/files.md).
+"""The files of a broker's history: the segments and outcomes in a data directory (docs/files.md).
 
-    data directories, live, stopped or copied --> segments in log order, and what became of their entries
+    data directories, live, stopped or copied --> segments in log order, and the outcomes of their entries
 
-Takes no lock, changes nothing.  A segment may be sealed, moved into the journal or removed while somebody reads: it is
-known by its first index, and looked up again wherever it is by then.
+This code takes no lock and changes nothing. A segment may be sealed, moved into the journal or removed while it is
+being read: a segment is identified by its first index, and its file is looked up again when it is opened.
 """
 
 import os
@@ -29,13 +29,14 @@ ACTIVE = "raft.log"
 LOG_FOLDER = "consensus"
 JOURNAL_FOLDER = "journal"
 DIGITS = "[0-9]" * 19
-LOOK_AGAIN = 3  # a look may meet a segment in the moment that it is sealed or moved
+# A segment may be sealed or moved while the directory is listed; then it is listed again.
+LIST_TRIES = 3
 RESTORE = "restore the directory from a copy, or read that of another node"
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One segment of one node's log.  `last_index` is None for the one that is being written."""
+    """One segment of one node's log.  `last_index` is None for the segment that is being written."""
 
     directory: str
     identity: Identity
@@ -44,11 +45,11 @@ class Segment:
     size_bytes: int
 
     def open(self) -> "OpenSegment":
-        """Find the file by its first index, wherever it is by now; it may go from place to place meanwhile."""
+        """Open the file with this first index, wherever it is now; it may be moved meanwhile."""
         name = f"{ACTIVE}.{self.first_index:019d}"
         root = Path(self.directory)
         places = (root / LOG_FOLDER / name, root / JOURNAL_FOLDER / name, root / LOG_FOLDER / ACTIVE)
-        for path in places * LOOK_AGAIN:
+        for path in places * LIST_TRIES:
             try:
                 found = OpenSegment(path)
             except FileNotFoundError:
@@ -58,13 +59,13 @@ class Segment:
             found.close()
         raise HistoryGone(
             f"{root}: the segment from entry {self.first_index} was removed meanwhile; "
-            "begin again, and set journal.keep_s and journal.keep_bytes higher if that happens often"
+            "start again, and set journal.keep_s and journal.keep_bytes higher if that happens often"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Entries of one segment, both ends included; `last_index` None is as far as the file goes."""
+    """Entries of one segment, both ends included; a `last_index` of None means to the end of the file."""
 
     segment: Segment
     first_index: int
@@ -116,31 +117,32 @@ def segments_of(directory: Path) -> list[Segment]:
     """Return the segments of one data directory in log order."""
     if not (directory / LOG_FOLDER).is_dir():
         raise StorageError(f"{directory}: is not a data directory of wakeq; give the one of the broker")
-    for attempt in range(LOOK_AGAIN):
+    for attempt in range(LIST_TRIES):
         try:
             found = _list(directory)
         except FileNotFoundError:
-            if attempt + 1 == LOOK_AGAIN:
+            if attempt + 1 == LIST_TRIES:
                 raise
             continue
-        if _is_whole(found) or attempt + 1 == LOOK_AGAIN:
+        if _is_whole(found) or attempt + 1 == LIST_TRIES:
             return found
     raise AssertionError("unreachable")
 
 
 def _list(directory: Path) -> list[Segment]:
     names = {}
-    for folder in (JOURNAL_FOLDER, LOG_FOLDER):  # what is moved meanwhile is found in both, or in the second
+    # A file that is moved meanwhile is found in both folders, or in the second.
+    for folder in (JOURNAL_FOLDER, LOG_FOLDER):
         for path in (directory / folder).glob(f"{ACTIVE}.{DIGITS}"):
             names[path.name] = path
     paths = [names[name] for name in sorted(names)]
     active = directory / LOG_FOLDER / ACTIVE
     if active.exists() and active.stat().st_size:
         paths.append(active)
-    return [_look_at(directory, path) for path in paths]
+    return [_segment_at(directory, path) for path in paths]
 
 
-def _look_at(directory: Path, path: Path) -> Segment:
+def _segment_at(directory: Path, path: Path) -> Segment:
     segment = OpenSegment(path)
     try:
         last_index = segment.footer.last_index if segment.footer is not None else None
@@ -151,20 +153,22 @@ def _look_at(directory: Path, path: Path) -> Segment:
 
 
 def _is_whole(segments: list[Segment]) -> bool:
-    """Whether the newest segments follow each other; where the journal was switched off for a while, others may not."""
-    if len(segments) == 1:  # another may have been sealed while they were listed
+    """Whether the newest segments follow each other; older ones need not, if the journal was once switched off."""
+    # Another segment may have been sealed while they were listed.
+    if len(segments) == 1:
         return segments[0].first_index == 1
     last_two = segments[-2:]
     return not last_two or last_two[0].last_index == last_two[1].first_index - 1
 
 
 def outcomes_of(directory: Path) -> list[Outcomes]:
-    """Return what became of entries, as far as this directory tells."""
+    """Return the outcomes of entries, as far as this directory has them."""
     found: list[Outcomes] = []
     for path in sorted((directory / JOURNAL_FOLDER).glob(f"outcomes.{DIGITS}")):
         try:
             data = path.read_bytes()
-        except FileNotFoundError:  # the node has just found it to be too old
+        except FileNotFoundError:
+            # The node has just removed it because of its age.
             continue
         if data:
             identity, _first_index = decode_outcomes_header(data, path)

@@ -1,9 +1,9 @@
-"""Which number each published message got, and in which incarnation of its queue.
+"""The number of each published message, and the incarnation of its queue.
 
-    entries in log order, what was refused, how far the queues have counted before --> queue id and first number
+    entries in log order, refusals, the counters of the queues before them --> queue id and first number
 
-A message's number is not in the log: every node gives numbers in the order of the log to what it does not refuse, and
-so does this.  A queue begins with its first publish or its creation, and again with a purge; its id is that index.
+A message's number is not in the log: every node numbers the accepted messages in the order of the log, and so does this
+code. A queue begins with its first publish or its creation, and again with a purge; its id is the index of that entry.
 """
 
 from typing import NamedTuple
@@ -14,9 +14,12 @@ import numpy.typing as npt
 from wakeq.pipeline.journal.columns import OF_STASHES, WITH_DRAFTS, Bools, Entries, Ints
 from wakeq.protocol.log.entries import Kind
 
-Counters = dict[str, tuple[int, int]]  # name -> queue id, next number
-UNKNOWN: tuple[int, int] = (0, 0)  # of a queue that existed before what is known of queues
-NUMBERED = (*WITH_DRAFTS, *OF_STASHES)  # the latter add nothing, and do not say which incarnation they mean
+# By the name of a queue: its id, and its next number.
+Counters = dict[str, tuple[int, int]]
+# Stands for a queue that may have existed before the known part of the history.
+UNKNOWN: tuple[int, int] = (0, 0)
+# Entries of stashes add no message, and do not say which incarnation of a queue they mean.
+NUMBERED = (*WITH_DRAFTS, *OF_STASHES)
 MAKES_OR_ENDS = (Kind.CREATE, Kind.DELETE, Kind.PURGE)
 
 
@@ -28,11 +31,12 @@ class Numbered(NamedTuple):
 
 
 class Numbering:
-    """Goes through the log, and keeps in mind how far each queue has counted."""
+    """Numbers entries in log order, and keeps the counters of the queues."""
 
     def __init__(self, counters: Counters, *, complete: bool) -> None:
         self._counters = dict(counters)
-        self._complete = complete  # a queue that is not among the counters does not exist
+        # Every queue is among the counters; any other queue does not exist.
+        self._complete = complete
 
     @property
     def counters(self) -> Counters:
@@ -43,23 +47,22 @@ class Numbering:
         return self._complete
 
     def number(self, entries: Entries, accepted: Ints, refused: Bools) -> Numbered:
-        """Number the next entries.  `accepted` counts what each publish added, `refused` are those without effect."""
+        """Number the next entries. `accepted` has the number of messages that each publish added; `refused` entries had
+        no effect.
+        """
         size = len(entries.kind)
         numbered = Numbered(np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64))
         is_publish = np.isin(entries.kind, NUMBERED) & ~refused
         changes = np.isin(entries.kind, MAKES_OR_ENDS) & ~refused
         changing = set(entries.name[changes].tolist())
         publishing = np.unique(entries.name[is_publish])
-        plain = [code for code in publishing.tolist() if code not in changing and self._knows(entries.names[code])]
+        plain = [code for code in publishing.tolist() if code not in changing and entries.names[code] in self._counters]
         self._number_plain(entries, accepted, is_publish, plain, numbered)
         rest = changing.union(publishing.tolist()).difference(plain)
         if rest:
             chosen = np.flatnonzero((is_publish | changes) & np.isin(entries.name, list(rest)))
             self._number_one_by_one(entries, accepted, chosen.tolist(), numbered)
         return numbered
-
-    def _knows(self, name: str) -> bool:
-        return name in self._counters
 
     def _number_plain(
         self, entries: Entries, accepted: Ints, is_publish: Bools, codes: list[int], numbered: Numbered
@@ -78,7 +81,8 @@ class Numbering:
             chosen, name = chosen[order], name[order]
         numbers = accepted[chosen]
         before = np.cumsum(numbers) - numbers
-        begins = np.flatnonzero(np.diff(name, prepend=-1))  # of each queue
+        # Where the rows of each queue begin.
+        begins = np.flatnonzero(np.diff(name, prepend=-1))
         lengths = np.diff(np.append(begins, len(name)))
         numbered.queue_id[chosen] = queue_id[name]
         numbered.first_number[chosen] = next_number[name] + before - np.repeat(before[begins], lengths)
@@ -97,14 +101,11 @@ class Numbering:
                     self._counters[name] = (index, 1)
                 case Kind.DELETE:
                     self._counters.pop(name, None)
-                    self._gone(name)
+                    # If not all queues are known, absence does not mean that a queue does not exist.
+                    if not self._complete:
+                        self._counters[name] = (-1, 0)
                 case _:
                     self._publish(name, index, place, int(accepted[place]), numbered)
-
-    def _gone(self, name: str) -> None:
-        """Where not all queues are known, remember at least that this one does not exist."""
-        if not self._complete:
-            self._counters[name] = (-1, 0)
 
     def _publish(self, name: str, index: int, place: int, count: int, numbered: Numbered) -> None:
         queue_id, number = self._counters.get(name, (-1, 0) if self._complete else UNKNOWN)

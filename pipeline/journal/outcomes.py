@@ -1,4 +1,4 @@
-"""What became of the entries of a piece: done, refused for a reason, or not known yet.
+"""The outcomes of the entries of a piece: done, refused for a reason, or not known yet.
 
 entries, items, the notes of a span --> a code for each entry and for each of its items
 """
@@ -6,27 +6,25 @@ entries, items, the notes of a span --> a code for each entry and for each of it
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from wakeq.pipeline.journal.columns import OF_STASHES, Bools, Entries, Ints, Items
-from wakeq.pipeline.journal.texts import words
 from wakeq.protocol.log.entries import Result
 from wakeq.protocol.log.outcomes import WHOLE
 
-OPEN = 1  # no node is known to have applied it yet
-_CODES = {int(result): result.name.lower() for result in Result} | {OPEN: "open"}
-_LOWEST = min(_CODES)
-_WORDS: list[str | None] = [_CODES.get(code, "refused") for code in range(_LOWEST, OPEN + 1)]
+# No node is known to have applied the entry yet.
+OPEN = 1
 
 
 @dataclass(slots=True)
 class Codes:
-    """What became of entries and items: 0 done, below 0 refused, OPEN not known."""
+    """The outcomes of entries and items: 0 done, below 0 refused, OPEN not known."""
 
     entry: Ints
     item: Ints
-    cancelled: Bools  # items: acknowledged, and never handed out before
-    found: Ints  # numbers of messages that are not in the log: of a foreign uid, or of a stash; 0 where there is none
+    # By item: acknowledged, and never delivered before.
+    cancelled: Bools
+    # By item: the number of a message where the log has none (a foreign uid, a stash); else 0.
+    found: Ints
 
 
 @dataclass(slots=True)
@@ -49,14 +47,14 @@ def notes_in(entries: Entries, notes: Ints) -> Noted:
 
 
 def named_by(entries: Entries, noted: Noted) -> Ints:
-    """Return how many messages of stashes each entry is about."""
+    """Return for each entry the number of messages of stashes that it is about."""
     counts = np.zeros(len(entries.index), dtype=np.int64)
     np.add.at(counts, np.searchsorted(entries.index, noted.runs[:, 0]), noted.runs[:, 1])
     return counts
 
 
 def codes_of(entries: Entries, items: Items, noted: Noted, through: int) -> Codes:
-    """Look up what is noted of these entries; those behind `through` are open."""
+    """Return the outcomes of these entries; entries after `through` are open."""
     entry = np.where(entries.index > through, OPEN, 0)
     item, found = np.zeros((2, len(items.entry)), dtype=np.int64)
     cancelled = np.zeros(len(items.entry), dtype=np.bool_)
@@ -73,7 +71,7 @@ def codes_of(entries: Entries, items: Items, noted: Noted, through: int) -> Code
 
 
 def _note_whole(entries: Entries, notes: Ints, entry: Ints) -> None:
-    """A note about an entry as a whole is about its follow-ups too."""
+    """Apply notes about whole entries; they hold for follow-ups, too."""
     place = np.searchsorted(notes[:, 0], entries.index)
     place = np.minimum(place, len(notes) - 1)
     noted = notes[place, 0] == entries.index
@@ -81,7 +79,9 @@ def _note_whole(entries: Entries, notes: Ints, entry: Ints) -> None:
 
 
 def _note_items(entries: Entries, items: Items, notes: Ints, item: Ints, found: Ints) -> None:
-    """Notes about items that their entry does not have are dropped: earlier builds wrote some about renewals."""
+    """Apply notes about items. Notes about items that do not exist are dropped: earlier builds wrote some about
+    renewals.
+    """
     entry = np.searchsorted(entries.index, notes[:, 0])
     sizes = np.diff(np.append(items.first, len(items.entry)))
     is_own = notes[:, 1] < sizes[entry]
@@ -89,20 +89,16 @@ def _note_items(entries: Entries, items: Items, notes: Ints, item: Ints, found: 
     refused = notes[:, 2] < 0
     item[rows[refused]] = notes[refused, 2]
     found[rows[~refused]] = notes[~refused, 2]
-    extra = np.flatnonzero(items.is_extra)  # a delivery and its acknowledgement: what is noted is of both
+    # A message that was delivered and acknowledged at once has two items; a note about it is about both.
+    extra = np.flatnonzero(items.is_extra)
     item[extra + entries.counts[items.entry[extra]]] = item[extra]
 
 
 def _note_runs(entries: Entries, items: Items, notes: Ints, found: Ints) -> None:
-    """Number the messages of each run, one run of an entry behind the other."""
+    """Number the messages of each run; the runs of one entry follow each other."""
     position: dict[int, int] = {}
     for index, count, first in notes.tolist():
         entry = int(np.searchsorted(entries.index, index))
         start = position.get(entry, int(items.first[entry]))
         found[start : start + count] = np.arange(first, first + count)
         position[entry] = start + count
-
-
-def outcome_words(codes: Ints) -> pa.Array:
-    """Return what became of events, in words."""
-    return words(_WORDS, (np.maximum(codes, _LOWEST) - _LOWEST).astype(np.int32))

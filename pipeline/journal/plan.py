@@ -1,9 +1,9 @@
-"""A plan of reading: the history of one cluster, cut into spans that can be read independently of each other.
+"""The plan of a read: the history of one cluster, divided into spans that can be read independently of each other.
 
-    data directories of one node or several --> spans: which entries, from which files, and what one must know before
+    data directories of one node or several --> spans: which entries, from which files, and what to know before them
 
-Every entry is in one span, however many nodes have it.  A span begins where it is known how far the queues have
-counted, for the uid of a published message is not in the log: it follows from the order of publishes.
+Every entry is in one span, however many nodes have it. A span begins where the counters of the queues are known,
+because the uid of a published message is not in the log: it follows from the order of publishes.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,19 +22,24 @@ from wakeq.protocol.log.outcomes import Note, Outcomes
 
 SPAN_BYTES_MIN = 64 * 1024 * 1024
 SPANS_A_CORE = 2
-Counters = dict[str, tuple[int, int]]  # name -> queue id, next number
+# By the name of a queue: its id, and its next number.
+Counters = dict[str, tuple[int, int]]
 Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What is read in one go.  `complete` says that a queue not in `counters` does not exist at its beginning."""
+    """A part of the history that is read by one task. With `complete`, a queue not in `counters` does not exist at its
+    beginning.
+    """
 
     stretches: tuple[Stretch, ...]
     counters: Counters
     complete: bool
-    through: int  # up to where it is known what became of entries; 0 of a hole, of which no file tells
-    notes: Numbers  # rows of index, place, code, in order
+    # The last entry with a known outcome; 0 in a hole, about which no file says anything.
+    through: int
+    # Rows of index, place and code, in order.
+    notes: Numbers
 
     @property
     def size_bytes(self) -> int:
@@ -45,7 +50,7 @@ NOTHING = Span((), {}, False, 0, np.zeros((0, 3), dtype=np.int64))
 
 
 class _Log:
-    """What one node has."""
+    """The segments and outcomes of one node."""
 
     def __init__(self, place: Path) -> None:
         self.segments = segments_of(place)
@@ -53,7 +58,7 @@ class _Log:
 
     @property
     def committed(self) -> int:
-        """Up to where this node knows its entries to be committed; without outcomes what it has sealed says so."""
+        """The last entry that this node knows to be committed; without outcomes, the last one that it has sealed."""
         sealed = (segment.last_index or 0 for segment in self.segments)
         return max((outcomes.through for outcomes in self.outcomes), default=max(sealed, default=0))
 
@@ -63,21 +68,22 @@ class _Log:
         return end_of(self.segments[-1])
 
     def stretches(self) -> Iterator[Stretch]:
-        """Yield all that it has, each with its end."""
+        """Yield all segments, each with its last index."""
         for segment in self.segments:
             last_index = self.end[0] if segment.last_index is None else segment.last_index
             yield Stretch(segment, segment.first_index, last_index)
 
 
 class History:
-    """What the directories hold together."""
+    """The history in several directories of one cluster."""
 
     def __init__(self, directories: Iterable[Path]) -> None:
         logs = [_Log(Path(directory)) for directory in directories]
         segments = [segment for log in logs for segment in log.segments]
         _check_cluster(segments)
         outcomes = [outcome for log in logs for outcome in log.outcomes]
-        self._outcomes = sorted(outcomes, key=lambda outcome: outcome.through)  # of several nodes, side by side
+        # The outcomes of several nodes, in one order.
+        self._outcomes = sorted(outcomes, key=lambda outcome: outcome.through)
         self._ends = [outcomes.through for outcomes in self._outcomes]
         self._holes = list(_holes_between(outcomes))
         self.cluster = segments[0].identity.cluster_id.hex() if segments else ""
@@ -102,9 +108,9 @@ class History:
         since_ms: int | None = None,
         until_ms: int | None = None,
     ) -> list[Span]:
-        """Cut the entries behind `after` into spans; with `settled_only` none of which the outcome is open.
+        """Divide the entries after `after` into spans; with `settled_only`, without entries whose outcome is open.
 
-        Of what was before or after a time as much is left out as is seen without reading it.
+        Entries before `since_ms` and from `until_ms` on are left out as far as that is possible without reading them.
         """
         through = self.through if settled_only else self._last_before(until_ms)
         after = max(after, self._last_known_before(since_ms))
@@ -121,25 +127,26 @@ class History:
                 yield stretch.first_index, at_ms
 
     def _last_before(self, until_ms: int | None) -> int | None:
-        """Return an entry behind which none is of before a moment."""
+        """Return an entry after which all entries are at this moment or later."""
         if until_ms is None:
             return None
         return next((index - 1 for index, at_ms in self._moments() if at_ms >= until_ms), None)
 
     def _last_known_before(self, since_ms: int | None) -> int:
-        """Return an entry of before a moment behind which the counters are known, as all before it are."""
+        """Return an entry before a moment, after which the counters are known."""
         firsts = [] if since_ms is None else [index for index, at_ms in self._moments() if at_ms < since_ms]
         place = bisect_right(self._ends, max(firsts, default=1) - 1) - 1
         return self._ends[place] if place >= 0 else 0
 
     def _find_borders(self) -> list[int]:
-        """Return the entries behind which a span begins: about holes, and where unknown counters become known."""
+        """Return the entries after which a span begins: around holes, and where unknown counters become known."""
         lasts = [0, *(stretch.last_index or 0 for stretch in self.stretches)]
+        # Stretches that follow a gap.
         begins = [
             stretch.first_index
             for last, stretch in zip(lasts, self.stretches, strict=False)
             if stretch.first_index > last + 1
-        ]  # behind what is gone
+        ]
         begins += [through + 1 for _, through in self._holes]
         places = [bisect_left(self._ends, first - 1) for first in begins]
         borders = {border for hole in self._holes for border in hole}
@@ -159,12 +166,13 @@ class History:
         return any(after < stretch.first_index <= through for after, through in self._holes)
 
     def _groups(self, stretches: Sequence[Stretch], bytes_min: int) -> Iterator[list[Stretch]]:
-        """Gather neighbouring stretches up to a size; end each group where the queues' counters are known."""
+        """Gather neighbouring stretches up to a size; end each group where the counters of the queues are known."""
         group: list[Stretch] = []
         size = 0
         for stretch in stretches:
             before = stretch.first_index - 1
-            if group and (before in self._borders or before > (group[-1].last_index or 0)):  # or there is a gap
+            # A group ends at a border, and where a gap follows.
+            if group and (before in self._borders or before > (group[-1].last_index or 0)):
                 yield group
                 group, size = [], 0
             size += stretch.segment.size_bytes
@@ -180,7 +188,7 @@ class History:
             yield group
 
     def _last_known_in(self, stretch: Stretch) -> int | None:
-        """Return the last entry of a sealed stretch behind which the counters are known."""
+        """Return the last entry of a sealed stretch after which the counters are known."""
         if stretch.last_index is None or stretch.segment.last_index is None:
             return None
         place = bisect_right(self._ends, stretch.last_index) - 1
@@ -200,7 +208,7 @@ class History:
         return Span(tuple(stretches), counters, complete, through, rows)
 
     def _counters_before(self, index: int) -> tuple[Counters, bool]:
-        """Return how far each queue has counted before an entry, and whether all queues are among them."""
+        """Return the counters of the queues before an entry, and whether all queues are among them."""
         if index == 1:
             return {}, True
         last = bisect_right(self._ends, index - 1) - 1
@@ -222,7 +230,7 @@ def _check_cluster(segments: Sequence[Segment]) -> None:
 
 
 def _holes_between(outcomes: Iterable[Outcomes]) -> Iterator[tuple[int, int]]:
-    """Yield what no file tells of before something of which one does, as (after, through)."""
+    """Yield the gaps between known outcomes, as (after, through)."""
     position = 0
     for one in sorted(outcomes, key=lambda one: one.after):
         if one.after > position:
@@ -231,26 +239,27 @@ def _holes_between(outcomes: Iterable[Outcomes]) -> Iterator[tuple[int, int]]:
 
 
 def _covering(logs: Sequence[_Log]) -> list[Stretch]:
-    """Return stretches in log order that hold each entry once, from whichever node has it.
+    """Return stretches in log order that contain each entry once, from whichever node has it.
 
-    A node is asked for what it knows to be committed, and never for what lies behind: a leader that was lost may have
-    written entries there that no other node has.  What none knows to be committed comes from the log that would win an
-    election.
+    A node is asked only for entries that it knows to be committed: a lost leader may have written later entries that no
+    other node has. Entries that no node knows to be committed come from the log that would win an election.
     """
-    if len(logs) == 1:  # of which nobody needs to know the end before it is read
+    # Nobody needs to know where a single log ends before it is read.
+    if len(logs) == 1:
         return [Stretch(segment, segment.first_index, segment.last_index) for segment in logs[0].segments]
     kept = [log for log in logs if log.segments]
     stretches = [(log, stretch) for log in kept for stretch in log.stretches()]
     known = [_clipped(stretch, 0, log.committed) for log, stretch in stretches]
     covering = _each_once(stretch for stretch in known if stretch is not None)
     committed = max((log.committed for log in kept), default=0)
-    newest = max(kept, key=lambda log: log.end[::-1], default=None)  # by term, then by length
+    # By term, then by length, as in an election.
+    newest = max(kept, key=lambda log: log.end[::-1], default=None)
     open_ones = [_clipped(stretch, committed, None) for log, stretch in stretches if log is newest]
     return covering + [stretch for stretch in open_ones if stretch is not None]
 
 
 def _each_once(stretches: Iterable[Stretch]) -> list[Stretch]:
-    """Cut off what another stretch before has as well."""
+    """Leave out entries that an earlier stretch contains."""
     covering, position = list[Stretch](), 0
     for stretch in sorted(stretches, key=lambda one: (one.first_index, -_last(one), one.segment.identity.node_id)):
         rest = _clipped(stretch, position, None)
@@ -266,7 +275,7 @@ def _last(stretch: Stretch) -> int:
 
 
 def _clipped(stretch: Stretch, after: int, through: int | None) -> Stretch | None:
-    """Return what is left of a stretch between two entries, None if that is nothing."""
+    """Return the part of a stretch between two entries, or None if there is none."""
     first, last = max(stretch.first_index, after + 1), stretch.last_index
     if through is not None:
         last = through if last is None else min(last, through)

@@ -1,15 +1,18 @@
-"""What the journal says of each event: one column after the other, of the rows that are wanted.
+"""The rows of the journal: which columns there are (KINDS, Wanted), and how each is made (EventRows).
 
-    entries, items, what became of them, their numbers --> EventRows --> an Arrow array for each column asked for
+    entries, items, outcomes, numbers --> EventRows --> an Arrow array for each wanted column
 
-A column that nobody asks for is not made.
+A column that is not wanted is not made. Uids, names and words become Arrow arrays without a Python object for each.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from wakeq.pipeline.journal.columns import (
@@ -28,12 +31,41 @@ from wakeq.pipeline.journal.columns import (
     windows,
 )
 from wakeq.pipeline.journal.numbers import Numbered
-from wakeq.pipeline.journal.outcomes import Codes, outcome_words
-from wakeq.pipeline.journal.schema import KINDS
-from wakeq.pipeline.journal.texts import column, uids_of, words
-from wakeq.protocol.log.entries import Kind, Reason
+from wakeq.pipeline.journal.outcomes import OPEN, Codes
+from wakeq.protocol.errors import BadSettings
+from wakeq.protocol.log.entries import Kind, Reason, Result
 from wakeq.protocol.log.layout import FLAG_ID, FLAG_SESSION, ITEM
 from wakeq.protocol.queue.dead_letters import REASON
+from wakeq.protocol.uid import NUMBER_DIGITS, PAIR_BASE, PAIRS, UID_CHARACTERS, prefix
+
+MOMENT = pa.timestamp("us", tz="UTC")
+KINDS: dict[str, pa.DataType] = {
+    "at": MOMENT,
+    "queue": pa.string(),
+    "uid": pa.string(),
+    "event": pa.string(),
+    "outcome": pa.string(),
+    "priority": pa.int64(),
+    "delivery": pa.int64(),
+    "worker": pa.int64(),
+    "door": pa.string(),
+    "reason": pa.string(),
+    "size": pa.int32(),
+    "until": MOMENT,
+    "index": pa.int64(),
+    "place": pa.int32(),
+    "body": pa.binary(),
+    "incarnation": pa.int64(),
+    "number": pa.int64(),
+}
+SPARK_TYPES = {
+    MOMENT: "timestamp", pa.string(): "string", pa.int64(): "bigint", pa.int32(): "int", pa.binary(): "binary"
+}  # fmt: skip
+# The other columns are read only if they are asked for.
+USUAL = tuple(KINDS)[:14]
+
+_PAIR_CODES = np.frombuffer("".join(PAIRS).encode(), dtype="u2")
+_QUAD_BASE = PAIR_BASE**2
 
 EVENTS: dict[int, str] = {
     Kind.PUBLISH: "published", Kind.DELIVERED: "delivered", Kind.EXTENDED: "extended", Kind.RELEASED: "released",
@@ -41,26 +73,107 @@ EVENTS: dict[int, str] = {
     Kind.DELETE: "deleted", Kind.PURGE: "purged", Kind.MOVED: "moved", REQUEUED: "requeued", Kind.STASH: "stashed",
     REVEALED: "published", Kind.UNSTASH: "dropped", CANCELLED: "cancelled",
 }  # fmt: skip
-WITHOUT_EVENT = {Kind.NOOP, Kind.SET_ASIDE, Kind.IMPORTED, Kind.MEMBERS, Kind.PAUSE}  # they do nothing to a message
+# These entries change no message.
+WITHOUT_EVENT = {Kind.NOOP, Kind.SET_ASIDE, Kind.IMPORTED, Kind.MEMBERS, Kind.PAUSE}
 READ_AS_OTHERS = {Kind.CLAIM}
 assert EVENTS.keys() | WITHOUT_EVENT | READ_AS_OTHERS == {*Kind, REQUEUED, REVEALED, CANCELLED}, (
-    "each kind is told, or has nothing to tell"
+    "each kind of entry has an event, or none on purpose"
 )
 EVENT_WORDS: list[str | None] = [EVENTS.get(kind) for kind in range(256)]
 REASON_WORDS: list[str | None] = [None] + [reason.name.lower() for reason in Reason if reason]
-DOOR_WORDS: list[str | None] = [
-    "broker",
-    "worker",
-    "websocket",
-    "taskflux",
-    "monique",
-    "other",
-]  # as in actors/sessions/door.py
+# As in actors/sessions/door.py.
+DOOR_WORDS: list[str | None] = ["broker", "worker", "websocket", "taskflux", "monique", "other"]
+_OUTCOMES = {int(result): result.name.lower() for result in Result} | {OPEN: "open"}
+_OUTCOME_LOWEST = min(_OUTCOMES)
+_OUTCOME_WORDS: list[str | None] = [_OUTCOMES.get(code, "refused") for code in range(_OUTCOME_LOWEST, OPEN + 1)]
 LENGTH_FIELD = np.dtype([("size", ">u2")])
 _WITH_UNTIL = (*WITH_DRAFTS, Kind.DELIVERED, Kind.EXTENDED, Kind.RELEASED)
 _WITH_DELIVERY = (Kind.DELIVERED, Kind.RELEASED, Kind.ACK, Kind.DEAD)
 _REASON_CODES = {word: code for code, word in enumerate(REASON_WORDS) if word}
 _US_A_MS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which columns of which events; moments in ms, `until_ms` is not included."""
+
+    columns: tuple[str, ...] = USUAL
+    since_ms: int | None = None
+    until_ms: int | None = None
+    queue: str | None = None
+    done_only: bool = False
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.columns if name not in KINDS]
+        if unknown or not self.columns:
+            raise BadSettings(
+                f"there is no column {', '.join(unknown) or 'wanted'}; the journal has {', '.join(KINDS)}"
+            )
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(name, KINDS[name]) for name in self.columns])
+
+    @property
+    def ddl(self) -> str:
+        """The schema in the form of Spark."""
+        return ", ".join(f"`{name}` {SPARK_TYPES[KINDS[name]]}" for name in self.columns)
+
+
+ALL = Wanted()
+
+
+def moment_ms(text: str) -> int:
+    """Return a moment in ISO 8601 as milliseconds since 1970; without a zone it is UTC."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def uids_of(queue_ids: Ints, numbers: Ints, known: Bools) -> pa.Array:
+    """Return the uid of each message; null where it is not known."""
+    size = len(numbers)
+    text = np.zeros((size, UID_CHARACTERS // 2), dtype="u2")
+    ids, which = _distinct(np.where(known, queue_ids, 0))
+    prefixes = np.frombuffer("".join(prefix(int(queue_id)) for queue_id in ids).encode(), dtype="u8")
+    text.view("u8")[:, 0] = prefixes[which]
+    high, low = np.divmod(np.where(known, numbers, 0), _QUAD_BASE)
+    for column, half in ((4, high), (6, low)):
+        if half.any():
+            first, second = np.divmod(half.astype(np.int32), np.int32(PAIR_BASE))
+            text[:, column], text[:, column + 1] = _PAIR_CODES[first], _PAIR_CODES[second]
+        else:
+            text[:, column : column + 2] = _PAIR_CODES[0]
+    offsets = np.arange(size + 1, dtype=np.int32) * UID_CHARACTERS
+    return pa.Array.from_buffers(pa.string(), size, [bitmap(known), pa.py_buffer(offsets), pa.py_buffer(text)])
+
+
+def _distinct(values: Ints) -> tuple[Ints, Ints]:
+    """Return the distinct values, and for each value its place among them; cheap if there are few."""
+    if len(values) and (values == values[0]).all():
+        return values[:1], np.zeros(len(values), dtype=np.int64)
+    encoded = pa.array(values).dictionary_encode()
+    return encoded.dictionary.to_numpy(), encoded.indices.to_numpy().astype(np.int64)
+
+
+def words(texts: list[str | None], which: npt.NDArray[np.integer]) -> pa.Array:
+    """Return the text for each number."""
+    return pa.array(texts, pa.string()).take(pa.array(which))
+
+
+def bitmap(known: Bools) -> pa.Buffer | None:
+    """Return Arrow's validity bits; None if all values are valid."""
+    return None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
+
+
+def column(values: npt.NDArray[np.generic], kind: pa.DataType, known: Bools | None = None) -> pa.Array:
+    """Return numbers as a column; null where they are not known."""
+    raw = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(kind, len(raw), [None if known is None else bitmap(known), pa.py_buffer(raw)])
+
+
+assert UID_CHARACTERS == 2 * NUMBER_DIGITS, "a uid is four pairs of the queue and four of the number"
 
 
 class EventRows:
@@ -92,7 +205,7 @@ class EventRows:
 
     @cached_property
     def _number(self) -> Ints:
-        """The number of each message; of a new one it follows from the order, of others it is in the log."""
+        """The number of each message; that of a new message follows from the order, others are in the log."""
         own = np.where(self._found > 0, self._found, self._fields["number"])
         return np.where(self._is_new, self._numbered.first_number[self._entry] + self._ordinal, own)
 
@@ -130,10 +243,10 @@ class EventRows:
         return words(EVENT_WORDS, self._kind.astype(np.int32))
 
     def outcome(self) -> pa.Array:
-        return outcome_words(self._code)
+        return words(_OUTCOME_WORDS, (np.maximum(self._code, _OUTCOME_LOWEST) - _OUTCOME_LOWEST).astype(np.int32))
 
     def until(self) -> pa.Array:
-        """The moment until which the message cannot be had; none for a delivery that is acknowledged at once."""
+        """The moment until which the message is not available; null for a delivery that is acknowledged at once."""
         moment = self._fields["moment"].astype(np.int64)
         is_known = np.isin(self._kind, _WITH_UNTIL) & (moment > 0) & ~self._is_extra
         is_known &= ~((self._kind == Kind.RELEASED) & (self._heads["kind"] == Kind.CLAIM))
@@ -148,7 +261,7 @@ class EventRows:
         return column(sequence, pa.int64(), np.isin(self._kind, _WITH_DELIVERY) & (sequence > 0))
 
     def worker(self) -> pa.Array:
-        """The connection in the item, if its entry is of several connections; else that in the head."""
+        """The connection in the item, if its entry is of several connections; else the connection in the head."""
         heads, fields = self._heads, self._fields
         # As what an entry was written decides: a claim is read as a delivery, but has no connections in its items.
         has_own = np.isin(heads["kind"], WITH_WORKERS)
@@ -161,7 +274,7 @@ class EventRows:
         return words(DOOR_WORDS, np.minimum(self._heads["door"], len(DOOR_WORDS) - 1).astype(np.int32))
 
     def reason(self) -> pa.Array:
-        """Why a delivery ended; of a dead letter the letter says it."""
+        """The reason why a delivery ended; that of a dead letter is in its headers."""
         reasons = np.where(self._kind == Kind.RELEASED, self._fields["reason"], 0).astype(np.int32)
         reasons[(self._kind == Kind.RELEASED) & (self._heads["kind"] == Kind.CLAIM)] = Reason.TIMEOUT
         for row in np.flatnonzero(self._kind == Kind.DEAD).tolist():
@@ -193,7 +306,7 @@ class EventRows:
         return column(self._fields["size"].astype(np.int32), pa.int32(), self._is_new)
 
     def body(self) -> pa.Array:
-        """The bodies of new messages, which lie behind all items of their entry."""
+        """The bodies of new messages, which follow all items of their entry."""
         items = self._items
         if not len(items.entry):
             return pa.array([], pa.binary())
@@ -209,7 +322,7 @@ class EventRows:
         return pa.array([data[start : start + size] if is_one else None for is_one, start, size in rows], pa.binary())
 
     def _bodies_at(self) -> Ints:
-        """Return where the bodies of a publish begin: behind its id and its session, or what a stash says of itself."""
+        """Return where the bodies of a publish begin: after its id and session, or after the description of a stash."""
         entries = self._entries
         end = entries.items_end.copy()
         lengths = windows(entries.data, LENGTH_FIELD)

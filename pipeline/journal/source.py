@@ -1,8 +1,8 @@
-"""`spark.read.format("wakeq-journal").load(DATA_DIR)`: what has happened in a broker, as a data frame.
+"""`spark.read.format("wakeq-journal").load(DATA_DIR)`: the history of a broker as a data frame.
 
     path, since, until, queue, columns, body, done, partitions --> spans of the journal --> Arrow batches
 
-The data directories must be readable where the work is done.  Nothing in them is changed, and no broker is asked.
+The data directories must be readable where the tasks run. Nothing in them is changed, and no broker is asked.
 """
 
 import json
@@ -16,9 +16,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from wakeq.pipeline.journal.plan import NOTHING, History, Span
-from wakeq.pipeline.journal.schema import USUAL, Wanted
+from wakeq.pipeline.journal.rows import USUAL, Wanted, moment_ms
 from wakeq.pipeline.journal.table import events_of
-from wakeq.pipeline.report.moments import moment_ms
 from wakeq.protocol.errors import BadSettings
 
 OPTIONS = ("path", "paths", "since", "until", "queue", "columns", "body", "done", "partitions")
@@ -48,7 +47,7 @@ class JournalSource(DataSource):
 
 
 class JournalReader(DataSourceReader):
-    """Plans in the driver, reads in the workers."""
+    """Plans the spans in the driver and reads them in the workers."""
 
     def __init__(self, options: Options) -> None:
         self._directories = directories_of(options)
@@ -75,7 +74,7 @@ def directories_of(options: Options) -> list[Path]:
 
 
 def options_of(directories: Sequence[Path], wanted: Wanted) -> Options:
-    """Return the options that ask for this."""
+    """Return the options for these directories and columns."""
     options = {
         "paths": json.dumps([str(directory) for directory in directories]),
         "columns": ",".join(wanted.columns),
@@ -88,7 +87,7 @@ def options_of(directories: Sequence[Path], wanted: Wanted) -> Options:
 
 
 def wanted_by(options: Options) -> Wanted:
-    """Return what the options ask for; an option that nobody knows is an error."""
+    """Return the wanted columns and events; refuse unknown options."""
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
         raise BadSettings(f"unknown option {unknown[0]}; wakeq-journal knows {', '.join(OPTIONS[2:])}")

@@ -1,8 +1,8 @@
-"""The journal as a table: what has happened in a broker, one row an event, in Arrow batches.
+"""The journal as a table: the history of a broker in Arrow batches, one row for each event.
 
-    data directories --> History.spans --> events_of(span) --> record batches with the columns that are wanted
+    data directories --> History.spans --> events_of(span) --> record batches with the wanted columns
 
-No Spark and no server in it: files in, columns out.  An entry that did nothing is told apart by its `outcome`.
+It needs no Spark and no server: files in, columns out. An entry without effect can be recognised by its `outcome`.
 """
 
 from collections.abc import Iterator
@@ -16,8 +16,7 @@ from wakeq.pipeline.journal.files import Stretch
 from wakeq.pipeline.journal.numbers import Numbering
 from wakeq.pipeline.journal.outcomes import Codes, codes_of, named_by, notes_in
 from wakeq.pipeline.journal.plan import History, Span
-from wakeq.pipeline.journal.rows import EVENT_WORDS, EventRows
-from wakeq.pipeline.journal.schema import ALL, Wanted
+from wakeq.pipeline.journal.rows import ALL, EVENT_WORDS, EventRows, Wanted
 from wakeq.pipeline.journal.walk import Piece, pieces_of
 from wakeq.protocol.log.entries import Kind, Result
 
@@ -25,14 +24,14 @@ _HAS_EVENT = np.array([word is not None for word in EVENT_WORDS])
 
 
 def events_of(span: Span, wanted: Wanted = ALL) -> Iterator[pa.RecordBatch]:
-    """Yield what happened in a span."""
+    """Yield the events of a span."""
     for _index, batch in steps_of(span, wanted, Numbering(span.counters, complete=span.complete)):
         if batch.num_rows:
             yield batch
 
 
 def steps_of(span: Span, wanted: Wanted, numbering: Numbering) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the same with the index that was reached; the numbering is then as far."""
+    """Yield the last index and the events of each piece; the numbering has advanced as far."""
     reached = 0
     for stretch in span.stretches:
         for piece in pieces_of(replace(stretch, first_index=max(stretch.first_index, reached + 1))):
@@ -55,7 +54,7 @@ def period_of(history: History) -> tuple[int, int] | None:
 
 
 def _last_block(stretch: Stretch) -> Stretch:
-    """Return as much of a stretch as has its last entry; where the end is not known, all of it."""
+    """Return the part of a stretch that contains its last entry; all of it if the end is not known."""
     return stretch if stretch.last_index is None else replace(stretch, first_index=stretch.last_index)
 
 
@@ -73,15 +72,16 @@ def _events_in(piece: Piece, span: Span, numbering: Numbering, wanted: Wanted) -
     bounds = np.append(items.first, len(items.entry))
     accepted = np.where(np.isin(entries.kind, WITH_DRAFTS), added[bounds[1:]] - added[bounds[:-1]], 0)
     numbered = numbering.number(entries, accepted, _without_effect(entries, codes))
-    ordinal = added[:-1] - added[items.first][items.entry]  # among those of its entry that were not refused
+    # The place of each item among those of its entry that were not refused.
+    ordinal = added[:-1] - added[items.first][items.entry]
     rows = EventRows(entries, items, codes, numbered, ordinal, _chosen(entries, items, codes, wanted))
     return pa.RecordBatch.from_arrays([rows.column(name) for name in wanted.columns], schema=wanted.schema)
 
 
 def _without_effect(entries: Entries, codes: Codes) -> Bools:
-    """Return which entries name no queue that there is, or left it as it was.
+    """Return which entries are for a queue that does not exist, or left their queue unchanged.
 
-    A queue is made also by a creation that was set aside later, and stashes that come again are of one that is there.
+    A creation that was skipped later made its queue all the same, and repeated stashes belong to an existing queue.
     """
     is_made = (entries.kind == Kind.CREATE) & (codes.entry == Result.SET_ASIDE)
     is_there = (entries.kind == REVEALED) & (codes.entry == Result.REPEATED)

@@ -1,10 +1,10 @@
-"""From files to records: the bytes of a stretch of the log, piece by piece, and where each record begins.
+"""Records of the log: the bytes of a stretch, piece by piece, and where each record begins.
 
     stretch --> pieces of a few MiB that begin and end with a record
 
-Of a sealed segment the checksum of each block is checked, of the one that is being written that of each record: its
-end is where they cease to fit, unless what stands behind shows that there was more.  Must never yield a byte that was
-not checked.
+In a sealed segment the checksum of each block is checked; in the segment that is being written, that of each record.
+The end is where the checksums stop matching, unless the bytes after it show that there was more. A byte that was not
+checked must never be yielded.
 """
 
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def pieces_of(stretch: Stretch) -> Iterator[Piece]:
 
 
 def end_of(segment: Segment) -> tuple[int, int]:
-    """Return index and term of the last record; of one that is being written, by reading all of it."""
+    """Return index and term of the last record; a segment that is being written is read for this."""
     opened = segment.open()
     try:
         if opened.footer is not None:
@@ -67,7 +67,7 @@ def end_of(segment: Segment) -> tuple[int, int]:
 
 
 def first_moment_of(segment: Segment) -> int | None:
-    """Return the moment of the first record in ms; None if it is not there yet, or not right."""
+    """Return the moment of the first record in ms; None if the record is not complete yet."""
     opened = segment.open()
     try:
         size = RECORD_BYTES + _LENGTH(opened.read(HEADER_BYTES, RECORD_BYTES).ljust(RECORD_BYTES, b"\0"))[0]
@@ -79,7 +79,7 @@ def first_moment_of(segment: Segment) -> int | None:
 
 
 def _clipped(piece: Piece, stretch: Stretch) -> Piece:
-    """Leave out the records of a piece that do not belong to the stretch; the bytes stay."""
+    """Leave out the records of a piece that are outside the stretch; the bytes stay."""
     low = max(0, stretch.first_index - piece.first_index)
     high = len(piece.starts)
     if stretch.last_index is not None:
@@ -93,7 +93,7 @@ def _clipped(piece: Piece, stretch: Stretch) -> Piece:
 
 
 def _sealed_pieces(segment: OpenSegment, footer: Footer, first_index: int) -> Iterator[Piece]:
-    """Begin at the block that holds the first record, and read several blocks at once."""
+    """Yield pieces of several blocks each, from the block of the first record on."""
     ends = [block.offset for block in footer.blocks[1:]] + [footer.offset]
     followings = [block.first_index for block in footer.blocks[1:]] + [footer.last_index + 1]
     group: list[tuple[Block, int]] = []
@@ -136,7 +136,7 @@ def _walk(data: bytes) -> npt.NDArray[np.int64]:
 
 
 def _active_pieces(segment: OpenSegment) -> Iterator[Piece]:
-    """Read on until a record is not whole and right: there is the end, or a write that is under way."""
+    """Yield pieces until a record is not complete or not right: the end, or a write in progress."""
     offset, index, size = HEADER_BYTES, segment.header.first_index, PIECE_BYTES
     while True:
         data = segment.read(offset, size)
@@ -149,24 +149,26 @@ def _active_pieces(segment: OpenSegment) -> Iterator[Piece]:
         if needed <= size or offset + needed > segment.size_bytes:
             _check_end(segment, offset, index)
             return
-        size = needed  # a record that is longer than a piece
+        # The record is longer than a piece.
+        size = needed
 
 
 def _check_end(segment: OpenSegment, offset: int, index: int) -> None:
-    """Raise if the record that is not right here once was: one behind it was written when all before it was synced."""
-    for _ in range(2):  # what was written, or cut off, while it was read the first time is so no longer the second time
+    """Raise if there are right records after a wrong one: they were written when all before them was on disk."""
+    # Records that were written or truncated during the first read look wrong once; the second read is right.
+    for _ in range(2):
         rest = segment.read(offset, segment.size_bytes - offset)
         is_right = bool(_walk_checked(rest, segment.seed, index)[0])
         if is_right or batch_start_after(rest, seed=segment.seed, bad_index=index) is None:
             return
     raise DamagedFile(
-        segment.path, offset, found="what fails its checksum, and right entries behind it", hint=RESTORE,
+        segment.path, offset, found="an entry with a wrong checksum before right entries", hint=RESTORE,
         expected=f"entry {index}",
     )  # fmt: skip
 
 
 def _walk_checked(data: bytes, seed: int, expected: int) -> tuple[list[int], int]:
-    """Return where right records begin that follow each other, and where the last of them ends."""
+    """Return where right, consecutive records begin, and where the last of them ends."""
     view, unpack = memoryview(data), RECORD.unpack_from
     starts: list[int] = []
     position, limit = 0, len(data) - RECORD_BYTES

@@ -1,10 +1,10 @@
-"""The archive: the journal as Parquet in a lake, a little more with each run, each event once.
+"""The archive: adds the journal to a lake of Parquet files, a little more with each run, each event once.
 
-    data directories --> LAKE/date=2026-01-31/<cluster>-<first>-<last>.parquet      LAKE/_wakeq/<cluster>.json: how far
+    data directories --> LAKE/date=2026-01-31/<cluster>-<first>-<last>.parquet      LAKE/_wakeq/<cluster>.json: progress
 
-Only what is settled is archived, so nothing that is in the lake ever changes.  A step is a stretch of the log: its
-files get their names, then the note says how far it went.  A run that was killed leaves at most files behind the note;
-the next one removes them and does that stretch again.  What is in memory is one piece of the log.
+Only entries whose outcome is known are archived, so nothing in the lake ever changes. A step is a stretch of the log:
+its files get their final names, then the note records the progress. A run that was killed leaves at most files beyond
+the note; the next run removes them and repeats that stretch. One piece of the log at a time is in memory.
 """
 
 import fcntl
@@ -22,28 +22,31 @@ import pyarrow.parquet as parquet
 
 from wakeq.pipeline.journal.numbers import Numbering
 from wakeq.pipeline.journal.plan import History
-from wakeq.pipeline.journal.schema import KINDS, USUAL, Wanted
+from wakeq.pipeline.journal.rows import KINDS, USUAL, Wanted
 from wakeq.pipeline.journal.table import steps_of
 from wakeq.pipeline.lake.lake import NOTE_FOLDER, VERSION, damaged_note, facts_in
 from wakeq.protocol.errors import BadSettings, StorageError
 
-STEP_EVENTS = 2_000_000  # in one step, at most a piece of the log more
-COLUMNS = {False: USUAL, True: (*USUAL, "body")}  # without bodies, and with them
+# In one step; a step may exceed this by one piece of the log.
+STEP_EVENTS = 2_000_000
+# By whether the lake has bodies.
+COLUMNS = {False: USUAL, True: (*USUAL, "body")}
 
 
 @dataclass(slots=True)
 class Note:
-    """How far the lake has come with one cluster, and how far its queues had counted there."""
+    """The progress of one cluster: the next entry, and the counters of its queues before that."""
 
     next_index: int = 1
-    counters: dict[str, tuple[int, int]] | None = None  # None: not known
+    # How far each queue has counted; None if that is not known for all of them.
+    counters: dict[str, tuple[int, int]] | None = None
     events: int = 0
     has_bodies: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What a run has done.  `missing` are entries that were gone before anybody archived them."""
+    """The result of a run.  `missing` is the number of entries that were gone before they were archived."""
 
     events: int
     files: int
@@ -52,7 +55,7 @@ class Archived:
 
 
 class Archive:
-    """One lake, as far as it is of one cluster."""
+    """The part of a lake that belongs to one cluster."""
 
     def __init__(self, lake: Path, cluster: str, *, has_bodies: bool) -> None:
         self.columns = COLUMNS[has_bodies]
@@ -68,7 +71,7 @@ class Archive:
         self._remove_unfinished()
 
     def add(self, batch: pa.RecordBatch, index: int, numbering: Numbering) -> None:
-        """Take the events up to an index; finish the step when there are enough of them."""
+        """Add the events up to an index; finish the step when there are enough of them."""
         for date, rows in _by_date(batch):
             if date not in self._writers:
                 self._writers[date] = self._open(date)
@@ -78,7 +81,7 @@ class Archive:
             self.finish(index, numbering)
 
     def finish(self, index: int, numbering: Numbering) -> None:
-        """Give the files of a step their names, then note how far it went."""
+        """Give the files of a step their final names, then record the progress."""
         if index < self.note.next_index:
             return
         for date, writer in self._writers.items():
@@ -89,7 +92,8 @@ class Archive:
             os.replace(unfinished, unfinished.with_name(name))
             _sync(unfinished.parent)
             self.files += 1
-        _sync(self._lake)  # the folder of a day may be new
+        # The folder of a day may be new.
+        _sync(self._lake)
         counters = numbering.counters if numbering.complete else None
         self.note = Note(index + 1, counters, self.note.events + self._rows, self._has_bodies)
         self._writers, self._rows = {}, 0
@@ -105,7 +109,7 @@ class Archive:
         return self._lake / f"date={date}" / f".{self._cluster}.unfinished"
 
     def _remove_unfinished(self) -> None:
-        """Forget files of a step that was not noted: it is done again."""
+        """Remove files of a step that was not recorded; it is repeated."""
         for path in self._lake.glob(f"date=*/.{self._cluster}.unfinished"):
             path.unlink()
         for path in self._lake.glob(f"date=*/{self._cluster}-*.parquet"):
@@ -121,14 +125,14 @@ def archive(
     skip_gaps: bool = False,
     tell: Callable[[int, int], None] = lambda done, through: None,
 ) -> Archived:
-    """Bring a lake up to date; `tell` hears how many events were archived, and up to which entry.
+    """Bring a lake up to date; `tell` is called with the number of archived events and the last entry.
 
-    A lake that has begun ends before entries that none of the directories has, unless it is to skip them for ever.
+    Without `skip_gaps`, a lake that has begun ends before entries that none of the directories has.
     """
     history = History(directories)
     if not history.stretches:
         raise StorageError(f"{directories[0]}: nothing has happened yet; run the broker first")
-    with _alone(lake):
+    with _locked(lake):
         return _bring_up_to_date(history, Archive(lake, history.cluster, has_bodies=bodies), skip_gaps, tell)
 
 
@@ -161,7 +165,7 @@ def _gap(first_index: int, last_index: int) -> StorageError:
 
 
 def _by_date(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
-    """Cut a batch where a day ends; the moments of a log never go back."""
+    """Divide a batch by days; the moments of a log never decrease."""
     found = []
     days = compute.floor_temporal(batch.column("at"), unit="day").cast(pa.int64())
     start = 0
@@ -173,8 +177,8 @@ def _by_date(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
 
 
 @contextmanager
-def _alone(lake: Path) -> Iterator[None]:
-    """See that nobody else adds to this lake: two would take each other's unfinished files."""
+def _locked(lake: Path) -> Iterator[None]:
+    """Lock the lake: two runs would take each other's unfinished files."""
     folder = lake / NOTE_FOLDER
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -184,7 +188,7 @@ def _alone(lake: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise StorageError(f"{lake}: somebody else is archiving into it; wait until that has ended") from None
+            raise StorageError(f"{lake}: another archive is writing to it; wait until it has ended") from None
         yield
 
 
@@ -192,7 +196,7 @@ def _alone(lake: Path) -> Iterator[None]:
 
 
 def _check_bodies(lake: Path, *, has_bodies: bool) -> None:
-    """All files of a lake have the same columns, whichever cluster they are of: its first archive decides."""
+    """Refuse a run that differs in bodies from the first archive: all files of a lake have the same columns."""
     notes = (_read_note(path) for path in sorted((lake / NOTE_FOLDER).glob("*.json")))
     known = next(notes, None)
     if known is not None and known.has_bodies != has_bodies:

@@ -1,9 +1,9 @@
-"""Loading: files become messages, batch by batch, each of them once, however often it is begun anew.
+"""Loading: rows of files become messages, batch by batch, each once, however often the command is repeated.
 
-    Parquet, CSV, JSON lines --> batches of bodies --> STASH, UNSTASH (writer: what is loaded, epoch: rows so far)
+    Parquet, CSV, JSON lines --> batches of bodies --> STASH, UNSTASH (writer: the load, epoch: rows so far)
 
-The broker knows how many rows a load has published: the same command goes on behind them, whatever the rate.  It needs
-pyarrow, and no Spark.  The order of the rows depends on the files alone.
+The broker knows how many rows a load has published: the same command continues after them, at any rate. It needs
+pyarrow, and no Spark. The order of the rows depends on the files alone.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ FORMATS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".ndjson": "j
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """Which column becomes what; without `body` the whole row becomes a JSON object."""
+    """The column for each field of a message; without `body` the whole row becomes a JSON object."""
 
     body: str | None = None
     priority: str | None = None
@@ -40,10 +40,12 @@ class Mapping:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a load has come."""
+    """The progress of a load."""
 
-    rows: int  # that were published by this run
-    skipped: int  # that another run had published
+    # Published by this run.
+    rows: int
+    # Published by an earlier run.
+    skipped: int
 
 
 def load(
@@ -76,14 +78,15 @@ def load(
 
 
 def _publish(client: BulkClient, queue: str, writer: str, end: int, batch: pa.RecordBatch) -> int:
-    """Publish the rows before `end`, unless that was done; return how many."""
+    """Publish the rows before `end` unless an earlier run did; return their number."""
     stash = f"{writer}-{end - batch.num_rows}-{end}"
     for part, columns in enumerate(columns_of(batch)):
         client.stash(queue, stash, part, columns, keep=STASH_S)
     stashes = [(stash, batch.num_rows)]
     try:
         return client.publish_stashes(queue, stashes, writer=writer, epoch=end)
-    except EpochOld:  # somebody else is loading the same, and was faster
+    except EpochOld:
+        # Another run is loading the same rows, and was faster.
         client.drop_stashes(queue, stashes)
         return 0
 
@@ -96,17 +99,17 @@ def _rows_done(client: BulkClient, queue: str, writer: str) -> int:
 
 
 def name_of(files: Sequence[Path], queue: str, mapping: Mapping) -> str:
-    """Name a load by what decides over its messages: the same files, or others, are loaded on or anew."""
+    """Return a name for a load, made of all that decides about its messages, so that a repetition continues it."""
     facts = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     return "load-" + hashlib.sha256(repr((facts, queue, mapping)).encode()).hexdigest()[:32]
 
 
 def batches_of(files: Sequence[Path], mapping: Mapping, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of all files as messages, so many together."""
+    """Yield the rows of all files as messages, `batch_rows` at a time."""
     for path in files:
         kind = FORMATS.get(path.suffix.lower())
         if kind is None:
-            raise BadSettings(f"{path}: its format cannot be told from its name; name it {', '.join(FORMATS)}")
+            raise BadSettings(f"{path}: its name does not show its format; name it {', '.join(FORMATS)}")
         try:
             if kind == "json":
                 yield from _from_lines(path, mapping, batch_rows)
@@ -124,7 +127,7 @@ def _from_columns(path: Path, kind: str, mapping: Mapping, batch_rows: int) -> I
 
 
 def _csv(path: Path) -> pyarrow.csv.CSVStreamingReader:
-    """Read every column as text: 01234 is no number, and what looks like one at first may not go on so."""
+    """Read every column as text: 01234 is not a number, and a column that begins with numbers may contain others."""
     names = pyarrow.csv.open_csv(path).schema.names
     texts = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
     return pyarrow.csv.open_csv(path, convert_options=texts)
@@ -150,7 +153,7 @@ def _messages(path: Path, batch: pa.RecordBatch, mapping: Mapping) -> pa.RecordB
 
 
 def _numbers(array: pa.Array, column: str | None) -> pa.Array:
-    """Return whole numbers; a text that says nothing is none."""
+    """Return whole numbers; an empty text becomes null."""
     if pa.types.is_string(array.type):
         array = pc.utf8_trim_whitespace(array)
         array = pc.if_else(pc.equal(array, ""), None, array)
@@ -170,13 +173,13 @@ def _from_lines(path: Path, mapping: Mapping, batch_rows: int) -> Iterator[pa.Re
 
 
 def _message(path: Path, place: int, line: str, mapping: Mapping) -> dict[str, Any]:
-    """One line; if no column of it is to be the body, it is the line as it stands there."""
+    """Return the message of one line; without a column for the body, the body is the line itself."""
     try:
         row = json.loads(line)
     except ValueError:
         row = None
     if not isinstance(row, dict):
-        raise BadSettings(f"{path}: line {place} is no JSON object")
+        raise BadSettings(f"{path}: line {place} is not a JSON object")
     if mapping.body is not None and mapping.body not in row:
         raise BadSettings(f"{path}: line {place} has no {mapping.body}")
     body = line if mapping.body is None else row[mapping.body]

@@ -13,7 +13,8 @@ WIDTH, HEIGHT = 920, 240
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 10, 28
 TICKS_X = 6
 TICKS_Y = 4
-SERIES_MAX = 6  # colours that can be told apart
+# The number of colours that can be told apart.
+SERIES_MAX = 6
 ROW = 26
 LABEL = 190
 DAY_S = 86_400
@@ -106,7 +107,7 @@ def nice_top(value: float) -> float:
 
 
 def number(value: float) -> str:
-    """A number as people read it on an axis."""
+    """Return a number in a form for an axis."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:g}{letter}"
@@ -114,7 +115,7 @@ def number(value: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A span as people say it."""
+    """Return a duration in a form for people."""
     if seconds is None:
         return "-"
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):

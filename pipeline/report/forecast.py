@@ -1,9 +1,9 @@
-"""The forecast: how many workers each queue needs in each hour of the day, from what is in the lake.
+"""The forecast: how many workers each queue needs in each hour of the day, from a lake.
 
-    lake --> arrivals and service time per queue and hour --> workers, so that so many of 100 wait no longer than that
+    lake --> arrivals and service time per queue and hour --> workers, so that a percentage waits no longer than a span
 
-The model is M/M/c (Erlang C): arrivals at random, service times that vary as much as their mean.  It is a rule of thumb
-for planning: work that comes in bursts, or takes always the same, needs more or less.
+The model is M/M/c (Erlang C): arrivals at random, service times that vary as much as their mean. It is a rule of thumb
+for planning: bursts of work need more workers, and work of constant length fewer.
 """
 
 import math
@@ -29,13 +29,14 @@ class HourForecast:
     days: int
     arrivals_mean: float
     arrivals_peak: float
-    service_s: float | None  # None: nothing was acknowledged, so nobody knows
+    # None if nothing was acknowledged.
+    service_s: float | None
     workers_mean: int | None
     workers_peak: int | None
 
 
 def forecast(spark: "SparkSession", lake: Path, *, wait_s: float, percent: float) -> list[HourForecast]:
-    """Return how many workers are needed, for the mean of the days and for the worst of them."""
+    """Return the workers that are needed for the mean of the days, and for the worst of them."""
     events = happened(spark, lake)
     service = _service_of(events)
     found = []
@@ -50,7 +51,7 @@ def forecast(spark: "SparkSession", lake: Path, *, wait_s: float, percent: float
 
 
 def _arrivals_of(events: "DataFrame") -> list[dict[str, Any]]:
-    """Return the messages that arrive in each hour of the day; between the first and the last day every day counts."""
+    """Return the messages that arrive in each hour of the day; every day between the first and the last counts."""
     from pyspark.sql import functions as f
 
     published = events.where("event = 'published'").groupBy(
@@ -66,8 +67,8 @@ def _arrivals_of(events: "DataFrame") -> list[dict[str, Any]]:
 def _service_of(events: "DataFrame") -> dict[tuple[str, int | None], float]:
     """Return the mean time from a delivery to its acknowledgement, by queue and hour, and by queue alone.
 
-    A claim, which no worker acknowledges, is as long as its batch; what is handed out and acknowledged at once has no
-    time of its own, and no lease.  Neither says how long work takes.
+    Two kinds of acknowledgement are left out, because they say nothing about work: a claim lasts as long as its batch,
+    and a message that is delivered and acknowledged at once has no time of its own.
     """
     from pyspark.sql import functions as f
 
@@ -85,7 +86,7 @@ def _service_of(events: "DataFrame") -> dict[tuple[str, int | None], float]:
 
 
 def workers_for(rate: float, service_s: float, *, wait_s: float, percent: float) -> int:
-    """Return the fewest workers with which so many of 100 messages wait no longer than `wait_s`."""
+    """Return the fewest workers with which `percent` of the messages wait no longer than `wait_s`."""
     load = rate * service_s
     if load <= 0:
         return 0
@@ -96,9 +97,10 @@ def workers_for(rate: float, service_s: float, *, wait_s: float, percent: float)
 
 
 def waits_longer(load: float, workers: int, service_s: float, wait_s: float) -> float:
-    """Return the part of messages that wait longer than `wait_s`; `load` is that of so many busy workers."""
+    """Return the fraction of messages that wait longer than `wait_s`; `load` is the mean number of busy workers."""
     blocked = 1.0
-    for busy in range(1, workers + 1):  # Erlang B, one worker after the other: no factorial grows out of hand
+    # Erlang B by recursion: factorials would overflow.
+    for busy in range(1, workers + 1):
         blocked = load * blocked / (busy + load * blocked)
     waits = blocked / (1 - load / workers * (1 - blocked))
     return waits * math.exp(-(workers - load) * wait_s / service_s)

@@ -2,7 +2,7 @@
 
     tables of counts and spans --> Report
 
-Pure: no Spark, no file, no clock.  Everything is on a full grid of time; what is not known is left out, not guessed.
+Pure: no Spark, no file, no clock. Everything is on a complete grid of time; unknown values are left out, not guessed.
 """
 
 from collections import defaultdict
@@ -14,14 +14,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from wakeq.pipeline.report.queries import LEAVING, middle_ms
-
+# After one of these events a message is not in its queue any more.
+LEAVING = (
+    "acked",
+    "cancelled",
+    "expired",
+    "dead",
+    "moved",
+)
+# The bins of spans grow by this factor.
+BIN_GROWTH = 1.01
 BUCKETS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)
 POINTS_MAX = 240
 PERCENTILES = (50, 90, 99)
 EVENTS = ("published", "delivered", "acked", "released", "expired", "dead")
 WORKERS_MAX = 20
-WORKER_MESSAGES_MIN = 5  # of fewer a worker's percentile says nothing
+# With fewer messages a percentile of one worker means nothing.
+WORKER_MESSAGES_MIN = 5
 HOUR_S = 3600
 HOURS = 24
 Row = dict[str, Any]
@@ -30,7 +39,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(slots=True)
 class Spans:
-    """How long something took: how often, and percentiles in seconds; None where it never happened."""
+    """Durations of one kind: their number, and percentiles in seconds; None if there are none."""
 
     messages: int = 0
     p50_s: float | None = None
@@ -46,25 +55,31 @@ class QueueReport:
     events: dict[str, int]
     bytes_published: int
     refused: dict[str, int]
-    releases: dict[str, int]  # by reason
-    dead_letters: dict[str, int]  # by reason
-    redelivered: int  # messages that were delivered more than once
+    # By reason.
+    releases: dict[str, int]
+    # By reason.
+    dead_letters: dict[str, int]
+    # Messages that were delivered more than once.
+    redelivered: int
     redeliveries: int
-    cancelled: int  # acknowledged without a delivery
+    # Messages that were acknowledged without a delivery.
+    cancelled: int
     backlog_first: int
     backlog_last: int
     backlog_max: int
     waiting: Spans
     working: Spans
-    published: list[int]  # on the grid
+    # These three are on the grid of the report.
+    published: list[int]
     done: list[int]
     backlog: list[int]
-    hours: list[int]  # published, by the hour of the day (UTC)
+    # Published messages by the hour of the day (UTC).
+    hours: list[int]
 
 
 @dataclass(slots=True)
 class WorkerReport:
-    """One connection that worked."""
+    """One connection of a worker."""
 
     worker: int
     messages: int
@@ -73,21 +88,23 @@ class WorkerReport:
 
 @dataclass(slots=True)
 class Report:
-    """Everything; moments in whole seconds since 1970."""
+    """The whole report; moments are whole seconds since 1970."""
 
     since_s: int
     until_s: int
     bucket_s: int
     grid_s: list[int]
     events: dict[str, int]
-    queues: list[QueueReport]  # the one with most events first
-    workers: list[WorkerReport]  # the slowest first
+    # The queue with most events comes first.
+    queues: list[QueueReport]
+    # The slowest comes first.
+    workers: list[WorkerReport]
     version: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What Spark has counted."""
+    """The tables that Spark counted."""
 
     counts: pa.Table
     spans: pa.Table
@@ -106,13 +123,13 @@ class _Queue:
 
 
 def bucket_for(since_s: int, until_s: int) -> int:
-    """Return how wide a column of the grid is, so that there are not too many of them."""
+    """Return the width of a column of the grid, so that there are not too many columns."""
     length_s = until_s - since_s
     return next((bucket for bucket in BUCKETS_S if length_s / bucket <= POINTS_MAX), BUCKETS_S[-1])
 
 
 def report_of(tables: Tables, since_s: int, until_s: int, bucket_s: int) -> Report:
-    """Put the report together."""
+    """Make the report from the tables."""
     first_s = since_s // bucket_s * bucket_s
     grid = np.arange(first_s, max(until_s, first_s + 1), bucket_s, dtype=np.int64)
     rows: defaultdict[str, _Queue] = defaultdict(_Queue)
@@ -157,7 +174,7 @@ def _sum(rows: Iterable[Row], event: str) -> int:
 
 
 def _sums(rows: Iterable[Row], key: str) -> dict[str, int]:
-    """Return how many events there were of each kind, most first."""
+    """Return the number of events by a key, the largest first."""
     sums: defaultdict[str, int] = defaultdict(int)
     for row in rows:
         sums[row[key] or "unknown"] += row["events"]
@@ -184,10 +201,10 @@ def _hours(done: Iterable[Row]) -> list[int]:
 
 
 def _backlog(queue: _Queue, done: list[Row], grid: Numbers, bucket_s: int) -> Numbers:
-    """Return how many messages there were at the end of each column of the grid.
+    """Return the number of messages at the end of each column of the grid.
 
-    Each incarnation counts for itself, for what was in one is gone when the queue is emptied.  It begins with those
-    that were published before and ended in this time; others from before are not seen.
+    Each incarnation is counted separately, because its messages are gone when the queue is emptied. An incarnation
+    begins with the messages that were published before and ended in this time; other earlier messages are not known.
     """
     total = np.zeros(len(grid), dtype=np.int64)
     before = {row["incarnation"]: row["from_before"] for row in queue.lives}
@@ -224,27 +241,28 @@ def _spans(rows: Iterable[Row]) -> Spans:
     return Spans(count, *(float(value) for value in found.round(4)))
 
 
+def middle_ms(bins: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return the span for each bin."""
+    return np.where(bins == 0, 0.0, BIN_GROWTH ** (bins - 0.5))
+
+
 def _workers(spans: Iterable[Row]) -> list[WorkerReport]:
-    """Return the slowest of the workers that have done enough to tell."""
+    """Return the slowest of the workers with enough messages."""
     by_worker: defaultdict[int, list[Row]] = defaultdict(list)
     for row in spans:
         if row["kind"] == "working" and row["worker"] is not None:
             by_worker[row["worker"]].append(row)
-    found = [(worker, _spans(rows)) for worker, rows in by_worker.items()]
-    enough = [WorkerReport(worker, spans.messages, spans) for worker, spans in found if _is_enough(spans)]
-    return sorted(enough, key=_slowness)[:WORKERS_MAX]
-
-
-def _is_enough(spans: Spans) -> bool:
-    return spans.messages >= WORKER_MESSAGES_MIN
-
-
-def _slowness(worker: WorkerReport) -> tuple[float, int]:
-    return (-(worker.working.p90_s or 0.0), worker.worker)
+    spans_of = {worker: _spans(rows) for worker, rows in by_worker.items()}
+    enough = [
+        WorkerReport(worker, taken.messages, taken)
+        for worker, taken in spans_of.items()
+        if taken.messages >= WORKER_MESSAGES_MIN
+    ]
+    return sorted(enough, key=lambda one: (-(one.working.p90_s or 0.0), one.worker))[:WORKERS_MAX]
 
 
 def worst_of(queues: Iterable[QueueReport]) -> list[tuple[QueueReport, str]]:
-    """Return the queues that need somebody to look at them, and why; the worst first."""
+    """Return the queues with problems, and the problems in words; the worst queue first."""
     found = []
     for queue in queues:
         failures = sum(queue.dead_letters.values()) + queue.events["expired"]

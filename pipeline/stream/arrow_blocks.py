@@ -1,6 +1,6 @@
-"""Blocks of the worker protocol as Arrow batches, and back: both lie in memory alike, so that little is copied.
+"""Blocks of the worker protocol as Arrow batches, and back: both have the same layout, so little is copied.
 
-wire.Block --> RecordBatch          RecordBatch --> Columns, in pieces that a frame can carry
+wire.Block --> RecordBatch RecordBatch --> Columns, in pieces that fit into a frame
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,8 @@ from wakeq.protocol.wire.worker.codec import Block
 
 HEADERS = pa.map_(pa.string(), pa.string())
 COLUMNS = "uid string, queue string, body binary, priority bigint, delivery int, published timestamp"
-PIECE_ROWS_MAX = 10_000  # of one frame, and so of one entry of the log
+# In one frame, and so in one entry of the log.
+PIECE_ROWS_MAX = 10_000
 PIECE_BYTES_MAX = 8 << 20
 WRITABLE = ("body", "priority", "delay", "headers")
 
@@ -26,7 +27,7 @@ _decode_headers = msgspec.msgpack.Decoder(dict[str, str]).decode
 
 
 def batch_of(block: Block, queue: str, *, has_headers: bool = False, has_state: bool = False) -> pa.RecordBatch:
-    """Return messages that were read, with the columns that the data source promises."""
+    """Return fetched messages with the columns of the data source."""
     buffers = Buffers(block.block, block.rows, block.columns)
     deliveries = pc.add(_integers(buffers, "deliveries", block.rows), 1).cast(pa.int32())
     moments = pc.multiply(_integers(buffers, "published_ms", block.rows), 1000)
@@ -56,7 +57,7 @@ def _texts(buffers: Buffers, name: str, rows: int, kind: pa.DataType) -> pa.Arra
 
 
 def check_writable(names: Sequence[str]) -> None:
-    """Say which columns can be published."""
+    """Refuse columns that cannot be published."""
     unknown = [name for name in names if name not in WRITABLE]
     if unknown or "body" not in names:
         what = f"column {unknown[0]} cannot be published" if unknown else "there is no column body"
@@ -64,7 +65,7 @@ def check_writable(names: Sequence[str]) -> None:
 
 
 def columns_of(batch: pa.RecordBatch, *, priority: int = 0, delay: int = 0) -> Iterator[Columns]:
-    """Yield the messages of a batch in pieces that fit into a frame; these are the numbers of rows that have none."""
+    """Yield the messages of a batch in pieces that fit into a frame; `priority` and `delay` stand in for nulls."""
     check_writable(batch.schema.names)
     body, absent = batch.column("body"), {"priority": priority, "delay": delay}
     if body.null_count:
@@ -85,11 +86,13 @@ def _columns(piece: pa.RecordBatch, absent: Mapping[str, int]) -> Columns:
         if name == "body":
             parts += _binary(array.cast(pa.binary()))
         elif name == "headers":
-            parts += _binary(pa.array([_packed(row) for row in array.to_pylist()], pa.binary()))
+            parts += _binary(
+                pa.array([_encode_headers(dict(row)) if row else b"" for row in array.to_pylist()], pa.binary())
+            )
         else:
             numbers = array.cast(pa.int64()).fill_null(absent[name])
             parts.append(numbers.to_numpy(zero_copy_only=False).astype("<i8").tobytes())
-    return Columns(piece.num_rows, piece.schema.names, b"".join(map(_filled, parts)))
+    return Columns(piece.num_rows, piece.schema.names, b"".join(part + bytes(-len(part) % 8) for part in parts))
 
 
 def _binary(array: pa.Array) -> list[bytes]:
@@ -99,11 +102,3 @@ def _binary(array: pa.Array) -> list[bytes]:
     start, end = int(places[0]), int(places[-1])
     raw = b"" if data is None else data.slice(start, end - start).to_pybytes()
     return [(places - start).astype("<i4").tobytes(), raw]
-
-
-def _packed(row: list[tuple[str, str]] | dict[str, str] | None) -> bytes:
-    return _encode_headers(dict(row)) if row else b""
-
-
-def _filled(buffer: bytes) -> bytes:
-    return buffer + bytes(-len(buffer) % 8)

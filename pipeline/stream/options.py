@@ -1,27 +1,31 @@
-"""The options of the data source `wakeq`, checked: one that nobody knows, or that makes no sense, is one line.
+"""The options of the data source `wakeq`, checked, and the connection to the broker that they name.
 
-the strings that Spark hands over --> ReadOptions, WriteOptions
+strings from Spark --> ReadOptions, WriteOptions; or BadSettings in one line address --> client_of --> BulkClient
 """
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from wakeq.client.core.route import default_address
+from wakeq.client.bulk import BulkClient
+from wakeq.client.route import default_address
 from wakeq.protocol.errors import BadSettings
 from wakeq.protocol.wire.worker.commands import BLOCK_ROWS_MAX, KEEP_S_MAX, SLICES_MAX, TIMEOUT_S_MIN
 
 MESSAGES_A_TRIGGER = 10_000
-SLICES_DEFAULT_MAX = 4  # each Python task costs some 35 ms
+# Each Python task costs about 35 ms.
+SLICES_DEFAULT_MAX = 4
 CLAIM_S = 300
-STASH_S = 6 * 3_600  # a job may take hours from what it puts aside first to its end
+# Hours may pass from the first stash of a job to its end.
+STASH_S = 6 * 3_600
 TRUTHS = {"true": True, "false": False}
-ALIASES = {
-    "maxmessagespertrigger": "maxoffsetspertrigger"
-}  # Spark lowers the letters of options; Kafka's word counts too
+# In lower case, as Spark passes names on; a second name is that of Kafka's option.
+ALIASES = {"maxmessagespertrigger": "maxoffsetspertrigger"}
 READS = ("broker", "queue", "maxOffsetsPerTrigger", "minPartitions", "includeHeaders", "includeState", "failOnDataLoss",
          "timeout", "pollInterval", "source")  # fmt: skip
 WRITES = ("broker", "queue", "writer", "epoch", "keep", "checkpointLocation", "delay", "expires", "priority")
+
+_clients: dict[tuple[int, str], BulkClient] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +34,31 @@ class ReadOptions:
 
     broker: str
     queue: str
-    messages_max: int  # of one trigger
+    # For one trigger.
+    messages_max: int
     partitions: int
     has_headers: bool
     has_state: bool
-    fails_on_data_loss: bool  # else what a lapsed epoch had is left to a later one
-    timeout_s: int  # of a claim that nobody renews
-    poll_s: float  # between two looks that find nothing
-    source: str  # name under which a stream claims; "" is a new one
+    # If false, messages of an expired epoch are left to a later one.
+    fails_on_data_loss: bool
+    # Of a claim that is not renewed.
+    timeout_s: int
+    # The pause after an attempt that found nothing.
+    poll_s: float
+    # The name under which a stream claims; empty for a new one.
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How to publish what a data frame holds."""
+    """How to publish a data frame."""
 
     broker: str
     queue: str
-    writer: str  # "" is a new one for each job, or that of the query
-    epoch: int  # 0: not given
+    # Empty for a new one for each job, or for the name of the query.
+    writer: str
+    # 0 if it was not given.
+    epoch: int
     keep_s: int
     checkpoint: str
     delay: int
@@ -56,7 +67,7 @@ class WriteOptions:
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """Check what was given for reading."""
+    """Return the options of a read; refuse unknown or impossible ones."""
     options = _known(given, READS)
     return ReadOptions(
         broker=options.get("broker") or default_address(),
@@ -73,7 +84,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
-    """Check what was given for writing."""
+    """Return the options of a write; refuse unknown or impossible ones."""
     options = _known(given, WRITES)
     return WriteOptions(
         broker=options.get("broker") or default_address(),
@@ -125,3 +136,16 @@ def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     if truth is None:
         raise BadSettings(f"option {name} is {text!r}; it must be true or false")
     return truth
+
+
+def client_of(address: str) -> BulkClient:
+    """Return this process's client of a broker.
+
+    Spark reuses its Python workers, so each keeps one connection for each address. A worker that was forked makes its
+    own.
+    """
+    key = os.getpid(), address
+    client = _clients.get(key)
+    if client is None:
+        client = _clients[key] = BulkClient(address)
+    return client

@@ -1,10 +1,10 @@
-"""QueueStreamReader: a queue as a stream, at least once, with batches that stay what they were.
+"""QueueStreamReader: a queue as a stream, at least once, with batches that never change.
 
-    latestOffset --> SETTLE what ran, STAGE: the messages of an epoch are fixed         partitions --> its slices
-    read --> SLICE: no side effect, so a task may be tried again                        commit --> SETTLE
+    latestOffset --> SETTLE finished batches, STAGE: the messages of an epoch are fixed      partitions --> its slices
+    read --> SLICE: without side effects, so a task may be repeated                          commit --> SETTLE
 
-An offset names broker, queue, source and epoch, so that whoever finds one in a checkpoint can settle it.  Claims are
-renewed from the driver's process for as long as that lives; then they lapse, and the messages go back.
+An offset names broker, queue, source and epoch, so that it can be settled from a checkpoint. The driver's process
+renews the claims as long as it lives; then they time out, and the messages return to the queue.
 """
 
 import json
@@ -20,36 +20,40 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from wakeq.client.bulk import BulkClient, Claimed
 from wakeq.pipeline.stream.arrow_blocks import batch_of
-from wakeq.pipeline.stream.connections import client_of
-from wakeq.pipeline.stream.options import ReadOptions
+from wakeq.pipeline.stream.options import ReadOptions, client_of
 from wakeq.pipeline.stream.renewals import Renewals
 from wakeq.protocol.errors import BadSettings, EpochExpired, QueueNotFound
 from wakeq.protocol.wire.worker.commands import BLOCK_ROWS_MAX
 
-MARK = "wakeq"  # by which an offset is known as ours
+# An offset with this key is one of this data source.
+MARK = "wakeq"
 READ_ROWS = 10_000
-STAGES_MAX = 4  # tries: what is open may end while it is asked for, and of a source two epochs are open at most
+# Tries to stage: an open epoch may end meanwhile, and a source has at most two open epochs.
+STAGES_MAX = 4
 
 
 @dataclass(slots=True)
 class Slice(InputPartition):
     """A part of an epoch."""
 
-    broker: str  # where its offset was made
+    # The broker in the offset.
+    broker: str
     source: str
     epoch: int
     place: int
 
 
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """See the head of this file."""
+    """A queue as a stream of staged claims."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._source = options.source or secrets.token_hex(8)
-        self._left: int | None = None  # messages that this run may still take; None: as many as come
-        self._looked_s = 0.0
-        self._settled: tuple[str, int] | None = None  # the last epoch that was settled here
+        # How many messages this run may still take; None: no limit.
+        self._left: int | None = None
+        self._asked_s = 0.0
+        # Source and number of the last epoch that was settled here.
+        self._settled: tuple[str, int] | None = None
         self._renewals = Renewals(options)
 
     # --- in the driver ---------------------------------------------------------------------------------------------
@@ -65,7 +69,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.messages_max)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What is ready now is what this run takes."""
+        """Limit this run to the messages that are ready now."""
         options = self._options
         try:
             self._left = int(client_of(options.broker).stats(options.queue)["ready"])
@@ -74,9 +78,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         self._check(start)
-        self.commit(start)  # Spark asks for more when all up to here has run and is noted in the checkpoint
+        # Spark asks for the next offset when everything before it has run and is in the checkpoint.
+        self.commit(start)
         source, left = start["source"], self._left
-        is_left_over = left is not None and self._has_open(source)  # a run before this did not come to write it down
+        # An earlier run staged an epoch that is not in the checkpoint.
+        is_left_over = left is not None and self._has_open(source)
         count = BLOCK_ROWS_MAX if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", BLOCK_ROWS_MAX)
         count = min(count, BLOCK_ROWS_MAX) if left is None else min(count, BLOCK_ROWS_MAX, left)
         if count <= 0 and not is_left_over:
@@ -97,7 +103,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
 
     def _stage(self, source: str, epoch: int, count: int) -> Claimed | None:
-        """Claim the next epoch: this one, or whichever comes next where a run before this went further."""
+        """Claim the next epoch: this one, or a later one if an earlier run had claimed it already."""
         options, client = self._options, client_of(self._options.broker)
         self._pace()
         about = {"count": count, "slices": options.partitions, "timeout": options.timeout_s}
@@ -110,18 +116,18 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return None
             else:
                 if claimed is not None:
-                    self._looked_s = 0.0
+                    self._asked_s = 0.0
                 return claimed
         raise BadSettings(
-            f"source {source} of queue {options.queue} is used by another query too; give each its own by option source"
+            f"source {source} of queue {options.queue} is used by another query, too; give each one its own source"
         )
 
     def _pace(self) -> None:
-        """Spark asks a hundred times a second: look again only after a while if there was nothing."""
-        wait_s = self._looked_s + self._options.poll_s - time.monotonic()
-        if self._looked_s and wait_s > 0:
+        """Wait before another attempt if there was nothing: Spark asks a hundred times a second."""
+        wait_s = self._asked_s + self._options.poll_s - time.monotonic()
+        if self._asked_s and wait_s > 0:
             time.sleep(wait_s)
-        self._looked_s = time.monotonic()
+        self._asked_s = time.monotonic()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
         self._check(end)
@@ -133,7 +139,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Slice(end["broker"], end["source"], end["epoch"], place) for place in range(end["slices"])]
 
     def _is_over(self, offset: dict[str, Any]) -> bool:
-        """Whether the messages of a batch are back: then all of it is left to a later one, and not a part."""
+        """Whether the messages of a batch have returned to the queue; then all of it is left to a later batch."""
         options, part = self._options, (offset["source"], offset["epoch"], 0)
         try:
             client_of(options.broker).read_slice(options.queue, *part, offset=0, count=1)
@@ -142,26 +148,28 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Settle everything up to an offset: Spark itself tells of a batch late, and of the last one never."""
+        """Settle everything up to an offset: Spark itself reports a batch late, and the last one never."""
         named = end["source"], end["epoch"]
         if not end["epoch"] or named == self._settled:
             return
         try:
             settle_offset(end, client_of(self._options.broker))
         except QueueNotFound:
-            pass  # with it went what was to be settled
+            # The messages were deleted together with the queue.
+            pass
         except EpochExpired as error:
             if self._options.fails_on_data_loss:
-                raise self._too_late(
+                raise self._expired(
                     end["epoch"],
                     end["broker"],
-                    ", and what the batch did may be done twice; set failOnDataLoss to false to go on",
+                    ", and the batch may be processed twice; set failOnDataLoss to false to continue",
                 ) from error
         self._settled = named
 
-    def _too_late(self, epoch: int, broker: str, consequence: str) -> EpochExpired:
+    def _expired(self, epoch: int, broker: str, consequence: str) -> EpochExpired:
         options = self._options
-        if broker != options.broker:  # it may have moved; but then it knows the epoch
+        # A broker that moved to another address knows the epoch.
+        if broker != options.broker:
             return EpochExpired(
                 f"epoch {epoch} of queue {options.queue} is over, or was never here: the checkpoint is of a query that "
                 f"read from {broker}, and this is {options.broker}; use another checkpoint, or that broker"
@@ -175,7 +183,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise BadSettings(f"the checkpoint is of queue {had!r}, not of {self._options.queue!r}; use another one")
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_renewals": Renewals(self._options)}  # no thread goes along
+        # The renewing thread is not pickled.
+        return self.__dict__ | {"_renewals": Renewals(self._options)}
 
     # --- in the workers --------------------------------------------------------------------------------------------
 
@@ -187,10 +196,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 block = client.read_slice(options.queue, *part, offset=offset, count=READ_ROWS)
             except EpochExpired as error:
-                raise self._too_late(
+                raise self._expired(
                     partition.epoch,
                     partition.broker,
-                    "; start with a new checkpoint, or set failOnDataLoss to false to go on with what comes",
+                    "; start with a new checkpoint, or set failOnDataLoss to false to continue with later messages",
                 ) from error
             if block.rows:
                 yield batch_of(block, options.queue, has_headers=options.has_headers)
@@ -200,7 +209,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def offset_of(text: str | None) -> dict[str, Any] | None:
-    """Return an offset as it stands in a checkpoint or in a progress report, if it is ours."""
+    """Return an offset from a checkpoint or progress report; None if it belongs to another data source."""
     try:
         found = json.loads(text or "")
     except ValueError:
@@ -209,5 +218,5 @@ def offset_of(text: str | None) -> dict[str, Any] | None:
 
 
 def settle_offset(offset: dict[str, Any], client: BulkClient) -> int:
-    """Acknowledge everything up to an offset; again does nothing."""
+    """Acknowledge everything up to an offset; a repetition does nothing."""
     return client.settle(offset["queue"], offset["source"], offset["epoch"]) if offset["epoch"] else 0

@@ -1,6 +1,6 @@
-"""Renewals: the claims of a source stay open for as long as the process lives that plans its batches.
+"""Renewals: keeps the claims of a source open as long as the process lives that plans its batches.
 
-keep(source) --> a thread --> RENEW, three times in each timeout          what it cannot do --> raised by the next keep
+    keep(source) --> a thread --> RENEW, three times in each timeout          an error --> raised by the next keep
 
 It has a connection of its own: that of the reader may be waiting for an answer.
 """
@@ -18,7 +18,7 @@ NOTHING_OPEN = (EpochExpired, QueueNotFound)
 
 
 class Renewals:
-    """See the head of this file."""
+    """Renews the claims of one source at a time."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Renewals:
         self.thread: threading.Thread | None = None
 
     def keep(self, source: str) -> None:
-        """Renew what is open of this source from now on; raise what kept it from that."""
+        """Renew the open claims of this source from now on; raise an error that prevented that."""
         if self._failed is not None:
             raise self._failed
         if self._source != source:
@@ -50,8 +50,10 @@ class Renewals:
                 client = client or self._connect(options.broker)
                 client.renew(options.queue, source, timeout=options.timeout_s)
             except (*NOTHING_OPEN, *NOT_NOW):
-                pass  # there will be something, or the broker again: who reads hears of it if it was too late
-            except Exception as error:  # a thread has nobody to raise it to
+                # If an epoch expires meanwhile, the reader gets that error.
+                pass
+            except Exception as error:
+                # Nobody waits for the result of this thread; the next `keep` raises the error.
                 self._failed = error
                 return
             self._sleep(options.timeout_s / RENEWALS_A_TIMEOUT)

@@ -1,9 +1,9 @@
-"""Settling: acknowledging what a query has finished, where Spark itself does so late or never.
+"""Settling: acknowledges the finished batches of a query, which Spark itself does late or never.
 
     progress of a query --> its offsets --> SETTLE          a checkpoint --> the offsets of its last batch --> SETTLE
 
-A running query settles a batch when the next one is planned, or is looked for.  Both ways here do the same earlier, or
-for a query that was stopped before it looked again; doing it once more changes nothing.
+A running query settles a batch when the next one is planned. Both ways here do that earlier, the second one for a query
+that was stopped before; doing it twice changes nothing.
 """
 
 import logging
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wakeq.pipeline.stream.connections import client_of
+from wakeq.pipeline.stream.options import client_of
 from wakeq.pipeline.stream.reader import offset_of, settle_offset
 from wakeq.protocol.errors import BadSettings, EpochExpired, QueueNotFound, WakeqError
 
@@ -24,15 +24,16 @@ logger = logging.getLogger("wakeq.pipeline")
 
 
 class Settling:
-    """Settles beside Spark, which tells all its listeners of all queries one after the other: no broker holds that up.
+    """Settles in a thread of its own: Spark calls all listeners of all queries one after the other, and must not wait.
 
-    What was finished later settles what was before, so of each source only the last offset waits.  A program that ends
-    waits for what is left.
+    A later offset also settles all earlier ones, so only the last offset of each source waits. A program that ends
+    waits for the remaining ones.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._finished: dict[tuple[str, str, str], dict[str, Any]] = {}  # by broker, queue and source
+        # The last finished offset by broker, queue and source.
+        self._finished: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._thread = ThreadPoolExecutor(1, "wakeq-settling")
 
     def finished(self, offset: dict[str, Any]) -> None:
@@ -50,24 +51,28 @@ class Settling:
         try:
             settle_offset(offset, client_of(offset["broker"]))
         except (EpochExpired, QueueNotFound):
-            pass  # the query hears of it itself
+            # The query gets the same error itself.
+            pass
         except WakeqError as error:
-            logger.warning("queue %s: a finished batch is not settled: %s; the next one settles it, too", key[1], error)
-        except Exception:  # nobody waits for this thread, and what it raises would be seen by nobody
-            logger.exception("queue %s: a finished batch is not settled", key[1])
+            logger.warning(
+                "queue %s: a finished batch was not settled: %s; the next batch settles it, too", key[1], error
+            )
+        except Exception:
+            # Nobody waits for the result of this thread, so an exception must be logged here.
+            logger.exception("queue %s: a finished batch was not settled", key[1])
 
 
 def autoack(spark: "SparkSession") -> Any:
-    """Settle each batch as soon as it is finished, from now on, for all queries of a session; return the listener."""
+    """Settle each batch of all queries of a session as soon as it is finished; return the listener."""
     from pyspark.sql.streaming import StreamingQueryListener
 
     settling = Settling()
 
     class Settler(StreamingQueryListener):
-        """Hears of every finished batch."""
+        """Called by Spark after every batch."""
 
         def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-            """Nothing is finished yet."""
+            """Do nothing: no batch is finished yet."""
 
         def onQueryProgress(self, event: Any) -> None:  # noqa: N802
             for source in event.progress.sources:
@@ -76,10 +81,10 @@ def autoack(spark: "SparkSession") -> Any:
                     settling.finished(offset)
 
         def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-            """Nothing was finished since."""
+            """Do nothing: no batch was finished since."""
 
         def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-            """What it finished was heard before."""
+            """Do nothing: all finished batches were reported before."""
 
     listener = Settler()
     spark.streams.addListener(listener)
@@ -88,15 +93,16 @@ def autoack(spark: "SparkSession") -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What came of settling one queue that a query reads."""
+    """The result for one queue that a query reads."""
 
     queue: str
     broker: str
-    count: int  # messages that this acknowledged
+    # The number of messages that were acknowledged now.
+    count: int
 
 
 def settle_checkpoint(checkpoint: Path, broker: str | None = None) -> list[Settled]:
-    """Settle what the last finished batch had read, at its own broker or at this one; nothing if none is finished."""
+    """Settle the last finished batch of a checkpoint, at its own broker or at the given one."""
     lines = _finished_offsets(checkpoint)
     offsets = [offset for offset in map(offset_of, lines) if offset is not None]
     if lines and not offsets:
@@ -109,7 +115,7 @@ def _settle(offset: dict[str, Any], broker: str) -> Settled:
 
 
 def _finished_offsets(checkpoint: Path) -> list[str]:
-    """Return the offsets of the last batch that a checkpoint says is finished."""
+    """Return the offsets of the last finished batch of a checkpoint."""
     commits, offsets = checkpoint / "commits", checkpoint / "offsets"
     if not offsets.is_dir():
         raise BadSettings(f"{checkpoint} is not the checkpoint of a streaming query: it has no directory offsets")
@@ -117,4 +123,5 @@ def _finished_offsets(checkpoint: Path) -> list[str]:
     if not batches:
         return []
     lines = (offsets / str(max(batches))).read_text(encoding="utf-8").splitlines()
-    return lines[2:]  # behind the version and Spark's own
+    # The first two lines are a version and Spark's own data.
+    return lines[2:]

@@ -2,8 +2,8 @@
 
     write (in the tasks) --> STASH, under the name of the attempt          commit (in the driver) --> UNSTASH
 
-What an attempt has stashed is seen by nobody until the driver publishes exactly the attempts that count; the others
-lapse.  A micro-batch that is committed again publishes nothing: the broker knows the query and the epoch.
+The messages of an attempt are invisible until the driver publishes exactly the attempts that count; the others expire.
+A micro-batch that is committed again publishes nothing: the broker knows the query and the epoch.
 """
 
 import json
@@ -18,29 +18,30 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from wakeq.pipeline.stream.arrow_blocks import check_writable, columns_of
-from wakeq.pipeline.stream.connections import client_of
-from wakeq.pipeline.stream.options import WriteOptions
+from wakeq.pipeline.stream.options import WriteOptions, client_of
 from wakeq.protocol.errors import BadField, BadSettings, StashExpired
 from wakeq.protocol.wire.worker.commands import STASH_PARTS_MAX
 
-_NUMBER = "a whole number", ("tinyint", "smallint", "int", "bigint", "void")  # void: a column that says nothing
+# The type `void` is a column of nulls only.
+_NUMBER = "a whole number", ("tinyint", "smallint", "int", "bigint", "void")
+# Spark's names of the types for each column.
 KINDS = {
     "body": ("string or binary", ("string", "binary")),
     "priority": _NUMBER,
     "delay": _NUMBER,
     "headers": ("map<string,string>", ("map<string,string>", "void")),
-}  # Spark's names of the types of each column
+}
 
 
 @dataclass
 class Stashed(WriterCommitMessage):
-    """What one attempt has stashed: the name of each stash, and how many messages it has."""
+    """The stashes of one attempt: their names and numbers of messages."""
 
     stashes: list[tuple[str, int]]
 
 
 class _Writer:
-    """What both have in common."""
+    """The common part of both writers."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         _check_columns(schema)
@@ -65,8 +66,8 @@ class _Writer:
             client_of(options.broker).publish_stashes(options.queue, stashes, writer=writer, epoch=epoch)
         except StashExpired as error:
             raise StashExpired(
-                f"what was put aside for queue {options.queue} was dropped after {options.keep_s} s, or is not all "
-                "there: nothing was published; write it again, with more seconds as option keep if it takes so long"
+                f"the stash for queue {options.queue} expired after {options.keep_s} s, or is not complete: nothing "
+                "was published; write again, with a larger option keep if the job takes so long"
             ) from error
 
     def _drop(self, messages: Sequence[Any]) -> None:
@@ -76,17 +77,18 @@ class _Writer:
 
 
 def _check_columns(schema: StructType) -> None:
-    """Say which columns can be published, and of which types."""
+    """Refuse columns and types that cannot be published."""
     check_writable(schema.names)
     for field in schema.fields:
         kind = field.dataType.simpleString()
         words, kinds = KINDS[field.name]
-        if kind.split()[0] not in kinds:  # behind a string may stand how it is compared
+        # The name of a string type may be followed by its collation.
+        if kind.split()[0] not in kinds:
             raise BadField(f"column {field.name} is {kind}; it must be {words}")
 
 
 def _stashes_of(messages: Sequence[Any]) -> list[tuple[str, int]]:
-    """Return what all attempts have stashed; of one that failed there is nothing to tell."""
+    """Return the stashes of all attempts; a failed attempt has none."""
     return [stash for one in messages if one is not None for stash in one.stashes]
 
 
@@ -102,45 +104,47 @@ class QueueWriter(_Writer, DataSourceArrowWriter):
                 f"writer {options.writer!r} needs option epoch, a number that grows with each write; or leave both out"
             )
         if options.epoch and not options.writer:
-            raise BadSettings(f"option epoch is {options.epoch}, but whose is not said: give option writer too")
+            raise BadSettings(f"option epoch is {options.epoch}, but there is no writer; give option writer, too")
         self._writer = options.writer or f"job-{secrets.token_hex(12)}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Stashed:
         return self._stash(iterator)
 
     def commit(self, messages: Sequence[Any]) -> None:
-        self._publish(messages, self._writer, self._options.epoch)  # 0: a job that publishes once
+        # Without an epoch, the writer is a job that publishes once.
+        self._publish(messages, self._writer, self._options.epoch)
 
     def abort(self, messages: Sequence[Any]) -> None:
         self._drop(messages)
 
 
 class QueueStreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """A query: each of its micro-batches appears once."""
+    """A query: the messages of each micro-batch appear once."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         if not options.writer and not options.checkpoint:
-            raise BadSettings("give option checkpointLocation, or a name of this query by option writer")
+            raise BadSettings("give option checkpointLocation, or name this query with option writer")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Stashed:
         return self._stash(iterator)
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803
         writer = self._options.writer or f"query-{query_id(self._options.checkpoint)}"
-        self._publish(messages, writer, batchId + 1)  # epochs count from 1
+        # Epochs count from 1.
+        self._publish(messages, writer, batchId + 1)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803
         self._drop(messages)
 
 
 def query_id(checkpoint: str) -> str:
-    """Return the id that Spark gave a query: a new one when its checkpoint was removed and it begins anew."""
+    """Return the id that Spark gave a query; a query whose checkpoint was removed gets a new one."""
     place, path = fs.FileSystem.from_uri(checkpoint) if "://" in checkpoint else (fs.LocalFileSystem(), checkpoint)
     try:
         with place.open_input_stream(f"{path.removeprefix('file:')}/metadata") as file:
             return str(json.loads(file.read())["id"])
     except (OSError, ValueError, KeyError) as error:
         raise BadSettings(
-            f"the id of the query cannot be read from {checkpoint}/metadata ({error}); give it a name by option writer"
+            f"the id of the query cannot be read from {checkpoint}/metadata ({error}); set option writer"
         ) from None

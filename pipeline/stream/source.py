@@ -1,19 +1,23 @@
-"""The data source `wakeq`: a queue as a data frame, as a stream, and as what data frames are written to.
+"""The data source `wakeq`: a queue as a data frame, as a stream, and as a target for data frames.
 
     spark.read  --> QueueReader (peek)          spark.readStream  --> QueueStreamReader (staged claims)
     df.write    --> QueueWriter                 df.writeStream    --> QueueStreamWriter (staged publishes)
 
-A class that Spark pickles and sends around: what it holds are options, no connection.
+Spark pickles these objects and sends them to its workers, so they contain options and no connection.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from wakeq.pipeline.stream.arrow_blocks import COLUMNS
-from wakeq.pipeline.stream.options import read_options, write_options
-from wakeq.pipeline.stream.peek import QueueReader
+from wakeq.pipeline.stream.arrow_blocks import COLUMNS, batch_of
+from wakeq.pipeline.stream.options import ReadOptions, client_of, read_options, write_options
 from wakeq.protocol.errors import BadSettings
+
+PEEK_ROWS = 10_000
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -22,8 +26,48 @@ if TYPE_CHECKING:
     from wakeq.pipeline.stream.sink import QueueStreamWriter, QueueWriter
 
 
+@dataclass(slots=True)
+class SpanOfNumbers(InputPartition):
+    """The messages after one number, up to another."""
+
+    after: int
+    last: int
+
+
+class QueueReader(DataSourceReader):
+    """Reads a queue once, without changing it.
+
+    The driver divides the numbers of the queue into spans, one for each partition, and each worker peeks at its span in
+    blocks. Messages that are published or removed meanwhile may be included or not.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[SpanOfNumbers]:
+        options = self._options
+        found = client_of(options.broker).peek_block(options.queue, count=1)
+        if not found.rows:
+            return [SpanOfNumbers(0, 0)]
+        first, last = found.next or found.last, found.last
+        size = -(-(last - first + 1) // options.partitions)
+        return [SpanOfNumbers(at - 1, min(at + size - 1, last)) for at in range(first, last + 1, size)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, SpanOfNumbers), "as planned"
+        options, after = self._options, partition.after
+        client = client_of(options.broker)
+        while after < partition.last:
+            block = client.peek_block(options.queue, after=after, last=partition.last, count=PEEK_ROWS)
+            if block.rows:
+                yield batch_of(block, options.queue, has_headers=options.has_headers, has_state=options.has_state)
+            if not block.next:
+                return
+            after = block.next
+
+
 class QueueSource(DataSource):
-    """See the head of this file."""
+    """The entry point of Spark: a reader or writer for each kind of use."""
 
     @classmethod
     def name(cls) -> str:
@@ -42,7 +86,7 @@ class QueueSource(DataSource):
 
         options = read_options(self.options)
         if options.has_state:
-            raise BadSettings("option includeState is of a look: what a stream reads is claimed for it, all of it")
+            raise BadSettings("option includeState is for spark.read only: all messages of a stream are claimed for it")
         return QueueStreamReader(options)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "QueueWriter":

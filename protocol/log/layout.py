@@ -44,9 +44,18 @@ class LaterRecord(BadRecord):
         super().__init__(f"an entry of {what}, which only a later release knows; use that one, or a later one")
 
 
-def head_of(kind: Kind, name: str, count: int, at_ms: int, **more: int) -> bytes:
+def head_of(
+    kind: Kind,
+    name: str,
+    count: int,
+    at_ms: int,
+    *,
+    door: int = 0,
+    flags: int = 0,
+    queue_id: int = 0,
+    worker: int = 0,
+) -> bytes:
     raw = name.encode()
-    door, flags, queue_id, worker = (more.get(key, 0) for key in ("door", "flags", "queue_id", "worker"))
     return HEAD.pack(ENTRY_VERSION, kind, door, flags, count, at_ms, queue_id, worker, len(raw)) + raw
 
 

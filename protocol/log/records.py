@@ -57,7 +57,9 @@ from wakeq.protocol.log.layout import (
     sized,
     text_of,
 )
-from wakeq.protocol.queue.columns.alike import Alike
+from wakeq.protocol.queue.ledger.alike import Alike
+
+NO_FOREIGN = sized(b"")  # of an acknowledgement of this queue's own messages alone
 
 _to_msgpack = msgspec.msgpack.Encoder().encode
 _pack_head = HEAD.pack
@@ -143,7 +145,7 @@ def _publish_flags(entry: Publish) -> int:
 
 def _encode_delivered(entry: Delivered, at_ms: int) -> bytes:
     first = entry.first_sequence
-    rows = zip(entry.numbers, entry.untils_ms, _each(entry.workers or 0, len(entry.numbers)), strict=True)
+    rows = zip(entry.numbers, entry.untils_ms, entry.workers or repeat(0, len(entry.numbers)), strict=True)
     items = [
         _pack_item(0, 0, 0, number, until, 0, sequence, worker, 0)
         for sequence, (number, until, worker) in enumerate(rows, first)
@@ -171,15 +173,25 @@ def _encode_released(entry: Released, at_ms: int) -> bytes:
 
 
 def _encode_ack(entry: Ack, at_ms: int) -> bytes:
-    rows = zip(entry.numbers, entry.tokens, _each(entry.workers or 0, len(entry.numbers)), strict=True)
+    rows = zip(entry.numbers, entry.tokens, entry.workers or repeat(0, len(entry.numbers)), strict=True)
     items = [_pack_item(0, 0, 0, number, 0, term, sequence, worker, 0) for number, (term, sequence), worker in rows]
     kind = Kind.DEAD if entry.dead else Kind.MOVED if entry.moved else Kind.ACK
     flags = FLAG_DELIVERED * entry.delivered
-    about = {"queue_id": entry.queue_id, "worker": entry.worker, "door": entry.door, "flags": flags}
-    head = head_of(kind, entry.queue, len(items), at_ms, **about)
-    foreign = _to_msgpack(entry.foreign) if entry.foreign else b""
+    head = head_of(
+        kind,
+        entry.queue,
+        len(items),
+        at_ms,
+        queue_id=entry.queue_id,
+        worker=entry.worker,
+        door=entry.door,
+        flags=flags,
+    )
+    foreign = sized(_to_msgpack(entry.foreign)) if entry.foreign else NO_FOREIGN
+    if not entry.publishes:
+        return b"".join([head, *items, foreign])
     follows = [sized(_encode_publish(publish, at_ms)) for publish in entry.publishes]
-    return b"".join([head, *items, sized(foreign), *follows])
+    return b"".join([head, *items, foreign, *follows])
 
 
 def _encode_expired(entry: Expired, at_ms: int) -> bytes:

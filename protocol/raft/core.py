@@ -147,7 +147,7 @@ class Core:
         Indexes need no bound but that of the wire: an Append brings all entries that it names, however far behind this
         node is, and an image is checked.  Only claims about this node's own messages can be known to be wrong.
         """
-        if message.term > max(self.term, self._term_max) and not self._is_blank():
+        if message.term > max(self.state.term, self._term_max) and not self._is_blank():
             self._raise_term_max()
             return f"it is in term {message.term}, and this node in term {self.term}; no cluster gets so far ahead"
         role = self.role
@@ -189,7 +189,7 @@ class Core:
         # An acknowledgement is true in any term.
         if isinstance(message, Append | Heartbeat | RequestVote | VoteAnswer) and message.acknowledged:
             self._learn_acknowledged(message.acknowledged)
-        if message.term != self.term and not self._check_term(message):
+        if message.term != self.state.term and not self._check_term(message):
             return None
         return self._dispatch(message)
 
@@ -292,13 +292,14 @@ class Core:
 
     def _follow(self, leader_id: int) -> Follower:
         """Follow the leader of this term (section 5.2: a candidate does so too)."""
-        assert not self.leads, f"nodes {self.me.node_id} and {leader_id} both lead in term {self.term}"
-        if not isinstance(self.role, Follower):
-            self.role = Follower(self)
+        role = self.role
+        assert not isinstance(role, Leader), f"nodes {self.me.node_id} and {leader_id} both lead in term {self.term}"
+        if not isinstance(role, Follower):
+            role = self.role = Follower(self)
         self.leader_id = leader_id
         self.heard_ms = self.now_ms
-        self.role.postpone()
-        return self.role
+        role.postpone()
+        return role
 
     def _on_request_vote(self, message: RequestVote) -> None:
         """Sections 5.2 and 5.4.1: grant one vote a term, for a log that is at least as up-to-date as this one."""
@@ -360,7 +361,9 @@ class Core:
 
     def propose(self, count: int, size_bytes: int = 0) -> int:
         """Assign consecutive indexes to entries of this term; return the first.  Only while this node `accepts`."""
-        assert self.accepts, "only a leader proposes"
+        role = self.role
+        assert isinstance(role, Leader), "only a leader proposes"
+        assert role.accepts, "proposals wait now"
         assert not self._entries, "what the core puts into the log goes before: take `ready` first"
         return self.log.append(count, self.state.term, size_bytes)
 
@@ -382,7 +385,7 @@ class Core:
             assert index <= self.log.last_index, f"entry {index} on disk, the log ends with {self.log.last_index}"
             self.stable_index = index
             self.role.on_stable()
-        return self.committed
+        return min(self.commit, self.stable_index)
 
     def saved(self, state: HardState) -> None:
         """Note that term and vote are on disk.  A report that arrives after a later one is ignored."""
@@ -418,7 +421,7 @@ class Core:
         """Queue a message for a node; it leaves once term and vote are on disk."""
         if len(self._outbox) < OUTBOX_MESSAGES_MAX:
             me = self.me
-            header = (me.node_id, receiver, me.disk_id, me.incarnation, self.term if term is None else term)
+            header = (me.node_id, receiver, me.disk_id, me.incarnation, self.state.term if term is None else term)
             self._outbox.append(kind(*header, *fields))
 
     def want_image(self, peer: int) -> None:

@@ -203,7 +203,9 @@ class Leader:
             )
         if index > core.commit and index >= self.first_index:
             core.commit_to(index)
-            self._on_committed()
+            # Without peers, present or removed, a commit concerns nobody else.
+            if self.peers or self._removed:
+                self._on_committed()
 
     def _on_committed(self) -> None:
         members = self.core.members

@@ -100,17 +100,15 @@ class LogView:
             self._terms.append(term)
             self.last_term = term
         self.last_index = last = first + count - 1
-        self._mark(last, self._sizes[-1] + size_bytes)
-        return first
-
-    def _mark(self, index: int, size_bytes: int) -> None:
-        """Move the last mark on, or begin a new one."""
+        # Move the last mark on, or begin a new one.
         ends, sizes = self._ends, self._sizes
+        size_bytes += sizes[-1]
         if len(ends) > 1 and size_bytes - sizes[-2] < MARK_BYTES:
-            ends[-1], sizes[-1] = index, size_bytes
+            ends[-1], sizes[-1] = last, size_bytes
         else:
-            ends.append(index)
+            ends.append(last)
             sizes.append(size_bytes)
+        return first
 
     def extend(self, first: int, last: int, runs: Runs, size_bytes: int) -> None:
         """Put the entries first .. last of a message behind the last one."""

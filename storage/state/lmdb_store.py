@@ -23,18 +23,17 @@ from wakeq.protocol.errors import StorageError, SyncFailed
 from wakeq.storage.state.environment import (
     DATA_FILE,
     MAP_BYTES,
+    ResidentPages,
     Tables,
     check_identity,
     commit_failed,
     damaged,
     explained,
+    give_freed_back,
     lengthen,
     open_environment,
     open_tables,
 )
-from wakeq.storage.state.gate import Gate
-from wakeq.storage.state.pairs import Pairs
-from wakeq.storage.state.resident import ResidentPages, give_freed_back
 from wakeq.storage.state.store import (
     APPLIED_KEY,
     DEDUP,
@@ -46,6 +45,7 @@ from wakeq.storage.state.store import (
     SWEEP_RECORDS,
     Applied,
     Checkpoint,
+    Pairs,
     StoreStats,
     TableChanges,
     arrange,
@@ -59,6 +59,53 @@ GROW_WAIT_S: Final = 5.0  # how long a full map waits for open views before it c
 SCAN_RECORDS: Final = 256  # read from the map at once
 SCAN_RECORDS_FIRST: Final = 8  # at first, because often only one or two records have the prefix
 SCAN_BYTES: Final = 1 << 20  # read from the map at once, at most
+
+
+class Gate:
+    """A reader-writer lock: views are the readers, an exchange of the map is the writer."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()  # guards the two fields below
+        self._inside = 0  # open views
+        self._is_closed = False
+
+    @contextlib.contextmanager
+    def passed(self) -> Iterator[None]:
+        """Be inside during the block; wait first while the gate is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_closed)
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def closed(self, wait_s: float) -> Iterator[None]:
+        """Let no view in during the block; wait first, for `wait_s` at most, until no view is inside."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.wait_for(lambda: self._inside == 0, wait_s)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_closed = False
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def closed_if_empty(self) -> Iterator[bool]:
+        """Close during the block without waiting; yield False and stay open if a view is inside."""
+        with self._changed:
+            is_closed = self._is_closed = self._inside == 0
+        try:
+            yield is_closed
+        finally:
+            with self._changed:
+                self._is_closed = False
+                self._changed.notify_all()
 
 
 class StateView:

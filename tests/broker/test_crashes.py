@@ -9,16 +9,14 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.brokers.by_hand import Json
+from tests.helpers.disks.sync_place import sync_on_loop
 from tests.helpers.examples import seeds
-from wakeq.actors.log.sync_place import SyncPlace
 from wakeq.actors.mail import Tick
 from wakeq.actors.queue.process import QueueProcess
-from wakeq.actors.queues import cuts as queue_cuts
-from wakeq.actors.queues import listing
-from wakeq.actors.queues import rebuilds as queue_rebuilds
+from wakeq.actors.queues import flush, listing, rebuild
 from wakeq.actors.runtime import runtime
 from wakeq.protocol.log.entries import Publish
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 
 NAMES = ("a", "b", "c", "d")
 STEPS = 30
@@ -39,7 +37,7 @@ class Storm:
         self.asked: dict[int, Json] = {}
         self.answers: Counter[int] = Counter()
         self.crashes_left = 0
-        monkeypatch.setattr(SyncPlace, "on_loop", lambda *_: self.chance.random() < 0.5)
+        sync_on_loop(monkeypatch, lambda: self.chance.random() < 0.5)
         monkeypatch.setattr(runtime, "MAIL_BUDGET", self.chance.choice([1, 2, 32]))
         self._make_fragile(monkeypatch)
 
@@ -60,7 +58,7 @@ class Storm:
             crashes = self.crashes_left > 0 and self.chance.random() < 0.05
             self.crashes_left -= crashes
             if crashes:
-                process.applying = items[0][0]
+                process.applying = items[0].index
                 if self.chance.random() < 0.5:
                     raise ZeroDivisionError("before anything was applied")
             apply(process, items)
@@ -135,8 +133,8 @@ def test_commands_are_answered_once_and_survive_a_restart_whatever_crashes(
     broker: Broker, seed: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "wakeq.runtime")
-    monkeypatch.setattr(queue_rebuilds, "CRASHES_WITHIN_MS", 0)  # so many bugs would end a node
-    for module in (listing, queue_cuts):
+    monkeypatch.setattr(rebuild, "CRASHES_WITHIN_MS", 0)  # so many bugs would end a node
+    for module in (listing, flush):
         monkeypatch.setattr(module, "SLICE_QUEUES", 2)
     storm = Storm(broker, seed, monkeypatch)
 

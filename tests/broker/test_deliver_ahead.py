@@ -5,7 +5,7 @@ import pytest
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.clusters.by_hand import HandCluster, HandNode
 from tests.helpers.taskflux.by_hand import HandTaskFlux
-from wakeq.actors.log.files import Cut
+from wakeq.actors.log.writer import Cut
 from wakeq.actors.mail import Throttle
 from wakeq.actors.queue.fetching import AHEAD_MS
 from wakeq.protocol.wire.taskflux.packets import Dequeue, Record
@@ -107,7 +107,7 @@ def test_fetch_of_a_busy_queue_is_answered_from_memory_however_long_it_has_been_
         assert broker.log_disk.waiting == 1
         broker.log_disk.complete(1)
         broker.settle()
-        assert broker.raft_log._uncommitted, "the next write is under way"
+        assert broker.raft_log.pending.items, "the next write is under way"
 
 
 def test_fetch_while_proposals_are_parked_is_answered_from_memory_for_100_ms_only(

@@ -5,10 +5,12 @@ from base64 import b64encode
 import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.loops.recorder import serve_one
 from tests.helpers.steps import steps
 from wakeq.actors.mail import Propose
 from wakeq.actors.queue import process as queue
 from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Draft, Publish
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.uid import parse
 from wakeq.protocol.wire.worker.blocks import pack
 
@@ -50,7 +52,7 @@ def test_longest_id_is_accepted_and_survives(broker: Broker, client: Client) -> 
 
 
 def test_entry_that_the_log_has_no_room_for_is_refused(broker: Broker, client: Client) -> None:
-    broker.raft_log.tell(Propose([(Publish(Q, [Draft(b"", priority=1 << 70)]), None)]))
+    broker.raft_log.tell(Propose([Proposal(Publish(Q, [Draft(b"", priority=1 << 70)]), None)]))
 
     uid = client.publish(Q)
 
@@ -66,9 +68,8 @@ def test_stop_in_the_middle_of_an_entry_for_several_queues_loses_nothing(broker:
     broker.settle()
 
     client.send({"cmd": "ACK", "qname": "from", "uid": uid, "publish": [{"qname": "to", "message": "next"}]})
-    runtime = broker.runtime
     while not any(type(mail).__name__ == "Committed" for mail in broker.queues._mail or ()):
-        runtime._serve(runtime._ready.popleft())
+        serve_one(broker.runtime)
     broker.state_disk.complete()  # the end of the cut comes right behind the entry
     broker.state_disk.held = False
     broker.settle()
@@ -131,7 +132,7 @@ def test_queues_that_come_and_go_leave_nothing_behind(broker: Broker, client: Cl
     broker.flush()
     broker.advance(1)
 
-    assert len(broker.queues._processes) <= 2
+    assert len(broker.queues.processes.by_name) <= 2
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ def test_subscriber_that_ends_in_the_turn_in_which_it_came_leaves_nothing_behind
     broker.settle()
     broker.advance(1)
 
-    assert [name for name in broker.queues._processes if name.startswith("n")] == []
+    assert [name for name in broker.queues.processes.by_name if name.startswith("n")] == []
 
 
 def test_acknowledgements_with_follow_ups_in_one_read_leave_the_connection_free(broker: Broker, client: Client) -> None:
@@ -220,7 +221,7 @@ def test_strict_delivery_behind_an_acknowledgement_leaves_out_the_acknowledged_m
     numbers = [parse(client.publish(Q, message))[1] for message in ("taken away", "stays")]  # type: ignore[index]
     broker.log_disk.held = True
     ack = Ack(Q, broker.queue(Q).ledger.id, [numbers[0]], [ANY_TOKEN])
-    broker.raft_log.tell(Propose([(ack, None)]))
+    broker.raft_log.tell(Propose([Proposal(ack, None)]))
     broker.settle()
 
     client.send({"cmd": "FET", "qname": Q, "count": 2, "wait": wait})
@@ -240,7 +241,7 @@ def test_strict_delivery_of_a_message_acknowledged_before_it_is_not_sent(
     client.call("CREATE", Q, lease="strict")
     number = parse(client.publish(Q))[1]  # type: ignore[index]
     broker.log_disk.held = True
-    broker.raft_log.tell(Propose([(Ack(Q, broker.queue(Q).ledger.id, [number], [ANY_TOKEN]), None)]))
+    broker.raft_log.tell(Propose([Proposal(Ack(Q, broker.queue(Q).ledger.id, [number], [ANY_TOKEN]), None)]))
     broker.settle()
 
     client.send({"cmd": "FET", "qname": Q, "wait": wait})

@@ -6,7 +6,7 @@ from tests.helpers.brokers.broker import Client
 from tests.helpers.steps import Counted, steps
 from wakeq.protocol.queue.leases.audience import NEVER
 from wakeq.protocol.queue.leases.staged_ends import StagedEnds
-from wakeq.protocol.queue.staging import Name, Staging
+from wakeq.protocol.queue.ledger.staging import Name, Staging
 
 SOURCE, STASH = ("c", "s"), ("t", "s")
 

@@ -20,7 +20,8 @@ from tests.helpers.examples import examples
 from wakeq.actors.mail import Propose
 from wakeq.actors.sessions.operator_mail import Move, Requeue
 from wakeq.protocol.log.entries import PAUSE_MS_MAX, PauseQueue, Result
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.lanes import Proposal
+from wakeq.protocol.queue.ledger.ledger import Ledger
 
 QUEUES = ("a", "b")
 WORKERS = 4
@@ -218,7 +219,7 @@ class QueueMachine(RuleBasedStateMachine):
     def pause(self, name: str, seconds: int | None) -> None:
         now_ms = self.broker.now_ms()
         until_ms = PAUSE_MS_MAX if seconds is None else now_ms + 1000 * seconds if seconds else 0
-        outcome = self.broker.operate(name, lambda me: Propose([(PauseQueue(name, until_ms), me)]))
+        outcome = self.broker.operate(name, lambda me: Propose([Proposal(PauseQueue(name, until_ms), me)]))
         assert outcome.results == [Result.DONE]
         self.paused_until_ms[name] = min(self.paused_until_ms[name], until_ms)  # a FET that waited is served at once
         self.read()  # what was on its way
@@ -287,14 +288,14 @@ class QueueMachine(RuleBasedStateMachine):
             patch.setattr(Ledger, "publish", fragile)
             self.publish(name, 1, 0, 0)
         assert not times[0]
-        self.broker.queues._crashes.clear()
+        self.broker.queues.rebuilds._crashes.clear()
 
     @rule(name=names)
     def crash_outside_of_an_entry(self, name: str) -> None:
         self.broker.advance(0.05)
         self.read()
         self.broker.queue(name).tell(object())  # no handler knows it
-        self.broker.queues._crashes.clear()
+        self.broker.queues.rebuilds._crashes.clear()
         self.read()
 
     @rule(name=names, who=workers, count=st.sampled_from([0, 2]), leaves=st.booleans())
@@ -326,7 +327,7 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def nobody_sleeps_beside_a_message(self) -> None:
         for name in QUEUES:
-            if self.broker.runtime.whereis(("queue", name)) is not None:
+            if self.broker.assembly.lobby.process(name) is not None:
                 self.broker.check(name)
 
     @precondition(lambda self: self.lives)
@@ -340,9 +341,9 @@ class QueueMachine(RuleBasedStateMachine):
                 life.name == name and not life.acked and life.expires_ms > now_ms for life in self.lives.values()
             )
             dead = ledger.totals.dead
-            assert ledger.living + dead >= kept
+            assert ledger.columns.living + dead >= kept
             if not any(life.expires_ms < 1 << 62 for life in self.lives.values()):
-                assert ledger.living + dead == kept
+                assert ledger.columns.living + dead == kept
 
     def teardown(self) -> None:
         self.broker.close()

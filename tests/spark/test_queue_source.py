@@ -333,7 +333,7 @@ def test_query_that_was_paused_too_long_stops_with_a_reason(world: World) -> Non
         finally:
             os.kill(reader, signal.SIGCONT)
 
-    with pytest.raises(Exception, match=r"epoch 1 of queue q .* may be done twice"):
+    with pytest.raises(Exception, match=r"epoch 1 of queue q .* may be processed twice"):
         world.run(world.stream("q", timeout=5), stands_still)
     assert world.client.stats("q")["ready"] == 3
     sink = Kept()

@@ -12,10 +12,9 @@ from tests.helpers.journal.files import EVERYTHING, rows_of
 from tests.helpers.journal.oracle import Figures, figures_of, percentile
 from tests.helpers.journal.random_life import Life, broker_of_one
 from wakeq.pipeline.journal import plan as journal_plan
-from wakeq.pipeline.journal.schema import ALL, Wanted
-from wakeq.pipeline.report.queries import LEAVING
+from wakeq.pipeline.journal.rows import ALL, Wanted
 from wakeq.pipeline.report.report import QueueReport, Report, Spans, Tables
-from wakeq.pipeline.report.run import make_report, write_report
+from wakeq.pipeline.report.run import LEAVING, make_report, write_report
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 STEPS = 400

@@ -1,7 +1,12 @@
-"""cli: the command line.  entry.py has the group of all commands; each folder holds the commands of one subject.
+"""The command line.  It sees every room and knows no rule of queues.
 
-This module is what the installed program imports, so it loads nothing itself: a Ctrl-C while the commands are loaded,
-which takes a tenth of a second, must not print a traceback.  Nothing here knows a rule of queues.
+Begin with entry.py, the group of all commands, which lists the module of each; common.py (addresses, confirmation, exit
+statuses) and output.py (tables, JSON) are shared by all.  messages.py and queues.py have what users call most, over the
+worker protocol; operating.py has what goes over the HTTP API; `broker/` runs and keeps a broker, `worker/` runs
+workers; pipeline.py, taskflux.py and monique.py have a group of commands each.
+
+This module is what the installed program imports, so it loads nothing itself: a Ctrl-C while a command is loaded must
+not print a traceback.
 """
 
 from collections.abc import Sequence

@@ -12,7 +12,7 @@ import click
 from wakeq.cli import EXIT_INTERRUPTED as EXIT_INTERRUPTED
 from wakeq.cli.output import say
 from wakeq.client import Client
-from wakeq.client.core.route import PORT, parse_address
+from wakeq.client.route import PORT, parse_address
 from wakeq.config.setting import parse_bytes
 
 if TYPE_CHECKING:

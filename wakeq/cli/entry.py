@@ -3,8 +3,8 @@
     argv  -->  a command  -->  exit status
 
 An error of the user, the broker or the disk is one line on standard error and a documented exit status
-(docs/reference/exit-codes.md); only a bug shows a traceback.  Nothing here imports the server: commands load what they
-need when they run, so that `wakeq pub` starts quickly.
+(docs/reference/exit-codes.md); only a bug shows a traceback.  The module of a command is imported when that command is
+called, and what it needs of the server when it runs, so that `wakeq pub` starts quickly.
 """
 
 import errno
@@ -13,35 +13,18 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import click
+from click.shell_completion import get_completion_class
 
 from wakeq import __version__
-from wakeq.cli.broker.alive import alive
-from wakeq.cli.broker.backup import backup, export, import_, repair, restore
-from wakeq.cli.broker.bench import bench
-from wakeq.cli.broker.clock import reset_clock
-from wakeq.cli.broker.cluster import cluster
-from wakeq.cli.broker.config import config
-from wakeq.cli.broker.doctor import doctor
-from wakeq.cli.broker.inspect import inspect
-from wakeq.cli.broker.serve import serve
-from wakeq.cli.broker.tokens import token
-from wakeq.cli.broker.top import top
 from wakeq.cli.common import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE, Broker
-from wakeq.cli.completion import completion
-from wakeq.cli.doors.monique import monique
-from wakeq.cli.doors.taskflux import taskflux
 from wakeq.cli.output import say
-from wakeq.cli.pipeline.group import pipeline
-from wakeq.cli.queues.messages import ack, fetch, nack, ping, pub, touch
-from wakeq.cli.queues.operating import connections, leases, move, pause, requeue, resume, why
-from wakeq.cli.queues.queues import queue
-from wakeq.cli.worker.run import run
-from wakeq.cli.worker.tasks import tasks
-from wakeq.cli.worker.work import work
 from wakeq.client import DEFAULT_ADDRESS
 from wakeq.protocol.errors import WakeqError
+
+SHELLS = ("bash", "zsh", "fish")
 
 # Errors of a write to standard output, which come without a file name.
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -56,14 +39,60 @@ SYNONYMS = {
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the completion script for SHELL.
+
+    Use it as `source <(wakeq completion bash)`, or `wakeq completion fish | source`.
+    """
+    found = get_completion_class(shell)
+    assert found is not None, "click knows all three"
+    click.echo(found(context.find_root().command, {}, "wakeq", "_WAKEQ_COMPLETE").source())
+
+
+# The modules of the commands, by subject.
+KINDS = {
+    "Messages": dict.fromkeys(("pub", "fetch", "ack", "nack", "touch"), "messages"),
+    "Workers": {"run": "worker.run", "work": "worker.work", "tasks": "worker.run"},
+    "Queues and messages": {
+        "queue": "queues", "top": "broker.top", "why": "operating", "leases": "operating", "connections": "operating",
+    },
+    "The broker": {
+        "serve": "broker.serve", "ping": "messages", "alive": "broker.serve", "doctor": "broker.serve",
+        "bench": "broker.bench", "config": "broker.serve", "token": "broker.tokens", "cluster": "broker.cluster",
+    },
+    "Its data": dict.fromkeys(
+        ("backup", "restore", "export", "import", "inspect", "repair", "reset-clock"), "broker.data"
+    ),
+    "Pipeline, other protocols, your shell": {
+        "pipeline": "pipeline", "taskflux": "taskflux", "monique": "monique", "completion": "entry",
+    },
+}  # fmt: skip
+MODULES = {name: module for modules in KINDS.values() for name, module in modules.items()}
+
+
 class Commands(click.Group):
-    """The group of all commands, listed by subject."""
+    """The group of all commands, listed by subject.  A command is imported when it is needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in MODULES:
+            return None
+        home = import_module(f"wakeq.cli.{MODULES[cmd_name]}")
+        # No function can be called `import`.
+        command: click.Command = getattr(home, "import_" if cmd_name == "import" else cmd_name.replace("-", "_"))
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = max(map(len, self.commands))
-        for title, commands in KINDS.items():
+        width = max(map(len, MODULES))
+        room = formatter.width - width - 6
+        for title, names in KINDS.items():
+            commands = [command for name in names if (command := self.get_command(ctx, name)) is not None]
             with formatter.section(title):
-                room = formatter.width - width - 6
                 formatter.write_dl([(f"{one.name or '':{width}}", one.get_short_help_str(room)) for one in commands])
 
 
@@ -109,21 +138,6 @@ def cli(context: click.Context, broker: str, http: str | None, token_file: str |
     # Every client reads these, also clients that a command's own program creates.
     os.environ.update({"WAKEQ_TOKEN_FILE": token_file} if token_file else {})
     os.environ.update({"WAKEQ_TLS": tls} if tls else {})
-
-
-KINDS: dict[str, tuple[click.Command, ...]] = {
-    "Messages": (pub, fetch, ack, nack, touch),
-    "Workers": (run, work, tasks),
-    "Queues and messages": (queue, top, why, leases, connections),
-    "The broker": (serve, ping, alive, doctor, bench, config, token, cluster),
-    "Its data": (backup, restore, export, import_, inspect, repair, reset_clock),
-    "Pipeline, other protocols, your shell": (pipeline, taskflux, monique, completion),
-}
-for kind in KINDS.values():
-    for command in kind:
-        cli.add_command(command)
-for command in (pause, resume, move, requeue):
-    queue.add_command(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -199,4 +213,6 @@ def _suggested(mistake: click.UsageError) -> str | None:
     if unknown is None or mistake.ctx is None or mistake.ctx.command is not cli:
         return None
     name = unknown[1]
+    queue = cli.get_command(mistake.ctx, "queue")
+    assert isinstance(queue, click.Group)
     return f"queue {name}" if name in queue.commands else SYNONYMS.get(name)

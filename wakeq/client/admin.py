@@ -16,8 +16,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from wakeq.client.credentials import tls_context, token_source
-from wakeq.client.on_loop import refuse_on_loop
+from wakeq.client.connection import refuse_on_loop, tls_context, token_source
 from wakeq.protocol.errors import BY_CODE, BadSettings, BrokerUnreachable, Busy, Disconnected, NotLeader, Refused
 
 HTTP_PORT = 8080

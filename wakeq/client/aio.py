@@ -11,14 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
+from wakeq.client import requests
 from wakeq.client.aio_caller import AsyncCaller, Listener
-from wakeq.client.core import requests
-from wakeq.client.core.requests import Settled
-from wakeq.client.core.route import default_address
-from wakeq.client.core.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts
-from wakeq.client.credentials import Credentials, Tls, tls_context, token_source
+from wakeq.client.connection import Credentials, Tls, tls_context, token_source
 from wakeq.client.message import AsyncMessage, Body, Reason, Then
 from wakeq.client.redrive import Redriven, Steps, redrive
+from wakeq.client.requests import Settled
+from wakeq.client.route import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts, default_address
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.worker import codec as wire
 

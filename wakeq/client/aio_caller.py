@@ -13,10 +13,21 @@ from collections.abc import Sequence
 from math import inf
 from typing import Protocol, TypeVar, cast
 
-from wakeq.client.connection import broken, closed_by_peer, configure_socket, unreachable
-from wakeq.client.core.requests import Request
-from wakeq.client.core.route import Route, parse_address, redirect
-from wakeq.client.core.session import (
+from wakeq.client.connection import NO_CREDENTIALS, Credentials, broken, closed_by_peer, configure_socket, unreachable
+from wakeq.client.requests import Request
+from wakeq.client.route import (
+    Route,
+    Timeouts,
+    client_closed,
+    ended_before_greeting,
+    fell_silent,
+    no_answer,
+    no_greeting,
+    parse_address,
+    redirect,
+    wrong_protocol,
+)
+from wakeq.client.session import (
     SILENCE_LIMIT_S,
     UNDER_WAY_MAX,
     Answer,
@@ -28,16 +39,6 @@ from wakeq.client.core.session import (
     Woken,
     WrongProtocol,
 )
-from wakeq.client.core.timeouts import (
-    Timeouts,
-    client_closed,
-    ended_before_greeting,
-    fell_silent,
-    no_answer,
-    no_greeting,
-    wrong_protocol,
-)
-from wakeq.client.credentials import NO_CREDENTIALS, Credentials
 from wakeq.protocol.errors import Disconnected, WakeqError
 from wakeq.protocol.wire.worker import codec as wire
 

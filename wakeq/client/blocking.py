@@ -11,15 +11,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
+from wakeq.client import requests
 from wakeq.client.caller import Caller
-from wakeq.client.connection import Connection, dial
-from wakeq.client.core import requests
-from wakeq.client.core.requests import Settled
-from wakeq.client.core.route import DEFAULT_ADDRESS, default_address
-from wakeq.client.core.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts
-from wakeq.client.credentials import Tls, tls_context, token_source
+from wakeq.client.connection import Connection, Tls, dial, tls_context, token_source
 from wakeq.client.message import Body, Message, Reason, Then
 from wakeq.client.redrive import Redriven, Steps, redrive
+from wakeq.client.requests import Settled
+from wakeq.client.route import (
+    ANSWER_TIMEOUT_S,
+    CONNECT_TIMEOUT_S,
+    DEFAULT_ADDRESS,
+    RECONNECT_FOR_S,
+    Timeouts,
+    default_address,
+)
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.worker import codec as wire
 

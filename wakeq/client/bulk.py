@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wakeq.client.blocking import Client
-from wakeq.client.core.requests import Request, expect
+from wakeq.client.requests import Request, expect
 from wakeq.protocol.wire.worker import codec as wire
 
 

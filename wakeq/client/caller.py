@@ -18,23 +18,30 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import TypeVar
 
-from wakeq.client.connection import Connection, closed_by_peer
-from wakeq.client.core.pending import is_repeatable
-from wakeq.client.core.requests import Request
-from wakeq.client.core.route import Route, redirect
-from wakeq.client.core.session import SILENCE_LIMIT_S, Answer, Event, Redirected, Session, Ticket, WrongProtocol
-from wakeq.client.core.timeouts import (
+from wakeq.client.connection import Connection, TokenSource, closed_by_peer, no_token, refuse_client_on_loop
+from wakeq.client.requests import Request
+from wakeq.client.route import (
     Closed,
+    Route,
     Timeouts,
     client_closed,
     ended_before_greeting,
     fell_silent,
     no_answer,
     no_greeting,
+    redirect,
     wrong_protocol,
 )
-from wakeq.client.credentials import TokenSource, no_token
-from wakeq.client.on_loop import refuse_client_on_loop
+from wakeq.client.session import (
+    SILENCE_LIMIT_S,
+    Answer,
+    Event,
+    Redirected,
+    Session,
+    Ticket,
+    WrongProtocol,
+    is_repeatable,
+)
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.worker import codec as wire
 

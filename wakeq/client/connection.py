@@ -1,21 +1,34 @@
 """Connection: one connection to a broker, for a thread that waits for it; TcpConnection is the one without TLS.
 
+    address, Credentials (token, TLS)  -->  dial  -->  Connection: send, receive, close
+
 It knows sockets and timeouts, and no command. A dead peer is detected within about 11 seconds, with or without traffic.
-Every error of the operating system is raised as Disconnected or BrokerUnreachable.
+Every error of the operating system is raised as Disconnected or BrokerUnreachable. No token appears in an error or log.
+This file imports neither asyncio nor ssl: both are slow, and most programs need neither.
 """
 
+import builtins
 import contextlib
 import errno
 import os
 import socket
-from typing import TYPE_CHECKING, Protocol
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from wakeq.client.core.route import parse_address
-from wakeq.client.core.session import PeerSilent
-from wakeq.protocol.errors import BrokerUnreachable, Disconnected
+from wakeq.client.route import parse_address
+from wakeq.client.session import PeerSilent
+from wakeq.protocol.errors import BadSettings, BrokerUnreachable, Disconnected, OnEventLoop
 
 if TYPE_CHECKING:
     import ssl
+
+# This value of WAKEQ_TLS stands for the certificate authorities that the system trusts.
+SYSTEM = "system"
+
+Tls: TypeAlias = "bool | str | os.PathLike[str] | ssl.SSLContext | None"
+TokenSource: TypeAlias = Callable[[], str | None]
 
 # The allocator maps a larger buffer anew for each read, which costs more than it saves.
 READ_BYTES = 64 * 1024
@@ -25,6 +38,87 @@ TIMEOUT_S_MIN = 0.001
 TIMEOUT_EXCESS = 0.1
 KEEPALIVE_IDLE_S, KEEPALIVE_EVERY_S, KEEPALIVE_PROBES = 5, 2, 3
 USER_TIMEOUT_MS = (KEEPALIVE_IDLE_S + KEEPALIVE_EVERY_S * KEEPALIVE_PROBES) * 1000
+
+
+def refuse_on_loop(call: str, instead: str) -> None:
+    """Raise OnEventLoop if an event loop runs in this thread; `instead` says what to write.
+
+    A call that waits would block the loop, perhaps for as long as the broker is away.
+    """
+    # A program that has not imported asyncio runs no loop.
+    events = sys.modules.get("asyncio.events")
+    # The attribute is missing while another thread imports asyncio.
+    running = getattr(events, "_get_running_loop", None)
+    if running is None or running() is None:
+        return
+    # Each cell of a notebook runs on a loop of its own that does nothing else.
+    if hasattr(builtins, "__IPYTHON__"):
+        return
+    raise OnEventLoop(f"{call} waits for its answer and would block the event loop that runs in this thread; {instead}")
+
+
+def refuse_client_on_loop(client: str) -> None:
+    """Raise OnEventLoop for a call of a client that has an `Async` sibling."""
+    refuse_on_loop(f"a call of {client}", f"use Async{client}, or await asyncio.to_thread(...) with the call")
+
+
+def no_token() -> str | None:
+    """Return no token: the client shows none."""
+    return None
+
+
+def token_source(token: str | None) -> TokenSource:
+    """Return a function that gives the token for the next connection.
+
+    A token file is read again for each connection, so a new token needs no restart.
+    """
+    return _from_environment if token is None else lambda: token
+
+
+class Credentials(NamedTuple):
+    """The credentials of a new connection."""
+
+    token: TokenSource
+    context: "ssl.SSLContext | None"
+
+
+NO_CREDENTIALS = Credentials(no_token, None)
+
+
+def _from_environment() -> str | None:
+    token = os.environ.get("WAKEQ_TOKEN")
+    name = os.environ.get("WAKEQ_TOKEN_FILE")
+    if token or not name:
+        return token or None
+    try:
+        return Path(name).read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise BadSettings(
+            f"the token file {name} cannot be read: {reason}; check --token-file or WAKEQ_TOKEN_FILE"
+        ) from error
+
+
+def tls_context(tls: Tls) -> "ssl.SSLContext | None":
+    """Return the context for TLS connections, or None for connections without TLS.
+
+    True stands for the certificate authorities that the system trusts; a path names a file of others to trust instead.
+    """
+    if tls is None:
+        tls = os.environ.get("WAKEQ_TLS") or False
+    if tls is False:
+        return None
+    # This import is slow, and most connections stay within one machine.
+    import ssl
+
+    if isinstance(tls, ssl.SSLContext):
+        return tls
+    if tls is True or tls == SYSTEM:
+        return ssl.create_default_context()
+    try:
+        return ssl.create_default_context(cafile=tls)
+    except (OSError, ssl.SSLError) as error:
+        raise BadSettings(f"tls: {tls} is not a file of certificates ({error}); give one, or {SYSTEM!r}") from error
 
 
 class Connection(Protocol):

@@ -12,9 +12,9 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from wakeq.client.core import requests
-from wakeq.client.core.requests import NackOptions, Request
+from wakeq.client import requests
 from wakeq.client.message import Received
+from wakeq.client.requests import NackOptions, Request
 from wakeq.protocol.errors import BadField, MessageNotFound, Refused, StaleLease, WakeqError
 from wakeq.protocol.redrive import Origins, redriven_headers
 from wakeq.protocol.wire.worker import codec as wire

@@ -11,7 +11,7 @@ import threading
 import time
 
 from wakeq.client.connection import READ_BYTES, TcpConnection, broken, closed_by_peer, unreachable
-from wakeq.client.core.route import parse_address
+from wakeq.client.route import parse_address
 from wakeq.protocol.errors import BrokerUnreachable, Disconnected
 
 

@@ -5,7 +5,7 @@ Settings --> nothing, or BadSettings that names both settings and what to change
 
 from wakeq.config.monique import ANSWERS_QUEUE
 from wakeq.config.settings import Settings
-from wakeq.protocol.addresses import is_this_machine
+from wakeq.protocol.access import is_this_machine
 from wakeq.protocol.errors import BadField, BadName, BadSettings
 from wakeq.protocol.names import check_name
 from wakeq.protocol.wire.peer.frames import split_address

@@ -1,6 +1,6 @@
 """Import: turns the files of version 1 into entries of the log.  Pure.
 
-In: what storage/version1/files.py read.  Out: an entry that creates each queue, then its messages in batches, then an
+In: what storage/version1.py read.  Out: an entry that creates each queue, then its messages in batches, then an
 entry that ends the import.
 """
 
@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import CreateQueue, Draft, Entry, Imported, Publish
-from wakeq.storage.version1.commands import ImportedQueue
-from wakeq.storage.version1.files import Import
+from wakeq.storage.version1 import Import, ImportedQueue
 
 # Messages in one entry.
 BATCH = 1_000

@@ -16,6 +16,7 @@ from pathlib import Path
 from wakeq.data.image_check import check_state
 from wakeq.protocol.errors import DamagedFile, DirectoryInUse, StorageError
 from wakeq.protocol.log.format import Identity
+from wakeq.storage import version1
 from wakeq.storage.directory import FOLDER_MODE, DataDirectory, is_empty, write_identity
 from wakeq.storage.files import is_there, rename_durably, sync_directory, temporary
 from wakeq.storage.log.journal import Journal, Keep, OutcomeFiles
@@ -27,8 +28,7 @@ from wakeq.storage.state.images import INSTALL_NAME, RECEIVED_NAME, SPOILT_NAME
 from wakeq.storage.state.lmdb_store import StateStore
 from wakeq.storage.state.snapshot import RESTORE, check_header, has_snapshot, read_snapshot, verify_snapshot
 from wakeq.storage.state.store import DEDUP, INDEX, KEY_BYTES_MAX, MESSAGES, QUEUES, Checkpoint, Store
-from wakeq.storage.version1 import files as version1
-from wakeq.storage.version1.commands import ImportedQueue
+from wakeq.storage.version1 import ImportedQueue
 
 logger = logging.getLogger("wakeq.opening")
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 from wakeq.actors.complaints import Complaints
-from wakeq.actors.log.neighbourhood import Introduced
+from wakeq.actors.log.members import Introduced
 from wakeq.actors.log.peer import Broken, Heard, Writable
 from wakeq.actors.sessions.door import Told
 from wakeq.net.handshakes import Handshakes, Place

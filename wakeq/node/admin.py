@@ -14,7 +14,6 @@ from aiohttp import web
 from wakeq import __version__
 from wakeq.actors.sessions.access import Gate
 from wakeq.actors.sessions.door import Admission
-from wakeq.actors.sessions.operator import Operator
 from wakeq.data.opening import DataFiles
 from wakeq.http.api.api import PREFIX, Api, json_response
 from wakeq.http.api.backup import Backup
@@ -55,8 +54,7 @@ class Admin:
     ) -> None:
         self._now_ms = now_ms
         self._callers = Callers(host, gate)
-        operator = assembly.runtime.spawn(Operator)
-        self.queries = Queries(operator, assembly.queues, assembly.raft_log)
+        self.queries = Queries(assembly.lobby, assembly.queues, assembly.raft_log)
         self.metrics = NodeMetrics(assembly, files, admission, self.queries, clock_step_ms, publishes_refused)
         self._health = Health(
             self.queries,

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from wakeq.actors.log.files import LogServices
-from wakeq.actors.log.neighbourhood import Neighbours, SharedClock
+from wakeq.actors.log.members import Neighbours, SharedClock
 from wakeq.actors.log.peer import Peer
 from wakeq.actors.log.raft_log import RaftLog
 from wakeq.actors.log.transfer import Images
-from wakeq.actors.mail import Committed, Item, Loaded, Started
+from wakeq.actors.log.writer import LogServices
+from wakeq.actors.mail import Committed, Loaded, LogItem, Started
 from wakeq.actors.queue.reading import QueueProcessServices
+from wakeq.actors.queues.flush import StateFiles
 from wakeq.actors.queues.lobby import Lobby
-from wakeq.actors.queues.registry import Settings
-from wakeq.actors.queues.supervisor import Queues
+from wakeq.actors.queues.supervisor import Queues, Settings
 from wakeq.actors.runtime import Down, Process, Runtime, Timers
 from wakeq.actors.runtime.clock import elapsed_ms
 from wakeq.actors.runtime.timers import Wake
@@ -165,8 +165,8 @@ class Assembly:
             stamp_ms=environment.stamp_ms,
             behind_ms=environment.behind_ms,
             call_later=environment.call_later,
-            look_for_room=environment.check_room,
-            others_write=lambda: self.state_disk.busy,
+            check_room=environment.check_room,
+            state_disk=self.state_disk,
             monotonic_ms=environment.monotonic_ms,
             sync_watch=environment.sync_watch,
         )
@@ -266,9 +266,7 @@ class Assembly:
         applied = files.store.applied()
         return self.runtime.spawn(
             Queues,
-            files.store,
-            files.log,
-            self.state_disk,
+            StateFiles(files.store, files.log, self.state_disk),
             services,
             settings,
             (applied.log_index, applied.term, applied.clock_ms),
@@ -281,6 +279,7 @@ class Assembly:
         essential["images"] = self.images
         for name, process in essential.items():
             self.runtime.monitor(monitor, process, f"the process of the {name}")
+            self.runtime.register(process)
 
     def _load(self, process: Process, numbers: list[int], keys: list[bytes], ticket: Any) -> None:
         """Read bodies on the reader's disk and send them to the process."""
@@ -317,15 +316,15 @@ class Assembly:
         with files.store.read() as view:
             for stored in load_queues(view):
                 queues.restore(stored)
-            queues.restore_asides(load_skipped(view))
+            queues.restore_skipped(load_skipped(view))
             queues.restore_members(load_members(view))
         first_index = files.store.applied().log_index + 1
         queues.foresee(self._skips_from(first_index))
-        items: list[Item] = []
+        items: list[LogItem] = []
         for index, term, payload in files.log.entries(first_index):
             entry, at_ms = decode_entry(payload)
             self.clock_ms = max(self.clock_ms, at_ms)
-            item = (index, term, at_ms, entry, None)
+            item = LogItem(index, term, at_ms, entry)
             if index > self._committed:
                 self.raft_log.restore(item)
             else:
@@ -345,12 +344,12 @@ class Assembly:
         skips = (decode_entry(payload)[0] for payload in payloads if payload[1] == Kind.SET_ASIDE)
         return [entry for entry in skips if isinstance(entry, SetAside) and entry.index >= first_index]
 
-    def _replay(self, items: list[Item]) -> Iterator[None]:
+    def _replay(self, items: list[LogItem]) -> Iterator[None]:
         """Apply entries; those behind a halted queue have to wait until some node leads."""
         if items:
             self.queues.tell(Committed(items))
             yield
-            while self.queues.applied[0] < items[-1][0] and not self.queues.is_halted:
+            while self.queues.applied[0] < items[-1].index and not self.queues.is_halted:
                 yield
 
     def begin(self) -> None:

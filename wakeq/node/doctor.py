@@ -27,11 +27,9 @@ from wakeq.node.cluster_plan import plan_of
 from wakeq.node.security import exposure_of, may_listen, shared_key, shared_secret
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.peer.frames import split_address
-from wakeq.storage.cluster_secret import read_secret
+from wakeq.storage.credentials import TokenFile, read_secret
 from wakeq.storage.directory import REUSABLE_SHARE, DataDirectory, is_empty, reserve_on
-from wakeq.storage.files import free_bytes
-from wakeq.storage.mounts import warnings_of
-from wakeq.storage.tokens import TokenFile
+from wakeq.storage.files import free_bytes, warnings_of
 
 GOOD, NOTE, BAD = "good", "note", "bad"
 SYNCS = 25

@@ -137,13 +137,13 @@ class NodeMetrics:
         log, raft_log, queues = self._files.log, self._assembly.raft_log, self._assembly.queues
         directory = self._files.directory
         return [
-            Sample("wakeq_log_sync_seconds", raft_log.sync_s),
-            Sample("wakeq_log_group_entries", raft_log.group_entries),
+            Sample("wakeq_log_sync_seconds", raft_log.writer.sync_s),
+            Sample("wakeq_log_group_entries", raft_log.writer.group_entries),
             Sample("wakeq_log_written_bytes_total", log.written_bytes),
             Sample("wakeq_log_bytes", log.size_bytes),
             Sample("wakeq_log_last_index", log.last_index),
             Sample("wakeq_state_backlog_bytes", queues.unflushed_bytes),
-            Sample("wakeq_entries_set_aside", queues.set_aside_count),
+            Sample("wakeq_entries_set_aside", queues.skipped_count),
             Sample("wakeq_snapshots_total", self._assembly.snapshots.taken),
             Sample("wakeq_disk_free_bytes", directory.free_bytes()),
             Sample("wakeq_disk_reserve_bytes", directory.reserve_bytes()),

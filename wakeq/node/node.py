@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from wakeq.actors.log.raft_log import RaftLog
 from wakeq.actors.mail import HandOver, Propose
-from wakeq.actors.queues.registry import FLUSH_AFTER_MS, FLUSH_BYTES
-from wakeq.actors.queues.registry import Settings as QueuesSettings
+from wakeq.actors.queues.flush import FLUSH_AFTER_MS, FLUSH_BYTES
 from wakeq.actors.queues.supervisor import Queues
+from wakeq.actors.queues.supervisor import Settings as QueuesSettings
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.runtime.clock import Clock, SystemClock
 from wakeq.actors.snapshots import CheckImage
@@ -34,14 +34,15 @@ from wakeq.node.security import Security
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.clock import HEARTBEAT_MS
 from wakeq.protocol.errors import StorageError
-from wakeq.protocol.queue.publishers import Limits
+from wakeq.protocol.queue.lanes import Proposal
+from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.raft.membership import LEVEL
 from wakeq.protocol.raft.settings import Settings as RaftSettings
 from wakeq.protocol.wire.peer.frames import MARK, Hello, split_address
 from wakeq.storage.log.journal import Keep
 from wakeq.storage.log.segmented_log import SEGMENT_BYTES_MAX
 from wakeq.storage.log.sync_watch import SyncWatch
-from wakeq.storage.state.resident import give_freed_back
+from wakeq.storage.state.environment import give_freed_back
 from wakeq.storage.thread import Disk, DiskThread
 
 # How long commands that were read before a shutdown get to be executed and answered.
@@ -267,7 +268,7 @@ class Node:
 
         assert self.files.imported is not None, "the caller has checked it"
         for entry in entries_of(self.files.imported):
-            self.raft_log.tell(Propose([(entry, None)]))
+            self.raft_log.tell(Propose([Proposal(entry)]))
             await self._turn()
         await self._flush()
         self.files.directory.finish_import()

@@ -16,12 +16,10 @@ from wakeq.actors.sessions.access import Gate
 from wakeq.actors.sessions.door import HANDSHAKE_S_MAX, Admission
 from wakeq.config.settings import Settings
 from wakeq.net.tls import PeerTls, ServerTls, server_context
-from wakeq.protocol.access import Book
-from wakeq.protocol.addresses import is_this_machine
+from wakeq.protocol.access import Book, is_this_machine
 from wakeq.protocol.errors import BadSettings, WakeqError
-from wakeq.storage.cluster_secret import read_secret
+from wakeq.storage.credentials import OPEN_HINT, TokenFile, read_secret
 from wakeq.storage.files import anyone_may_change, anyone_may_read
-from wakeq.storage.tokens import OPEN_HINT, TokenFile
 
 logger = logging.getLogger("wakeq.security")
 

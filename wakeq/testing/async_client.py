@@ -12,8 +12,8 @@ from typing import TypeVar
 from wakeq.client.aio import AsyncClient
 from wakeq.client.aio_caller import AsyncCaller
 from wakeq.client.caller import Caller
-from wakeq.client.core.requests import Request
-from wakeq.client.core.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, Timeouts
+from wakeq.client.requests import Request
+from wakeq.client.route import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, Timeouts
 from wakeq.testing.connection import ADDRESS, RECONNECT_FOR_S, MemoryConnection
 from wakeq.testing.machine import Machine
 

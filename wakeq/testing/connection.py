@@ -63,14 +63,13 @@ class MemoryConnection:
         self._machine = machine
         self._door = MemoryDoor()
         with machine.turn():
-            self._subscriber = machine.connect(self._door)
+            self._session = machine.connect(self._door).actor_ref
             self._incarnation = machine.incarnation
 
     def send(self, data: bytes, *, timeout_s: float) -> None:
         """Pass whole lines on to the broker, which runs them when a client waits for an answer."""
-        with self._machine.turn():
-            self._check()
-            self._subscriber.tell(Received(wire.decode(data), len(data)))
+        self._check()
+        self._session.tell(Received(wire.decode(data), len(data)))
 
     def receive(self, *, timeout_s: float) -> bytes:
         """Run the broker, and driven time if necessary, until it has answered; empty if it does not answer in time."""
@@ -95,10 +94,10 @@ class MemoryConnection:
 
     def close(self) -> None:
         """Tell the broker that the client has closed the connection."""
-        with self._machine.turn():
-            if not self._lost:
-                self._door.close("closed by the client")
-                self._subscriber.tell(Closed("closed by the client"))
+        if not self._lost:
+            self._door.close("closed by the client")
+            self._session.tell(Closed("closed by the client"))
+            with self._machine.turn():
                 self._machine.settle()
 
     @property

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from wakeq import __version__
 from wakeq.actors.mail import Pressure
-from wakeq.actors.queues.registry import Settings
+from wakeq.actors.queues.supervisor import Settings
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.sessions.door import Door
 from wakeq.actors.sessions.worker import WorkerServices, WorkerSession
@@ -32,6 +32,8 @@ from wakeq.testing.manual_time import ManualTime
 MESSAGES_MAX = 2_000_000
 # Callbacks while no time passes; with more, the timers spin.
 CALLS_AT_ONE_MOMENT_MAX = 3_000
+# The number of no thread.
+NO_THREAD = 0
 # The size of the log at which an image of the state would be written.
 NEVER_BYTES = 1 << 62
 
@@ -60,6 +62,7 @@ class Machine(ABC):
         self._snapshot_bytes_min = snapshot_bytes_min
         self._disk_is_full = False
         self._pid = os.getpid()
+        self.runtime = Runtime()
         # Its holder is the one thread of the broker.
         self._lock = threading.RLock()
         self._calls_seen = (0, 0.0)
@@ -148,17 +151,20 @@ class Machine(ABC):
                 self.is_up = False
                 self.time.settle = lambda: None
                 self.time.forget()
+                self.runtime.close()
                 self.close_files()
 
     # Time and turns ---------------------------------------------------------------------------------------------
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Be the one thread of the broker for the length of the block; other threads wait."""
+        """Be the one thread of the broker for the length of the block; other threads wait, or tell by ref."""
         with self._lock:
-            if self.is_up:
-                self.runtime.thread = threading.get_ident()
-            yield
+            before, self.runtime.thread = self.runtime.thread, threading.get_ident()
+            try:
+                yield
+            finally:
+                self.runtime.thread = before
 
     def settle(self) -> None:
         """Serve all mail; no time passes."""
@@ -218,6 +224,8 @@ class MemoryMachine(Machine):
 
     def __init__(self, time: ManualTime) -> None:
         super().__init__(time)
+        # Between two turns no thread is the broker's, so that what a thread tells a ref waits for the next turn.
+        self.runtime.thread = NO_THREAD
         self._directory = MemoryDirectory()
 
     def open_files(self) -> DurableFiles:

@@ -14,8 +14,8 @@ from itertools import cycle
 from typing import Any
 
 from wakeq.client.blocking import Client
-from wakeq.client.core.requests import Settled
 from wakeq.client.message import Message, Then
+from wakeq.client.requests import Settled
 from wakeq.protocol.errors import QueueNotFound
 from wakeq.testing.loops import outside_of_loop
 from wakeq.worker.engine.outcome_reporter import OutcomeReporter

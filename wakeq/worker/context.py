@@ -1,14 +1,15 @@
-"""current(): the message that the calling handler works on, and the follow-ups to publish with its acknowledgement.
+"""What a handler sees of its message: the message itself, and current(), with follow-ups for its acknowledgement.
 
-It is kept in a context variable, so it is correct in threads, coroutines and processes, and in all code they call.
+`current()` is kept in a context variable, so it is correct in threads, coroutines and processes, and in all code they
+call. A handler never acknowledges its message: the Worker reports its outcome.
 """
 
 import logging
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ParamSpec, overload
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, overload
 
-from wakeq.client.message import Body, Received
+from wakeq.client.message import Body, Message, Received
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.worker.outcome import DONE, Done
@@ -17,6 +18,46 @@ if TYPE_CHECKING:
     from wakeq.worker.task import Publisher
 
 P = ParamSpec("P")
+
+
+class SettledByWorker(WakeqError):
+    """A handler tried to acknowledge or return its message itself."""
+
+    code = "SETTLED_BY_WORKER"
+
+
+class _RefusingClient:
+    """Stands where a message has its client: the Worker reports the outcome of a message, and reports it once."""
+
+    def _refuse(self, *_arguments: Any, **_options: Any) -> NoReturn:
+        raise SettledByWorker("the Worker settles this message: return, or raise Retry, Snooze or Reject")
+
+    ack = nack = touch = _refuse
+
+
+_REFUSING_CLIENT = _RefusingClient()
+
+
+def message_of(delivery: Received) -> Message:
+    """Return the message for a handler that takes the raw message."""
+    return Message(**_fields(delivery), headers=delivery.headers, client=_REFUSING_CLIENT)
+
+
+def picklable(delivery: Received) -> Received:
+    """Return a copy that can be pickled."""
+    return Received(**_fields(delivery), headers=dict(delivery.headers))
+
+
+def _fields(delivery: Received) -> dict[str, Any]:
+    return {
+        "queue": delivery.queue,
+        "uid": delivery.uid,
+        "body": delivery.body,
+        "lease": delivery.lease,
+        "delivery": delivery.delivery,
+        "failures": delivery.failures,
+        "priority": delivery.priority,
+    }
 
 
 class NoHandler(WakeqError, LookupError):

@@ -12,7 +12,7 @@ from typing import Any
 
 from wakeq.client.aio import AsyncClient
 from wakeq.worker.engine.engine import Engine, first_of
-from wakeq.worker.schedule.timetable import Timetable
+from wakeq.worker.schedule import Timetable
 
 
 class EngineThread:

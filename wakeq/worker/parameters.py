@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import msgspec
 
-from wakeq.client.core.encoding import json_of
+from wakeq.client.message import json_of
 from wakeq.protocol.errors import BadField, WakeqError
 
 REFUSED_KINDS: dict[Any, str] = {

@@ -1,4 +1,4 @@
-"""StopSignals: the effect of SIGTERM and SIGINT on a worker, and the exit status of its process.
+"""Signals: what SIGTERM and SIGINT do to a worker, the exit status of its process, and the end of its child processes.
 
     0    all handlers ended
     1    some had not ended after the grace period, and their messages were released
@@ -9,7 +9,9 @@ So a signal wakes it even if another thread receives it, or if it comes just bef
 a lock would go on in these cases.
 """
 
+import ctypes
 import multiprocessing
+import os
 import signal
 import socket
 import sys
@@ -25,6 +27,10 @@ CHILD_NAME = "wakeq-handler-process"
 LEFT_UNFINISHED = 1
 # The number of the signal is added.
 BY_SIGNAL = 128
+
+PR_SET_PDEATHSIG = 1
+# Loaded in advance: between fork and exec nothing may be loaded.
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class StopSignals:
@@ -85,3 +91,14 @@ def refuse_in_child() -> None:
         raise BadHandler(
             "worker.run() was called in a child process of the worker; put it under `if __name__ == '__main__':`"
         )
+
+
+def kill_with_parent(parent: int) -> None:
+    """Let the kernel kill this process when its parent ends.
+
+    Call this in the new process. The parent must not end the thread that started this process while it runs.
+    """
+    _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    # The parent may have ended before the call.
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)

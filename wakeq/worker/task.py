@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar
 
-from wakeq.client.message import Body, Message, bytes_of_body
-from wakeq.client.on_loop import refuse_on_loop
+from wakeq.client.connection import refuse_on_loop
+from wakeq.client.message import Message, bytes_of_body
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.protocol.wire.worker.commands import SECONDS_MAX, TIMEOUT_S_MIN
 from wakeq.worker import tracing
+from wakeq.worker.outcome import Retry
 from wakeq.worker.parameters import BadHandler, Parameters, name_of
-from wakeq.worker.publish_threads import run_in_publish_thread
-from wakeq.worker.retry import Retry
+from wakeq.worker.publishing import Outbox, run_in_publish_thread
 
 if TYPE_CHECKING:
     from wakeq.client.aio import AsyncClient
@@ -33,36 +33,6 @@ R = TypeVar("R")
 Mode: TypeAlias = Literal["thread", "coroutine", "process"]
 
 INSTEAD_OF_YIELD = "do the work in the function itself, without `yield`; publish follow-ups with current().then(...)"
-
-
-class Outbox(Protocol):
-    """Publishes the messages of tasks: a Client, or a substitute in tests."""
-
-    def publish(
-        self,
-        queue: str,
-        body: Body,
-        *,
-        delay: int = 0,
-        timeout: int | None = None,
-        expires: int = 0,
-        priority: int = 0,
-        headers: Mapping[str, str] | None = None,
-        id: str | None = None,
-    ) -> str: ...
-
-    def publish_many(
-        self,
-        queue: str,
-        bodies: Iterable[Body],
-        *,
-        delay: int = 0,
-        timeout: int | None = None,
-        expires: int = 0,
-        priority: int = 0,
-        headers: Mapping[str, str] | None = None,
-        id: str | None = None,
-    ) -> list[str]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

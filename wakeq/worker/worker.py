@@ -19,22 +19,20 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from wakeq.client.aio import AsyncClient
-from wakeq.client.credentials import Tls
-from wakeq.client.on_loop import refuse_on_loop
+from wakeq.client.connection import Tls, refuse_on_loop
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.names import check_name
 from wakeq.worker.engine.engine import Engine
 from wakeq.worker.engine_thread import EngineThread
+from wakeq.worker.outcome import RETRY, Retry
 from wakeq.worker.parameters import BadHandler
 from wakeq.worker.pools.coroutines import CoroutinePool
 from wakeq.worker.pools.pool import FinishedJobs, Pool
 from wakeq.worker.pools.threads import ThreadPool
-from wakeq.worker.retry import RETRY, Retry
-from wakeq.worker.schedule.cron import read_moments
-from wakeq.worker.schedule.timetable import Schedule, Timetable
-from wakeq.worker.shared_client import SharedClient
+from wakeq.worker.publishing import Outbox, SharedClient
+from wakeq.worker.schedule import Schedule, Timetable, read_moments
 from wakeq.worker.signals import StopSignals, refuse_in_child
-from wakeq.worker.task import Mode, Outbox, Publisher, Task, check_settings, mode_of
+from wakeq.worker.task import Mode, Publisher, Task, check_settings, mode_of
 
 if TYPE_CHECKING:
     from wakeq.client.blocking import Client

@@ -10,11 +10,12 @@ import pytest
 from tests.helpers.brokers.broker import Broker
 from tests.helpers.brokers.by_hand import HandDisk
 from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, Operator, size_of, successor
-from wakeq.actors.log.files import KEEP_ACKNOWLEDGED_MS
+from wakeq.actors.log.writer import KEEP_ACKNOWLEDGED_MS
 from wakeq.actors.mail import Asker, Propose
 from wakeq.actors.sessions.operator_mail import Administer
 from wakeq.protocol.errors import DiskDisowned
 from wakeq.protocol.log.entries import Expired
+from wakeq.protocol.queue.lanes import Proposal
 
 Q = "q"
 LEASE_S = 60
@@ -174,7 +175,7 @@ def test_messages_read_by_a_leader_that_may_not_deliver_them_keep_their_place(
 
 def evict(node: HandNode) -> None:
     """Have a node forget the bodies that are on its disk."""
-    bodies = node.queues._processes[Q].bodies
+    bodies = node.queues.processes.by_name[Q].bodies
     bodies.flushed(lambda count: [], 0)
     assert bodies.missing([1]) == [1], "written down"
 
@@ -299,7 +300,7 @@ def test_leader_after_a_pause_notices_it_before_it_accepts_commands(cluster: Han
     last_index = leader.opened.log.last_index
     cluster.isolate(leader)
 
-    leader.raft_log.tell(Propose([(Expired(Q, 1, [1]), None)]))  # as a queue does whose alarm comes first
+    leader.raft_log.tell(Propose([Proposal(Expired(Q, 1, [1]), None)]))  # as a queue does whose alarm comes first
     cluster.time.stall(10.0)
 
     assert leader.opened.log.last_index == last_index

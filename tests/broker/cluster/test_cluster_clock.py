@@ -10,8 +10,8 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.clusters.by_hand import HandCluster, HandNode, Operator, successor
+from tests.helpers.disks.sync_place import sync_on_loop
 from wakeq.actors.log.peer import FromPeer
-from wakeq.actors.log.sync_place import SyncPlace
 from wakeq.actors.mail import Asker
 from wakeq.actors.sessions.operator_mail import Administer
 from wakeq.protocol.raft.messages import Heartbeat, HeartbeatAnswer
@@ -96,7 +96,7 @@ def test_wall_clock_that_is_set_while_the_broker_is_down_does_not_count_within_o
 def test_mark_is_on_disk_before_an_entry_that_is_stamped_after_a_pause(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, *, on_loop: bool
 ) -> None:
-    monkeypatch.setattr(SyncPlace, "on_loop", lambda *_: on_loop)
+    sync_on_loop(monkeypatch, lambda: on_loop)
     client = broker.client()
     client.call("CREATE", STRICT, lease="strict")
     client.publish(STRICT)

@@ -7,14 +7,15 @@ import pytest
 
 from tests.helpers.brokers.by_hand import HandDisk
 from tests.helpers.clusters.by_hand import HandCluster, HandNode, Operator, leads_again, size_of, successor
-from wakeq.actors.log.driver import BEAT
 from wakeq.actors.log.peer import Outgoing, Peer
-from wakeq.actors.mail import Asker, HandOver, Item, Propose, Spoilt, StepAside
+from wakeq.actors.log.raft_log import BEAT
+from wakeq.actors.mail import Asker, HandOver, LogItem, OutOfRoom, Propose, StateHasSkippedEntry
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.sessions.operator_mail import Administer
 from wakeq.node.assembly import RestartWithNewState
 from wakeq.protocol.log.entries import Draft, Entry, Publish
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.lanes import Proposal
+from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft.messages import Append
 from wakeq.protocol.wire.peer.frames import Entries, Frame
@@ -45,7 +46,7 @@ def test_append_of_a_former_term_is_not_sent_with_the_entries_that_replaced_its_
     """The append may have waited for a slow connection while this node lost the lead and its entries."""
     leader.client().publish(Q)
     core, other = leader.raft_log.core, cluster.others(leader)[0]
-    peer = leader.raft_log._around.peers[other.number]
+    peer = leader.raft_log.table.peers[other.number]
     assert isinstance(peer, Peer)
     left: list[Frame] = []
     monkeypatch.setattr(peer._door, "send", left.extend)
@@ -104,9 +105,9 @@ class PoisonOfOne:
     def __init__(self, node: HandNode, monkeypatch: pytest.MonkeyPatch) -> None:
         apply = QueueProcess.apply
 
-        def apply_or_crash(process: QueueProcess, items: list[Item]) -> None:
-            if process.runtime is node.runtime and any(is_poison(item[3]) for item in items):
-                process.applying = next(item[0] for item in items if is_poison(item[3]))
+        def apply_or_crash(process: QueueProcess, items: list[LogItem]) -> None:
+            if process.runtime is node.runtime and any(is_poison(item.entry) for item in items):
+                process.applying = next(item.index for item in items if is_poison(item.entry))
                 raise ZeroDivisionError("poisoned")
             apply(process, items)
 
@@ -175,7 +176,7 @@ def test_answered_entry_that_crashes_a_queue_of_one_node_only_is_kept(
     leader.kill()
     cluster.until(lambda: cluster.leader() is other, "the other one leads")
 
-    assert index in halted.raft_log._passed_on, "it was elected, and did not set the entry aside"
+    assert index in halted.raft_log.leadership.yielded, "it was elected, and did not set the entry aside"
     messages = other.client().call("FET", Q, count=10)["messages"]
     assert messages[-1]["uid"] == answered["uid"]
 
@@ -223,8 +224,8 @@ def test_skipped_entry_is_left_out_where_it_and_its_skip_are_applied_together(
 
     assert refused == ["SET_ASIDE", "SET_ASIDE"]
     assert [size_of(node) for node in cluster.nodes] == [2, 2, 2]
-    ledgers = [node.queues._processes["new"].ledger for node in cluster.nodes]
-    assert [(ledger.id, ledger.living) for ledger in ledgers] == [(ledgers[0].id, 1)] * 3
+    ledgers = [node.queues.processes.by_name["new"].ledger for node in cluster.nodes]
+    assert [(ledger.id, ledger.columns.living) for ledger in ledgers] == [(ledgers[0].id, 1)] * 3
     assert ledgers[0].id > 0
 
 
@@ -297,7 +298,7 @@ def test_delay_is_none_the_shorter_while_the_clock_leans_forward(cluster: HandCl
 
 @pytest.mark.parametrize(
     "orders",
-    [[HandOver()], [HandOver()] * 2, [HandOver()] * 3, [StepAside(True), BEAT]],
+    [[HandOver()], [HandOver()] * 2, [HandOver()] * 3, [OutOfRoom(True), BEAT]],
     ids=["once", "twice", "three times", "for want of room"],
 )
 def test_delivery_in_the_turn_before_a_transfer_is_known_to_the_new_leader(
@@ -313,7 +314,7 @@ def test_delivery_in_the_turn_before_a_transfer_is_known_to_the_new_leader(
             log.tell(left.popleft())  # it stands in the mail before what the queue is about to propose
         return refusal
 
-    queue = leader.queues._processes[Q]
+    queue = leader.queues.processes.by_name[Q]
     monkeypatch.setattr(queue, "services", queue.services._replace(refusal=asked))
 
     delivered = client.fetch(Q)
@@ -384,7 +385,9 @@ def test_entries_skipped_while_a_slow_node_waits_for_verdicts_are_skipped_there_
     cluster.advance(2.0)
 
     assert [reply["err"] for reply in (*publisher.take(), *client.take())] == ["SET_ASIDE"] * 2
-    assert [list(node.queues._processes[Q].ledger.living_numbers()) for node in cluster.nodes] == [[1]] * 3
+    assert [list(node.queues.processes.by_name[Q].ledger.columns.living_numbers()) for node in cluster.nodes] == [
+        [1]
+    ] * 3
 
 
 def test_node_that_rebuilds_its_state_still_finishes_the_write_before_a_truncation(
@@ -396,13 +399,13 @@ def test_node_that_rebuilds_its_state_still_finishes_the_write_before_a_truncati
     leader.log_disk.held = True
     client.send({"cmd": "PUB", "qname": Q, "message": "lost"})  # this is being written ...
     cluster.settle()
-    leader.raft_log.tell(Propose([(Publish(Q, [Draft(b"lost")]), None)]))  # ... and this is still in memory
+    leader.raft_log.tell(Propose([Proposal(Publish(Q, [Draft(b"lost")]), None)]))  # ... and this is still in memory
     cluster.settle()
     successor(cluster, leader)
-    assert leader.raft_log._behind, "to be taken back"
-    assert leader.raft_log._log.buffered_bytes, "what was not written yet"
+    assert leader.raft_log.writer.behind, "to be taken back"
+    assert leader.raft_log.writer.log.buffered_bytes, "what was not written yet"
 
-    leader.raft_log.tell(Spoilt(1, 2))
+    leader.raft_log.tell(StateHasSkippedEntry(1, 2))
     cluster.settle()
     leader.log_disk.held = False
     leader.log_disk.complete()

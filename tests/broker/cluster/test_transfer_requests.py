@@ -4,7 +4,7 @@ import pytest
 
 from tests.helpers.brokers.by_hand import Json
 from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, successor
-from wakeq.actors.log.standing import WISH_ELECTIONS
+from wakeq.actors.log.leadership import WISH_ELECTIONS
 from wakeq.protocol.raft.messages import Transfer
 
 
@@ -92,7 +92,7 @@ def test_leader_that_cannot_transfer_leadership_logs_the_request(
 ) -> None:
     asked, away = cluster.others(leader)
     away.kill()
-    monkeypatch.setattr(type(leader.raft_log), "_heirs", [])
+    monkeypatch.setattr(type(leader.raft_log.leadership), "heirs", [])
 
     transfer(asked)
 

@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, Operator, successor
 from wakeq.actors import snapshots
-from wakeq.actors.log.files import Cut, Roll
+from wakeq.actors.log.writer import Cut, Roll
 from wakeq.actors.snapshots import WriteImage
 from wakeq.protocol.errors import SyncFailed
 

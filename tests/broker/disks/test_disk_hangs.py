@@ -7,9 +7,8 @@ import pytest
 from tests.helpers.brokers.broker import Broker
 from tests.helpers.brokers.by_hand import Json
 from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, leads_again, size_of, successor
-from wakeq.actors.log.standing import HAND_OVER_AGAIN_MS
-from wakeq.actors.log.sync_place import SyncPlace
-from wakeq.protocol.log.format import Batch
+from tests.helpers.disks.sync_place import sync_on_loop
+from wakeq.actors.log.leadership import HAND_OVER_AGAIN_MS
 
 Q = "q"
 LOOK_S = ELECTION_S / 4
@@ -131,7 +130,7 @@ def test_leader_that_transferred_the_lead_keeps_it_for_half_a_minute_once_it_lea
     cluster.advance(1)
     hang(leader, held=False)
     cluster.advance(1)
-    new.raft_log._transfer(leader.number)
+    new.raft_log.leadership.transfer(leader.number)
     new.raft_log._attend()
     cluster.until(lambda: cluster.leader() is leader, "the first one leads again")
 
@@ -153,7 +152,7 @@ def test_leader_that_lost_the_lead_for_another_reason_transfers_it_as_soon_as_it
     hang(leader)
     leader.client().send(pub())
     cluster.advance(elections * ELECTION_S)
-    leader.raft_log._transfer(cluster.others(leader)[0].number)
+    leader.raft_log.leadership.transfer(cluster.others(leader)[0].number)
     leader.raft_log._attend()
     cluster.settle()
     led = leader.raft_log.core.leads
@@ -206,7 +205,7 @@ def test_disk_that_hangs_in_something_else_than_a_batch_moves_the_lead_too(
 ) -> None:
     cluster.advance(1)
     hang(leader)
-    leader.raft_log._submit(lambda: None, leader.raft_log._free)
+    leader.raft_log.writer.do_behind(lambda: None)
 
     cluster.advance(AFTER_S)
 
@@ -249,30 +248,13 @@ def test_idle_disk_is_not_watched(broker: Broker) -> None:
     broker.client().publish(Q)
     broker.advance(2)
 
-    assert not broker.raft_log._look_queued
-
-
-def test_sync_on_the_loop_is_watched_while_it_is_under_way(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    raft_log, seen = broker.raft_log, []
-    write = raft_log._log.write
-
-    def noting(batch: Batch) -> None:
-        seen.append(raft_log._sync_watch.since_s)
-        write(batch)
-
-    monkeypatch.setattr(SyncPlace, "on_loop", lambda *_: True)
-    monkeypatch.setattr(raft_log._log, "write", noting)
-
-    broker.client().publish(Q)
-
-    assert [since_s > 0 for since_s in seen] == [True]
-    assert raft_log._sync_watch.since_s == 0
+    assert not broker.raft_log.writer.is_check_queued
 
 
 def test_node_of_a_cluster_never_syncs_on_its_loop(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SyncPlace, "on_loop", lambda *_: True)
+    sync_on_loop(monkeypatch, lambda: True)
     hang(leader)
     client = leader.client()
 

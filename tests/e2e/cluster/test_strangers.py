@@ -27,7 +27,7 @@ from wakeq.protocol.wire.peer.frames import (
     framed,
 )
 from wakeq.protocol.wire.peer.session import PeerSession
-from wakeq.storage.cluster_secret import write_secret
+from wakeq.storage.credentials import write_secret
 
 REFUSALS = 500
 HALF_OPEN = 300  # more than the port has places for

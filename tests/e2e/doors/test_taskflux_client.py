@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers.brokers.process import BrokerProcess
 from wakeq import AsyncTaskFluxClient, QueueExists, QueueNotFound, TaskFluxClient
-from wakeq.client.taskflux.records import NotAllEnqueued, Record
+from wakeq.client.taskflux.requests import NotAllEnqueued, Record
 
 RECORDS = 3_000
 

@@ -22,7 +22,7 @@ from wakeq.protocol.access import Right
 from wakeq.protocol.errors import BadField, Disconnected, Forbidden, Unauthorized
 from wakeq.protocol.wire.worker.blocks import pack
 from wakeq.protocol.wire.worker.codec import Followup
-from wakeq.storage.tokens import TokenFile
+from wakeq.storage.credentials import TokenFile
 
 RELOAD_S_MAX = 5.0
 

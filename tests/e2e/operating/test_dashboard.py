@@ -18,7 +18,7 @@ from tests.helpers.programs.browser import DESK, PHONE, browser_path, browsing
 from wakeq.client.aio import AsyncClient
 from wakeq.config.settings import Auth
 from wakeq.protocol.access import Grant, Right, digest_of
-from wakeq.storage.tokens import TokenFile
+from wakeq.storage.credentials import TokenFile
 
 PAGE_BYTES_MAX = 200_000
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")

@@ -24,8 +24,8 @@ from tests.helpers.network.fault_proxy import FaultProxy
 from tests.helpers.network.namespaces import missing
 from tests.helpers.programs.started import Started, eventually
 from wakeq import Client, Worker
+from wakeq.client import session
 from wakeq.client.aio import AsyncClient
-from wakeq.client.core import session
 from wakeq.worker.engine.engine import Engine
 
 SHORT_S = 0.5  # the patience of the worker with a broker that says nothing

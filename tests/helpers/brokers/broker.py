@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers.brokers.by_hand import HandClock, HandDisk, HandDoor, HandTime, Json
-from wakeq.actors.mail import Asker, Propose
+from wakeq.actors.mail import Propose
 from wakeq.actors.queue.process import QueueProcess
-from wakeq.actors.queues.registry import Settings as QueuesSettings
+from wakeq.actors.queues.supervisor import Settings as QueuesSettings
 from wakeq.actors.sessions.door import Closed, Received
-from wakeq.actors.sessions.operator import Operator
+from wakeq.actors.sessions.operator import Question
 from wakeq.data.opening import KEEP_NOTHING, DurableFiles, open_all
 from wakeq.node.clock import NodeClock
-from wakeq.protocol.queue.publishers import Limits
+from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.storage.log.journal import Keep
 from wakeq.testing.machine import Machine
@@ -131,6 +131,13 @@ class Client:
         self.broker.settle()
 
 
+class Asked(Question):
+    """A question that must have one answer."""
+
+    def tell(self, answer: Any) -> None:
+        self.set(answer)  # raises for a second one
+
+
 class Broker(Machine):
     """The machine of `wakeq.testing` on real files, with disks, clocks and chances that a test can hold or bend."""
 
@@ -235,19 +242,17 @@ class Broker(Machine):
         self.clients.append(made)
         return made
 
-    def operate(self, name: str, make: Callable[[Asker], Any]) -> Any:
+    def operate(self, name: str, make: Callable[[Question], Any]) -> Any:
         """Ask a queue, or with an entry the log, as an operator does; return the answer."""
-        answers: list[Any] = []
-        question = make(self.runtime.spawn(Operator).asker(answers.append))
-        target = self.raft_log if isinstance(question, Propose) else self.runtime.whereis(("queue", name))
-        (target or self.queues).tell(question)
+        question = Asked(self.runtime)
+        message = make(question)
+        (self.raft_log if isinstance(message, Propose) else self.assembly.lobby.queue(name)).tell(message)
         self.settle()
-        (answer,) = answers
-        return answer
+        return question.get()
 
     def queue(self, name: str) -> QueueProcess:
         """Return the process of a queue, to look into it."""
-        found = self.runtime.whereis(("queue", name))
+        found = self.assembly.lobby.process(name)
         assert isinstance(found, QueueProcess), f"queue {name!r} has no process"
         return found
 
@@ -268,12 +273,12 @@ class Broker(Machine):
         assert leases is not None
         return [
             n
-            for n in ledger.living_numbers()
+            for n in ledger.columns.living_numbers()
             if n not in leases.held
             and n not in leases.leaving
-            and not ledger.is_out(n)
+            and not ledger.deliveries.is_leased(n)
             and ledger.due_of(n) <= due_ms
-            and not 0 < ledger.expires_of(n) <= now_ms
+            and not 0 < ledger.columns.expires_of(n) <= now_ms
             and ledger.paused_until_ms <= due_ms
         ]
 
@@ -298,6 +303,8 @@ class Broker(Machine):
                 and (wake == "ready" or name in c.choosy)
             ]
             assert len(counted_on) >= len(available), f"{available}: {len(asleep)} sleep, {len(counted_on)} were woken"
-        assert not (available and leases.all_waits()), "a FET waits beside an available message"
-        assert ledger.living == len(list(ledger.living_numbers()))
-        assert ledger.out == sum(ledger.is_out(n) for n in ledger.living_numbers())
+        assert not (available and leases.audience.all_waits()), "a FET waits beside an available message"
+        moment_ms = min(leases.next_moment_ms(), leases.audience.next_moment_ms())
+        assert process.alarm_ms <= moment_ms, f"something is to come at {moment_ms}, the alarm at {process.alarm_ms}"
+        assert ledger.columns.living == len(list(ledger.columns.living_numbers()))
+        assert ledger.deliveries.leased == sum(ledger.deliveries.is_leased(n) for n in ledger.columns.living_numbers())

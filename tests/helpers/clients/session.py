@@ -2,7 +2,7 @@
 
 from math import inf
 
-from wakeq.client.core.session import Event, Greeted, Session
+from wakeq.client.session import Event, Greeted, Session
 from wakeq.protocol.wire.worker import codec as wire
 
 NOW_S = 100.0

@@ -15,12 +15,11 @@ from pathlib import Path
 from tests.helpers.brokers.broker import Client
 from tests.helpers.brokers.by_hand import HandClock, HandDisk, HandTime
 from tests.helpers.taskflux.by_hand import HandTaskFlux
-from wakeq.actors.log.neighbourhood import Introduced
+from wakeq.actors.log.members import Introduced
 from wakeq.actors.log.peer import Broken, Heard, Peer
 from wakeq.actors.log.raft_log import RaftLog
 from wakeq.actors.mail import Asker
-from wakeq.actors.queues.registry import Settings
-from wakeq.actors.queues.supervisor import Queues
+from wakeq.actors.queues.supervisor import Queues, Settings
 from wakeq.actors.runtime import Process, Runtime, Timers
 from wakeq.actors.sessions.door import Door
 from wakeq.actors.sessions.operator_mail import Administer
@@ -210,6 +209,7 @@ class HandNode:
         self.is_up = self.is_frozen = False
         self.life += 1
         self._held.clear()
+        self.runtime.close()
         self.network.hang_up(self)
         self.opened.close()
 
@@ -373,4 +373,4 @@ def leads_again(cluster: HandCluster, node: HandNode) -> bool:
 
 def size_of(node: HandNode, queue: str = "q") -> int:
     """Return how many messages a node's queue has, whether it leads or not."""
-    return node.queues._processes[queue].ledger.living
+    return node.queues.processes.by_name[queue].ledger.columns.living

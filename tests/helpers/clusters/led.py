@@ -9,14 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.helpers.brokers.broker import Client
+from tests.helpers.brokers.broker import Asked, Client
 from tests.helpers.brokers.by_hand import HandDisk
 from tests.helpers.clusters.by_hand import HandCluster, HandNode
-from wakeq.actors.mail import Asker
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues.supervisor import Queues
-from wakeq.actors.runtime import Runtime
-from wakeq.actors.sessions.operator import Operator
+from wakeq.actors.sessions.operator import Question
+from wakeq.node.assembly import Assembly
 from wakeq.storage.log.journal import Keep
 
 LOST = 3  # messages that a leader writes for itself
@@ -46,8 +45,8 @@ class LedBroker:
         return self.leader.log_disk
 
     @property
-    def runtime(self) -> Runtime:
-        return self.leader.runtime
+    def assembly(self) -> Assembly:
+        return self.leader.assembly
 
     @property
     def queues(self) -> Queues:
@@ -57,18 +56,16 @@ class LedBroker:
         return self.leader.client()
 
     def queue(self, name: str) -> QueueProcess:
-        found = self.runtime.whereis(("queue", name))
+        found = self.assembly.lobby.process(name)
         assert isinstance(found, QueueProcess), f"queue {name!r} has no process"
         return found
 
-    def operate(self, name: str, make: Callable[[Asker], Any]) -> Any:
+    def operate(self, name: str, make: Callable[[Question], Any]) -> Any:
         """Ask a queue as an operator does; return the answer."""
-        answers: list[Any] = []
-        asker = self.runtime.spawn(Operator).asker(answers.append)
-        (self.runtime.whereis(("queue", name)) or self.queues).tell(make(asker))
+        question = Asked(self.assembly.runtime)
+        self.assembly.lobby.queue(name).tell(make(question))
         self.settle()
-        (answer,) = answers
-        return answer
+        return question.get()
 
     def crash_and_restart(self) -> None:
         """Lose the leader, with what it wrote for itself; the next time it comes back."""

@@ -16,7 +16,7 @@ from tests.helpers.clients.lines import AsyncLineClient, LineClient, Message
 from tests.helpers.network.namespaces import Network
 from tests.helpers.network.ports import free_ports
 from tests.helpers.programs.started import eventually
-from wakeq.storage.cluster_secret import write_secret
+from wakeq.storage.credentials import write_secret
 
 ANSWER_S_MAX = 3.0  # a node that says nothing for so long is left
 NOBODY_LEADS_S = 0.02  # before the next one is asked

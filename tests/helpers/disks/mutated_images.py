@@ -15,11 +15,12 @@ from zlib import crc32
 import msgspec
 
 from tests.helpers.brokers.broker import Broker
-from wakeq.actors.mail import Asker, Propose
+from wakeq.actors.mail import Propose
 from wakeq.actors.runtime import Process
 from wakeq.actors.snapshots import ImageWritten, WriteImage
 from wakeq.protocol.log.entries import PauseQueue
 from wakeq.protocol.log.rows import ROW
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.storage.state.snapshot import Item, SnapshotHeader, read_snapshot
 from wakeq.storage.state.store import DEDUP, INDEX, MESSAGES, QUEUES, with_checksum, without_checksum
 
@@ -73,7 +74,7 @@ def _fill(broker: Broker) -> None:
     client.call("STASH", "slow", stash="done", messages=["d"])
     client.call("UNSTASH", "slow", stashes=[("done", 1)], writer="writer", epoch=3)
     paused = PauseQueue("limited", broker.now_ms() + 60_000)
-    broker.operate("limited", lambda asker: Propose([(paused, Asker(asker.process, asker.ticket, 0))]))
+    broker.operate("limited", lambda asker: Propose([Proposal(paused, asker)]))
     broker.advance(1)
 
 

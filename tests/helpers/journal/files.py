@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from wakeq.pipeline.journal.plan import History
-from wakeq.pipeline.journal.schema import ALL, KINDS, Wanted
+from wakeq.pipeline.journal.rows import ALL, KINDS, Wanted
 from wakeq.pipeline.journal.table import events_of
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import CreateQueue, Draft, Entry, Publish

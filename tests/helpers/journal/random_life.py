@@ -141,10 +141,10 @@ class Life:
 
     def any_living(self, name: str) -> str | None:
         """Return the uid of a message of a queue, whatever its state."""
-        if self.broker.runtime.whereis(("queue", name)) is None:
+        if self.broker.assembly.lobby.process(name) is None:
             return None
         ledger = self.broker.queue(name).ledger
-        numbers = list(ledger.living_numbers())
+        numbers = list(ledger.columns.living_numbers())
         return uid_of(ledger.id, self.chance.choice(numbers)) if numbers else None
 
     def move(self) -> None:

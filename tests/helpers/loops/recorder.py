@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from wakeq.actors.runtime import Process
+from wakeq.actors.runtime import Process, Runtime
 
 
 class Recorder(Process):
@@ -31,3 +31,12 @@ class Steps:
 
     def run_one(self) -> None:
         self.waiting.pop(0)()
+
+
+def serve_one(runtime: Runtime) -> None:
+    """Give the next process on the run queue its turn, and no other."""
+    turn_s, runtime._turn_s = runtime._turn_s, 1e-9
+    try:
+        runtime._serve_turn()
+    finally:
+        runtime._turn_s = turn_s

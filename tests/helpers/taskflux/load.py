@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.helpers.clients.lines import AsyncLineClient, FrameConversation, Message, count_left
 from wakeq.client.taskflux.aio import AsyncTaskFluxClient
-from wakeq.client.taskflux.records import Record
+from wakeq.client.taskflux.requests import Record
 from wakeq.protocol.errors import OutcomeUnknown, WakeqError
 from wakeq.protocol.wire.taskflux import packets as wire
 from wakeq.protocol.wire.taskflux.dialects import SPEC

@@ -34,7 +34,7 @@ class Life(ToldLife):
         """Bodies that are on disk leave memory."""
         self.cluster.advance(2.0)
         for node in self.cluster.nodes:
-            process = node.queues._processes.get(self.queue)
+            process = node.queues.processes.by_name.get(self.queue)
             if process is not None:
                 process.bodies.flushed(lambda count: [], 0)
 

@@ -61,7 +61,7 @@ class Life(ToldLife):
     def forget(self) -> None:
         """Bodies that are on disk leave memory."""
         for node in self.living:
-            process = node.queues._processes.get(self.queue)
+            process = node.queues.processes.by_name.get(self.queue)
             if process is not None and not (process.bodies._fresh.living or process.bodies._flushing.living):
                 process.bodies.flushed(lambda count: [], 0)
 
@@ -128,8 +128,8 @@ def test_promises_hold_whichever_node_dies_leads_or_is_slow(seed: int) -> None:
             life.step()
         life.end()
 
-        ledgers = [node.queues._processes[life.queue].ledger for node in cluster.nodes]
-        states = [(sorted(ledger.living_numbers()), ledger.totals) for ledger in ledgers]
+        ledgers = [node.queues.processes.by_name[life.queue].ledger for node in cluster.nodes]
+        states = [(sorted(ledger.columns.living_numbers()), ledger.totals) for ledger in ledgers]
         cluster.close()
 
     report = check(life.history.events)

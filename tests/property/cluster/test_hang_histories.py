@@ -18,8 +18,8 @@ from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.examples import seeds
 from tests.helpers.histories.checker import check
 from tests.helpers.histories.history import Event
-from wakeq.actors.log.driver import UNKNOWN_AFTER_S
-from wakeq.actors.log.standing import HAND_OVER_AGAIN_MS, HANG_ELECTIONS
+from wakeq.actors.log.leadership import HAND_OVER_AGAIN_MS, HANG_ELECTIONS
+from wakeq.actors.log.raft_log import UNKNOWN_AFTER_S
 
 EPISODES = 5  # of a life
 STEPS_WELL, STEPS_BROKEN = 7, (1, 4, 10)
@@ -140,7 +140,7 @@ class Life(ToldLife):
     def forget(self) -> None:
         """Bodies that are on disk leave memory, so that fetches wait for reads."""
         for node in self.living:
-            process = node.queues._processes.get(self.queue)
+            process = node.queues.processes.by_name.get(self.queue)
             if process is not None and not (process.bodies._fresh.living or process.bodies._flushing.living):
                 process.bodies.flushed(lambda count: [], 0)
 
@@ -323,7 +323,7 @@ class Life(ToldLife):
             assert leader is not None, "waited for"
             if self.fetch_and_ack(leader):
                 continue
-            if leader.queues._processes[self.queue].ledger.living:
+            if leader.queues.processes.by_name[self.queue].ledger.columns.living:
                 self.advance(1.0)
             else:
                 break
@@ -349,8 +349,8 @@ def test_promises_hold_and_commands_are_answered_where_disks_hang(nodes: int, se
 
         life.live()
         life.end()
-        ledgers = [node.queues._processes[life.queue].ledger for node in cluster.nodes]
-        states = [(sorted(ledger.living_numbers()), ledger.totals) for ledger in ledgers]
+        ledgers = [node.queues.processes.by_name[life.queue].ledger for node in cluster.nodes]
+        states = [(sorted(ledger.columns.living_numbers()), ledger.totals) for ledger in ledgers]
         cluster.close()
 
     report = check(life.history.events, crash_window_s=AHEAD_S + LAZY_S)

@@ -10,8 +10,8 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker
 from tests.helpers.clusters.by_hand import Operator
-from wakeq.actors.queues.supervisor import _HANDLERS
-from wakeq.actors.snapshots import BYTES_A_SECOND_MIN, CheckImage, ImageWritten, StateWritten, WriteImage
+from wakeq.actors.queues.supervisor import Queues
+from wakeq.actors.snapshots import BYTES_A_SECOND_MIN, CheckImage, StateWritten, WriteImage
 from wakeq.protocol.errors import Busy, DiskFull
 from wakeq.storage.state.snapshot import read_snapshot, verify_snapshot
 from wakeq.storage.state.store import INDEX, MESSAGES, View
@@ -112,7 +112,7 @@ def test_snapshot_never_holds_a_dead_incarnation(broker: Broker, end: str) -> No
     before = broker.snapshots.taken
     old_id = broker.queue(Q).ledger.id
     client.call(end, Q)
-    broker.queues._sweep = lambda: None  # type: ignore[method-assign]  # its records are still there
+    broker.queues.flusher.sweep = lambda: None  # type: ignore[method-assign]  # its records are still there
     for _ in range(50):
         if broker.snapshots.taken == before:
             fill(broker, 20, "other")
@@ -182,7 +182,7 @@ def test_first_snapshot_of_much_that_lives_has_time_for_it(
 
     broker.snapshots.tell(WriteImage(broker.queues))
     with monkeypatch.context() as patch:
-        patch.setitem(_HANDLERS, ImageWritten, lambda *_: None)
+        patch.setattr(Queues, "on_receive", lambda *_: None)
         broker.settle()
 
     assert broker.snapshots.taken == 1

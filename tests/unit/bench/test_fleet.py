@@ -18,7 +18,7 @@ from bench.runner import run_cell
 from bench.workloads import WORKLOADS, fleet
 from bench.workloads.workload import Plan
 from tests.unit.bench.fakes import FakeWakeq
-from wakeq.client.core.session import Session
+from wakeq.client.session import Session
 from wakeq.protocol.wire.worker.codec import Ack, Fet, Pub
 
 TINY = Plan(seconds=0.2, scale=0.02)

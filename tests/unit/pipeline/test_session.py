@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from wakeq.pipeline import session
-from wakeq.pipeline.session import GONE, _ended_with_us, find_java, shim_of, sockets_in
+from wakeq.pipeline.session import GONE, _killed_on_interrupt, find_java, shim_of, sockets_in
 from wakeq.protocol.errors import NotInstalled
 
 
@@ -129,7 +129,7 @@ def begin_shell() -> Iterator[Callable[[], subprocess.Popen[str]]]:
 
 def interrupted_start(begin_shell: Callable[[], subprocess.Popen[str]]) -> subprocess.Popen[str]:
     """Return what was started, and then ended by an interrupt."""
-    with suppress(KeyboardInterrupt), _ended_with_us():
+    with suppress(KeyboardInterrupt), _killed_on_interrupt():
         started = begin_shell()
         raise KeyboardInterrupt
     assert started.wait(30) == -signal.SIGKILL

@@ -8,7 +8,7 @@ import pytest
 
 from wakeq.protocol.errors import StorageError
 from wakeq.storage import directory as module
-from wakeq.storage import mounts
+from wakeq.storage import files
 from wakeq.storage.directory import DataDirectory
 
 MIB = 1024 * 1024
@@ -102,7 +102,7 @@ def test_image_room_leaves_the_last_room_of_a_node(tmp_path: Path, monkeypatch: 
 def test_unsuitable_file_system_gives_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, warns: bool
 ) -> None:
-    monkeypatch.setattr(mounts, "_kind_of_file_system", lambda _path: kind)
+    monkeypatch.setattr(files, "_kind_of_file_system", lambda _path: kind)
 
     directory = DataDirectory.open(tmp_path)
 

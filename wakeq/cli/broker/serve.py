@@ -1,17 +1,27 @@
-"""`wakeq serve`: reads the settings, runs the node, and ends with its exit status."""
+"""`wakeq serve`, `config`, `doctor` and `alive`: the commands that take the settings of a broker.
+
+file, environment, flags --> settings --> a node, a table, findings, or a request to the broker's HTTP port
+"""
 
 import errno
 import os
 import socket
+import ssl
 from collections.abc import Sequence
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
+from wakeq.cli.common import EXIT_FAILED, json_option
+from wakeq.cli.output import print_json, print_table
 from wakeq.config.layers import Loaded, load
-from wakeq.config.settings import Settings
-from wakeq.protocol.errors import BadSettings, CannotListen, StorageError
+from wakeq.config.setting import shown
+from wakeq.config.settings import KNOWN, Settings, value_of
+from wakeq.protocol.errors import BadSettings, BrokerUnreachable, CannotListen, StorageError
 
 # The settings whose flags have other names.
 NAMES = {
@@ -26,6 +36,10 @@ NAMES = {
 # The code that opens the file reports an unreadable one, with an exit status of its own.
 FILE = click.Path(readable=False, path_type=Path)
 CANNOT_LISTEN = {errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES}
+
+ANSWER_S_MAX = 2.0
+# Addresses at which a broker answers that listens on all addresses.
+LOOPBACKS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def settings_options(command: click.decorators.FC) -> click.decorators.FC:
@@ -121,3 +135,114 @@ def _explained(error: OSError, settings: Settings) -> Exception:
             "the port for the other nodes is in --peers"
         )
     return error
+
+
+@click.group()
+def config() -> None:
+    """Show the settings, or check a settings file."""
+
+
+@config.command()
+@settings_options
+@click.option("--origin", is_flag=True, help="Also show where each value comes from, its default and its unit.")
+@json_option
+def show(*, origin: bool, as_json: bool, **given: Any) -> None:
+    """Show the settings that `wakeq serve` would use with these flags."""
+    loaded = given_settings(**given)
+    if as_json:
+        print_json({"settings": _as_rows(loaded)})
+    elif origin:
+        columns = ("name", "value", "origin", "default", "unit", "reload")
+        rows = [[row[column] for column in columns] for row in _as_rows(loaded)]
+        print_table(columns, rows)
+    else:
+        print_table(
+            ("name", "value"),
+            [(name, shown(value_of(loaded.settings, name), known.unit)) for name, known in KNOWN.items()],
+        )
+
+
+@config.command()
+@click.argument("file", type=click.Path(path_type=Path))
+def check(file: Path) -> None:
+    """Check a settings FILE, without starting anything.
+
+    The environment is ignored.
+    """
+    from wakeq.node.cluster_plan import plan_of
+
+    loaded = load(config_file=file, environment={})
+    plan_of(loaded.settings)
+    named = sum(origin != "default" for origin in loaded.origins.values())
+    click.echo(f"{file}: {named} {'setting' if named == 1 else 'settings'}, all right")
+
+
+def _as_rows(loaded: Loaded) -> list[dict[str, object]]:
+    return [
+        {
+            "name": name,
+            "value": msgspec.to_builtins(value_of(loaded.settings, name), enc_hook=os.fspath),
+            "origin": loaded.origins[name],
+            "default": msgspec.to_builtins(known.default, enc_hook=os.fspath),
+            "unit": known.unit,
+            "reload": known.reloadable,
+        }
+        for name, known in KNOWN.items()
+    ]
+
+
+@click.command()
+@settings_options
+@json_option
+def doctor(*, as_json: bool, **given: Any) -> int:
+    """Check this machine before a broker is started on it.
+
+    Checks ports, disk, sync speed, clock, limits and versions.  Takes the flags of `wakeq serve`.  Exit status 1 if
+    something must be fixed first; notes do not count.
+    """
+    loaded = given_settings(**given)
+    from wakeq.node.doctor import examine, is_bad
+
+    findings = list(examine(loaded.settings))
+    if as_json:
+        print_json({"findings": [finding._asdict() for finding in findings]})
+    else:
+        print_table(("", "what", "found"), findings)
+    return EXIT_FAILED if is_bad(findings) else 0
+
+
+@click.command()
+@settings_options
+def alive(**given: Any) -> None:
+    """Check that the broker on this machine is alive.
+
+    A liveness probe for containers.  Takes the flags of `wakeq serve`, to know where the broker listens.  It fails if
+    the broker does not answer within 2 s; a broker that is still reading its log does not listen yet.
+    """
+    settings = given_settings(**given).settings
+    if not settings.http_port:
+        raise BadSettings("http_port 0 means a different port at each start; choose a fixed one")
+    where = f"{settings.host} port {settings.http_port}"
+    try:
+        status = _asked(settings)
+    except (OSError, HTTPException) as error:
+        raise BrokerUnreachable(f"no broker answers on {where} ({error}); see its log") from error
+    if status != 200:
+        raise BrokerUnreachable(f"{where} answers /livez with status {status}; is that a broker?")
+    click.echo("alive")
+
+
+def _asked(settings: Settings) -> int:
+    """Return the HTTP status of /livez.
+
+    It uses no proxy, sends no token, and accepts any name in the certificate: the answer contains no secret.
+    """
+    host = LOOPBACKS.get(settings.host, settings.host)
+    connection = HTTPConnection(host, settings.http_port, timeout=ANSWER_S_MAX)
+    if settings.tls.cert_file is not None:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection = HTTPSConnection(host, settings.http_port, timeout=ANSWER_S_MAX, context=context)
+    with closing(connection):
+        connection.request("GET", "/livez")
+        return connection.getresponse().status

@@ -20,8 +20,8 @@ from wakeq.config.layers import load
 from wakeq.config.settings import Settings
 from wakeq.protocol.access import TOKEN_PREFIX, Grant, Right, check_pattern, check_token_name, digest_of
 from wakeq.protocol.errors import BadField
+from wakeq.storage.credentials import Grants, TokenFile
 from wakeq.storage.files import new_private_file
-from wakeq.storage.tokens import Grants, TokenFile
 
 TOKEN_BYTES = 32
 SPAN = re.compile(r"(\d{1,6})([hdw])")

@@ -2,8 +2,8 @@
 
     changes that watchfiles sees  -->  SIGTERM, the end of the command, the next one  -->  exit status
 
-A command that ends by itself with an error is started again at the next change, for that is what mends it.  Signals to
-us are passed on, and the end of the command is then ours.
+A command that ends by itself with an error is started again at the next change, which may mend it.  Signals are passed
+on to the command, and when it ends after one, so does the reloader.
 """
 
 import os
@@ -16,15 +16,17 @@ from types import FrameType
 
 from wakeq.cli.output import say
 from wakeq.protocol.errors import BadSettings, NotInstalled
-from wakeq.worker.pools.parent_death import kill_with_parent
+from wakeq.worker.signals import kill_with_parent
 
 try:
     from watchfiles import Change, watch
 except ImportError as error:
     raise NotInstalled("--reload needs the package watchfiles; pip install 'wakeq[reload]'") from error
 
-LOOK_EVERY_MS = 200  # whether the command has ended, or a signal has come
-BY_SIGNAL = 128  # and the signal's number
+# How often to check whether the command has ended, or a signal has arrived.
+CHECK_EVERY_MS = 200
+# The number of the signal is added.
+BY_SIGNAL = 128
 NOT_OURS = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
@@ -35,11 +37,12 @@ class Reloader:
         self._command = command
         self._changes = changes_below(directory)
         self._process: subprocess.Popen[bytes] | None = None
-        self._signal = 0  # the last one that came
-        self._unsent = 0  # one that came when there was no process
+        # The last signal, and a signal that arrived when there was no process.
+        self._signal = 0
+        self._unsent = 0
 
     def run(self) -> int:
-        """Until a signal ends the command, or it ends by itself without an error; its exit status."""
+        """Run until a signal ends the command, or it ends by itself without an error. Return its exit status."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         while True:
@@ -61,18 +64,19 @@ class Reloader:
                         return BY_SIGNAL + self._signal
 
     def _catch_up(self) -> None:
-        """Begin to watch, or pass over the changes until now, which the command that starts next has."""
+        """Begin to watch, or discard the changes so far: the command that starts next has them."""
         try:
             next(self._changes)
-        except OSError as error:  # it wants a watch of the system's for each directory
+        # The system has a limit of watches, and each directory needs one.
+        except OSError as error:
             raise BadSettings(f"changes here cannot be watched ({error}); raise fs.inotify.max_user_watches") from error
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        """Start the command: Ctrl-C comes to us alone, and it does not live on without us."""
+        """Start the command so that a Ctrl-C reaches this process only, and the command ends with this process."""
         return subprocess.Popen(self._command, process_group=0, preexec_fn=partial(kill_with_parent, os.getpid()))
 
     def _watch(self, process: "subprocess.Popen[bytes]") -> bool:
-        """Return when a file has changed, or, with False, when the process has ended."""
+        """Wait. Return True when a file has changed, False when the process has ended."""
         for changes in self._changes:
             if changes and not self._signal:
                 return True
@@ -81,7 +85,7 @@ class Reloader:
         return False
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        """Pass it on.  It raises nothing, for it may have come while watchfiles waits."""
+        """Pass a signal on.  This must not raise: watchfiles may be waiting."""
         self._signal = number
         if self._process is None:
             self._unsent = number
@@ -90,11 +94,11 @@ class Reloader:
 
 
 def changes_below(directory: str) -> Iterator[set[tuple[Change, str]]]:
-    """The Python files below a directory that have changed since the set before; often there are none."""
+    """Yield the Python files below a directory that have changed since the last set; often there are none."""
     return watch(
         directory,
         watch_filter=lambda _change, path: is_code(Path(path).relative_to(directory)),
-        rust_timeout=LOOK_EVERY_MS,
+        rust_timeout=CHECK_EVERY_MS,
         yield_on_timeout=True,
         ignore_permission_denied=True,
     )

@@ -1,26 +1,52 @@
-"""`wakeq run`: imports the Worker of a program and runs it.
+"""`wakeq run` and `wakeq tasks`: import the Worker of a program and run it, or show its tasks and schedules.
 
     MODULE:WORKER  -->  import  -->  Worker.run() or, with --reload, a Reloader around it  -->  exit status
 
 A missing module or worker is an error of the command line.  An error inside the module while it is imported belongs to
-the program, and is shown with the traceback of the program's own frames.
+the program, and is shown with the traceback of the program's own frames.  A program that has configured logging keeps
+its own.
 """
 
+import logging
 import os
 import sys
 import traceback
+from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
-from wakeq.cli.common import Broker
-from wakeq.cli.worker.logs import log_options, log_to_stderr
+from wakeq.cli.common import Broker, json_option
+from wakeq.cli.output import print_json, print_table
+from wakeq.client.message import json_of
+from wakeq.config.logs import ConsoleLine, JsonLine
 from wakeq.protocol.errors import WakeqError
+
+LEVELS = ("debug", "info", "warning", "error")
 
 if TYPE_CHECKING:
     from wakeq.worker import Worker
+    from wakeq.worker.schedule import Schedule
+    from wakeq.worker.task import Task
+
+
+def log_options(command: click.decorators.FC) -> click.decorators.FC:
+    """Add the flags of `log_to_stderr`."""
+    level = click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True)
+    return level(click.option("--log-json", is_flag=True, help="Log JSON objects, one per line.")(command))
+
+
+def log_to_stderr(level: str, *, as_json: bool) -> None:
+    """Log from this level on, unless there is a handler already."""
+    from wakeq.worker import LogContext
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(LogContext())
+    handler.setFormatter(JsonLine(("queue", "uid", "delivery")) if as_json else ConsoleLine())
+    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 @click.command()
@@ -111,3 +137,49 @@ def _unusable(module_name: str, error: Exception) -> click.UsageError:
         frames = frames.tb_next
     traceback.print_exception(error.with_traceback(frames))
     return click.UsageError(f"{module_name} cannot be imported: {type(error).__name__}: {error}")
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:WORKER")
+@json_option
+def tasks(target: str, as_json: bool) -> None:
+    """Show the tasks and schedules of a Worker.
+
+    Imports MODULE as `wakeq run` does, checks every task of WORKER, and shows when each schedule is due next.  Needs no
+    broker.  Where no number of retries is shown, the queue's policy decides.
+    """
+    worker, now = find_worker(target), datetime.now(UTC)
+    worker.check()
+    found = [_facts_of(task) for task in worker.tasks.values()]
+    schedules = sorted(worker.schedules, key=lambda schedule: schedule.moments.after(now))
+    due = [_due(schedule, now) for schedule in schedules]
+    if as_json:
+        calls = [facts | {"arguments": msgspec.Raw(facts["arguments"].encode())} for facts in due]
+        print_json({"tasks": found, "schedules": calls})
+        return
+    print_table(tuple(found[0]), [tuple(facts.values()) for facts in found])
+    if due:
+        click.echo()
+        print_table(tuple(due[0]), [tuple(facts.values()) for facts in due])
+
+
+def _facts_of(task: "Task[..., Any]") -> dict[str, Any]:
+    return {
+        "queue": task.queue,
+        "handler": f"{task.handler.__module__}.{task.handler.__qualname__}",
+        "mode": task.mode,
+        "timeout": task.timeout,
+        "max_run": task.max_run if task.max_run % 1 else int(task.max_run),
+        # None leaves the decision to the queue's policy.
+        "retries": None if task.retry is None else task.retry.max,
+    }
+
+
+def _due(schedule: "Schedule", now: datetime) -> dict[str, Any]:
+    moments = schedule.moments
+    return {
+        "next": moments.after(now).astimezone(moments.zone).isoformat(timespec="seconds"),
+        "queue": schedule.publisher.task.queue,
+        "when": str(moments),
+        "arguments": json_of(schedule.arguments).decode(),
+    }

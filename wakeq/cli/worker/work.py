@@ -14,12 +14,12 @@ from click.core import ParameterSource
 
 from wakeq.cli.common import EXIT_NOTHING, Broker, queue_name
 from wakeq.cli.output import say
-from wakeq.cli.worker.logs import log_options, log_to_stderr
+from wakeq.cli.worker.run import log_options, log_to_stderr
 from wakeq.protocol.wire.worker.commands import TIMEOUT_S_MIN
 
 if TYPE_CHECKING:
     from wakeq.worker import Retry
-    from wakeq.worker.retry import Backoff
+    from wakeq.worker.outcome import Backoff
 
 RETRY_FLAGS = ("max_retries", "retry_delay_s", "retry_backoff")
 SPAN = click.FloatRange(min=0)
@@ -148,7 +148,7 @@ def work(
 def retry_of(maximum: int, delay_s: float, backoff: "Backoff") -> "Retry":
     """Return the policy that the flags describe."""
     from wakeq.worker import Retry
-    from wakeq.worker.retry import DELAY_S_MAX
+    from wakeq.worker.outcome import DELAY_S_MAX
 
     return Retry(max=maximum, delay=delay_s, backoff=backoff, delay_max=max(delay_s, DELAY_S_MAX))
 

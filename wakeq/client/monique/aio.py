@@ -12,21 +12,19 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from wakeq.client.connection import READ_BYTES, broken, closed_by_peer, configure_socket, unreachable
-from wakeq.client.core.route import parse_address
-from wakeq.client.core.timeouts import (
+from wakeq.client.connection import READ_BYTES, Tls, broken, closed_by_peer, configure_socket, unreachable
+from wakeq.client.monique import posts
+from wakeq.client.monique.posts import CREATOR, Data, Post
+from wakeq.client.monique.session import DEFAULT_ADDRESS, INBOX_MAX, Answer, Connector, Pair, Session
+from wakeq.client.route import (
     ANSWER_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
     RECONNECT_FOR_S,
     Timeouts,
     client_closed,
     no_answer,
+    parse_address,
 )
-from wakeq.client.credentials import Tls
-from wakeq.client.monique import posts
-from wakeq.client.monique.connector import Connector
-from wakeq.client.monique.posts import CREATOR, Data, Post
-from wakeq.client.monique.session import DEFAULT_ADDRESS, INBOX_MAX, Answer, Pair, Session
 from wakeq.protocol.errors import Busy, Disconnected, WakeqError
 from wakeq.protocol.wire.monique.commands import Reply
 from wakeq.protocol.wire.monique.messages import Encoding

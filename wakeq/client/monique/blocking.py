@@ -13,8 +13,11 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from wakeq.client.connection import Connection, dial
-from wakeq.client.core.timeouts import (
+from wakeq.client.connection import Connection, Tls, dial, refuse_client_on_loop
+from wakeq.client.monique import posts
+from wakeq.client.monique.posts import CREATOR, Data, Post
+from wakeq.client.monique.session import DEFAULT_ADDRESS, INBOX_MAX, Answer, Connector, Pair, Session
+from wakeq.client.route import (
     ANSWER_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
     RECONNECT_FOR_S,
@@ -22,12 +25,6 @@ from wakeq.client.core.timeouts import (
     client_closed,
     no_answer,
 )
-from wakeq.client.credentials import Tls
-from wakeq.client.monique import posts
-from wakeq.client.monique.connector import Connector
-from wakeq.client.monique.posts import CREATOR, Data, Post
-from wakeq.client.monique.session import DEFAULT_ADDRESS, INBOX_MAX, Answer, Pair, Session
-from wakeq.client.on_loop import refuse_client_on_loop
 from wakeq.protocol.errors import Busy, Disconnected, WakeqError
 from wakeq.protocol.wire.monique.commands import Reply
 from wakeq.protocol.wire.monique.messages import Encoding

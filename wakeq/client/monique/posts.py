@@ -12,7 +12,7 @@ from typing import Any, Self, TypeAlias
 
 import msgspec
 
-from wakeq.client.core.encoding import json_of
+from wakeq.client.message import json_of
 from wakeq.protocol.errors import BadField
 from wakeq.protocol.wire.monique.errors import BadEncoding, ErrorCode
 from wakeq.protocol.wire.monique.messages import (

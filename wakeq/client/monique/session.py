@@ -6,15 +6,27 @@ A session outlives connections: on a new one it restates its subscriptions and r
 repeated. Messages that others push meanwhile are lost; the protocol has it so. The session never waits.
 """
 
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import count
 
 from msgspec import Struct
 
-from wakeq.client.core.session import WrongProtocol
+from wakeq.client.connection import Tls, tls_context, token_source
 from wakeq.client.monique.posts import Post
-from wakeq.protocol.errors import BadField, BadSettings, OutcomeUnknown, Refused, TooLarge, WakeqError
+from wakeq.client.route import Route, Timeouts, ended_before_greeting, no_greeting
+from wakeq.client.session import WrongProtocol
+from wakeq.protocol.errors import (
+    BadField,
+    BadSettings,
+    BrokerUnreachable,
+    Disconnected,
+    OutcomeUnknown,
+    Refused,
+    TooLarge,
+    WakeqError,
+)
 from wakeq.protocol.wire.monique.commands import (
     Command,
     Error,
@@ -272,3 +284,42 @@ def split_url(address: str) -> tuple[str, str, bool]:
 
 def _with_port(host: str) -> str:
     return host if ":" in host.rpartition("]")[2] else f"{host}:{DEFAULT_PORT}"
+
+
+class Connector:
+    """One session with one server, at any of its addresses."""
+
+    def __init__(
+        self, address: str, timeouts: Timeouts, *, token: str | None, tls: Tls, cookies: Mapping[str, str] | None
+    ) -> None:
+        addresses, path, is_secure = split_url(address)
+        self._token = token_source(token)
+        self.context = tls_context(True if tls is None and is_secure else tls)
+        self.timeouts = timeouts
+        self._route = Route(addresses, reconnect_for_s=timeouts.reconnect_for_s)
+        self.session = Session(path, cookies=cookies or {})
+
+    @property
+    def address(self) -> str:
+        """The address of the server, or the one to try next."""
+        return self._route.address
+
+    def begin(self) -> None:
+        """Begin on a new connection; `session.bytes_to_send` then has the handshake."""
+        self.session.connected(self.address, self._token())
+
+    def connected(self) -> None:
+        """Note that the server has accepted the handshake."""
+        self._route.connected(time.monotonic())
+
+    def failed(self, error: WakeqError | TimeoutError) -> float:
+        """Note a failed attempt. Return the seconds until the next one, or raise an error that lists all of them."""
+        if isinstance(error, TimeoutError):
+            error = no_greeting(self.address)
+        if not isinstance(error, BrokerUnreachable | Disconnected):
+            raise error
+        return self._route.failed(ended_before_greeting(error, "MoniQue"), time.monotonic())
+
+    def lost(self, error: Disconnected) -> float:
+        """Note that the connection ended. Return and raise as `failed` does."""
+        return self._route.lost(error, time.monotonic())

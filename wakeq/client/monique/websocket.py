@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import msgspec
 
-from wakeq.client.core.session import NotReady, WrongProtocol
+from wakeq.client.session import NotReady, WrongProtocol
 from wakeq.protocol.errors import (
     BadSettings,
     BrokerUnreachable,

@@ -11,11 +11,25 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self, TypeVar, assert_never, cast
 
-from wakeq.client.connection import READ_BYTES, broken, closed_by_peer, configure_socket, unreachable
-from wakeq.client.core.route import parse_address
-from wakeq.client.core.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts, client_closed
-from wakeq.client.credentials import Tls, tls_context, token_source
-from wakeq.client.taskflux import calls
+from wakeq.client.connection import (
+    READ_BYTES,
+    Tls,
+    broken,
+    closed_by_peer,
+    configure_socket,
+    tls_context,
+    token_source,
+    unreachable,
+)
+from wakeq.client.route import (
+    ANSWER_TIMEOUT_S,
+    CONNECT_TIMEOUT_S,
+    RECONNECT_FOR_S,
+    Timeouts,
+    client_closed,
+    parse_address,
+)
+from wakeq.client.taskflux import requests
 from wakeq.client.taskflux.call_script import (
     DEFAULT_ADDRESS,
     CallScript,
@@ -28,7 +42,7 @@ from wakeq.client.taskflux.call_script import (
     Step,
     Steps,
 )
-from wakeq.client.taskflux.records import Cluster, QueueInfo, Record
+from wakeq.client.taskflux.requests import Cluster, QueueInfo, Record
 from wakeq.protocol.errors import Disconnected
 
 T = TypeVar("T")
@@ -91,7 +105,7 @@ class AsyncTaskFluxClient:
         `token` and `tls` are those of AsyncClient.
         """
         timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
-        self._dialect = calls.dialect_named(dialect)
+        self._dialect = requests.dialect_named(dialect)
         self._context = tls_context(tls)
         clock = lambda: asyncio.get_running_loop().time()  # noqa: E731
         self._script = CallScript(address, self._dialect, timeouts, clock, token_source(token))
@@ -129,7 +143,7 @@ class AsyncTaskFluxClient:
 
     async def enqueue_many(self, queue: str, records: Iterable[tuple[int, bytes | str]]) -> None:
         """Store records, pairs of (key, payload), many at a time; NotAllEnqueued if some were refused."""
-        await self._run(self._script.call(calls.enqueues(queue, records, self._dialect)))
+        await self._run(self._script.call(requests.enqueues(queue, records, self._dialect)))
 
     def dequeue(self, queue: str = "", *, wait: float = 0) -> "AsyncHeldRecord":
         """`async with client.dequeue("q", wait=5) as record:` takes a record, or None, and acknowledges it at the end.
@@ -140,7 +154,7 @@ class AsyncTaskFluxClient:
 
     async def count(self, queue: str = "") -> int:
         """Return the number of records in a queue, not counting those that are held."""
-        return await self._run(self._script.call(calls.count(queue, self._dialect)))
+        return await self._run(self._script.call(requests.count(queue, self._dialect)))
 
     # Queues -------------------------------------------------------------------------------------------------------
 
@@ -155,20 +169,20 @@ class AsyncTaskFluxClient:
     ) -> None:
         """Create a queue; "QA" requires a key range, which includes both ends."""
         await self._run(
-            self._script.call(calls.create(queue, implementation, max_size, max_payload, key_range, self._dialect))
+            self._script.call(requests.create(queue, implementation, max_size, max_payload, key_range, self._dialect))
         )
 
     async def delete(self, queue: str) -> None:
         """Delete a queue and its records."""
-        await self._run(self._script.call(calls.delete(queue, self._dialect)))
+        await self._run(self._script.call(requests.delete(queue, self._dialect)))
 
     async def list(self) -> dict[str, QueueInfo]:
         """Return all queues by name."""
-        return await self._run(self._script.call(calls.queues(self._dialect)))
+        return await self._run(self._script.call(requests.queues(self._dialect)))
 
     async def metadata(self) -> Cluster:
         """Return the nodes of the cluster and its leader."""
-        return await self._run(self._script.call(calls.cluster(self._dialect)))
+        return await self._run(self._script.call(requests.cluster(self._dialect)))
 
     # Steps --------------------------------------------------------------------------------------------------------
 
@@ -234,9 +248,8 @@ class AsyncHeldRecord:
 
     async def __aenter__(self) -> Record | None:
         client = self._client
-        connection, record = await client._run(
-            client._script.ask(calls.dequeue(self._queue, self._wait_s, client._dialect))
-        )
+        call = requests.dequeue(self._queue, self._wait_s, client._dialect)
+        connection, record = await client._run(client._script.ask(call))
         if isinstance(record, Record):
             self._connection = connection
             return record
@@ -255,7 +268,7 @@ class AsyncHeldRecord:
             return
         try:
             ack = error is None and not self._returns_record
-            request = calls.end_record(self._queue, ack=ack, dialect=self._client._dialect)
+            request = requests.end_record(self._queue, ack=ack, dialect=self._client._dialect)
             await self._client._run(self._client._script.end_record(connection, request))
         except Disconnected:
             # The server returns the record when the connection ends. After an error, that of the block matters more.

@@ -3,7 +3,7 @@
     client.enqueue(...) --> CallScript --> steps, which the calling thread takes --> server
 
 Threads may share one client: each call uses a connection of its own while it lasts, and so does each record that is
-held. Anything that takes more than one line belongs in calls.py or call_script.py.
+held. Anything that takes more than one line belongs in requests.py or call_script.py.
 """
 
 import threading
@@ -12,11 +12,9 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self, TypeVar, assert_never, cast
 
-from wakeq.client.connection import Connection, dial
-from wakeq.client.core.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts, client_closed
-from wakeq.client.credentials import Tls, tls_context, token_source
-from wakeq.client.on_loop import refuse_client_on_loop
-from wakeq.client.taskflux import calls
+from wakeq.client.connection import Connection, Tls, dial, refuse_client_on_loop, tls_context, token_source
+from wakeq.client.route import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts, client_closed
+from wakeq.client.taskflux import requests
 from wakeq.client.taskflux.call_script import (
     DEFAULT_ADDRESS,
     CallScript,
@@ -29,7 +27,7 @@ from wakeq.client.taskflux.call_script import (
     Step,
     Steps,
 )
-from wakeq.client.taskflux.records import Cluster, QueueInfo, Record
+from wakeq.client.taskflux.requests import Cluster, QueueInfo, Record
 from wakeq.protocol.errors import Disconnected
 
 T = TypeVar("T")
@@ -55,7 +53,7 @@ class TaskFluxClient:
         """
         timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
         self._answer_timeout_s = answer_timeout_s
-        self._dialect = calls.dialect_named(dialect)
+        self._dialect = requests.dialect_named(dialect)
         self._context = tls_context(tls)
         self._script = CallScript(address, self._dialect, timeouts, time.monotonic, token_source(token))
         self._lock = threading.Lock()
@@ -91,7 +89,7 @@ class TaskFluxClient:
 
     def enqueue_many(self, queue: str, records: Iterable[tuple[int, bytes | str]]) -> None:
         """Store records, pairs of (key, payload), many at a time; NotAllEnqueued if some were refused."""
-        self._run(self._script.call(calls.enqueues(queue, records, self._dialect)))
+        self._run(self._script.call(requests.enqueues(queue, records, self._dialect)))
 
     def dequeue(self, queue: str = "", *, wait: float = 0) -> "HeldRecord":
         """`with client.dequeue("q", wait=5) as record:` takes a record, or None, and acknowledges it at the end.
@@ -102,7 +100,7 @@ class TaskFluxClient:
 
     def count(self, queue: str = "") -> int:
         """Return the number of records in a queue, not counting those that are held."""
-        return self._run(self._script.call(calls.count(queue, self._dialect)))
+        return self._run(self._script.call(requests.count(queue, self._dialect)))
 
     # Queues -------------------------------------------------------------------------------------------------------
 
@@ -117,20 +115,20 @@ class TaskFluxClient:
     ) -> None:
         """Create a queue; "QA" requires a key range, which includes both ends."""
         self._run(
-            self._script.call(calls.create(queue, implementation, max_size, max_payload, key_range, self._dialect))
+            self._script.call(requests.create(queue, implementation, max_size, max_payload, key_range, self._dialect))
         )
 
     def delete(self, queue: str) -> None:
         """Delete a queue and its records."""
-        self._run(self._script.call(calls.delete(queue, self._dialect)))
+        self._run(self._script.call(requests.delete(queue, self._dialect)))
 
     def list(self) -> dict[str, QueueInfo]:
         """Return all queues by name."""
-        return self._run(self._script.call(calls.queues(self._dialect)))
+        return self._run(self._script.call(requests.queues(self._dialect)))
 
     def metadata(self) -> Cluster:
         """Return the nodes of the cluster and its leader."""
-        return self._run(self._script.call(calls.cluster(self._dialect)))
+        return self._run(self._script.call(requests.cluster(self._dialect)))
 
     # Steps --------------------------------------------------------------------------------------------------------
 
@@ -185,7 +183,9 @@ class HeldRecord:
 
     def __enter__(self) -> Record | None:
         client = self._client
-        connection, record = client._run(client._script.ask(calls.dequeue(self._queue, self._wait_s, client._dialect)))
+        connection, record = client._run(
+            client._script.ask(requests.dequeue(self._queue, self._wait_s, client._dialect))
+        )
         if isinstance(record, Record):
             self._connection = connection
             return record
@@ -204,7 +204,7 @@ class HeldRecord:
             return
         try:
             ack = error is None and not self._returns_record
-            request = calls.end_record(self._queue, ack=ack, dialect=self._client._dialect)
+            request = requests.end_record(self._queue, ack=ack, dialect=self._client._dialect)
             self._client._run(self._client._script.end_record(connection, request))
         except Disconnected:
             # The server returns the record when the connection ends. After an error, that of the block matters more.

@@ -13,10 +13,9 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from wakeq.client.core.route import Route, redirect
-from wakeq.client.core.session import SILENCE_LIMIT_S, PeerSilent
-from wakeq.client.core.timeouts import Timeouts, client_closed, ended_before_greeting, fell_silent, no_answer
-from wakeq.client.credentials import TokenSource, no_token
+from wakeq.client.connection import TokenSource, no_token
+from wakeq.client.route import Route, Timeouts, client_closed, ended_before_greeting, fell_silent, no_answer, redirect
+from wakeq.client.session import SILENCE_LIMIT_S, PeerSilent
 from wakeq.client.taskflux.requests import Handshake, Request, SingleRequest, UnexpectedAnswer, cluster_in
 from wakeq.protocol.errors import Disconnected, OutcomeUnknown, WakeqError
 from wakeq.protocol.wire.taskflux.dialects import Dialect

@@ -1,15 +1,16 @@
-"""Requests: the packets that a TaskFlux client sends, and how it reads the answers.
+"""Requests: the packets that a TaskFlux client sends, how it reads the answers, and the results.
 
     a call --> Request: packets to send --> answers, one by one, until it is over --> a result, or an error
 
-Pure. A request is used once. It states whether the same call may be sent again after a lost connection.
+Pure. A request is used once, so a call is a function that makes its request: one that is sent again has to be a new
+one. A request states whether the same call may be sent again after a lost connection.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar
 
-from wakeq.client.taskflux.records import Cluster, NotAllEnqueued, QueueInfo, Record
 from wakeq.protocol.errors import (
     BY_CODE,
     BadField,
@@ -25,7 +26,7 @@ from wakeq.protocol.errors import (
     WakeqError,
 )
 from wakeq.protocol.wire.taskflux import packets as wire
-from wakeq.protocol.wire.taskflux.dialects import Dialect
+from wakeq.protocol.wire.taskflux.dialects import DIALECTS, Dialect
 
 T = TypeVar("T")
 
@@ -44,6 +45,41 @@ _ERRORS: dict[wire.ErrorCode, type[Refused]] = {
     wire.ErrorCode.NO_KEY_RANGE: BadField,
     wire.ErrorCode.BAD_IMPLEMENTATION: BadField,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record from a queue. Only servers with the dialect `csharp` send its id."""
+
+    key: int
+    payload: bytes
+    id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """One queue: the number of its records, and its policies in the server's words."""
+
+    count: int
+    policies: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The addresses of the nodes by id, the id of the leader (None if there is none), and of the node that answered."""
+
+    addresses: list[str]
+    leader: int | None
+    answered: int
+
+
+class NotAllEnqueued(Refused):
+    """Some of the records were refused; the others are stored. `refusals` maps the index of a record to its error."""
+
+    def __init__(self, refusals: dict[int, WakeqError], count: int) -> None:
+        index, error = next(iter(refusals.items()))
+        super().__init__(f"{len(refusals)} of {count} records were not stored; the first was number {index}: {error}")
+        self.refusals = refusals
 
 
 class UnexpectedAnswer(Disconnected):
@@ -276,3 +312,81 @@ class Handshake(Request[None]):
             if isinstance(last, wire.AuthorizationResponse):
                 raise Unauthorized(f"the server refuses the connection: {reason}")
             raise UnexpectedAnswer(f"the server refuses the connection: {reason}")
+
+
+Call: TypeAlias = Callable[[], Request[T]]
+
+DIALECT_NAMES = ("spec", "csharp")
+IMPLEMENTATIONS = {"H4": wire.H4, "QA": wire.QA}
+TIMEOUT_MS_MAX = 2**32 - 1
+
+
+def dialect_named(name: str) -> Dialect:
+    """Return the dialect with this name, or raise BadField."""
+    if name not in DIALECT_NAMES:
+        raise BadField(f"dialect {name!r} is not known; use one of {', '.join(DIALECT_NAMES)}")
+    return DIALECTS[name]
+
+
+def payload_of(payload: bytes | str) -> bytes:
+    """Return text as UTF-8, and bytes as they are."""
+    return payload.encode() if isinstance(payload, str) else bytes(payload)
+
+
+def enqueues(queue: str, records: Iterable[tuple[int, bytes | str]], dialect: Dialect) -> Call[None]:
+    """Store records, each with its key."""
+    batch = [(key, payload_of(payload)) for key, payload in records]
+    requests: list[EnqueueRequest] = []
+
+    def make() -> EnqueueRequest:
+        requests.append(requests[-1].rest() if requests else EnqueueRequest(queue, batch, dialect))
+        return requests[-1]
+
+    return make
+
+
+def dequeue(queue: str, wait_s: float, dialect: Dialect) -> Call[Record | bool]:
+    """Take the record with the smallest key; False if there is none."""
+    wait_ms = round(wait_s * 1000)
+    if not 0 <= wait_ms <= TIMEOUT_MS_MAX:
+        raise BadField(f"wait is {wait_s} seconds, it must be 0 to {TIMEOUT_MS_MAX // 1000}")
+    packet = wire.Dequeue(queue, wait_ms)
+    return lambda: SingleRequest(packet, record_in, queue, dialect, wait_s=wait_s)
+
+
+def end_record(queue: str, *, ack: bool, dialect: Dialect) -> Request[bool]:
+    """Acknowledge a record, or return it to the queue."""
+    return SingleRequest(wire.ACK if ack else wire.NACK, is_ok, queue, dialect, may_repeat=False)
+
+
+def create(
+    queue: str,
+    implementation: str,
+    max_size: int | None,
+    max_payload: int | None,
+    key_range: tuple[int, int] | None,
+    dialect: Dialect,
+) -> Call[bool]:
+    """Create a queue."""
+    if implementation not in IMPLEMENTATIONS:
+        raise BadField(f"implementation {implementation!r} is not known; use H4 or QA")
+    size = wire.UNLIMITED if max_size is None else max_size
+    payload = wire.UNLIMITED if max_payload is None else max_payload
+    packet = wire.CreateQueue(queue, IMPLEMENTATIONS[implementation], size, payload, key_range)
+    return lambda: SingleRequest(packet, is_ok, queue, dialect, may_repeat=False)
+
+
+def delete(queue: str, dialect: Dialect) -> Call[bool]:
+    return lambda: SingleRequest(wire.DeleteQueue(queue), is_ok, queue, dialect, may_repeat=False)
+
+
+def count(queue: str, dialect: Dialect) -> Call[int]:
+    return lambda: SingleRequest(wire.Count(queue), count_in, queue, dialect)
+
+
+def queues(dialect: Dialect) -> Call[dict[str, QueueInfo]]:
+    return lambda: SingleRequest(wire.ListQueues(), queues_in, "", dialect)
+
+
+def cluster(dialect: Dialect) -> Call[Cluster]:
+    return lambda: SingleRequest(wire.ClusterMetadataRequest(), cluster_in, "", dialect)

@@ -1,6 +1,6 @@
 """Queries: requests of the HTTP side to the actors, as coroutines.
 
-    await queries.stats("jobs")  -->  Operator --> queue, Queues, RaftLog --> the answer, or RequestRefused
+    await queries.stats("jobs")  -->  Question --> queue, Queues, RaftLog --> the answer, or RequestRefused
 
 Every request has a deadline, because an actor that has crashed never answers.  It knows no path and no JSON.
 """
@@ -9,11 +9,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from wakeq.actors.mail import Asker, Inquire, Propose
+from wakeq.actors.mail import Inquire, Propose
+from wakeq.actors.queues.lobby import Lobby
 from wakeq.actors.runtime import Process
-from wakeq.actors.sessions.operator import Operator
+from wakeq.actors.sessions.operator import Question
 from wakeq.actors.sessions.operator_mail import Administer, Move, Moved, Page, Requeue, Scan, Why
 from wakeq.protocol.log.entries import ANY_TOKEN, Entry, Reason, Result
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.orders import Nack, Peek, Stats
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
 from wakeq.protocol.queue.view import Gauges
@@ -31,24 +33,19 @@ class RequestRefused(Exception):
 
 
 class Queries:
-    """Sends requests through one Operator and waits for the answers."""
+    """Sends requests and waits for the answers."""
 
-    def __init__(self, operator: Operator, queues: Process, raft_log: Process) -> None:
-        self._operator = operator
+    def __init__(self, lobby: Lobby, queues: Process, raft_log: Process) -> None:
+        self._lobby = lobby
         self._queues = queues
         self._raft_log = raft_log
 
-    async def ask(self, process: Process, make: Callable[[Asker], Any]) -> Any:
+    async def ask(self, process: Process, make: Callable[[Question], Any]) -> Any:
         """Send a request to an actor and wait for its answer; raise RequestRefused if it is refused."""
-        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def take(answer: Any) -> None:
-            if not answered.done():
-                answered.set_result(answer)
-
-        process.tell(make(self._operator.asker(take)))
+        question = Question(process.runtime)
+        process.tell(make(question))
         try:
-            answer = await asyncio.wait_for(answered, ANSWER_S_MAX)
+            answer = await asyncio.wait_for(question, ANSWER_S_MAX)
         except TimeoutError:
             raise RequestRefused(
                 Refusal(
@@ -59,8 +56,8 @@ class Queries:
             raise RequestRefused(answer)
         return answer
 
-    async def _ask_queue(self, name: str, make: Callable[[Asker], Any]) -> Any:
-        return await self.ask(self._operator.queue(name) or self._queues, make)
+    async def _ask_queue(self, name: str, make: Callable[[Question], Any]) -> Any:
+        return await self.ask(self._lobby.queue(name), make)
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -74,7 +71,7 @@ class Queries:
     ) -> list[dict[str, Any]]:
         """Return the statistics of one page of the queues that `sees` accepts."""
 
-        def make(me: Asker) -> Inquire:
+        def make(me: Question) -> Inquire:
             return Inquire(Stats(me, "", all_queues=True, prefix=prefix, after=after, limit=limit, sees=sees))
 
         found: list[dict[str, Any]] = await self.ask(self._raft_log, make)
@@ -104,7 +101,7 @@ class Queries:
 
     async def change(self, entry: Entry) -> int:
         """Propose an entry; return its result once it is applied."""
-        outcome: Outcome = await self.ask(self._raft_log, lambda me: Propose([(entry, me)]))
+        outcome: Outcome = await self.ask(self._raft_log, lambda me: Propose([Proposal(entry, me)]))
         return done(outcome.results[0])
 
     async def move(
@@ -126,9 +123,8 @@ class Queries:
     async def release(self, queue: str, uid: str) -> bool:
         """Release the lease of a message; return False if there is none."""
 
-        def make(me: Asker) -> Nack:
-            asker = Asker(me.process, me.ticket, [0])
-            return Nack(asker, queue, [uid], [ANY_TOKEN], 0, "released by an operator", Reason.RETURNED)
+        def make(me: Question) -> Nack:
+            return Nack(me, queue, [uid], [ANY_TOKEN], 0, "released by an operator", Reason.RETURNED)
 
         outcome: Outcome = await self._ask_queue(queue, make)
         return bool(outcome.results[0] == Result.DONE)

@@ -18,13 +18,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from wakeq.client.message import Received
 from wakeq.protocol.errors import Disconnected, WakeqError
-from wakeq.worker.engine.fetch_planner import Fetch, FetchPlanner, Request, Sleep
-from wakeq.worker.engine.job import Job
-from wakeq.worker.engine.lease_extension import TouchClient, extend_leases
-from wakeq.worker.engine.leases import Batch, Leases
-from wakeq.worker.engine.message_limit import MessageLimit
+from wakeq.worker.engine.fetch_planner import Fetch, FetchPlanner, MessageLimit, PrefetchEstimator, Request, Sleep
+from wakeq.worker.engine.leases import Batch, Job, Leases, TouchClient, extend_leases
 from wakeq.worker.engine.outcome_reporter import OutcomeReporter, ReportClient
-from wakeq.worker.engine.prefetch_estimator import PrefetchEstimator
 from wakeq.worker.outcome import Done, Outcome, Released, failed, log_arguments
 from wakeq.worker.pools.pool import FinishedJob, FinishedJobs, Pool
 from wakeq.worker.task import Mode, Task

@@ -2,20 +2,88 @@
 
     answers, wake-ups, connections, free slots  -->  FetchPlanner  -->  Fetch, Sleep; are all queues empty?
 
-Pure: no socket, no clock, no task. Each queue has at most one request outstanding. The invariant: while the pool has a
-free slot and the limit of messages is not reached, each queue is being fetched from, or the broker knows, on the
-current connection, that this worker sleeps on it.
+MessageLimit and PrefetchEstimator say how many messages it may ask for. All are pure: no socket, no clock, no task.
+Each queue has at most one request outstanding. The invariant: while the pool has a free slot and the limit of messages
+is not reached, each queue is being fetched from, or the broker knows, on the current connection, that this worker
+sleeps on it.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TypeAlias
 
-from wakeq.worker.engine.message_limit import MessageLimit
+AHEAD_S = 0.05
+# The weight of the newest batch in the running mean.
+WEIGHT = 0.25
 
 # The broker delivers at most so many messages at once.
 FETCH_MAX = 1000
+
+
+class MessageLimit:
+    """How many messages all pools of a worker may still fetch in one run. Without a limit it only counts them.
+
+    The room in a fetch is reserved until its answer, so that two fetches never bring more than the limit.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        # Without the messages that were released before a handler began.
+        self.taken = 0
+        self._limit = math.inf if limit is None else limit
+        # Room in outstanding fetches.
+        self._reserved = 0
+
+    @property
+    def left(self) -> float:
+        """How many messages may be asked for now."""
+        return self._limit - self.taken - self._reserved
+
+    @property
+    def is_reached(self) -> bool:
+        return self.taken >= self._limit
+
+    def reserve(self, count: int) -> None:
+        self._reserved += count
+
+    def end_reservation(self, reserved: int, *, received: int) -> None:
+        """Note the answer to a fetch for `reserved` messages."""
+        self._reserved -= reserved
+        self.taken += received
+
+    def untried(self, count: int) -> None:
+        """Note that messages were released before a handler began; others may be fetched instead."""
+        self.taken -= count
+
+
+class PrefetchEstimator:
+    """How many messages a pool may fetch ahead, by the running mean of the duration of its handlers.
+
+    A message that waits inside a busy worker cannot go to an idle one. So nothing is fetched ahead unless handlers are
+    short, and then only as many messages as will start within AHEAD_S.
+    """
+
+    def __init__(self, *, slots: int, prefetch_max: int) -> None:
+        self._slots = slots
+        self._prefetch_max = prefetch_max
+        self._mean_s: float | None = None
+
+    def finished(self, handlers: int, total_s: float) -> None:
+        """Note that so many handlers took `total_s` together."""
+        mean_s = total_s / handlers
+        self._mean_s = mean_s if self._mean_s is None else self._mean_s + WEIGHT * (mean_s - self._mean_s)
+
+    def stalled(self, waited_s: float) -> None:
+        """Note that a prefetched message has waited for so long: handlers are not short any more."""
+        self._mean_s = max(self._mean_s or 0.0, waited_s)
+
+    @property
+    def prefetch(self) -> int:
+        """How many messages to hold beyond those that can start at once."""
+        if self._mean_s is None or self._mean_s >= AHEAD_S:
+            return 0
+        return min(self._prefetch_max, int(self._slots * AHEAD_S / max(self._mean_s, 1e-6)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,60 @@
 """Leases: the messages that a worker holds, and when their leases must be extended.
 
-Messages that were fetched together are checked together, so that a short handler costs next to nothing here. Pure:
-the time is passed in. This file says which batches are due; the engine extends leases and gives up handlers.
+    fetched messages --> Job, Batch --> Leases --> batches that are due --> extend_leases --touch_many--> broker
+
+Messages that were fetched together are checked together, so that a short handler costs next to nothing here. All but
+`extend_leases` is pure: the time is passed in. No handler is ended here, and no outcome is reported.
 """
 
+import asyncio
 import heapq
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
+from typing import Any, Protocol
 
+from wakeq.client.message import Received
+from wakeq.protocol.errors import NOT_NOW, WakeqError
 from wakeq.protocol.wire.worker.commands import TIMEOUT_S_MIN
-from wakeq.worker.engine.job import Job
+from wakeq.worker.task import Task
 
 # A worker does not learn the timeout that the publisher gave; it may be the shortest one that there is.
 FIRST_LEASE_S = float(TIMEOUT_S_MIN)
 # A lease is extended when this part of it is left.
 LEFT_PART = 1 / 3
+
+log = logging.getLogger("wakeq.worker")
+
+REPEAT_AFTER_S = 1.0
+
+
+class Job:
+    """A message that this worker holds, from the fetch until the broker has heard its outcome, and its task.
+
+    `batch` and `is_lost` belong to the engine's loop alone, the other fields to the pool that runs the handler.
+    """
+
+    __slots__ = ("batch", "has_ended", "is_abandoned", "is_lost", "message", "started_s", "task")
+
+    def __init__(self, task: Task[..., Any], message: Received) -> None:
+        self.task = task
+        self.message = message
+        # Set as long as the message is held. An outcome that arrives later is dropped.
+        self.batch: Batch | None = None
+        # The lease has timed out: another worker may have the message, and its outcome is not reported.
+        self.is_lost = False
+        # By the monotonic clock; None if the handler has not started.
+        self.started_s: float | None = None
+        # The handler has ended.
+        self.has_ended = False
+        # The engine does not wait for the handler any more.
+        self.is_abandoned = False
+
+    def __str__(self) -> str:
+        return f"{self.message.uid} of {self.message.queue}"
+
+    def __repr__(self) -> str:
+        return f"<Job {self.message.queue} {self.message.uid}>"
 
 
 class Batch:
@@ -94,3 +134,40 @@ class Leases:
     def next_check_s(self) -> float | None:
         """The moment of the next check; None if no message is held."""
         return self._batches[0][0] if self._batches else None
+
+
+class TouchClient(Protocol):
+    """The method of AsyncClient that extends leases."""
+
+    async def touch_many(self, messages: Sequence[Any], *, timeout: int | None = None) -> Any: ...
+
+
+async def extend_leases(client: TouchClient, batch: Batch, clock: Callable[[], float]) -> None:
+    """Ask the broker to extend the leases of the messages of a batch that are still held.
+
+    If the broker cannot do it now, ask again until the next extension is due. Leases that had timed out already are
+    marked as lost.
+    """
+    batch.is_extending = True
+    queue, until_s = batch.task.queue, batch.extend_at_s
+    try:
+        while jobs := {job.message.uid: job for job in batch.jobs if not job.is_lost}:
+            try:
+                answer = await client.touch_many([job.message for job in jobs.values()], timeout=batch.task.timeout)
+            except WakeqError as error:
+                log.warning("%s: could not extend the leases of %d messages: %s", queue, len(jobs), error)
+                if not isinstance(error, NOT_NOW) or clock() + REPEAT_AFTER_S >= until_s:
+                    return
+                await asyncio.sleep(REPEAT_AFTER_S)
+            else:
+                for uid in {*answer.stale, *answer.unknown}:
+                    jobs[uid].is_lost = True
+                    log.warning(
+                        "%s: the lease of %s timed out while its handler was running; the message may be redelivered, "
+                        "and the outcome of this handler will be ignored",
+                        queue,
+                        uid,
+                    )
+                return
+    finally:
+        batch.is_extending = False

@@ -1,31 +1,36 @@
 """call, call_async: run the handler of a task with one message and return the outcome.
 
 Whatever a handler does ends here as an Outcome, even sys.exit(): no exception reaches the thread, loop or process that
-runs it, and a forked copy of the process does not return there. The return value of a handler is checked before its
-message counts as done: an awaitable is awaited, and a generator is a failure, because nothing of it has run. This file
-talks to no broker; wakeq.testing and the child processes use the same functions.
+runs it. The return value of a handler is checked before its message counts as done: an awaitable is awaited, and a
+generator is a failure, because nothing of it has run. A copy of the process that a handler made with os.fork() ends
+here, too. This file talks to no broker; wakeq.testing and the child processes use the same functions.
 """
 
 import asyncio
 import logging
+import os
 import random
+import sys
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import copy_context
 from inspect import isasyncgen, isawaitable, isgenerator
 from typing import Any
 
-from wakeq.client.core.encoding import text_of_reason
-from wakeq.client.message import Received
+from wakeq.client.message import Received, text_of_reason
 from wakeq.worker import tracing
-from wakeq.worker.context import CURRENT, Current, LogContext
-from wakeq.worker.delivery import message_of
-from wakeq.worker.outcome import Dead, NotDone, Outcome, log_arguments, outcome_of
+from wakeq.worker.context import CURRENT, Current, LogContext, message_of
+from wakeq.worker.outcome import Dead, HandlerDecision, NotDone, Outcome, log_arguments, outcome_of
 from wakeq.worker.parameters import BadHandler, InvalidBody, name_of
-from wakeq.worker.pools.forks import exit_if_forked, fork_count
-from wakeq.worker.retry import HandlerDecision
 from wakeq.worker.task import INSTEAD_OF_YIELD, Task
 
 log = logging.getLogger("wakeq.worker")
+
+# The number of forks between the first process and this one.
+_forks = 0
+
+
 log.addFilter(LogContext())
 
 
@@ -35,7 +40,7 @@ def call(task: Task[..., Any], message: Received, drawn: Callable[[], float] = r
 
 
 def _call(task: Task[..., Any], message: Received, drawn: Callable[[], float]) -> Outcome:
-    before = fork_count()
+    before = _forks
     try:
         outcome: Outcome = _run(task, message).done()
     except BaseException as error:
@@ -47,7 +52,7 @@ def _call(task: Task[..., Any], message: Received, drawn: Callable[[], float]) -
 
 async def call_async(task: Task[..., Any], message: Received, drawn: Callable[[], float] = random.random) -> Outcome:
     """Run a coroutine handler and return the outcome. Must run in an asyncio.Task of its own."""
-    before = fork_count()
+    before = _forks
     try:
         outcome: Outcome = (await run_async(task, message)).done()
     except BaseException as error:
@@ -137,3 +142,44 @@ def _logged_outcome(
             level, trace = logging.ERROR, error
     log.log(level, *log_arguments(message, outcome), exc_info=trace)
     return outcome
+
+
+def exit_if_forked(before: int, error: BaseException | None = None) -> None:
+    """Return if this process has not been forked since `before`; else exit, with the error if there is one.
+
+    A copy has the worker's pipes, sockets and waiting jobs, and would go on as a second worker: it would handle
+    messages that the original handles, too, and answer requests that were sent to its parent. So a copy ends where its
+    handler ends, with the exit status of a program. A copy that calls exec, or that exits, never returns here.
+    """
+    if before == _forks:
+        return
+    # The output may fail together with the terminal; the exit must not.
+    with suppress(Exception):
+        match error:
+            case None | SystemExit(code=None | int()):
+                pass
+            case SystemExit():
+                print(error.code, file=sys.stderr)
+            case _:
+                traceback.print_exception(error)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(_exit_status(error))
+
+
+def _exit_status(error: BaseException | None) -> int:
+    match error:
+        case None | SystemExit(code=None):
+            return 0
+        case SystemExit(code=int(code)):
+            return code & 0xFF
+        case _:
+            return 1
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)

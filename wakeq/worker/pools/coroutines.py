@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from wakeq.worker.engine.job import Job
+from wakeq.worker.engine.leases import Job
 from wakeq.worker.outcome import Failed, Outcome
 from wakeq.worker.pools.call import call_async
 from wakeq.worker.pools.pool import ABANDONED_MAX, FinishedJobs, drain_waiting, undetermined

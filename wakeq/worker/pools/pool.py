@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-from wakeq.worker.engine.job import Job
+from wakeq.worker.engine.leases import Job
 from wakeq.worker.outcome import Failed, Outcome
 
 # With more abandoned handlers that still run, their slots stay empty and the pool is stuck.

@@ -1,32 +1,38 @@
 """ProcessPool: plain handlers, each in a spawned process, for work that hogs the processor, leaks, or crashes.
 
-    thread of the pool <--pipe--> child process (child.py): one job at a time, an outcome for each
+    thread of the pool (Child) <--pipe--> child process (serve): one job at a time, an outcome for each
 
 Each thread of the pool owns one child and waits for it. If a child dies, the one message that it was handling has
 failed, and the child is replaced. Processes are spawned, never forked: a child imports the handler by module and name.
+A child ends when its pipe is closed, so it never outlives its worker; only the worker reacts to the signals of a
+terminal.
 """
 
 import atexit
 import logging
 import multiprocessing
+import os
 import random
 import signal
 import sys
 import threading
 from collections.abc import Callable
-from multiprocessing import resource_tracker
+from functools import cache
+from importlib import import_module
+from multiprocessing import connection, parent_process, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
+from types import FrameType
 from typing import Any
 
-from wakeq.worker.delivery import picklable
-from wakeq.worker.engine.job import Job
+from wakeq.worker.context import picklable
+from wakeq.worker.engine.leases import Job
 from wakeq.worker.outcome import Outcome, Released, failed, log_arguments
 from wakeq.worker.parameters import BadHandler
-from wakeq.worker.pools.child import GROUP_SIGNALS, serve
+from wakeq.worker.pools.call import call
 from wakeq.worker.pools.pool import FinishedJobs
 from wakeq.worker.pools.threads import ThreadPool
-from wakeq.worker.signals import CHILD_NAME
+from wakeq.worker.signals import CHILD_NAME, kill_with_parent
 from wakeq.worker.task import Task
 
 log = logging.getLogger("wakeq.worker")
@@ -35,6 +41,11 @@ log = logging.getLogger("wakeq.worker")
 END_S = 5.0
 # The delay of a message for which no process could be started.
 START_AGAIN_S = 5
+
+# A terminal or supervisor sends these to the worker and its children; the worker decides when a child ends.
+GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# The exit code of a child whose worker died.
+ORPHANED = 1
 
 
 class Child:
@@ -138,7 +149,7 @@ class ProcessPool(ThreadPool):
 
 
 def _start_shielded(process: SpawnProcess) -> None:
-    """Start a process with the signals to the process group blocked, until child.py has installed its handlers."""
+    """Start a process with the signals to the process group blocked, until `serve` has installed its handlers."""
     # The tracker would otherwise start with the first process and unblock the signals.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
@@ -162,3 +173,47 @@ def check_importable(task: Task[..., Any]) -> None:
         found = getattr(found, part, None)
     if found is not task:
         raise BadHandler(f"{module}.{name} is {found!r} and not the task; {advice}")
+
+
+def serve(pipe: Connection, set_up: Callable[[], None] | None) -> None:
+    """Run jobs until the pipe is closed. `set_up` is called once, after the module of the program was imported."""
+    for number in GROUP_SIGNALS:
+        # Programs that a handler starts would inherit SIG_IGN, but do not inherit a handler.
+        signal.signal(number, _ignore)
+    # The worker has blocked them until here.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
+    parent = parent_process()
+    assert parent is not None
+    assert parent.pid is not None
+    # This works even while a handler lets no other thread run.
+    kill_with_parent(parent.pid)
+    threading.Thread(target=_end_with_parent, args=(parent.sentinel,), daemon=True).start()
+    while True:
+        try:
+            module, name, message = pipe.recv()
+        except (EOFError, OSError):
+            return
+        task = _task(module, name)
+        if set_up is not None:
+            set_up()
+            set_up = None
+        pipe.send(call(task, message))
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Go on; if the handler has to end, the worker kills this process."""
+
+
+@cache
+def _task(module: str, name: str) -> Task[..., Any]:
+    found: Any = import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    assert isinstance(found, Task), f"{module}.{name} is {found!r}, not a task"
+    return found
+
+
+def _end_with_parent(sentinel: int) -> None:
+    """Exit when the worker ends; a worker that is killed may not close the pipe."""
+    connection.wait([sentinel])
+    os._exit(ORPHANED)

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from wakeq.worker.engine.job import Job
+from wakeq.worker.engine.leases import Job
 from wakeq.worker.outcome import Outcome
 from wakeq.worker.pools.call import call
 from wakeq.worker.pools.pool import ABANDONED_MAX, FinishedJobs, drain_waiting, undetermined

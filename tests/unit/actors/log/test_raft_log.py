@@ -1,25 +1,23 @@
 """RaftLog: when it writes, what it waits for, and what happens when it cannot."""
 
 import errno
+from collections import deque
+from typing import Any
 
 import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.brokers.by_hand import Json
-from wakeq.actors.log import entries as log_entries
-from wakeq.actors.log.driver import GiveUp
-from wakeq.actors.log.files import Cut, Roll
-from wakeq.actors.log.sync_place import (
-    FAST_SYNC_S,
-    SLOW_SYNCS_MAX,
-    STALL_PAUSE_S,
-    STALL_S,
-    SYNCS_LOOKED_AT,
-    SyncPlace,
-)
-from wakeq.actors.mail import Pressure, Propose, Throttle
+from tests.helpers.clusters.by_hand import HandCluster, HandNode
+from tests.helpers.disks.sync_place import sync_on_loop
+from wakeq.actors.log import raft_log
+from wakeq.actors.log.raft_log import GiveUp
+from wakeq.actors.log.writer import Cut, Roll
+from wakeq.actors.mail import Applied, Pressure, Propose, Throttle
+from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import SyncFailed
-from wakeq.protocol.log.entries import Draft, Publish, SetAside
+from wakeq.protocol.log.entries import Draft, Expired, Noop, Publish, SetAside
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.outcomes import Refusal
 
 Q = "q"
@@ -37,27 +35,27 @@ def test_proposals_during_a_sync_share_the_next_sync(broker: Broker) -> None:
     for client in clients[1:]:
         client.send(pub())
     broker.settle()
-    syncs = broker.raft_log.syncs
+    syncs = broker.raft_log.writer.syncs
 
     broker.log_disk.held = False
     broker.log_disk.complete()
     broker.settle()
 
     assert [client.words() for client in clients] == [["ok"]] * 20
-    assert broker.raft_log.syncs - syncs == 2
+    assert broker.raft_log.writer.syncs - syncs == 2
 
 
 def test_proposals_of_one_turn_are_one_write(broker: Broker) -> None:
     clients = [broker.client() for _ in range(20)]
     clients[0].publish(Q)
     clients[0].publish("other")
-    syncs = broker.raft_log.syncs
+    syncs = broker.raft_log.writer.syncs
 
     for client in clients:
         client.send(pub(), pub("other"))
     broker.settle()
 
-    assert broker.raft_log.syncs - syncs == 1
+    assert broker.raft_log.writer.syncs - syncs == 1
 
 
 def test_proposals_that_waited_for_the_store_are_one_write(broker: Broker) -> None:
@@ -66,66 +64,61 @@ def test_proposals_that_waited_for_the_store_are_one_write(broker: Broker) -> No
     for client in clients:
         client.send(pub())
     broker.settle()
-    syncs = broker.raft_log.syncs
+    syncs = broker.raft_log.writer.syncs
 
     broker.raft_log.tell(Throttle(False))
     broker.settle()
 
     assert [client.words() for client in clients] == [["ok"]] * 20
-    assert broker.raft_log.syncs - syncs == 1
+    assert broker.raft_log.writer.syncs - syncs == 1
+
+
+def test_entries_of_queues_share_the_write_of_what_was_buffered_during_a_write(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync_on_loop(monkeypatch, lambda: False)
+    client.publish(Q)
+    syncs = broker.raft_log.writer.syncs
+    broker.log_disk.held = True
+    client.send(pub())
+    broker.settle()
+    broker.raft_log.tell(Propose([Proposal(Publish("other", [Draft(b"buffered")]))]))
+    broker.settle()
+    client.send(pub())
+    broker.settle()
+
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert client.words() == ["ok", "ok"]
+    assert broker.raft_log.writer.syncs - syncs == 2
 
 
 def test_delivery_is_written_after_20_ms_if_nothing_else_is(broker: Broker, client: Client) -> None:
     client.publish(Q)
-    syncs = broker.raft_log.syncs
+    syncs = broker.raft_log.writer.syncs
     client.fetch(Q)
 
     broker.advance(0.019)
-    before = broker.raft_log.syncs
+    before = broker.raft_log.writer.syncs
     broker.advance(0.002)
 
     assert before == syncs
-    assert broker.raft_log.syncs == syncs + 1
+    assert broker.raft_log.writer.syncs == syncs + 1
     assert client.figures(Q)["delivered"] == 1
 
 
 def test_delivery_rides_with_the_next_entry(broker: Broker, client: Client) -> None:
     client.publish(Q)
-    syncs = broker.raft_log.syncs
+    syncs = broker.raft_log.writer.syncs
     client.fetch(Q)
 
     client.publish("other")
     broker.advance(0.1)
 
-    assert broker.raft_log.syncs == syncs + 1
+    assert broker.raft_log.writer.syncs == syncs + 1
     assert client.figures(Q)["delivered"] == 1
-
-
-def tried(place: SyncPlace, seconds: float, times: int = 1) -> bool:
-    """Let syncs take so long; return whether the next one is done on the loop."""
-    for _ in range(times):
-        place.took(seconds, 0.0, on_loop=False)
-    return place.on_loop(0.0)
-
-
-def test_syncs_are_done_on_the_loop_while_nearly_all_are_fast() -> None:
-    place = SyncPlace()
-
-    assert not tried(place, FAST_SYNC_S / 2, SYNCS_LOOKED_AT - SLOW_SYNCS_MAX - 1)
-    assert tried(place, FAST_SYNC_S / 2)
-    assert tried(place, FAST_SYNC_S / 2, SLOW_SYNCS_MAX)
-    assert tried(place, FAST_SYNC_S, SLOW_SYNCS_MAX)
-    assert not tried(place, FAST_SYNC_S)
-
-
-def test_sync_that_stalled_the_loop_is_not_risked_again_for_a_while() -> None:
-    place = SyncPlace()
-    tried(place, FAST_SYNC_S / 2, SYNCS_LOOKED_AT)
-
-    place.took(STALL_S, 1.0, on_loop=True)
-
-    assert not place.on_loop(1.0 + STALL_PAUSE_S - 0.1)
-    assert place.on_loop(1.0 + STALL_PAUSE_S)
 
 
 @pytest.mark.parametrize("on_loop", [False, True])
@@ -136,7 +129,7 @@ def test_failed_sync_ends_the_process_and_no_answer_leaves(
         raise SyncFailed("raft.log: sync failed: Input/output error")
 
     monkeypatch.setattr(broker.files.log, "write", fail)
-    monkeypatch.setattr(broker.raft_log._place, "on_loop", lambda now_s: on_loop)
+    sync_on_loop(monkeypatch, lambda: on_loop)
     broker.may_fail = True
 
     client.send(pub())
@@ -219,12 +212,128 @@ def test_skip_of_an_entry_does_not_wait_for_the_store_that_needs_it(broker: Brok
     broker.raft_log.tell(Throttle(True))
     client.send(pub())
     broker.settle()
-    before = broker.raft_log.synced_entries
+    before = broker.raft_log.core.committed
 
-    broker.raft_log.tell(Propose([(SetAside(Q, 10_000, "it crashes its queue"), None)]))
+    broker.raft_log.tell(Propose([Proposal(SetAside(Q, 10_000, "it crashes its queue"), None)]))
 
     assert client.words() == []
-    assert broker.raft_log.synced_entries - before == 1
+    assert broker.raft_log.core.committed - before == 1
+
+
+def test_proposals_go_on_with_the_news_that_entries_were_applied(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log was cut meanwhile, so the peers are not too far behind any more; nobody waits for the next tick."""
+    client = leader.client()
+    client.publish(Q)
+    cluster.advance(0.2)
+    with monkeypatch.context() as patch:
+        patch.setattr(raft_log, "UNCOMMITTED_BYTES_MAX", -1)
+        cluster.advance(0.1)
+        client.send(pub())
+        cluster.settle()
+        waiting = client.take()
+
+    leader.raft_log.tell(Applied(leader.raft_log.core.applied_index))
+    cluster.settle()
+
+    assert waiting == []
+    assert client.words() == ["ok"]
+
+
+# --- a queue that cannot make its entries ----------------------------------------------------------------------------
+
+
+class Failing(Process):
+    """A queue that fails when the log asks it for its entries, or has them refused."""
+
+    def on_receive(self, message: Any) -> None:
+        raise AssertionError(f"{message} was told")
+
+    def put_entries(self, items: list[Proposal], behind: list[Proposal]) -> None:
+        items.append(Proposal(Publish(Q, [Draft(b"half")])))
+        behind.append(Proposal(Publish(Q, [Draft(b"half")])))
+        raise ZeroDivisionError("no entry can be made of this")
+
+    def refuse_filed(self, refusal: Refusal) -> None:
+        raise ZeroDivisionError("nobody can be refused")
+
+
+def spoil(broker: Broker, name: str) -> None:
+    """Let no entry be made of the last publishes that wait for the log: one more message than publishers."""
+    outgoing = broker.queue(name).outgoing
+    assert outgoing is not None
+    outgoing[-1].entry.drafts.append(Draft(b"of nobody"))
+
+
+def test_queue_that_cannot_make_its_entries_ends_alone_and_none_of_them_is_in_the_log(broker: Broker) -> None:
+    client = broker.client()
+    client.publish("good")
+    failing = broker.runtime.spawn(Failing)
+    before = broker.raft_log.core.log.last_index
+
+    broker.raft_log.enlist(failing)
+    client.send(pub("good"))
+    broker.settle()
+
+    assert client.words() == ["ok"]
+    assert (failing.alive, broker.raft_log.alive) == (False, True)
+    assert broker.raft_log.core.log.last_index == before + 1
+
+
+def test_queue_that_cannot_be_refused_ends_alone(cluster: HandCluster, leader: HandNode) -> None:
+    follower = cluster.others(leader)[0]
+    failing = follower.runtime.spawn(Failing)
+
+    follower.raft_log.enlist(failing)
+    cluster.settle()
+
+    assert (failing.alive, follower.raft_log.alive) == (False, True)
+
+
+def test_commands_that_no_entry_can_be_made_of_are_refused_and_all_others_are_done(broker: Broker) -> None:
+    spoiling, several, other = broker.client(), broker.client(), broker.client()
+    for name in (Q, "good"):
+        other.publish(name)
+    broker.log_disk.held = True
+    other.send(pub("good"))
+    broker.settle()
+    several.send({"cmd": "PUB", "qname": Q, "messages": ["1", "2"]})
+    broker.settle()
+    spoiling.send(pub())
+    broker.settle()
+    other.send(pub("good"))
+    broker.settle()
+    spoil(broker, Q)
+
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert [reply.get("err") for reply in spoiling.take()] == ["BUSY"]
+    assert (several.words(), other.words()) == (["ok"], ["ok", "ok"])
+    assert [other.figures(name)["ready"] for name in (Q, "good")] == [3, 3]
+    broker.check(Q)
+
+
+def test_deliveries_of_a_queue_that_cannot_make_its_entries_are_in_the_log(broker: Broker) -> None:
+    spoiling, worker = broker.client(), broker.client()
+    worker.publish(Q)
+    broker.log_disk.held = True
+    spoiling.send(pub("other"))
+    broker.settle()
+    assert worker.fetch(Q)["msg"] == "hi"
+    spoiling.send(pub())
+    broker.settle()
+    spoil(broker, Q)
+
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert spoiling.words() == ["ok", "nok"]
+    assert worker.finds_nothing(Q)
+    assert broker.queue(Q).ledger.deliveries.leased == 1
 
 
 def test_segment_is_sealed_although_an_older_one_was_being_removed(broker: Broker, client: Client) -> None:
@@ -255,14 +364,43 @@ def test_command_of_this_term_is_not_given_up_with_a_former_term(broker: Broker,
     assert (meanwhile, client.words()) == ([], ["ok"])
 
 
+# --- how much one write holds ----------------------------------------------------------------------------------------
+
+
+def publishes(*sizes: tuple[int, int]) -> deque[Proposal]:
+    """Return publishes of so many messages of so many bytes."""
+    return deque(Proposal(Publish(Q, [Draft(bytes(size))] * count)) for count, size in sizes)
+
+
+@pytest.mark.parametrize(
+    ("collected", "taken"),
+    [
+        (publishes(), 0),
+        (publishes((1, 1), (1, 1)), 2),
+        (publishes((raft_log.WRITE_MESSAGES_MAX + 1, 0), (1, 0)), 1),
+        (publishes((raft_log.WRITE_MESSAGES_MAX - 1, 0), (2, 0), (1, 0)), 2),
+        (publishes((1, raft_log.WRITE_BYTES_MAX), (1, 0)), 1),
+        (publishes((1, raft_log.WRITE_BYTES_MAX - 1), (1, 1), (1, 0)), 2),
+        (deque([Proposal(Expired(Q, 1, list(range(raft_log.WRITE_MESSAGES_MAX)))), Proposal(Noop())]), 1),
+    ],
+)
+def test_one_write_takes_entries_up_to_its_bounds_and_at_least_one(collected: deque[Proposal], taken: int) -> None:
+    before = list(collected)
+
+    write = raft_log.take_one_write(collected)
+
+    assert write == before[:taken]
+    assert list(collected) == before[taken:]
+
+
 @pytest.mark.parametrize("draft", [Draft(b"", priority=1 << 63), Draft(bytes(2_000))], ids=["number", "size"])
 def test_draft_that_cannot_be_encoded_is_left_out_alone(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, draft: Draft
 ) -> None:
-    monkeypatch.setattr(log_entries, "PAYLOAD_BYTES_MAX", 1_000)
+    monkeypatch.setattr(raft_log, "PAYLOAD_BYTES_MAX", 1_000)
     drafts = [Draft(b"before"), draft, Draft(b"behind")]
 
-    broker.raft_log.tell(Propose([(Publish(Q, [each]), None) for each in drafts]))
+    broker.raft_log.tell(Propose([Proposal(Publish(Q, [each]), None) for each in drafts]))
     broker.settle()
 
     assert [client.fetch(Q)["msg"] for _ in range(2)] == ["before", "behind"]

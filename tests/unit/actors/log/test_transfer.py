@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.helpers.clusters.by_hand import HandCluster, HandNode, Operator
-from wakeq.actors.log.files import Cut
 from wakeq.actors.log.peer import PeerChunks
 from wakeq.actors.log.transfer import FetchImage
+from wakeq.actors.log.writer import Cut
 from wakeq.data.opening import open_all
 from wakeq.node.assembly import RestartWithNewState
 from wakeq.protocol.wire.peer.frames import Chunk
@@ -62,7 +62,7 @@ def straggler(cluster: HandCluster, leader: HandNode) -> HandNode:
 
 
 def size(node: HandNode) -> int:
-    return node.queues._processes[Q].ledger.living
+    return node.queues.processes.by_name[Q].ledger.columns.living
 
 
 def let_it_come(cluster: HandCluster, node: HandNode) -> None:

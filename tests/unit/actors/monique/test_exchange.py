@@ -17,7 +17,7 @@ from wakeq.actors.monique.exchange import Rules
 from wakeq.actors.monique.mail import Relayed, Technical
 from wakeq.actors.runtime import Process
 from wakeq.actors.sessions.in_flight import IN_FLIGHT_MAX
-from wakeq.actors.sessions.operator import Operator
+from wakeq.actors.sessions.operator import Question
 from wakeq.actors.sessions.operator_mail import Describe
 from wakeq.protocol.wire.monique.commands import (
     Bad,
@@ -360,16 +360,15 @@ def test_port_is_told_once_its_transfers_have_been_passed_on(place: Place, is_te
 
 
 def test_connection_describes_itself_to_an_operator(place: Place) -> None:
-    said: list[Any] = []
-    operator = place.runtime.spawn(Operator)
+    question = Question(place.runtime)
     client = HandMonique(place.runtime, place.exchange, place.settle, place.counters, worker=7)
     client.ask(subscribe("a_b *", "* data"))
 
-    client.process.tell(Describe(operator.asker(said.append)))
+    client.process.tell(Describe(question))
     place.settle()
 
     shown = {"id": 7, "door": "monique", "peer": "test", "in_flight": 0, "subscriptions": 2, "queues": []}
-    assert said == [shown]
+    assert question.get() == shown
     assert place.exchange.subscriptions == 2
     client.close()
     assert place.exchange.subscriptions == 0

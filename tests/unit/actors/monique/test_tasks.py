@@ -14,10 +14,10 @@ from wakeq.actors.mail import Answered, Asker, Pressure, Propose
 from wakeq.actors.monique import tasks as monique_tasks
 from wakeq.actors.monique.mail import Cancel, Relayed
 from wakeq.actors.monique.queue_user import ANSWER_MS_MAX, PAGE, Looked, QueueUser
-from wakeq.actors.queue import fetching
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.sessions.operator_mail import Page
 from wakeq.protocol.log.entries import Draft, Publish
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.wire.monique.commands import Error, PushedFromMq, PushedToMq
 from wakeq.protocol.wire.monique.tasks import TAG
@@ -235,7 +235,7 @@ def test_kill_finds_a_task_although_its_queue_cannot_be_asked_at_first(
 ) -> None:
     place = with_a_task_of_before(broker)
     refusal: Refusal | None = Refusal("NO_QUORUM", "too few of the other nodes answer")
-    monkeypatch.setattr(fetching, "refusal", lambda _: refusal)
+    monkeypatch.setattr(QueueProcess, "refusal", lambda _: refusal)
 
     place.kill("t1")
     refusal = None
@@ -281,7 +281,7 @@ def test_messages_of_an_old_release_are_passed_over_however_many_there_are(
 ) -> None:
     headers = msgpack.packb({TAG: "config:sum_it:old::me"})
     drafts = [Draft(b"old", headers=headers, alias=f"old-{number}") for number in range(PAGE + 1)]
-    broker.raft_log.tell(Propose([(Publish("sums", drafts), None)]))
+    broker.raft_log.tell(Propose([Proposal(Publish("sums", drafts), None)]))
     broker.settle()
     place.tasks.tell(Cancel("old"))
     broker.settle()
@@ -401,7 +401,7 @@ def test_queue_that_crashes_and_reports_its_tasks_again_causes_no_second_answer(
 
     def apply_and_crash(process: QueueProcess, items: Any) -> None:
         apply(process, items)
-        if any(type(item[3]) is Publish for item in items) and crashes:
+        if any(type(item.entry) is Publish for item in items) and crashes:
             crashes.pop()
             raise ZeroDivisionError("after everything was done")
 

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.brokers.broker import Broker, Client
-from wakeq.actors.mail import Asker, Propose
-from wakeq.actors.sessions.operator import Operator
+from tests.helpers.brokers.broker import Asked, Broker, Client
+from wakeq.actors.mail import Propose
+from wakeq.actors.sessions.operator import Question
 from wakeq.actors.sessions.operator_mail import Move, Requeue, Scan
 from wakeq.protocol.log.entries import PAUSE_MS_MAX, PauseQueue
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.leases import leases
 from wakeq.protocol.queue.orders import Peek
 
@@ -17,22 +18,21 @@ Q = "q"
 OTHER = "other"
 
 
-def asked_of_two(broker: Broker, client: Client, make: Callable[[Asker, list[str]], Any]) -> tuple[list[str], Any]:
+def asked_of_two(broker: Broker, client: Client, make: Callable[[Question, list[str]], Any]) -> tuple[list[str], Any]:
     """Ask about a message on disk and one in memory, of which the second leaves memory while the first is read."""
     uids = [client.publish(Q, "on disk", delay=1_000)]
     broker.flush()
     uids.append(client.publish(Q, "in memory", delay=1_000))
-    answers: list[Any] = []
+    question = Asked(broker.runtime)
     broker.reader_disk.held = True
-    broker.queue(Q).tell(make(broker.runtime.spawn(Operator).asker(answers.append), uids))
+    broker.queue(Q).tell(make(question, uids))
     broker.settle()
     broker.flush()
-    assert not answers, "it waits for the disk"
+    assert not question.done(), "it waits for the disk"
     broker.reader_disk.held = False
     broker.reader_disk.complete()
     broker.settle()
-    (answer,) = answers
-    return uids, answer
+    return uids, question.get()
 
 
 def test_message_that_leaves_memory_during_a_read_is_moved_with_the_rest(broker: Broker, client: Client) -> None:
@@ -46,7 +46,7 @@ def test_message_that_leaves_memory_during_a_read_is_moved_with_the_rest(broker:
 def test_message_that_leaves_memory_during_a_read_is_shown_with_the_rest(
     broker: Broker, client: Client, cmd: str
 ) -> None:
-    def make(me: Asker, _: list[str]) -> Any:
+    def make(me: Question, _: list[str]) -> Any:
         return Scan(me, Q, 0, 10) if cmd == "page" else Peek(me, Q, "delayed", 10)
 
     uids, seen = asked_of_two(broker, client, make)
@@ -86,9 +86,9 @@ def test_message_with_an_uncommitted_delivery_is_not_moved(broker: Broker, clien
     uids = [client.publish(Q), client.publish(Q)]
     broker.log_disk.held = True
     client.fetch(Q)
-    answers: list[Any] = []
+    question = Asked(broker.runtime)
 
-    broker.queue(Q).tell(Move(broker.runtime.spawn(Operator).asker(answers.append), Q, uids, OTHER))
+    broker.queue(Q).tell(Move(question, Q, uids, OTHER))
     broker.settle()
     leaving = set(broker.queue(Q).leases.leaving)  # type: ignore[union-attr]
     broker.log_disk.held = False
@@ -96,8 +96,7 @@ def test_message_with_an_uncommitted_delivery_is_not_moved(broker: Broker, clien
     broker.settle()
 
     assert leaving == {2}
-    ((moved),) = answers
-    assert [uid for uid, new in moved.uids.items() if new is None] == uids[:1]
+    assert [uid for uid, new in question.get().uids.items() if new is None] == uids[:1]
 
 
 def test_message_whose_move_is_refused_stays_and_is_delivered(broker: Broker, client: Client) -> None:
@@ -133,7 +132,7 @@ def test_waiting_fetch_at_a_paused_queue_costs_nothing_until_it_goes_on(
 ) -> None:
     client.publish(Q)
     until_ms = PAUSE_MS_MAX if seconds is None else broker.now_ms() + 1000 * seconds
-    broker.operate(Q, lambda me: Propose([(PauseQueue(Q, until_ms), me)]))
+    broker.operate(Q, lambda me: Propose([Proposal(PauseQueue(Q, until_ms), me)]))
     client.send({"cmd": "FET", "qname": Q, "wait": 60})
     broker.flush()
     before = broker.runtime.messages
@@ -141,7 +140,7 @@ def test_waiting_fetch_at_a_paused_queue_costs_nothing_until_it_goes_on(
     broker.advance(10)
     served = broker.runtime.messages - before
     if seconds is None:
-        broker.operate(Q, lambda me: Propose([(PauseQueue(Q, 0), me)]))
+        broker.operate(Q, lambda me: Propose([Proposal(PauseQueue(Q, 0), me)]))
     else:
         broker.advance(seconds - 10)
 
@@ -152,7 +151,7 @@ def test_waiting_fetch_at_a_paused_queue_costs_nothing_until_it_goes_on(
 def test_pause_that_ends_by_itself_ends_after_a_restart_too(broker: Broker, client: Client) -> None:
     client.publish(Q)
     until_ms = broker.now_ms() + 30_000
-    broker.operate(Q, lambda me: Propose([(PauseQueue(Q, until_ms), me)]))
+    broker.operate(Q, lambda me: Propose([Proposal(PauseQueue(Q, until_ms), me)]))
 
     broker.crash_and_restart()
     waits = broker.client()

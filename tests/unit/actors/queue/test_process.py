@@ -8,6 +8,7 @@ from tests.helpers.brokers.broker import Broker, Client
 from wakeq.actors.mail import Follow, Propose
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import PAUSE_MS_MAX, PauseQueue
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.uid import parse
 
@@ -87,13 +88,13 @@ def test_sleeper_beside_a_waiting_fetch_is_not_woken_for_a_paused_queue(broker: 
     client.call("CREATE", Q)
     sleeper, waits = broker.client(), broker.client()
     sleeper.fall_asleep(Q)
-    broker.operate(Q, lambda me: Propose([(PauseQueue(Q, PAUSE_MS_MAX), me)]))
+    broker.operate(Q, lambda me: Propose([Proposal(PauseQueue(Q, PAUSE_MS_MAX), me)]))
     waits.send({"cmd": "FET", "qname": Q, "wait": 60})
     broker.settle()
 
     client.publish(Q)
     paused = sleeper.awks, waits.words()
-    broker.operate(Q, lambda me: Propose([(PauseQueue(Q, 0), me)]))
+    broker.operate(Q, lambda me: Propose([Proposal(PauseQueue(Q, 0), me)]))
 
     assert paused == (0, [])
     assert (sleeper.awks, waits.words()) == (1, ["msg"])
@@ -245,7 +246,7 @@ def test_plain_sleeper_that_went_away_is_not_kept(broker: Broker, client: Client
 
     leases = broker.queue(Q).leases
     assert leases is not None
-    assert (dict(leases.sleepers), dict(leases.always_woken)) == ({}, {})
+    assert (dict(leases.audience.sleepers), dict(leases.audience.always_woken)) == ({}, {})
 
 
 @pytest.mark.parametrize("between", ["restart", "purge"])

@@ -35,7 +35,7 @@ def test_command_under_way_when_the_other_nodes_are_lost_is_refused(
     cluster.isolate(leader)
 
     cluster.advance(elections * ELECTION_S)
-    leader.queues._processes[Q].tell(ask(Asker(operator, None, [0]), [uid], [ANY_TOKEN]))
+    leader.queues.processes.by_name[Q].tell(ask(Asker(operator, None, [0]), [uid], [ANY_TOKEN]))
     cluster.settle()
 
     (answered,) = operator.heard
@@ -48,14 +48,14 @@ def test_queue_without_the_lead_ignores_a_closed_connection(cluster: HandCluster
     worker.call("SUB", Q)
     worker.publish(Q)
     worker.fetch(Q)
-    process = leader.queues._processes[Q]
+    process = leader.queues.processes.by_name[Q]
     cluster.isolate(leader)
     cluster.advance(2 * ELECTION_S)
 
     worker.close()
 
     assert process.alive
-    assert leader.queues._processes[Q] is process
+    assert leader.queues.processes.by_name[Q] is process
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_read_filed_at_a_node_that_leads_no_longer_is_refused(
     cluster: HandCluster, leader: HandNode, command: wire.Command
 ) -> None:
     leader.client().publish(Q)
-    process = leader.queues._processes[Q]
+    process = leader.queues.processes.by_name[Q]
     cluster.isolate(leader)
     cluster.advance(2 * ELECTION_S)
     slot = Slot(HandSession(), command)
@@ -92,16 +92,16 @@ def test_write_filed_at_a_node_that_leads_no_longer_is_refused(cluster: HandClus
     cluster.settle()
 
     assert [slot.outcome.code for slot in (published, acknowledged)] == ["NOT_LEADER"] * 2
-    assert leader.queues._processes[Q].outgoing is None
+    assert leader.queues.processes.by_name[Q].outgoing is None
 
 
 def test_update_of_the_structure_is_applied_by_followers(cluster: HandCluster, leader: HandNode) -> None:
     client = leader.client()
     client.publish(Q)
-    processes = [node.queues._processes[Q] for node in cluster.nodes if Q in node.queues._processes]
+    processes = [node.queues.processes.by_name[Q] for node in cluster.nodes if Q in node.queues.processes.by_name]
 
     client.call("UPDATE", Q, structure="QA", priority_min=0, priority_max=5)
     cluster.advance(0.5)
 
     assert all(process.alive for process in processes)
-    assert [node.queues._processes[Q].ledger.policies.structure for node in cluster.nodes] == ["QA"] * 3
+    assert [node.queues.processes.by_name[Q].ledger.policies.structure for node in cluster.nodes] == ["QA"] * 3

@@ -8,11 +8,12 @@ import pytest
 from tests.helpers.brokers.broker import Broker, Client
 from wakeq.actors.mail import Follow, Loaded, Propose
 from wakeq.actors.queue import fetching
-from wakeq.actors.queue.fetching import Lead
+from wakeq.actors.queue.leading import Lead
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queue.reading import BODIES_AHEAD, BODIES_AHEAD_MAX
 from wakeq.protocol.errors import REBUILD
 from wakeq.protocol.log.entries import PAUSE_MS_MAX, PauseQueue
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.storage.state.store import MESSAGES, Checkpoint
 
@@ -326,7 +327,7 @@ def crash_once(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(fetching, name, crashing)
 
 
-@pytest.mark.parametrize("step", ["_deliveries", "_take"])
+@pytest.mark.parametrize("step", ["_deliveries", "take"])
 def test_waiting_fetch_is_answered_when_delivering_a_read_message_crashes_the_queue(
     broker: Broker, client: Client, worker: Client, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -407,11 +408,11 @@ def test_messages_read_while_the_queue_is_paused_keep_their_place(
     worker.send(*[{"cmd": "FET", "qname": Q, "wait": wait, "cmd_id": wait} for wait in (5, 0)])
     broker.settle()
 
-    broker.operate(Q, lambda me: Propose([(PauseQueue(Q, PAUSE_MS_MAX), me)]))
+    broker.operate(Q, lambda me: Propose([Proposal(PauseQueue(Q, PAUSE_MS_MAX), me)]))
     end_reading(broker)
     broker.settle()
     meanwhile = worker.take()
-    broker.operate(Q, lambda me: Propose([(PauseQueue(Q, 0), me)]))
+    broker.operate(Q, lambda me: Propose([Proposal(PauseQueue(Q, 0), me)]))
 
     assert [(reply["cmd"], reply["cmd_id"]) for reply in meanwhile] == [("nomsg", 0)]
     assert [reply["msg"] for reply in worker.take()] == ["1"]

@@ -36,7 +36,7 @@ def test_rows_are_in_the_order_of_the_names_without_missing_queues() -> None:
     assert listing.rows == [{"qname": "a"}, {"qname": "d"}]
 
 
-@pytest.mark.parametrize("look", ["LIST", "STATS", "cut"])
+@pytest.mark.parametrize("look", ["LIST", "STATS", "flush"])
 def test_mail_during_a_look_at_all_queues_waits_behind_one_slice_only(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, look: str
 ) -> None:
@@ -50,7 +50,7 @@ def test_mail_during_a_look_at_all_queues_waits_behind_one_slice_only(
         receive(self, message)
 
     monkeypatch.setattr(QueueProcess, "on_receive", count_and_receive)
-    if look == "cut":
+    if look == "flush":
         broker.flush()
     else:
         client.call(look)

@@ -54,9 +54,9 @@ def lobby(runtime: Runtime, queues: Queues) -> Lobby:
     return made
 
 
-def served(runtime: Runtime, name: str) -> Recorder:
+def served(lobby: Lobby, runtime: Runtime, name: str) -> Recorder:
     process = runtime.spawn(Recorder)
-    runtime.register(("queue", name), process)
+    lobby.enter(name, process)
     return process
 
 
@@ -67,7 +67,7 @@ def test_queue_has_one_pair_of_lanes(lobby: Lobby) -> None:
 
 
 def test_queue_takes_a_turn_when_something_is_filed_first(lobby: Lobby, runtime: Runtime, opened: list[str]) -> None:
-    process, other = served(runtime, Q), served(runtime, "other")
+    process, other = served(lobby, runtime, Q), served(lobby, runtime, "other")
 
     lobby.lanes_of(Q).open()
     lobby.lanes_of(Q).open()
@@ -83,7 +83,7 @@ def test_queue_without_a_process_is_opened_at_once(lobby: Lobby, opened: list[st
 
 
 def test_lanes_outlive_the_process_of_their_queue(lobby: Lobby, runtime: Runtime, opened: list[str]) -> None:
-    process = served(runtime, Q)
+    process = served(lobby, runtime, Q)
     lanes = lobby.lanes_of(Q)
     filed = lanes.open()
 
@@ -109,7 +109,7 @@ def test_lobby_names_the_process_of_a_queue_or_else_the_supervisor(
     lobby: Lobby, runtime: Runtime, queues: Queues
 ) -> None:
     before = lobby.queue(Q)
-    process = served(runtime, Q)
+    process = served(lobby, runtime, Q)
 
     assert (before, lobby.queue(Q)) == (queues, process)
 
@@ -172,7 +172,7 @@ def test_queue_that_does_not_exist_leaves_neither_a_process_nor_lanes(
     broker.flush()
     broker.advance(1)
 
-    assert broker.runtime.whereis(("queue", "none")) is None
+    assert broker.assembly.lobby.process("none") is None
     assert lobby.lanes_of("none") is not before
     assert "none" not in broker.queues.catalog.queues
 
@@ -185,7 +185,7 @@ def test_publish_that_is_refused_leaves_neither_a_process_nor_lanes(broker: Brok
     broker.advance(1)
 
     assert reply["err"] == "DISK_FULL"
-    assert broker.runtime.whereis(("queue", "none")) is None
+    assert broker.assembly.lobby.process("none") is None
     assert broker.assembly.lobby.lanes_of("none") is not before
 
 

@@ -5,6 +5,7 @@ import pytest
 from tests.helpers.brokers.broker import Broker, Client
 from wakeq.actors.mail import Propose
 from wakeq.protocol.log.entries import ANY_TOKEN, Delivered, Draft, Publish
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.storage.state.store import GRAVES, MESSAGES, QUEUES
 
 Q = "q"
@@ -92,10 +93,10 @@ def test_delivery_of_a_removed_message_changes_nothing(broker: Broker, client: C
     queue_id = broker.queue(Q).ledger.id
     client.call("ACK", Q, uid=uid)
 
-    broker.raft_log.tell(Propose([(Delivered(Q, queue_id, [1], [broker.now_ms() + 5], 9), None)]))
+    broker.raft_log.tell(Propose([Proposal(Delivered(Q, queue_id, [1], [broker.now_ms() + 5], 9), None)]))
     broker.settle()
 
-    assert broker.queue(Q).ledger.out == 0
+    assert broker.queue(Q).ledger.deliveries.leased == 0
     assert ANY_TOKEN == (0, 0)
     broker.check(Q)
 
@@ -188,7 +189,7 @@ def test_wait_for_a_queue_that_is_deleted_ends_as_a_fetch_of_none_does(
 
 
 def test_imported_message_is_reached_by_its_old_uid_only(broker: Broker, client: Client) -> None:
-    broker.raft_log.tell(Propose([(Publish("new", [Draft(b"old", alias="aB1440000000_250")]), None)]))
+    broker.raft_log.tell(Propose([Proposal(Publish("new", [Draft(b"old", alias="aB1440000000_250")]), None)]))
     other = client.publish(Q)
 
     wrong = client.call("ACK", "new", uid=other)

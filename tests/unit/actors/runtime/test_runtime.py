@@ -130,27 +130,6 @@ def test_arrival_alone_in_a_round_is_handled_at_once_with_its_consequences() -> 
     assert last.got == ["first"]  # one in a round of the loop: the rest waits until the sockets were looked at
 
 
-def test_arrivals_that_meet_are_gathered_until_they_come_alone_again() -> None:
-    steps = Steps()
-    runtime = Runtime(steps)
-    process = runtime.spawn(Recorder)
-
-    def arrive_in_a_round(count: int) -> int:
-        """Return how many were handled before the round was over."""
-        before = len(process.got)
-        for _ in range(count):
-            process.arrive("mail")
-        handled = len(process.got) - before
-        while steps.waiting:
-            steps.run_one()
-        assert len(process.got) == before + count
-        return handled
-
-    assert arrive_in_a_round(2) == 1
-    assert [arrive_in_a_round(1) for _ in range(GATHER_ROUNDS)] == [0] * GATHER_ROUNDS
-    assert arrive_in_a_round(1) == 1
-
-
 def test_process_that_fails_at_an_arrival_fails_alone_and_the_next_round_is_like_any_other() -> None:
     steps = Steps()
     runtime = Runtime(steps)
@@ -190,22 +169,43 @@ def test_interrupt_at_an_arrival_leaves_nobodys_mail_behind() -> None:
     assert other.got == ["mail", "later"]
 
 
+def test_process_that_is_interrupted_while_it_files_has_told_what_it_told() -> None:
+    class Interrupted(Process):
+        def on_receive(self, message: Any) -> None:
+            other.tell(message)
+            raise KeyboardInterrupt
+
+    steps = Steps()
+    runtime = Runtime(steps)
+    other = runtime.spawn(Recorder)
+
+    with pytest.raises(KeyboardInterrupt):
+        runtime.spawn(Interrupted).arrive("mail")
+    all_steps(steps)
+
+    assert other.got == ["mail"]
+
+
 @pytest.mark.parametrize("begin", ["tell", "arrive"])
-def test_arrival_within_a_turn_waits_for_the_end_of_that_turn(begin: str) -> None:
+def test_arrival_within_a_turn_is_filed_and_what_it_wakes_waits(begin: str) -> None:
+    class Files(Process):
+        def on_receive(self, message: Any) -> None:
+            got.append(message)
+            woken.tell("its turn")
+
     class Reader(Process):
         def on_receive(self, message: Any) -> None:
-            other.arrive(message)
+            files.arrive(message)
             got.append("the rest of the turn")
 
     steps, got = Steps(), list[Any]()
     runtime = Runtime(steps)
-    other = runtime.spawn(Recorder, got)
+    woken, files = runtime.spawn(Recorder, got), runtime.spawn(Files)
 
     getattr(runtime.spawn(Reader), begin)("mail")
-    while steps.waiting:
-        steps.run_one()
+    all_steps(steps)
 
-    assert got == ["the rest of the turn", "mail"]
+    assert got == ["mail", "the rest of the turn", "its turn"]
 
 
 def test_process_is_the_last_when_no_process_has_more_mail() -> None:
@@ -305,9 +305,6 @@ class Session(Recorder):
         self.queue = queue
         self.is_dirty = False
 
-    def arrive(self, message: object) -> None:
-        self.runtime.receive(self, message)
-
     def on_receive(self, message: Any) -> None:
         super().on_receive(message)
         if self.queue is not None:
@@ -373,7 +370,7 @@ def test_arrivals_of_one_round_are_all_filed_before_a_queue_takes_its_turn() -> 
     assert order[3:] == [*(("filed", number) for number in range(3)), *["flush"] * 4]
 
 
-def test_received_commands_are_gathered_like_any_arrivals() -> None:
+def test_arrivals_that_meet_are_gathered_until_they_come_alone_again() -> None:
     steps, order = Steps(), list[Any]()
     runtime = Runtime(steps)
     queue = runtime.spawn(Recorder, order)

@@ -73,7 +73,7 @@ def test_tells_of_a_thread_are_kept_until_the_runtime_is_run_or_attached() -> No
 
     async def main() -> None:
         runtime.attach(asyncio.get_running_loop())
-        await process.ask("late")
+        await process.actor_ref.ask("late", block=False)
 
     asyncio.run(main())
     runtime.run_until_idle()

@@ -3,7 +3,7 @@
 import pytest
 
 from wakeq.actors.sessions.door import SPARE_CONNECTIONS, UNREAD_BYTES_MAX, Admission, Backlog, Verdict
-from wakeq.protocol.addresses import is_this_machine
+from wakeq.protocol.access import is_this_machine
 
 
 def test_connections_are_bounded_in_all_and_by_address() -> None:

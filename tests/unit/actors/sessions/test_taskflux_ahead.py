@@ -6,6 +6,7 @@ from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.taskflux.by_hand import HandTaskFlux, stored
 from wakeq.actors.mail import Propose
 from wakeq.protocol.log.entries import ANY_TOKEN, Ack
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.uid import parse
 from wakeq.protocol.wire.taskflux.dialects import LEGACY, SPEC, Dialect
 from wakeq.protocol.wire.taskflux.packets import (
@@ -77,7 +78,7 @@ def test_record_removed_by_another_client_is_alone_missing_among_records_taken_t
 
     broker.log_disk.held = True
     second = Ack("", broker.queue("").ledger.id, [parse(uids[1])[1]], [ANY_TOKEN])
-    broker.raft_log.tell(Propose([(second, None)]))  # is in the log first, and its queue hears of it too late
+    broker.raft_log.tell(Propose([Proposal(second, None)]))  # is in the log first, and its queue hears of it too late
     taker.say(*pair * 3)
     broker.settle()
     broker.log_disk.held = False

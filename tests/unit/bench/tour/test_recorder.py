@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from types import FrameType
 
 import pytest
 
@@ -16,8 +17,12 @@ def _this_file_is_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder, "PACKAGE", __file__)
 
 
-def seen(*works: Callable[[], object], turn: str = "") -> Way:
-    one = Recorder(turn, {write.__code__: "written"})
+def nobody(_frame: FrameType) -> None:
+    """No call is a turn."""
+
+
+def seen(*works: Callable[[], object], turn_of: Callable[[FrameType], object | None] = nobody) -> Way:
+    one = Recorder(turn_of, {write.__code__: "written"})
     for work in works:
         with one.see():
             work()
@@ -131,7 +136,10 @@ def test_function_within_another_is_named_with_it() -> None:
 
 
 def test_turn_is_marked_and_its_calls_begin_at_the_left() -> None:
-    way = seen(turns, turn="serve")
+    def turn_of(frame: FrameType) -> object | None:
+        return frame.f_locals["process"] if frame.f_code is serve.__code__ else None
+
+    way = seen(turns, turn_of=turn_of)
 
     turn = [Mark("turn of Queue"), ("serve", 0), ("inner", 1), Mark("written")]
     told = [(step.function.name, step.depth) if isinstance(step, Call) else step for step in way.steps]

@@ -11,7 +11,7 @@ from wakeq.pipeline.journal import files as journal_files
 from wakeq.pipeline.journal import plan as journal_plan
 from wakeq.pipeline.journal.files import OpenSegment
 from wakeq.pipeline.journal.plan import History
-from wakeq.pipeline.journal.schema import Wanted
+from wakeq.pipeline.journal.rows import Wanted
 from wakeq.protocol.errors import DamagedFile, HistoryGone, StorageError
 from wakeq.protocol.log.entries import Delivered, PurgeQueue
 from wakeq.protocol.log.format import HEADER_BYTES

@@ -111,7 +111,7 @@ def test_concurrent_archives_do_not_touch_each_others_files(tmp_path: Path) -> N
     heard: list[str] = []
 
     def begin_another(_events: int, _through: int) -> None:
-        with pytest.raises(StorageError, match="somebody else is archiving into it") as refused:
+        with pytest.raises(StorageError, match="another archive is writing to it") as refused:
             archive([files.path], lake)
         heard.append(str(refused.value))
 

@@ -138,10 +138,10 @@ def test_stashed_batch_is_published_once_by_the_next_load(client: MemoryClient, 
 @pytest.mark.parametrize(
     ("name", "text", "mapping", "complaint"),
     [
-        ("a.txt", "", Mapping(), "cannot be told from its name"),
+        ("a.txt", "", Mapping(), "its name does not show its format"),
         ("a.parquet", "no", Mapping(), "cannot be read as parquet"),
         ("a.csv", "id\n1\n", Mapping(body="text"), "has no column text; it has id"),
-        ("a.jsonl", "{}\n[]\n", Mapping(), "line 2 is no JSON object"),
+        ("a.jsonl", "{}\n[]\n", Mapping(), "line 2 is not a JSON object"),
         ("a.jsonl", "{}\n", Mapping(body="text"), "line 1 has no text"),
         ("a.jsonl", '{"text": null}\n', Mapping(body="text"), "line 1 has null as text; a message has a body"),
         ("a.csv", "id,id\n1,2\n", Mapping(), "has two columns id; name them differently"),

@@ -5,6 +5,7 @@ import xml.etree.ElementTree
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -12,8 +13,18 @@ from hypothesis import strategies as st
 
 from wakeq.pipeline.report import charts as charts
 from wakeq.pipeline.report.page import page_of
-from wakeq.pipeline.report.queries import FACTS, bins_of, middle_ms
-from wakeq.pipeline.report.report import BUCKETS_S, POINTS_MAX, Report, Tables, bucket_for, report_of, worst_of
+from wakeq.pipeline.report.report import (
+    BIN_GROWTH,
+    BUCKETS_S,
+    POINTS_MAX,
+    Report,
+    Tables,
+    bucket_for,
+    middle_ms,
+    report_of,
+    worst_of,
+)
+from wakeq.pipeline.report.run import FACTS
 
 SPAN_FIELDS = [
     ("queue", pa.string()), ("kind", pa.string()), ("worker", pa.int64()), ("incarnation", pa.int64()),
@@ -24,6 +35,12 @@ COUNT_FIELDS = [
     ("outcome", pa.string()), ("reason", pa.string()), ("events", pa.int64()), ("bytes", pa.int64()),
     ("emptied", pa.int64()),
 ]  # fmt: skip
+
+
+def bins_of(ms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the bins of spans, as Spark computes them."""
+    bins = 1 + np.floor(np.log(np.maximum(ms, 1)) / np.log(BIN_GROWTH))
+    return np.where(ms <= 0, 0, bins).astype(np.int64)
 
 
 def count(at_s: int, event: str, events: int, incarnation: int | None = 1, **more: Any) -> dict[str, Any]:

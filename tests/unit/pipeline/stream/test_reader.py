@@ -80,9 +80,9 @@ def test_query_with_a_lapsed_claim_stops_with_a_reason(client: MemoryClient, rea
     client.stage("q", "another", 1, count=1)  # whatever is claimed makes the broker look for what it can forget
 
     for _ in range(2):
-        with pytest.raises(EpochExpired, match=r"epoch 1 of queue q .* may be done twice"):
+        with pytest.raises(EpochExpired, match=r"epoch 1 of queue q .* may be processed twice"):
             running.commit(offset)
-        with pytest.raises(EpochExpired, match=r"epoch 1 of queue q .* may be done twice"):
+        with pytest.raises(EpochExpired, match=r"epoch 1 of queue q .* may be processed twice"):
             next_offset(running, offset)
 
 

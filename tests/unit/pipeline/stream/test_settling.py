@@ -93,7 +93,7 @@ def test_failed_settling_is_logged_and_the_next_source_is_settled(
     asked = [broker.asked.get(timeout=WAIT_S) for _ in range(2)]
 
     assert asked == [("q", "s", 1), ("q", "other", 1)]
-    assert "queue q: a finished batch is not settled" in caplog.text
+    assert "queue q: a finished batch was not settled" in caplog.text
     assert says in caplog.text
 
 

@@ -45,7 +45,7 @@ def batch(**columns: list[Any]) -> pa.RecordBatch:
 def test_batch_write_with_a_writer_names_its_epoch(writer: Writers) -> None:
     with pytest.raises(BadSettings, match="writer 'nightly' needs option epoch"):
         writer(writer="nightly")
-    with pytest.raises(BadSettings, match="option epoch is 7, but whose is not said: give option writer too"):
+    with pytest.raises(BadSettings, match="option epoch is 7, but there is no writer; give option writer, too"):
         writer(epoch="7")
 
     writer(writer="nightly", epoch="7")
@@ -93,5 +93,5 @@ def test_stash_published_too_late_is_refused_with_advice(client: MemoryClient, w
     stashed = job.write(iter([batch(body=["a"])]))
     client.machine.advance(61)
 
-    with pytest.raises(StashExpired, match=r"after 60 s, or is not all there: nothing was published; .* option keep"):
+    with pytest.raises(StashExpired, match=r"after 60 s, or is not complete: nothing was published; .* option keep"):
         job.commit([stashed])

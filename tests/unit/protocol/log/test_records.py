@@ -41,7 +41,7 @@ from wakeq.protocol.log.layout import HEAD, ITEM, BadRecord
 from wakeq.protocol.log.reader import decode_entry
 from wakeq.protocol.log.records import encode_entry
 from wakeq.protocol.log.rows import ROW
-from wakeq.protocol.queue.columns.alike import ALIKE_MIN, Alike, alike_bodies
+from wakeq.protocol.queue.ledger.alike import ALIKE_MIN, Alike, alike_bodies
 from wakeq.protocol.raft.membership import Config, Member
 
 AT = 0x0102030405060708

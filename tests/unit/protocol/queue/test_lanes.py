@@ -311,11 +311,12 @@ def test_shared_publish_is_taken_apart_into_one_for_each_connection() -> None:
 
     parts = apart(entry, Tickets(some))
 
-    assert [(part.worker, [draft.body for draft in part.drafts]) for part, _ in parts] == [  # type: ignore[union-attr]
+    entries = [part.entry for part in parts]
+    assert [(each.worker, [draft.body for draft in each.drafts]) for each in entries] == [  # type: ignore[union-attr]
         (11, [b"0", b"2", b"4"]), (12, [b"1", b"3"]),
     ]  # fmt: skip
-    assert [[slot.command for slot in ticket.slots] for _, ticket in parts] == [[0, 2, 4], [1, 3]]
-    assert [(part.queue, part.door, part.workers) for part, _ in parts] == [("q", WORKER, ())] * 2  # type: ignore[union-attr]
+    assert [[slot.command for slot in part.reply_to.slots] for part in parts] == [[0, 2, 4], [1, 3]]
+    assert [(each.queue, each.door, each.workers) for each in entries] == [("q", WORKER, ())] * 2  # type: ignore[union-attr]
 
 
 def test_shared_publish_of_a_session_keeps_the_number_of_each_message() -> None:
@@ -324,7 +325,7 @@ def test_shared_publish_of_a_session_keeps_the_number_of_each_message() -> None:
 
     parts = apart(entry, Tickets(slots(3, first, second)))
 
-    assert [(part.session, list(part.ordinals)) for part, _ in parts] == [("s", [4, 6]), ("s", [5])]  # type: ignore[union-attr]
+    assert [(part.entry.session, list(part.entry.ordinals)) for part in parts] == [("s", [4, 6]), ("s", [5])]  # type: ignore[union-attr]
 
 
 def test_shared_acknowledgement_is_taken_apart_with_its_foreign_uids() -> None:
@@ -336,11 +337,11 @@ def test_shared_acknowledgement_is_taken_apart_with_its_foreign_uids() -> None:
 
     parts = apart(entry, AckTickets(slots(4, first, second), [lambda: kept.append(True)]))
 
-    made = [part for part, _ in parts if isinstance(part, Ack)]
+    made = [part.entry for part in parts if isinstance(part.entry, Ack)]
     assert [(part.numbers, part.tokens, part.foreign, part.worker) for part in made] == [
         ([1, 3], [(1, 1), (1, 3)], {}, 11), ([-1, -1], [(1, 2), (1, 4)], {0: "x", 1: "y"}, 12),
     ]  # fmt: skip
-    parts[0][1].tell(BUSY)
+    parts[0].reply_to.tell(BUSY)
     assert kept == [True]
 
 

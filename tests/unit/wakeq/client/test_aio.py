@@ -10,16 +10,16 @@ import pytest
 from tests.helpers.brokers.scripted import delivered, pong, scripted, stored
 from tests.helpers.clients.aio import DEADLINE_S, run
 from wakeq import errors
+from wakeq.client import route
 from wakeq.client.aio import AsyncClient
 from wakeq.client.aio_caller import AsyncConnection
-from wakeq.client.core import backoff
-from wakeq.client.core.session import UNDER_WAY_MAX
+from wakeq.client.session import UNDER_WAY_MAX
 from wakeq.protocol.wire.worker import codec as wire
 
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backoff, "PAUSE_S_MIN", 0.0)
+    monkeypatch.setattr(route, "PAUSE_S_MIN", 0.0)
 
 
 # Calls ----------------------------------------------------------------------------------------------------

@@ -11,14 +11,14 @@ import pytest
 from tests.helpers.brokers.scripted import delivered, pong, scripted, stored
 from tests.helpers.clients.aio import DEADLINE_S, Heard, run
 from wakeq import Client, errors
+from wakeq.client import route
 from wakeq.client.aio import AsyncClient
-from wakeq.client.core import backoff
 from wakeq.protocol.wire.worker import codec as wire
 
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backoff, "PAUSE_S_MIN", 0.0)
+    monkeypatch.setattr(route, "PAUSE_S_MIN", 0.0)
 
 
 # Connections ----------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def test_silent_node_is_left_for_the_next_one_without_an_error(monkeypatch: pyte
 
 
 def test_silent_connection_is_pinged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wakeq.client.core.session.PING_AFTER_S", 0.02)
+    monkeypatch.setattr("wakeq.client.session.PING_AFTER_S", 0.02)
     heard_twice = asyncio.Event()
     pings: list[int] = []
 

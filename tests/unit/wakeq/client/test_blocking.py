@@ -12,9 +12,8 @@ import pytest
 
 from tests.helpers.brokers.scripted import pong, scripted
 from wakeq import Client, errors
-from wakeq.client import connection
+from wakeq.client import connection, route
 from wakeq.client.connection import Connection, broken, dial
-from wakeq.client.core import backoff
 from wakeq.protocol.wire.worker import codec as wire
 
 DEADLINE_S = 10.0
@@ -22,7 +21,7 @@ DEADLINE_S = 10.0
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backoff, "PAUSE_S_MIN", 0.0)
+    monkeypatch.setattr(route, "PAUSE_S_MIN", 0.0)
 
 
 # Calls ----------------------------------------------------------------------------------------------------
@@ -193,7 +192,7 @@ def test_silent_node_is_left_for_the_next_one_without_an_error(monkeypatch: pyte
 
 def test_broker_that_hangs_during_a_long_wait_is_pinged_and_left(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, type]] = []
-    monkeypatch.setattr("wakeq.client.core.session.PING_AFTER_S", 0.05)
+    monkeypatch.setattr("wakeq.client.session.PING_AFTER_S", 0.05)
 
     def script(connection: int, command: wire.Command) -> wire.Reply | list[wire.Reply]:
         seen.append((connection, type(command)))
@@ -318,7 +317,7 @@ def test_single_address_is_dialled_again_after_its_silence(monkeypatch: pytest.M
         return wire.Okdrop(qname="q", cmd_id=command.cmd_id)
 
     # Any pause exceeds a limit of zero.
-    monkeypatch.setattr(backoff, "PAUSE_S_MIN", 0.05)
+    monkeypatch.setattr(route, "PAUSE_S_MIN", 0.05)
     with scripted(drops) as address, Client(address, reconnect_for_s=0) as client:
         gone = broken(address, OSError(errno.ETIMEDOUT, "Connection timed out"))
         monkeypatch.setattr(client._caller._connection, "fault", lambda: gone)

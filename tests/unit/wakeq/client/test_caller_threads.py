@@ -13,9 +13,9 @@ import pytest
 
 from tests.helpers.brokers.scripted import pong, scripted
 from wakeq import Client, errors
+from wakeq.client import requests, route
 from wakeq.client.caller import Caller, WaitingCall
-from wakeq.client.core import backoff, requests
-from wakeq.client.core.timeouts import Timeouts
+from wakeq.client.route import Timeouts
 from wakeq.protocol.wire.worker import codec as wire
 
 DEADLINE_S = 10.0
@@ -23,7 +23,7 @@ DEADLINE_S = 10.0
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backoff, "PAUSE_S_MIN", 0.0)
+    monkeypatch.setattr(route, "PAUSE_S_MIN", 0.0)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from wakeq.client.connection import TcpConnection, broken
-from wakeq.client.core.session import PeerSilent
+from wakeq.client.session import PeerSilent
 from wakeq.protocol.errors import Disconnected
 
 

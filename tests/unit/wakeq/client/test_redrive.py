@@ -8,8 +8,8 @@ import pytest
 from tests.helpers.brokers.scripted import scripted
 from wakeq import Client, errors
 from wakeq.client import redrive as redrive_module
-from wakeq.client.core.requests import Request
 from wakeq.client.redrive import Redriven
+from wakeq.client.requests import Request
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.testing import broker
 from wakeq.testing.memory_broker import Broker

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from wakeq.actors.runtime.clock import SystemClock
-from wakeq.cli.broker.clock import reset_clock
+from wakeq.cli.broker.data import reset_clock
 from wakeq.data.opening import METADATA_NAME, DataFiles, open_all
 from wakeq.protocol.clock import Mark
 from wakeq.protocol.errors import DirectoryInUse

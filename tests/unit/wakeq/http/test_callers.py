@@ -15,8 +15,9 @@ from wakeq.config.settings import Auth
 from wakeq.protocol.access import Grant, Right, digest_of
 from wakeq.protocol.log.entries import Draft, Publish
 from wakeq.protocol.queue.dead_letters import ORIGIN_UID
+from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.redrive import ORIGIN
-from wakeq.storage.tokens import TokenFile
+from wakeq.storage.credentials import TokenFile
 
 LETTER = msgspec.msgpack.encode({ORIGIN: "other", ORIGIN_UID: "u"})
 TEAM, WORKER, SCRAPER, OWNER = "team-secret", "worker-secret", "scraper-secret", "owner-secret"
@@ -86,7 +87,7 @@ def on_node(tmp_path: Path, story: Callable[[Asked], Awaitable[Any]]) -> Any:
         async with node_here(tmp_path / "data", auth=Auth(required=True, tokens_file=tokens)) as here:
             drafts = {"team.a": Draft(b"1"), "team.a.dead": Draft(b"2", headers=LETTER), "other": Draft(b"3")}
             for name, draft in drafts.items():
-                here.node.raft_log.tell(Propose([(Publish(name, [draft]), None)]))
+                here.node.raft_log.tell(Propose([Proposal(Publish(name, [draft]), None)]))
             async with asyncio.timeout(10):
                 while not all(map(here.node.queues.exists, drafts)):
                     await asyncio.sleep(0)
@@ -176,7 +177,7 @@ def test_why_shows_a_dead_letter_only_to_a_token_that_may_read_it(tmp_path: Path
 
     async def story(node: Asked) -> Any:
         headers = msgspec.msgpack.encode({ORIGIN: "team.a", ORIGIN_UID: "gone"})
-        node.here.node.raft_log.tell(Propose([(Publish("team.a.dead", [Draft(b"4", headers=headers)]), None)]))
+        node.here.node.raft_log.tell(Propose([Proposal(Publish("team.a.dead", [Draft(b"4", headers=headers)]), None)]))
         async with asyncio.timeout(10):
             while '"size":2' not in (await node.answer(OWNER, "GET", "/api/v1/queue", queue="team.a.dead"))[1]:
                 await asyncio.sleep(0)

@@ -12,7 +12,7 @@ import pytest
 from tests.helpers.loops.both import LOOPS
 from tests.helpers.loops.rounds import in_rounds
 from tests.helpers.network.certificates import Authority, Pair
-from wakeq.actors.log.neighbourhood import Introduced
+from wakeq.actors.log.members import Introduced
 from wakeq.net import peer_tcp
 from wakeq.net.handshakes import Handshakes
 from wakeq.net.peer_tcp import NEWCOMERS_MAX, Identity, PeerTcp, PeerTcpDoor

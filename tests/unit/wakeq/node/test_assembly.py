@@ -8,14 +8,15 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker
 from tests.helpers.clusters.by_hand import HandCluster
-from wakeq.actors.log.files import LogServices
+from tests.helpers.loops.recorder import serve_one
+from wakeq.actors.log.writer import LogServices
 from wakeq.actors.mail import Committed, Tick
-from wakeq.actors.queues.supervisor import _HANDLERS, Queues
+from wakeq.actors.queues.supervisor import Queues
 from wakeq.actors.runtime.clock import elapsed_ms
 from wakeq.node.assembly import Environment
 from wakeq.protocol.errors import WrongVersion
 from wakeq.protocol.log.entries import Publish, SetAside
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft import membership
 from wakeq.protocol.raft.membership import LEVEL
@@ -38,11 +39,11 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     met: list[int] = []
     publish = Ledger.publish
 
-    def fragile(self: Ledger, entry: Publish, at_ms: int) -> Any:
+    def fragile(self: Ledger, entry: Publish, at_ms: int, **about: Any) -> Any:
         if any(draft.body == POISON for draft in entry.drafts):
             met.append(at_ms)
             raise ZeroDivisionError("poisoned")
-        return publish(self, entry, at_ms)
+        return publish(self, entry, at_ms, **about)
 
     monkeypatch.setattr(Ledger, "publish", fragile)
     return met
@@ -69,17 +70,18 @@ def test_flush_during_replay_records_a_skipped_entry_before_its_mark(
     """A long start flushes on its way; no later start may take the skipped entry for one that was applied before."""
     assert broker.client().call("PUB", Q, message="poison")["err"] == "SET_ASIDE"
     monkeypatch.setattr("wakeq.node.assembly.REPLAY_BATCH", 1)
-    committed, cuts = Queues.on_committed, []
+    receive, cuts = Queues.on_receive, []
 
-    def committed_and_cut(queues: Queues, message: Committed) -> None:
-        committed(queues, message)
-        if not cuts and any(isinstance(entry, SetAside) for _, _, _, entry, _ in message.items):
+    def receive_and_flush(queues: Queues, message: Any) -> None:
+        receive(queues, message)
+        if not isinstance(message, Committed):
+            return
+        if not cuts and any(isinstance(item.entry, SetAside) for item in message.items):
             with broker.files.store.read() as view:
                 cuts.append(load_skipped(view))
         queues.tell(Tick("flush"))
 
-    monkeypatch.setattr(Queues, "on_committed", committed_and_cut)
-    monkeypatch.setitem(_HANDLERS, Committed, committed_and_cut)
+    monkeypatch.setattr(Queues, "on_receive", receive_and_flush)
     broker.crash_and_restart()
 
     assert [len(asides) for asides in cuts] == [1]
@@ -153,7 +155,7 @@ def test_node_serves_as_soon_as_lead_has_returned(broker: Broker, monkeypatch: p
     def drive(steps: Iterator[None]) -> None:
         for _ in steps:
             if broker.runtime._ready:
-                broker.runtime._serve(broker.runtime._ready.popleft())
+                serve_one(broker.runtime)
             else:
                 broker.settle()
         seen.append(broker.assembly.raft_log.refusal())

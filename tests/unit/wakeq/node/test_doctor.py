@@ -8,7 +8,7 @@ import pytest
 
 from wakeq.config.settings import Cluster, Settings
 from wakeq.node import doctor
-from wakeq.storage.cluster_secret import write_secret
+from wakeq.storage.credentials import write_secret
 from wakeq.storage.directory import DataDirectory
 
 MIB = 1 << 20

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from tests.helpers.brokers.node_here import client_of, node_here
-from wakeq.actors.log.files import Cut
+from wakeq.actors.log.writer import Cut
 from wakeq.actors.mail import Pressure
 from wakeq.data.opening import DataFiles
 from wakeq.node.assembly import Assembly

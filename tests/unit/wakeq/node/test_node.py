@@ -6,9 +6,14 @@ import logging
 import shutil
 from pathlib import Path
 
+import pykka
 import pytest
 
 from tests.helpers.brokers.node_here import NodeHere, client_of, node_here, run
+from wakeq.actors.log.raft_log import RaftLog
+from wakeq.actors.runtime import Process
+from wakeq.actors.sessions.operator import Question
+from wakeq.actors.sessions.operator_mail import Administer
 from wakeq.node import node
 from wakeq.node.node import Sizes
 from wakeq.protocol.queue.outcomes import Refusal
@@ -187,3 +192,20 @@ def test_clock_step_of_a_node_that_does_not_serve_is_not_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert warned(tmp_path, monkeypatch, caplog, serves=False) == []
+
+
+def test_running_node_is_asked_by_another_thread_until_it_stops(tmp_path: Path) -> None:
+    def ask() -> str:
+        (log,) = pykka.ActorRegistry.get_by_class(RaftLog)
+        question = Question()
+        log.tell(Administer(question, "status"))
+        return str(question.get(timeout=60)["role"])
+
+    async def story() -> str:
+        async with node_here(tmp_path / "data"):
+            return await asyncio.to_thread(ask)
+
+    role = run(story())
+
+    assert role == "leader"
+    assert pykka.ActorRegistry.get_by_class(Process) == []

@@ -6,10 +6,15 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+import pykka
 import pytest
 from freezegun import freeze_time
 
 from tests.helpers.steps import steps
+from wakeq.actors.log.raft_log import RaftLog
+from wakeq.actors.runtime import Process
+from wakeq.actors.sessions.operator import Question
+from wakeq.actors.sessions.operator_mail import Administer
 from wakeq.client import Client
 from wakeq.client.aio import AsyncClient
 from wakeq.protocol.errors import BrokerUnreachable, QueueNotFound, Refused, StaleLease
@@ -235,6 +240,33 @@ def test_threads_may_share_a_memory_broker(b: Broker) -> None:
         thread.join()
 
     assert b.stats(Q)["ready"] == 400
+
+
+def test_ref_of_an_actor_may_be_told_by_any_thread_while_another_has_the_turn(b: Broker) -> None:
+    """No thread is the broker's between two turns, not even the one that had the last: its turn may have been taken."""
+    machine, questions = b._machine, [Question() for _ in range(2)]
+    (log,) = pykka.ActorRegistry.get_by_class(RaftLog)
+
+    log.tell(Administer(questions[0], "status"))
+    is_untouched = machine.assembly.raft_log.idle
+    with machine.turn():
+        teller = threading.Thread(target=log.tell, args=(Administer(questions[1], "status"),))
+        teller.start()
+        teller.join()
+        machine.settle()
+
+    assert is_untouched, "the mailbox is that of whoever has the turn"
+    assert [question.get()["role"] for question in questions] == ["leader", "leader"]
+
+
+def test_broker_that_has_ended_leaves_no_actor_in_the_registry() -> None:
+    with broker() as made:
+        made.restart()
+        (log,) = pykka.ActorRegistry.get_by_class(RaftLog)
+
+    assert pykka.ActorRegistry.get_by_class(Process) == []
+    with pytest.raises(pykka.ActorDeadError):
+        log.tell(Administer(Question(), "status"))
 
 
 def test_forked_child_is_refused(b: Broker) -> None:

@@ -12,13 +12,15 @@ from wakeq.worker.outcome import (
     Failed,
     NotDone,
     Outcome,
+    Reject,
     Released,
+    Retry,
+    Snooze,
     described,
     log_arguments,
     nack_of,
     outcome_of,
 )
-from wakeq.worker.retry import Reject, Retry, Snooze
 
 POLICY = Retry(max=2, delay=10, jitter=0)
 

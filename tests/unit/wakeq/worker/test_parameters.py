@@ -14,7 +14,7 @@ from freezegun import freeze_time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeq.client.core.encoding import json_of
+from wakeq.client.message import json_of
 from wakeq.worker.parameters import BadHandler, InvalidBody, Parameters
 
 T = TypeVar("T")

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from wakeq.client.core.requests import Settled
 from wakeq.client.message import Received, Then
+from wakeq.client.requests import Settled
 from wakeq.protocol.errors import Disconnected, WakeqError
 from wakeq.worker import Task, Worker
 from wakeq.worker.engine.engine import Engine
-from wakeq.worker.engine.job import Job
+from wakeq.worker.engine.leases import Job
 from wakeq.worker.outcome import DONE, Outcome
 from wakeq.worker.pools.pool import FinishedJobs
 

@@ -8,7 +8,7 @@ import pytest
 
 from wakeq.cli import main
 from wakeq.protocol.access import digest_of
-from wakeq.storage.tokens import TokenFile
+from wakeq.storage.credentials import TokenFile
 
 
 def created(data_dir: Path, *flags: str) -> int:

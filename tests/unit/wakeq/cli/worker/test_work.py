@@ -16,14 +16,21 @@ from hypothesis import strategies as st
 
 from tests.helpers.clients.scripted import message as message_of
 from wakeq.cli import main
-from wakeq.cli.worker import program
-from wakeq.cli.worker.command import LINE_CHARS_MAX, Command, environment_of, judge
-from wakeq.cli.worker.program import LINE_BYTES_MAX, Lines, Program
+from wakeq.cli.worker import command as command_module
+from wakeq.cli.worker.command import (
+    LINE_BYTES_MAX,
+    LINE_CHARS_MAX,
+    Command,
+    Lines,
+    Program,
+    environment_of,
+    judge,
+)
 from wakeq.cli.worker.work import RETRY_FLAGS, retry_of, work
 from wakeq.client.message import Received
 from wakeq.worker import Reject, Retry, Snooze, Worker
+from wakeq.worker.outcome import RETRY
 from wakeq.worker.pools.call import call_async
-from wakeq.worker.retry import RETRY
 from wakeq.worker.task import Task
 
 
@@ -253,7 +260,7 @@ def test_cancelled_command_is_ended_and_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, cancels: int
 ) -> None:
     # Only the second cancellation ends a command that ignores SIGTERM.
-    monkeypatch.setattr(program, "KILL_AFTER_S", 3600.0)
+    monkeypatch.setattr(command_module, "KILL_AFTER_S", 3600.0)
     pid_file = tmp_path / "pid"
     command = Command(["sh", "-c", f"echo $$ > {pid_file}; {script}"], broker="here:1", max_run_s=60, retry=None)
 

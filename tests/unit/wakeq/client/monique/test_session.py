@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from websockets.frames import Opcode
 from websockets.server import ServerProtocol
 
-from wakeq.client.core.session import NotReady, WrongProtocol
 from wakeq.client.monique.posts import Post, error_of, make, read_post, result_of
 from wakeq.client.monique.session import INBOX_MAX, Answer, Session, split_url
 from wakeq.client.monique.websocket import WebSocket
+from wakeq.client.session import NotReady, WrongProtocol
 from wakeq.protocol.errors import (
     BadField,
     BadSettings,

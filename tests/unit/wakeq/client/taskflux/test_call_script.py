@@ -6,11 +6,10 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.helpers.taskflux.apart import apart
-from wakeq.client.core.timeouts import Closed, Timeouts, fell_silent
-from wakeq.client.taskflux import calls
+from wakeq.client.route import Closed, Timeouts, fell_silent
+from wakeq.client.taskflux import requests
 from wakeq.client.taskflux.call_script import CallScript, Close, Connect, Pause, Receive, Send, Steps, with_port
-from wakeq.client.taskflux.records import Cluster, NotAllEnqueued, QueueInfo, Record
-from wakeq.client.taskflux.requests import BATCH_MAX, UnexpectedAnswer
+from wakeq.client.taskflux.requests import BATCH_MAX, Cluster, NotAllEnqueued, QueueInfo, Record, UnexpectedAnswer
 from wakeq.protocol import errors
 from wakeq.protocol.wire.taskflux import packets as wire
 from wakeq.protocol.wire.taskflux.dialects import CSHARP, SPEC, Dialect
@@ -144,7 +143,7 @@ def test_address_without_port_gets_the_default_port() -> None:
 def test_enqueue_is_followed_by_its_ack() -> None:
     runner = one(OK)
 
-    runner.call(calls.enqueues("q", [(3, "text")], SPEC))
+    runner.call(requests.enqueues("q", [(3, "text")], SPEC))
 
     assert runner.nodes["a:1"].received == [wire.Enqueue("q", 3, b"text"), ACK]
 
@@ -152,12 +151,12 @@ def test_enqueue_is_followed_by_its_ack() -> None:
 def test_connection_is_reused_unless_it_is_known_to_be_broken() -> None:
     runner = one(wire.CountResponse(1))
     for _ in range(3):
-        assert runner.call(calls.count("q", SPEC)) == 1
+        assert runner.call(requests.count("q", SPEC)) == 1
     assert runner.nodes["a:1"].dialled == 1
 
     runner.streams[0].lost = True
 
-    assert runner.call(calls.count("q", SPEC)) == 1
+    assert runner.call(requests.count("q", SPEC)) == 1
     assert runner.nodes["a:1"].dialled == 2
 
 
@@ -174,7 +173,7 @@ def test_records_are_sent_in_bounded_batches(monkeypatch: pytest.MonkeyPatch) ->
         return hear(connection)
 
     monkeypatch.setattr(FakeStream, "receive", counting)
-    runner.call(calls.enqueues("q", [(1, b"x")] * (5 * BATCH_MAX), SPEC))
+    runner.call(requests.enqueues("q", [(1, b"x")] * (5 * BATCH_MAX), SPEC))
 
     assert len(node.received) == 10 * BATCH_MAX
     assert max(under_way) <= 2 * BATCH_MAX
@@ -185,7 +184,7 @@ def test_refused_records_are_listed_by_index() -> None:
     runner = ScriptRunner({"a:1": Node(lambda packet: [next(answers)])})
 
     with pytest.raises(NotAllEnqueued) as caught:
-        runner.call(calls.enqueues("q", [(1, b"a"), (2, b"b"), (3, b"c")], SPEC))
+        runner.call(requests.enqueues("q", [(1, b"a"), (2, b"b"), (3, b"c")], SPEC))
 
     assert {place: type(error) for place, error in caught.value.refusals.items()} == {
         0: errors.QueueFull, 2: errors.KeyRange,
@@ -197,10 +196,10 @@ def test_refusal_in_csharp_dialect_has_one_answer() -> None:
     runner = ScriptRunner({"a:1": node}, CSHARP)
 
     with pytest.raises(errors.BadName):
-        runner.call(calls.enqueues("a b", [(1, b"a")], CSHARP))
+        runner.call(requests.enqueues("a b", [(1, b"a")], CSHARP))
 
     node.answer = lambda packet: [wire.CountResponse(7)]
-    assert runner.call(calls.count("q", CSHARP)) == 7
+    assert runner.call(requests.count("q", CSHARP)) == 7
     assert node.dialled == 1
 
 
@@ -223,7 +222,7 @@ REFUSALS: list[tuple[wire.Packet, type[errors.WakeqError]]] = [
 @pytest.mark.parametrize(("answer", "expected"), REFUSALS, ids=lambda value: getattr(value, "__name__", repr(value)))
 def test_refusal_is_raised_as_its_error(answer: wire.Packet, expected: type[errors.WakeqError]) -> None:
     with pytest.raises(expected) as caught:
-        one(answer).call(calls.delete("q", SPEC))
+        one(answer).call(requests.delete("q", SPEC))
 
     assert type(caught.value) is expected
 
@@ -231,22 +230,22 @@ def test_refusal_is_raised_as_its_error(answer: wire.Packet, expected: type[erro
 def test_record_keeps_its_connection_until_it_is_acknowledged() -> None:
     runner = one(wire.Record(1, b"a", 0))
 
-    connection, record = runner.run(runner.script.ask(calls.dequeue("q", 0, SPEC)))
-    runner.run(runner.script.ask(calls.dequeue("q", 0, SPEC)))
+    connection, record = runner.run(runner.script.ask(requests.dequeue("q", 0, SPEC)))
+    runner.run(runner.script.ask(requests.dequeue("q", 0, SPEC)))
     assert record == Record(1, b"a")
     assert runner.nodes["a:1"].dialled == 2
-    runner.run(runner.script.end_record(connection, calls.end_record("q", ack=True, dialect=SPEC)))
+    runner.run(runner.script.end_record(connection, requests.end_record("q", ack=True, dialect=SPEC)))
 
     assert runner.nodes["a:1"].received[-1] == ACK
-    runner.call(calls.dequeue("q", 0, SPEC))
+    runner.call(requests.dequeue("q", 0, SPEC))
     assert runner.nodes["a:1"].dialled == 2
 
 
 def test_queues_and_nodes_are_read() -> None:
     listed = wire.ListQueuesResponse((wire.QueueInfo("q", 2, (("max-queue-size", "5"),)),))
-    assert one(listed).call(calls.queues(SPEC)) == {"q": QueueInfo(2, {"max-queue-size": "5"})}
+    assert one(listed).call(requests.queues(SPEC)) == {"q": QueueInfo(2, {"max-queue-size": "5"})}
     met = wire.ClusterMetadataResponse(("a:1", "b:2"), -1, 1)
-    assert one(met).call(calls.cluster(SPEC)) == Cluster(["a:1", "b:2"], None, 1)
+    assert one(met).call(requests.cluster(SPEC)) == Cluster(["a:1", "b:2"], None, 1)
 
 
 # --- lost connections ---
@@ -260,12 +259,16 @@ def test_reading_call_is_repeated_when_the_connection_breaks() -> None:
     tries = iter([breaks, lambda packet: [wire.CountResponse(4)]])
     runner = ScriptRunner({"a:1": Node(lambda packet: next(tries)(packet))})
 
-    assert runner.call(calls.count("q", SPEC)) == 4
+    assert runner.call(requests.count("q", SPEC)) == 4
 
 
 @pytest.mark.parametrize(
     "make",
-    [calls.enqueues("q", [(1, b"a")], SPEC), calls.delete("q", SPEC), calls.create("q", "H4", None, None, None, SPEC)],
+    [
+        requests.enqueues("q", [(1, b"a")], SPEC),
+        requests.delete("q", SPEC),
+        requests.create("q", "H4", None, None, None, SPEC),
+    ],
     ids=["enqueue", "delete", "create"],
 )
 def test_writing_call_is_not_repeated_when_the_connection_breaks(make: Callable[[], Any]) -> None:
@@ -282,7 +285,7 @@ def test_server_that_stays_away_is_given_up_in_time() -> None:
     runner.run(runner.script.connect())
 
     with pytest.raises(errors.Disconnected):
-        runner.call(calls.count("q", SPEC))
+        runner.call(requests.count("q", SPEC))
 
     assert runner.now_s <= 3.0
 
@@ -292,24 +295,24 @@ def test_error_for_port_that_closes_before_greeting_mentions_tls() -> None:
     node.greets = False
 
     with pytest.raises(errors.Disconnected, match="before it greeted; is it a TaskFlux port, and does it want TLS"):
-        ScriptRunner({"a:1": node}, reconnect_for_s=0.0).call(calls.count("q", SPEC))
+        ScriptRunner({"a:1": node}, reconnect_for_s=0.0).call(requests.count("q", SPEC))
 
 
 def test_silent_server_is_reported_as_not_answering() -> None:
     runner = ScriptRunner({"a:1": Node(lambda packet: [])}, reconnect_for_s=0.0)
 
     with pytest.raises(errors.Disconnected):
-        runner.call(calls.count("q", SPEC))
+        runner.call(requests.count("q", SPEC))
 
 
 def test_closed_client_refuses_calls() -> None:
     runner = one(OK)
-    runner.call(calls.delete("q", SPEC))
+    runner.call(requests.delete("q", SPEC))
 
     assert len(runner.script.close()) == 1
 
     with pytest.raises(Closed):
-        runner.call(calls.delete("q", SPEC))
+        runner.call(requests.delete("q", SPEC))
 
 
 # --- redirects to the leader ---
@@ -332,7 +335,7 @@ def test_client_follows_the_named_leader() -> None:
     runner = ScriptRunner({"a:1": follower(1), "c:3": Node(breaks)})
     runner.nodes["b:2"] = leader
 
-    assert runner.call(calls.count("q", SPEC)) == 5
+    assert runner.call(requests.count("q", SPEC)) == 5
     assert leader.dialled == 1
     assert runner.nodes["c:3"].dialled == 0
     assert not runner.streams[0].is_open
@@ -341,7 +344,7 @@ def test_client_follows_the_named_leader() -> None:
 def test_client_tries_the_next_address_when_no_leader_is_known() -> None:
     runner = ScriptRunner({"a:1": follower(-1), "b:2": Node(stores)})
 
-    runner.call(calls.enqueues("q", [(1, b"a")], SPEC))
+    runner.call(requests.enqueues("q", [(1, b"a")], SPEC))
 
     assert runner.nodes["b:2"].received == [wire.Enqueue("q", 1, b"a"), ACK]
 
@@ -353,7 +356,7 @@ def test_new_leader_gets_only_records_that_the_old_one_did_not_store() -> None:
     runner = ScriptRunner({"a:1": old, "b:2": Node(stores)})
 
     with pytest.raises(NotAllEnqueued) as caught:
-        runner.call(calls.enqueues("q", [(key, b"") for key in range(4)], SPEC))
+        runner.call(requests.enqueues("q", [(key, b"") for key in range(4)], SPEC))
 
     assert list(caught.value.refusals) == [1]
     assert runner.nodes["b:2"].received == [wire.Enqueue("q", 2, b""), ACK, wire.Enqueue("q", 3, b""), ACK]
@@ -362,9 +365,9 @@ def test_new_leader_gets_only_records_that_the_old_one_did_not_store() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: calls.dialect_named("legacy"),
-        lambda: calls.dequeue("q", -1, SPEC),
-        lambda: calls.create("q", "H5", None, None, None, SPEC),
+        lambda: requests.dialect_named("legacy"),
+        lambda: requests.dequeue("q", -1, SPEC),
+        lambda: requests.create("q", "H5", None, None, None, SPEC),
     ],
 )
 def test_invalid_arguments_are_refused_before_anything_is_sent(wrong: Callable[[], Any]) -> None:
@@ -403,7 +406,7 @@ class ThreeNodes(ScriptRunner):
         return answer
 
 
-LOOKS = [calls.count("q", SPEC), calls.dequeue("q", 0, SPEC)]
+LOOKS = [requests.count("q", SPEC), requests.dequeue("q", 0, SPEC)]
 
 
 @pytest.mark.parametrize("make", LOOKS, ids=["count", "dequeue"])
@@ -421,7 +424,7 @@ def test_reading_call_is_repeated_elsewhere_when_the_leader_is_silent(
     make: Callable[[], Any], fault: errors.Disconnected | None, dialled: list[str]
 ) -> None:
     nodes3 = ThreeNodes()
-    nodes3.call(calls.count("q", SPEC))
+    nodes3.call(requests.count("q", SPEC))
     if fault is not None:
         nodes3.streams[-1].lost, nodes3.streams[-1].why = True, fault
     nodes3.vanish()
@@ -435,10 +438,10 @@ def test_reading_call_is_repeated_elsewhere_when_the_leader_is_silent(
 @pytest.mark.parametrize("known_to_others", [-1, 0], ids=["nobody", "the one that vanished"])
 def test_silent_address_is_tried_last_even_if_named_as_leader(known_to_others: int) -> None:
     nodes3 = ThreeNodes(elected_at_s=2.5, known_to_others=known_to_others)
-    nodes3.call(calls.count("q", SPEC))
+    nodes3.call(requests.count("q", SPEC))
     nodes3.vanish()
 
-    assert nodes3.call(calls.count("q", SPEC)) == 5
+    assert nodes3.call(requests.count("q", SPEC)) == 5
 
     assert 2.5 <= nodes3.now_s <= 3.0
     assert "a:1" not in nodes3.dialled
@@ -446,20 +449,20 @@ def test_silent_address_is_tried_last_even_if_named_as_leader(known_to_others: i
 
 def test_silent_address_is_tried_again_when_no_other_serves() -> None:
     nodes3 = ThreeNodes(elected_at_s=60.0)
-    nodes3.call(calls.count("q", SPEC))
+    nodes3.call(requests.count("q", SPEC))
     nodes3.vanish()
 
     with pytest.raises(errors.NotLeader):
-        nodes3.call(calls.count("q", SPEC))
+        nodes3.call(requests.count("q", SPEC))
 
     assert "a:1" in nodes3.dialled
     assert nodes3.dialled.count("b:2") > 2 * nodes3.dialled.count("a:1")
 
 
 ONCE = [
-    calls.enqueues("q", [(1, b"a")], SPEC),
-    calls.delete("q", SPEC),
-    calls.create("q", "H4", None, None, None, SPEC),
+    requests.enqueues("q", [(1, b"a")], SPEC),
+    requests.delete("q", SPEC),
+    requests.create("q", "H4", None, None, None, SPEC),
 ]
 
 
@@ -468,13 +471,13 @@ def test_writing_call_has_unknown_outcome_after_silence_and_next_call_goes_elsew
     make: Callable[[], Any],
 ) -> None:
     nodes3 = ThreeNodes()
-    nodes3.call(calls.count("q", SPEC))
+    nodes3.call(requests.count("q", SPEC))
     nodes3.vanish()
 
     with pytest.raises(errors.OutcomeUnknown, match="a:1 has fallen silent; the request may or may not have been done"):
         nodes3.call(make)
     assert nodes3.now_s == 2.0
-    assert nodes3.call(calls.count("q", SPEC)) == 5
+    assert nodes3.call(requests.count("q", SPEC)) == 5
 
     assert nodes3.now_s <= 2.5
     assert nodes3.dialled == ["b:2", "c:3"]
@@ -482,26 +485,26 @@ def test_writing_call_has_unknown_outcome_after_silence_and_next_call_goes_elsew
 
 def test_record_of_a_silent_server_is_given_up_after_two_seconds() -> None:
     nodes3 = ThreeNodes()
-    connection, _record = nodes3.run(nodes3.script.ask(calls.dequeue("q", 0, SPEC)))
+    connection, _record = nodes3.run(nodes3.script.ask(requests.dequeue("q", 0, SPEC)))
     nodes3.vanish()
 
     with pytest.raises(errors.Disconnected, match="a:1 has fallen silent"):
-        nodes3.run(nodes3.script.end_record(connection, calls.end_record("q", ack=True, dialect=SPEC)))
+        nodes3.run(nodes3.script.end_record(connection, requests.end_record("q", ack=True, dialect=SPEC)))
     assert nodes3.now_s == 2.0
 
-    nodes3.call(calls.count("q", SPEC))
+    nodes3.call(requests.count("q", SPEC))
     assert nodes3.dialled == ["b:2", "c:3"]
 
 
 def test_simultaneous_calls_leave_a_silent_address_once() -> None:
     nodes3 = ThreeNodes()
-    nodes3.call(calls.count("q", SPEC))
-    second = nodes3.script.call(calls.count("q", SPEC))
+    nodes3.call(requests.count("q", SPEC))
+    second = nodes3.script.call(requests.count("q", SPEC))
     step: Any = second.send(None)
     while not isinstance(step, Receive):
         step = second.send(nodes3.take(step))
     nodes3.vanish()
-    assert nodes3.call(calls.count("q", SPEC)) == 5
+    assert nodes3.call(requests.count("q", SPEC)) == 5
     nodes3.dialled.clear()
 
     nodes3.now_s += 2.0
@@ -521,14 +524,14 @@ def test_simultaneous_calls_leave_a_silent_address_once() -> None:
 
 def test_silence_limit_doubles_until_a_server_answers() -> None:
     nodes3 = ThreeNodes()
-    nodes3.call(calls.count("q", SPEC))
+    nodes3.call(requests.count("q", SPEC))
     nodes3.vanish()
 
     with pytest.raises(errors.OutcomeUnknown):
-        nodes3.call(calls.delete("q", SPEC))
-    nodes3.call(calls.count("q", SPEC))
+        nodes3.call(requests.delete("q", SPEC))
+    nodes3.call(requests.count("q", SPEC))
     nodes3.streams[-1].lost = True
-    nodes3.call(calls.count("q", SPEC))
+    nodes3.call(requests.count("q", SPEC))
 
     # b and c are dialled after the silence, and c again after its answer.
     assert nodes3.dial_timeouts_s == [5.0, 4.0, 4.0, 2.0]
@@ -537,10 +540,10 @@ def test_silence_limit_doubles_until_a_server_answers() -> None:
 def test_nodes_that_are_all_slow_to_connect_are_reached() -> None:
     runner = ScriptRunner({address: Node(lambda packet: [wire.CountResponse(5)]) for address in ("a:1", "b:2")})
     runner.connects_after_s = 4.5
-    assert runner.call(calls.count("q", SPEC)) == 5
+    assert runner.call(requests.count("q", SPEC)) == 5
     runner.streams[-1].lost = True
 
-    assert runner.call(calls.count("q", SPEC)) == 5
+    assert runner.call(requests.count("q", SPEC)) == 5
 
     assert runner.dial_timeouts_s == [5.0, 2.0, 4.0, 5.0]
 
@@ -549,7 +552,7 @@ def test_client_with_one_address_waits_for_its_answer_timeout() -> None:
     runner = ScriptRunner({"a:1": Node(lambda packet: [])})
 
     with pytest.raises(errors.OutcomeUnknown, match="has not answered for 30 s"):
-        runner.call(calls.delete("q", SPEC))
+        runner.call(requests.delete("q", SPEC))
 
     assert runner.now_s == 30.0
 
@@ -560,5 +563,5 @@ def test_wait_of_a_dequeue_is_not_silence() -> None:
 
     runner = ScriptRunner({"a:1": Node(slow), "b:2": Node(lambda packet: [wire.Empty()])})
 
-    assert runner.call(calls.dequeue("q", 20, SPEC)) is False
+    assert runner.call(requests.dequeue("q", 20, SPEC)) is False
     assert runner.now_s == 22.0

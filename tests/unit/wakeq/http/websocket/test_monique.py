@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.doors.noting import Clock, Noting
 from tests.helpers.loops.both import Run
 from wakeq.actors.sessions.door import FRAME_S_MAX, MIB, UNREAD_BYTES_MAX, Received
-from wakeq.client.core import backoff
+from wakeq.client import route
 from wakeq.http.server import WebServer
 from wakeq.http.websocket.monique import JOINED_BYTES_MAX, MoniqueDoor, MoniquePath, joined
 from wakeq.monique import AsyncMoniqueClient, MoniqueClient
@@ -211,7 +211,7 @@ def test_client_of_a_follower_is_refused(run: Run) -> None:
 def test_clients_that_connect_while_a_leader_opens_its_ports_wait_for_them(
     run: Run, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
-    monkeypatch.setattr(backoff, "PAUSE_S_MIN", 0.001)
+    monkeypatch.setattr(route, "PAUSE_S_MIN", 0.001)
     refusal = Refusal(code, "the ports of MoniQue cannot be opened now; try again")
 
     async def test() -> None:

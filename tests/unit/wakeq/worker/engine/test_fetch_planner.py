@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from wakeq.worker.engine.fetch_planner import Fetch, FetchPlanner, Request, Sleep
-from wakeq.worker.engine.message_limit import MessageLimit
+from wakeq.worker.engine.fetch_planner import Fetch, FetchPlanner, MessageLimit, Request, Sleep
 
 
 @dataclass(frozen=True)

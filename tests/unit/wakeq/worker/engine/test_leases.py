@@ -6,8 +6,7 @@ import pytest
 
 from wakeq.client.message import Received
 from wakeq.worker import Worker
-from wakeq.worker.engine.job import Job
-from wakeq.worker.engine.leases import Leases
+from wakeq.worker.engine.leases import Job, Leases
 
 
 def jobs(count: int, *, timeout: int = 60, max_run: float = 3600) -> list[Job]:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.helpers.loops.driven import in_driven_time
-from wakeq.client.core.requests import Settled
 from wakeq.client.message import Received, Then
+from wakeq.client.requests import Settled
 from wakeq.protocol.errors import BrokerUnreachable, QueueNotFound
 from wakeq.worker.engine.outcome_reporter import MESSAGES_MAX, UNDER_WAY_MAX, UNREPORTABLE, OutcomeReporter
 from wakeq.worker.outcome import DONE, Failed

@@ -14,8 +14,7 @@ import pytest
 from wakeq import Message, Reject, Retry, Snooze, current
 from wakeq.client.message import Received
 from wakeq.worker import LogContext, Task, Worker
-from wakeq.worker.context import NoHandler
-from wakeq.worker.delivery import SettledByWorker
+from wakeq.worker.context import NoHandler, SettledByWorker
 from wakeq.worker.outcome import Dead, Done, Failed, Outcome, Released
 from wakeq.worker.pools.call import call, call_async
 

@@ -12,7 +12,7 @@ from tests.unit.wakeq.worker import process_tasks
 from wakeq.client.message import Message, Received
 from wakeq.testing import broker, eager
 from wakeq.worker import BadHandler, Worker, current
-from wakeq.worker.engine.job import Job
+from wakeq.worker.engine.leases import Job
 from wakeq.worker.outcome import Dead, Done, Failed, Outcome
 from wakeq.worker.parameters import name_of
 from wakeq.worker.pools.call import call, call_async

@@ -10,7 +10,7 @@ import pytest
 
 from wakeq.client.message import Received
 from wakeq.worker import Worker
-from wakeq.worker.engine.job import Job
+from wakeq.worker.engine.leases import Job
 from wakeq.worker.outcome import DONE, Failed, Outcome
 from wakeq.worker.pools.coroutines import BLOCKED_S, CoroutinePool
 

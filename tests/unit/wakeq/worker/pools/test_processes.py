@@ -14,7 +14,7 @@ import pytest
 from tests.unit.wakeq.worker import process_tasks
 from wakeq.client.message import Received
 from wakeq.worker import BadHandler, Worker
-from wakeq.worker.engine.job import Job
+from wakeq.worker.engine.leases import Job
 from wakeq.worker.outcome import DONE, Dead, Done, Failed, Outcome
 from wakeq.worker.outcome import Released as NotDone
 from wakeq.worker.pools.processes import ProcessPool, check_importable

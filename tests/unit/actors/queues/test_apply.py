@@ -1,0 +1,367 @@
+"""Applier: entries reach their queues in the order of the log, and what each was told is kept for a rebuild."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.helpers.loops.recorder import Recorder
+from wakeq.actors.mail import LogItem, Propose
+from wakeq.actors.queue.acknowledging import REFUSED_ID
+from wakeq.actors.queues.apply import Applier, Hold
+from wakeq.actors.queues.barrier import ANSWERED_PART, PartTicket
+from wakeq.actors.queues.catalog import QueueCatalog
+from wakeq.actors.queues.skipped import SkippedEntries
+from wakeq.actors.runtime import Process, Runtime
+from wakeq.protocol.catalog import Catalog, Policies
+from wakeq.protocol.log.entries import (
+    Ack,
+    CreateQueue,
+    Draft,
+    Entry,
+    Noop,
+    Publish,
+    Result,
+    SetAside,
+    UpdateQueue,
+)
+from wakeq.protocol.log.outcomes import WHOLE
+from wakeq.protocol.queue.lanes import Tickets
+from wakeq.protocol.queue.outcomes import Outcome
+from wakeq.protocol.wire.slots import Slot
+
+
+class FakeQueue(Process):
+    """A queue that keeps what it is told, and answers."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.applying = 0
+        self.calls: list[list[LogItem]] = []
+        self.judged: list[Ack | Publish] = []
+        self.code = 0
+        self.crashes = False
+
+    def on_receive(self, message: Any) -> None:
+        raise AssertionError("entries are applied by direct call")
+
+    def apply(self, items: Sequence[LogItem]) -> None:
+        if self.crashes:
+            raise ZeroDivisionError("a bug")
+        self.calls.append(list(items))
+        for item in items:
+            if item.reply_to is not None:
+                item.reply_to.tell(Outcome(self.name, 1, [0]))
+
+    def judge(self, part: Ack | Publish) -> int:
+        if self.crashes:
+            raise ZeroDivisionError("a bug")
+        self.judged.append(part)
+        return self.code
+
+    @property
+    def entries(self) -> list[Entry]:
+        return [item.entry for call in self.calls for item in call]
+
+
+class Ticket:
+    def __init__(self) -> None:
+        self.answers: list[Any] = []
+
+    def tell(self, answer: Any) -> None:
+        self.answers.append(answer)
+
+
+class Session:
+    """Somebody who has published."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class Room:
+    """An Applier with queues that do nothing but remember."""
+
+    def __init__(self, *names: str) -> None:
+        self.runtime = Runtime()
+        self.log = self.runtime.spawn(Recorder)
+        self.queues: dict[str, FakeQueue] = {}
+        self.processes: Any = SimpleNamespace(by_name=self.queues, away=set(), term=1)
+        self.skipped = SkippedEntries()
+        self.set_aside: list[int] = []
+        self.catalog = QueueCatalog(Catalog(), self.spawn)
+        self.applier = Applier(
+            self.runtime,
+            self.log,
+            self.catalog,
+            self.processes,
+            self.skipped,
+            (0, 0, 0),
+            lambda entry, item: self.set_aside.append(entry.index),
+        )
+        self.index = 0
+        for name in names:
+            self.apply(CreateQueue(name, Policies()))
+            self.queues[name].calls.clear()
+        self.applier.told.clear()
+
+    def spawn(self, name: str) -> None:
+        self.queues[name] = self.runtime.spawn(FakeQueue, name)
+
+    def items(self, *entries: Entry, tickets: Sequence[Any] = ()) -> list[LogItem]:
+        items = []
+        for place, entry in enumerate(entries):
+            self.index += 1
+            items.append(LogItem(self.index, 1, 1_000, entry, tickets[place] if tickets else None))
+        return items
+
+    def apply(self, *entries: Entry, tickets: Sequence[Any] = ()) -> int:
+        return self.applier.apply(self.items(*entries, tickets=tickets))
+
+
+def publish(name: str, body: bytes = b"m") -> Publish:
+    return Publish(name, [Draft(body)])
+
+
+def ack(name: str, *publishes: Publish) -> Ack:
+    return Ack(name, 1, [7], [(0, 0)], list(publishes))
+
+
+@pytest.fixture
+def room() -> Room:
+    return Room("a", "b")
+
+
+def test_queue_applies_the_entries_of_a_write_in_one_call_and_in_their_order(room: Room) -> None:
+    mine = [publish("a", b"1"), ack("a"), publish("a", b"2")]
+
+    done = room.apply(mine[0], publish("b"), *mine[1:])
+
+    assert done == 4
+    assert [[item.entry for item in call] for call in room.queues["a"].calls] == [mine]
+    assert room.applier.applied == (room.index, 1, 1_000)
+
+
+def test_entries_that_the_log_has_are_kept_by_index_and_others_without_their_ticket(room: Room) -> None:
+    ticket = Ticket()
+
+    room.apply(publish("a"), UpdateQueue("a", {"max_size": 3}), tickets=[None, ticket])
+
+    index, kept = room.applier.told["a"]
+    assert index == room.index - 1
+    assert isinstance(kept, LogItem)
+    assert (kept.index, kept.reply_to) == (room.index, None)
+    assert len(ticket.answers) == 1
+
+
+def test_queue_that_crashes_keeps_its_entries_whole_and_others_go_on(room: Room) -> None:
+    ticket = Ticket()
+    room.queues["a"].crashes = True
+
+    done = room.apply(publish("a"), publish("b"), tickets=[ticket, None])
+
+    (kept,) = room.applier.told["a"]
+    assert done == 2
+    assert isinstance(kept, LogItem)
+    assert kept.reply_to is ticket
+    assert ticket.answers == []
+    assert len(room.queues["b"].entries) == 1
+
+
+def test_entry_for_a_queue_that_is_away_is_kept_whole_and_not_applied(room: Room) -> None:
+    room.processes.away.add("a")
+
+    room.apply(publish("a"))
+
+    assert room.queues["a"].calls == []
+    assert isinstance(room.applier.told["a"][0], LogItem)
+
+
+def test_publish_to_a_queue_that_does_not_exist_creates_it_first(room: Room) -> None:
+    room.apply(publish("new"))
+
+    assert [type(entry) for entry in room.queues["new"].entries] == [CreateQueue, Publish]
+    assert room.catalog.catalog.queues["new"].id == room.index
+
+
+def test_publish_that_must_not_create_its_queue_is_refused_and_noted(room: Room) -> None:
+    ticket = Ticket()
+
+    room.apply(Publish("new", [Draft(b""), Draft(b"")], must_exist=True), tickets=[ticket])
+
+    assert ticket.answers == [Outcome("new", 0, [Result.NO_QUEUE] * 2)]
+    assert room.applier.notes == [(room.index, WHOLE, Result.NO_QUEUE)]
+    assert "new" not in room.queues
+
+
+def test_entry_about_an_unknown_queue_is_answered_for_each_of_its_messages(room: Room) -> None:
+    ticket = Ticket()
+
+    room.apply(Ack("none", 1, [1, 2], [(0, 0)] * 2), tickets=[ticket])
+
+    assert ticket.answers == [Outcome("none", 0, [Result.UNKNOWN] * 2)]
+
+
+def test_set_aside_stands_behind_all_that_the_log_has_before_it(room: Room) -> None:
+    items = room.items(publish("a"), SetAside("b", 1, "why"), publish("a"))
+
+    done = room.applier.apply(items)
+    before = list(room.set_aside)
+    rest = room.applier.apply(items[done:])
+
+    assert (done, before) == (1, [])
+    assert (rest, room.set_aside) == (2, [1])
+
+
+def test_only_no_ops_that_this_node_has_proposed_are_kept(room: Room) -> None:
+    room.apply(Noop(), Noop(), tickets=[None, Ticket()])
+
+    assert [item.index for item in room.applier.noops] == [room.index]
+
+
+def test_skipped_entry_is_not_applied_but_creates_its_queue(room: Room) -> None:
+    ticket = Ticket()
+    room.skipped.skip(SetAside("new", room.index + 1, "why"))
+
+    room.apply(publish("new"), tickets=[ticket])
+
+    assert [type(entry) for entry in room.queues["new"].entries] == [CreateQueue]
+    assert ticket.answers == [Outcome("new", 0, [Result.SET_ASIDE])]
+
+
+def test_foreseen_entry_is_written_down_when_it_is_passed(room: Room) -> None:
+    room.skipped.foresee([SetAside("a", room.index + 1, "why")])
+
+    room.apply(publish("a"))
+
+    assert list(room.skipped.take_unwritten()) == [room.index]
+    assert room.applier.notes == [(room.index, WHOLE, Result.SET_ASIDE)]
+
+
+# Entries that name several queues -------------------------------------------------------------------------------------
+
+
+def test_barrier_is_judged_by_all_then_applied_by_all_and_answered_once(room: Room) -> None:
+    ticket = Ticket()
+    entry = ack("a", publish("b", b"1"), publish("b", b"2"))
+
+    done = room.apply(entry, tickets=[ticket])
+
+    assert done == 1
+    assert room.queues["a"].entries == [entry]
+    assert room.queues["b"].judged == [Publish("b", [Draft(b"1"), Draft(b"2")])]
+    assert room.queues["b"].entries == entry.publishes
+    assert ticket.answers == [Outcome("a", 1, [0], [Outcome("b", 1, [0])] * 2)]
+    assert [one.reply_to for told in room.applier.told.values() for one in told if isinstance(one, LogItem)] == [
+        ANSWERED_PART
+    ] * 3
+    assert not room.applier.held_by
+
+
+def test_barrier_that_one_queue_refuses_is_applied_by_none(room: Room) -> None:
+    ticket = Ticket()
+    room.queues["b"].code = Result.QUEUE_FULL
+
+    room.apply(ack("a", publish("b")), tickets=[ticket])
+
+    assert ticket.answers == [Outcome("a", 0, [Result.QUEUE_FULL])]
+    assert room.applier.notes == [(room.index, WHOLE, Result.QUEUE_FULL)]
+    (refused,) = room.queues["a"].entries
+    assert isinstance(refused, Ack)
+    assert refused.queue_id == REFUSED_ID, "what was marked stays leased"
+    assert room.queues["b"].entries == []
+
+
+def test_refusal_by_the_acknowledged_queue_counts_before_a_missing_queue(room: Room) -> None:
+    codes = []
+    for code in (Result.UNKNOWN, 0):
+        room.queues["a"].code = code
+        ticket = Ticket()
+        room.apply(ack("a", publish("x"), publish("y")), tickets=[ticket])
+        codes += ticket.answers[0].results
+
+    assert codes == [Result.UNKNOWN, Result.REJECTED], "one index is an id for one new queue only"
+    assert "x" not in room.queues
+
+
+def test_barrier_of_a_queue_that_is_gone_does_nothing(room: Room) -> None:
+    ticket = Ticket()
+
+    room.apply(ack("gone", publish("b")), tickets=[ticket])
+
+    assert ticket.answers == [Outcome("gone", 0, [Result.UNKNOWN])]
+    assert room.queues["b"].entries == []
+
+
+def test_each_of_several_barriers_in_a_row_is_judged_after_the_one_before_it(room: Room) -> None:
+    steps: list[str] = []
+    target = room.queues["b"]
+    apply, judge = target.apply, target.judge
+    target.apply = lambda items: (steps.append("apply"), apply(items))[1]  # type: ignore[method-assign]
+    target.judge = lambda part: (steps.append("judge"), judge(part))[1]  # type: ignore[method-assign]
+
+    done = room.apply(publish("b"), ack("a", publish("b")), ack("a", publish("b")), publish("b"))
+
+    assert done == 4
+    assert steps == ["apply", "judge", "apply", "judge", "apply", "apply"]
+
+
+@pytest.mark.parametrize("reason", ["away", "crashed"])
+def test_barrier_waits_for_a_queue_that_cannot_be_asked(room: Room, reason: str) -> None:
+    if reason == "away":
+        room.processes.away.add("b")
+    else:
+        room.runtime.end(room.queues["b"], ZeroDivisionError("a bug"))
+
+    done = room.apply(publish("a"), ack("a", publish("b")), publish("a"))
+
+    assert done == 1
+    assert room.applier.applied[0] == room.index - 2
+    assert room.queues["a"].judged == []
+
+
+def test_queue_that_crashes_while_it_is_asked_is_ended_over_this_entry(room: Room) -> None:
+    room.queues["b"].crashes = True
+
+    done = room.apply(ack("a", publish("b")))
+
+    assert done == 0
+    assert not room.queues["b"].alive
+    assert room.queues["b"].applying == room.index
+    assert room.queues["a"].entries == []
+
+
+def test_part_that_crashes_its_queue_holds_everything_until_its_successor_has_applied_it(room: Room) -> None:
+    ticket = Ticket()
+    target = room.queues["b"]
+
+    def crash(items: Sequence[LogItem]) -> None:
+        raise ZeroDivisionError("a bug")
+
+    target.apply = crash  # type: ignore[method-assign]
+    done = room.apply(ack("a", publish("b")), publish("a"), tickets=[ticket, None])
+    held, answers = set(room.applier.held_by), list(ticket.answers)
+    (kept,) = room.applier.told["b"]
+    assert isinstance(kept, LogItem)
+    for _ in range(2):  # it may be rebuilt twice
+        kept.reply_to.tell(Outcome("b", 1, [3]))
+
+    assert done == 1
+    assert (held, answers) == ({Hold.BARRIER}, [])
+    assert type(kept.reply_to) is PartTicket
+    assert ticket.answers == [Outcome("a", 1, [0], [Outcome("b", 1, [3])])]
+    assert not room.applier.held_by
+
+
+def test_skipped_entry_of_many_connections_is_proposed_again_for_each_of_them(room: Room) -> None:
+    slots = [Slot(Session(number), None) for number in (1, 2)]
+    room.skipped.skip(SetAside("a", room.index + 1, "why"))
+
+    room.apply(Publish("a", [Draft(b"1"), Draft(b"2")]), tickets=[Tickets(slots)])
+    room.runtime.run_until_idle()
+
+    (mail,) = room.log.got
+    assert isinstance(mail, Propose)
+    assert [(one.entry.worker, one.entry.drafts) for one in mail.items] == [(1, [Draft(b"1")]), (2, [Draft(b"2")])]

@@ -1,1 +1,0 @@
-"""doors: the commands for protocols other than the worker protocol."""

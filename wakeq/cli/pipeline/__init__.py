@@ -1,1 +1,0 @@
-"""pipeline: the commands of the data pipeline."""

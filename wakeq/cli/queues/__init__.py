@@ -1,1 +1,0 @@
-"""queues: the commands for queues and their messages."""
