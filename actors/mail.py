@@ -188,8 +188,8 @@ class Crashed(msgspec.Struct, frozen=True, gc=False):
     error: BaseException | None = None
 
 
-class Abandon(msgspec.Struct, frozen=True, gc=False):
-    """To a queue: an entry that you have applied was set aside; be rebuilt without it."""
+class RestartWithoutEntry(msgspec.Struct, frozen=True, gc=False):
+    """To a queue: all nodes skip an entry that it has applied; be rebuilt without it."""
 
     index: int
 
@@ -220,21 +220,21 @@ class Crowded(msgspec.Struct, frozen=True, gc=False):
     exists: Callable[[str], bool]
 
 
-class Halted(msgspec.Struct, frozen=True, gc=False):
+class EntryCrashesQueue(msgspec.Struct, frozen=True, gc=False):
     """A queue cannot apply an entry, which is of this term; sent again and again as long as that is so."""
 
-    aside: SetAside
+    skip: SetAside  # what would have all nodes skip it
     term: int
 
 
-class Spoilt(msgspec.Struct, frozen=True, gc=False):
-    """The state store of this node has applied an entry that a later one sets aside on all nodes."""
+class StateHasSkippedEntry(msgspec.Struct, frozen=True, gc=False):
+    """The state store of this node contains an entry that all nodes skip."""
 
     index: int  # of the entry
-    said_by: int  # index of the SetAside
+    said_by: int  # index of the SetAside that says so
 
 
-class StepAside(msgspec.Struct, frozen=True, gc=False):
+class OutOfRoom(msgspec.Struct, frozen=True, gc=False):
     """This node's disk is almost full: it must not lead and takes no entries until it has room again."""
 
     on: bool

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.report import table
-from wakeq.protocol.queue.order.key_order import KeyOrder
-from wakeq.protocol.queue.order.priority import PriorityLine, h4_order, qa_order
+from wakeq.protocol.queue.order.key_order import KeyHeap, KeyOrder, qa_order
+from wakeq.protocol.queue.order.ready_line import ReadyLine
 
 RECORDS = 1_000_000
 WIDE = 1 << 40  # keys in a range that no array could have
@@ -62,12 +62,12 @@ class FourAryHeap:
 
 def line_costs(make: Callable[[], KeyOrder], keys: Sequence[int]) -> tuple[float, float, float]:
     """Return microseconds to put one, to take one, and bytes for each while all are inside."""
-    line = PriorityLine(make())
+    line = ReadyLine(make)
     put_us = _timed(lambda: [line.push(key, number) for number, key in enumerate(keys, 1)]) / len(keys)
     take_us = _timed(lambda: [line.take(1) for _ in keys]) / len(keys)
     gc.collect()
     tracemalloc.start()
-    line = PriorityLine(make())
+    line = ReadyLine(make)
     for number, key in enumerate(keys, 1):
         line.push(key, number)
     held_bytes, _ = tracemalloc.get_traced_memory()
@@ -95,9 +95,9 @@ def measure() -> list[Row]:
     many = [draw.randrange(RECORDS) for _ in range(RECORDS)]
     wide = [draw.randrange(WIDE) for _ in range(RECORDS)]
     rows: list[Row] = [
-        ("H4", "3 keys", *line_costs(h4_order, few)),
+        ("H4", "3 keys", *line_costs(KeyHeap, few)),
         ("QA", "3 keys, range of 3", *line_costs(lambda: qa_order(0, 2), few)),
-        ("H4", "a million keys", *line_costs(h4_order, many)),
+        ("H4", "a million keys", *line_costs(KeyHeap, many)),
         ("QA", "a million keys, range of a million", *line_costs(lambda: qa_order(0, RECORDS - 1), many)),
         ("QA", f"a million keys, range of {WIDE:,}", *line_costs(lambda: qa_order(0, WIDE - 1), wide)),
     ]

@@ -1,6 +1,6 @@
-"""Catalog: which queues exist, with which policies.  Changed only by committed entries, so alike on every node.
+"""Catalog: which queues exist, with which policies. Only committed entries change it, so it is the same on every node.
 
-Policies are kept in the words of the CREATE command (seconds, bytes, counts): what a user set is what a user reads.
+Policies are kept in the words of the CREATE command (seconds, bytes, counts): a user reads what a user has set.
 """
 
 from typing import Literal
@@ -11,11 +11,12 @@ from wakeq.protocol.errors import BadField, BadName
 from wakeq.protocol.names import DEAD_SUFFIX, NAME_BYTES_MAX, check_name
 
 TIMEOUT_S = 60
-SECONDS_MAX = 365 * 86_400  # of a timeout or retry: a year, as of a delay
+# Of a timeout or retry: a year, as for a delay.
+SECONDS_MAX = 365 * 86_400
 
 
 class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How long a message that came back waits before it is handed out again."""
+    """How long a message waits after a failure before it is delivered again."""
 
     backoff: Literal["fixed", "exponential"] = "fixed"
     base: float = 0.0
@@ -23,7 +24,7 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     jitter: float = 0.0
 
     def after_ms(self, failures: int, chance: float) -> int:
-        """Return the wait after so many failed deliveries; `chance` in [0, 1) is the proposer's draw."""
+        """Return the wait after this many failed deliveries; `chance` in [0, 1) is drawn by the proposer."""
         wait_s = self.base
         if self.backoff == "exponential":
             wait_s = min(self.max, self.base * 2.0 ** min(failures - 1, 60))
@@ -32,7 +33,7 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Policies(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a queue's owner decided about it.  None means no limit."""
+    """The policies of one queue.  None means no limit."""
 
     max_size: int | None = None
     max_bytes: int | None = None
@@ -41,8 +42,10 @@ class Policies(msgspec.Struct, frozen=True, omit_defaults=True):
     priority_max: int | None = None
     structure: Literal["H4", "QA"] = "H4"
     timeout: int = TIMEOUT_S
-    max_deliveries: int = 0  # 0 = deliver until it is acknowledged
-    dead_letter: str | None = None  # None = the queue's own name with `.dead`
+    # With 0 there is no limit.
+    max_deliveries: int = 0
+    # With None, the queue's own name with `.dead`.
+    dead_letter: str | None = None
     retry: Retry = Retry()
     wake: Literal["all", "ready", "sleeper"] = "sleeper"
     lease: Literal["fast", "strict"] = "fast"
@@ -64,13 +67,13 @@ FIELDS = Policies.__struct_fields__
 
 
 def as_dict(policies: Policies) -> dict[str, object]:
-    """Return every policy under its name, defaults too."""
+    """Return all policies by name, including defaults."""
     fields: dict[str, object] = {name: getattr(policies, name) for name in FIELDS}
     return fields | {"retry": msgspec.structs.asdict(policies.retry)}
 
 
 def changed(policies: Policies, changes: dict[str, object]) -> Policies:
-    """Return the policies with the changes made; raise BadField if the whole does not make sense."""
+    """Return the policies with these changes; raise BadField if the result is not valid."""
     fields = {name: value for name, value in as_dict(policies).items() if changes.get(name, value) is not None}
     fields |= {name: value for name, value in changes.items() if value is not None}
     for name in changes:
@@ -126,7 +129,7 @@ def _check_dead_letter(queue: str, name: str) -> None:
 
 
 def dead_letter_of(queue: str, policies: Policies) -> str:
-    """Return the queue that takes the dead letters of this one."""
+    """Return the queue for the dead letters of this one."""
     if policies.dead_letter is not None:
         return policies.dead_letter
     return (queue or "default") + DEAD_SUFFIX
@@ -136,7 +139,8 @@ class QueueRecord(msgspec.Struct, frozen=True):
     """One queue of the catalog."""
 
     name: str
-    id: int  # the index of the entry that made this incarnation
+    # The index of the entry that made this incarnation.
+    id: int
     policies: Policies
     created_ms: int
 

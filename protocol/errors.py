@@ -1,8 +1,8 @@
-"""Everything that can go wrong by a peer's, a disk's or a user's doing: one tree under WakeqError.
+"""All errors that a peer, a disk or a user can cause: one tree under WakeqError.
 
-`code` is what the wire carries and never changes once released.  `closes` says that the stream cannot be
-trusted afterwards.  `exit_status` is what a process ends with if the error ends it (docs/reference/exit-codes.md).
-A message says what happened, to what, and what to try.
+`code` is sent on the wire and never changes once released. `closes` says that the stream cannot be trusted afterwards.
+`exit_status` is the exit status of a process that the error ends (docs/reference/exit-codes.md). A message says what
+happened, to what, and what to try.
 """
 
 from typing import ClassVar, Final
@@ -22,7 +22,7 @@ class WakeqError(Exception):
     exit_status: ClassVar[int] = 1
 
 
-# What a client asked for and cannot have --------------------------------------------------------------------------
+# Refusals ------------------------------------------------------------------------------------------------------
 
 
 class Refused(WakeqError):
@@ -100,25 +100,25 @@ class StaleLease(Refused):
 
 
 class EpochExpired(Refused):
-    """The claim of this epoch is over: settled, or lapsed and its messages are back in the queue."""
+    """The claim of this epoch is over: it was settled, or it timed out and its messages are back in the queue."""
 
     code = "EPOCH_EXPIRED"
 
 
 class StashExpired(Refused):
-    """What was to be published is no longer there, or not all of it."""
+    """The stash that was to be published is gone, or not complete."""
 
     code = "STASH_EXPIRED"
 
 
 class EpochOld(Refused):
-    """The writer has published a later epoch: what comes now is no repetition, but somebody else of this name."""
+    """The writer has published a later epoch: this is not a repetition, but another writer of this name."""
 
     code = "EPOCH_OLD"
 
 
 class MessageNotFound(Refused):
-    """An acknowledgement with follow-ups whose message is gone: nothing of it was done."""
+    """An acknowledgement with follow-ups whose message is gone: none of it was done."""
 
     code = "UNKNOWN_UID"
 
@@ -134,7 +134,7 @@ class NoQuorum(Refused):
 
 
 class OutcomeUnknown(Refused):
-    """The change may have been made or not: nobody can know any more."""
+    """The change may have been made or not, and there is no way to find out."""
 
     code = "UNKNOWN"
 
@@ -146,7 +146,7 @@ class Busy(Refused):
 
 
 class CommandSetAside(Refused):
-    """The broker crashed on this command three times, and goes on without it."""
+    """The broker crashed on this command three times, and continues without it."""
 
     code = "SET_ASIDE"
 
@@ -156,7 +156,7 @@ class DiskFull(Refused):
 
 
 class Unauthorized(Refused):
-    """No token, or one that is not valid.  The same words for whatever is wrong with it."""
+    """No token, or one that is not valid.  The text does not say what is wrong with it."""
 
     code = "UNAUTHORIZED"
     closes = True
@@ -170,7 +170,7 @@ class Forbidden(Refused):
     exit_status = 77
 
 
-# What the disk did ------------------------------------------------------------------------------------------------
+# Storage ----------------------------------------------------------------------------------------------------------
 
 
 class StorageError(WakeqError):
@@ -206,7 +206,7 @@ class WrongVersion(StorageError):
 
 
 class HistoryGone(StorageError):
-    """A part of the journal was removed while it was to be read."""
+    """A part of the journal was removed while it was being read."""
 
     code = "HISTORY_GONE"
 
@@ -216,7 +216,8 @@ class SyncFailed(StorageError):
 
     code = "SYNC_FAILED"
     exit_status = 74
-    is_full = False  # the disk has no room, rather than being broken
+    # The disk is full and not broken.
+    is_full = False
 
 
 class LogDiverged(StorageError):
@@ -227,19 +228,19 @@ class LogDiverged(StorageError):
 
 
 class DiskDisowned(StorageError):
-    """This data directory is not the one that joined the cluster, or lacks what it has promised."""
+    """This data directory is not the one that joined the cluster, or has lost what it confirmed."""
 
     code = "DISOWNED"
     exit_status = 65
 
 
 class PeerRefused(WakeqError):
-    """What is at the other end of a connection between nodes cannot be talked to."""
+    """The other end of a connection between nodes is not a node of this cluster."""
 
     code = "PEER"
 
 
-# What a user of the command line or of the client meets -----------------------------------------------------------
+# Settings, installations, connections ---------------------------------------------------------------------
 
 
 class BadSettings(WakeqError):
@@ -248,27 +249,27 @@ class BadSettings(WakeqError):
 
 
 class CannotListen(BadSettings):
-    """A port or an address of the settings cannot be had, which may pass: who has it may go, an interface come up."""
+    """A port or an address of the settings is not available, perhaps only for now."""
 
     code = "LISTEN"
     exit_status = 71
 
 
 class NotInstalled(WakeqError):
-    """Something is missing that wakeq itself does not need: a package of an extra, or Java."""
+    """A package of an extra, or Java, is missing."""
 
     code = "NOT_INSTALLED"
     exit_status = 69
 
 
 class SparkFailed(WakeqError):
-    """A job of Spark's ended without a result, by nothing that wakeq knows of."""
+    """A job of Spark failed for a reason that wakeq does not know."""
 
     code = "SPARK"
 
 
 class OnEventLoop(WakeqError, RuntimeError):
-    """A call that waits was made where an event loop runs, which would stand still for as long."""
+    """A call that waits was made where an event loop runs, and would block it."""
 
     code = "ON_EVENT_LOOP"
 
@@ -279,7 +280,7 @@ class BrokerUnreachable(WakeqError):
 
 
 class Disconnected(WakeqError):
-    """The connection ended before the answer came."""
+    """The connection ended before the answer arrived."""
 
     code = "DISCONNECTED"
     exit_status = 69
@@ -294,4 +295,5 @@ BY_CODE: dict[str, type[Refused]] = {
     )
 }  # fmt: skip
 
-NOT_NOW = (BrokerUnreachable, Busy, Disconnected, NoQuorum, NotLeader, OutcomeUnknown)  # worth saying again
+# The same call may succeed a little later.
+NOT_NOW = (BrokerUnreachable, Busy, Disconnected, NoQuorum, NotLeader, OutcomeUnknown)

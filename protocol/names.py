@@ -1,8 +1,7 @@
-"""The one rule for queue names, at every door.
+"""The one rule for queue names, for all protocols.
 
-A name is 0 to 255 bytes, each of them 33..126 (visible ASCII, no space).  The empty name is the default
-queue.  A name comes in as text, the same text goes out, or BadName is raised.  Must never put a peer's bytes
-into an error text unescaped.
+A name is 0 to 255 bytes, each of them 33..126 (visible ASCII, no space). The empty name is the default queue. A name is
+returned unchanged, or BadName is raised. An error text must never contain a peer's bytes unescaped.
 """
 
 from wakeq.protocol.errors import BadName
@@ -11,7 +10,8 @@ DEFAULT_QUEUE = ""
 NAME_BYTES_MAX = 255
 # Appended to the name of a queue, the default name of its dead-letter queue.
 DEAD_SUFFIX = ".dead"
-SHOWN_CHARS_MAX = 40  # of a bad name, in the error's text
+# How much of a bad name an error shows.
+SHOWN_CHARS_MAX = 40
 
 
 def check_name(name: str) -> str:

@@ -1,9 +1,10 @@
 """The uid of a message: 7 base-62 digits of its queue's id, `_`, 8 base-62 digits of its number.
 
-In go a queue's id (the log index that created it) and running numbers, out come 16 ASCII characters, and
-back.  The alphabet is in ASCII order, so the order of texts is the order of (queue id, number), in LMDB
-too.  A uid that was not made here is legal all the same (records that were imported keep theirs, and one
-of those may look like ours: ask the map of imported ones first): reading one never raises.
+    queue id (the log index that created it), number --> 16 ASCII characters, and back
+
+The alphabet is in ASCII order, so the order of texts is the order of (queue id, number), in LMDB too. A uid that was
+not made here is valid all the same: imported records keep theirs, and one of them may look like ours, so the map of
+imported uids is asked first. Reading any uid never raises.
 """
 
 from collections.abc import Sequence
@@ -26,15 +27,19 @@ PAIR_VALUES = {pair: value for value, pair in enumerate(PAIRS)}
 DIGIT_VALUES = {digit: value for value, digit in enumerate(ALPHABET)}
 PAIR_BASE = 62**2
 QUAD_BASE = 62**4
-STEM_CHARACTERS = UID_CHARACTERS - 2  # all but the last pair; neighbours share it
-STEMS_MAX = 512  # stems remembered for one queue, 0.1 MB
-STEMS_QUEUES_MAX = 256  # queues whose stems are remembered
-PREFIXES_MAX = 16_384  # queues whose prefix is remembered, 3 MB
+# All but the last pair; neighbours share it.
+STEM_CHARACTERS = UID_CHARACTERS - 2
+# Stems remembered for one queue, 0.1 MB.
+STEMS_MAX = 512
+# Queues whose stems are remembered.
+STEMS_QUEUES_MAX = 256
+# Queues whose prefix is remembered, 3 MB.
+PREFIXES_MAX = 16_384
 
 
 @lru_cache(maxsize=PREFIXES_MAX)
 def prefix(queue_id: int) -> str:
-    """Return what all uids of one queue begin with."""
+    """Return the beginning of all uids of one queue."""
     assert 0 <= queue_id <= QUEUE_ID_MAX
     rest, low = divmod(queue_id, PAIR_BASE)
     rest, middle = divmod(rest, PAIR_BASE)
@@ -43,8 +48,9 @@ def prefix(queue_id: int) -> str:
 
 
 def uid_of(queue_id: int, number: int) -> str:
-    """Return the uid of one number; who needs several of one queue asks a UidMaker."""
-    if 0 <= number < PAIR_BASE:  # the first thousands of a queue, of which there are many
+    """Return the uid of one number; a UidMaker is faster for several of one queue."""
+    # Fast for the first thousands of a queue, which are the most frequent.
+    if 0 <= number < PAIR_BASE:
         return f"{prefix(queue_id)}000000{PAIRS[number]}"
     high, low = divmod(number, QUAD_BASE)
     head = f"{prefix(queue_id)}{PAIRS[high // PAIR_BASE]}{PAIRS[high % PAIR_BASE]}"
@@ -58,8 +64,10 @@ class UidMaker:
 
     def __init__(self, queue_id: int) -> None:
         self.prefix = prefix(queue_id)
-        self._block = NUMBER_MAX  # the upper four digits of the last number; at first what none can have
-        self._head = ""  # what uids with these digits begin with
+        # The upper four digits of the last number; at first a value that no number has.
+        self._block = NUMBER_MAX
+        # The beginning of uids with these digits.
+        self._head = ""
 
     def uid(self, number: int) -> str:
         """Return the uid of one number."""
@@ -69,7 +77,13 @@ class UidMaker:
         return f"{self._head}{PAIRS[number // PAIR_BASE % PAIR_BASE]}{PAIRS[number % PAIR_BASE]}"
 
     def uids(self, numbers: Sequence[int]) -> list[str]:
-        """Return the uids of many numbers; cheapest for those in a row."""
+        """Return the uids of many numbers; consecutive ones are cheapest."""
+        if len(numbers) == 1:  # as `uid` does it: most publishes and fetches are of one message
+            number = numbers[0]
+            block = number // QUAD_BASE
+            if block != self._block:
+                self._turn_to(block)
+            return [f"{self._head}{PAIRS[number // PAIR_BASE % PAIR_BASE]}{PAIRS[number % PAIR_BASE]}"]
         if len(numbers) < 4:
             return [self.uid(number) for number in numbers]
         if is_run(numbers):
@@ -84,7 +98,7 @@ class UidMaker:
         return [f"{head}{pairs[(number - start) // base]}{pairs[number % base]}" for number in numbers]
 
     def keys_of_run(self, before: str, start: int, stop: int) -> list[bytes]:
-        """Return the uids of numbers in a row as bytes, each behind the same text."""
+        """Return the uids of consecutive numbers as bytes, each after the same text."""
         keys: list[bytes] = []
         while start < stop:
             low = start % PAIR_BASE
@@ -111,7 +125,7 @@ class UidMaker:
 
 
 def parse(uid: str) -> tuple[int, int] | None:
-    """Return queue id and number, or None if the uid does not have our shape."""
+    """Return queue id and number, or None if the uid does not have the form of ours."""
     if len(uid) != UID_CHARACTERS or uid[QUEUE_DIGITS] != SEPARATOR:
         return None
     try:
@@ -124,15 +138,15 @@ def parse(uid: str) -> tuple[int, int] | None:
 
 
 def number_stem(uid: str) -> int:
-    """Return what the digits of the number are worth without the last two; KeyError if they are no digits."""
+    """Return the value of the digits of the number without the last two; KeyError if they are not digits."""
     value = PAIR_VALUES[uid[8:10]] * PAIR_BASE + PAIR_VALUES[uid[10:12]]
     return (value * PAIR_BASE + PAIR_VALUES[uid[12:14]]) * PAIR_BASE
 
 
 class Stems(dict[str, int]):
-    """Uids of one queue without their last two digits, and what these are worth; a foreign one is a KeyError.
+    """The values of uids of one queue without their last two digits; a uid of another queue is a KeyError.
 
-    It only remembers what can be worked out again, and not much of it.
+    It is a bounded cache of values that can be computed again.
     """
 
     __slots__ = ("prefix",)
@@ -159,8 +173,6 @@ def stems_of(prefix: str) -> Stems:
 
 def numbers(uids: Sequence[str], prefix: str) -> list[int]:
     """Return the numbers of uids, -1 for each that does not belong to the queue with this prefix."""
-    if len(uids) == 1:
-        return [number_or_none(uids[0], stems_of(prefix))]
     stems, lows, cut = stems_of(prefix), PAIR_VALUES, STEM_CHARACTERS
     try:
         return [stems[uid[:cut]] + lows[uid[cut:]] for uid in uids]

@@ -21,14 +21,14 @@ logger = logging.getLogger("wakeq.raft_log")
 
 
 class LeaderWatch:
-    """See the head of this file.  A node that is alone tells only that it leads."""
+    """What was told of leaders and members.  A node that is alone tells only that it leads."""
 
     def __init__(self, core: Core, table: PeerTable) -> None:
-        self._core = core
-        self._table = table
-        self._told: tuple[int, int] | None = None  # who leads, in which term
-        self._served_ms: int | None = None  # when somebody served last; at first, when it was first looked
-        self._looked_ms = 0  # the last beat
+        self._core = core  # knows the term and the members
+        self._table = table  # knows who is connected
+        self._told: tuple[int, int] | None = None  # who leads, in which term, as the log says
+        self._served_ms: int | None = None  # when somebody served last; at first, at the first tick
+        self._ticked_ms = 0  # the last beat
         self._heard: tuple[int, int] | None = None  # which leader, in which term
         self._heard_since_ms = 0
         self._has_warned = False  # that nobody does
@@ -51,7 +51,7 @@ class LeaderWatch:
         )
         self._has_warned = True
 
-    def look(self, now_ms: int, *, serves: bool) -> None:
+    def tick(self, now_ms: int, *, serves: bool) -> None:
         """See, at a beat, whether another node leads, or for too long nobody has served."""
         core = self._core
         leader = core.leader_id
@@ -71,7 +71,7 @@ class LeaderWatch:
 
     def _leave_out_pause(self, now_ms: int) -> None:
         """A node that stood still knows nothing of that time: the others may have had a leader."""
-        pause_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
+        pause_ms, self._ticked_ms = now_ms - self._ticked_ms, now_ms
         if self._served_ms is not None and pause_ms >= self._core.settings.election_ms:
             self._served_ms += pause_ms
 

@@ -22,7 +22,7 @@ from wakeq.protocol.wire.peer.frames import Entries
 HANG_ELECTIONS = 2  # election timeouts for which a leader waits for its disk before it lets another node lead
 HAND_OVER_AGAIN_MS = 30_000  # a disk that hangs again so soon is no reason to transfer leadership again
 WISH_ELECTIONS = 5  # election timeouts for which a follower waits for another leader before it says that none came
-HALTED_MS_MAX = 10_000  # how long a halted node waits for another one that leads to have the entry skipped
+SKIP_AWAITED_MS_MAX = 10_000  # how long a halted node waits for another one that leads to have the entry skipped
 NEEDS_ROOM = (Entries, SnapshotOffer)
 
 
@@ -38,7 +38,7 @@ class Leadership:
     """This node among those that may lead.  Moments are monotonic milliseconds."""
 
     def __init__(self, core: Core, table: PeerTable) -> None:
-        self.stands_aside = False  # its disk is full: it neither leads nor takes entries
+        self.is_out_of_room = False  # its disk is full: it neither leads nor takes entries
         self.yielded: set[int] = set()  # entries that crash a queue here, for which another node was let lead
         self._core = core
         self._table = table
@@ -81,7 +81,7 @@ class Leadership:
 
     def waits_for_skip(self, index: int, now_ms: int) -> bool:
         """Whether the other node that leads may still have the entry skipped, which crashes its queue here."""
-        return now_ms - self._halted_ms.setdefault(index, now_ms) <= HALTED_MS_MAX
+        return now_ms - self._halted_ms.setdefault(index, now_ms) <= SKIP_AWAITED_MS_MAX
 
     def no_other_leads(self, index: int) -> None:
         """Wait anew for an entry to be skipped once another node leads."""
@@ -145,8 +145,8 @@ class Leadership:
 
     def heard(self, frames: list[AnyMessage | Entries]) -> list[AnyMessage | Entries]:
         """Return what this node takes of what a peer said; what is left out the leader sends again."""
-        return [frame for frame in frames if type(frame) not in NEEDS_ROOM] if self.stands_aside else frames
+        return [frame for frame in frames if type(frame) not in NEEDS_ROOM] if self.is_out_of_room else frames
 
     def said(self, messages: Iterable[AnyMessage]) -> list[AnyMessage]:
-        """Return what this node says; a leader must not count one that stands aside in its majority."""
-        return [message for message in messages if not (self.stands_aside and type(message) is HeartbeatAnswer)]
+        """Return what this node says; a leader must not count a node without room in its majority."""
+        return [message for message in messages if not (self.is_out_of_room and type(message) is HeartbeatAnswer)]

@@ -110,18 +110,18 @@ class Loaded(msgspec.Struct, frozen=True, gc=False):
 
 
 class Peer(Process):
-    """See the head of this file."""
+    """One other node; it exists before there is a connection and between two connections."""
 
     def __init__(self, node_id: int, me: int, raft_log: Process, images: Process, read: Read) -> None:
         super().__init__()
         self.node_id = node_id
-        self._me = me
-        self._raft_log = raft_log
-        self._images = images
-        self._read = read
-        self._door: PeerDoor | None = None
+        self._me = me  # this node
+        self._raft_log = raft_log  # hears what the peer says of consensus ...
+        self._images = images  # ... and of images
+        self._read = read  # reads entries that are no longer in memory
+        self._door: PeerDoor | None = None  # the connection, if there is one
         self._life = (0, 0)  # disk and incarnation of the peer, as it said when it connected
-        self._queue: deque[tuple[Any, Payloads | None]] = deque()
+        self._queue: deque[tuple[Any, Payloads | None]] = deque()  # what waits to be sent, with the entries at hand
         self._reading: Append | None = None  # what stands in front, whose entries are being read
 
     def on_receive(self, message: Any) -> None:

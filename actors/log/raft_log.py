@@ -12,10 +12,10 @@ Its parts: LogWriter (what happens to the files), Pending (what is not committed
 of the node says of all that).
 
 A node that is alone differs from one of a cluster in this:
-- It has no `Neighbours`: no peers, no images, no clock to share; it cannot rebuild its state, or step aside.
-- It may sync on its event loop, and writes at once if nobody else could propose in this turn (`_write_soon`).  A node
+- It has no `Neighbours`: no peers, no images, no clock to share; it cannot rebuild its state.
+- It may sync on its event loop, and writes at once if nobody else could propose in this turn (`on_collect`).  A leader
   with peers first sends them the entries, so that all nodes write at the same time (`on_flush`).
-- It has no beat: its core has nothing to wait for (`on_started`).
+- It has no beat: its core has nothing to wait for (`on_started`), and a pause of the process cannot cost it the lead.
 - It serves as long as it leads, and is BUSY only while its disk hangs (`refusal`).
 """
 
@@ -60,16 +60,16 @@ from wakeq.actors.mail import (
     Asker,
     Committed,
     Crowded,
+    EntryCrashesQueue,
     Follow,
-    Halted,
     HandOver,
     Inquire,
     LogItem,
+    OutOfRoom,
     Pressure,
     Propose,
-    Spoilt,
     Started,
-    StepAside,
+    StateHasSkippedEntry,
     Throttle,
     Tick,
 )
@@ -80,9 +80,9 @@ from wakeq.protocol.log.entries import Members, Noop, Publish, SetAside, lengthe
 from wakeq.protocol.log.format import PAYLOAD_BYTES_MAX
 from wakeq.protocol.log.reader import decode_entry
 from wakeq.protocol.log.records import ENCODERS, encode_entry
-from wakeq.protocol.queue.columns.alike import Alike
 from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.leases.audience import NEVER
+from wakeq.protocol.queue.ledger.alike import Alike
 from wakeq.protocol.queue.orders import ReplyTo
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft.core import Core
@@ -90,7 +90,7 @@ from wakeq.protocol.raft.membership import Config
 from wakeq.protocol.raft.messages import Append, Fetch, Heartbeat, OwnEntry, Ready, Transfer, Write
 from wakeq.protocol.raft.pace import BEHIND_BYTES_MAX
 from wakeq.protocol.wire.peer.frames import Entries
-from wakeq.storage.state.images import mark_for_install, mark_spoilt
+from wakeq.storage.state.images import mark_for_install, mark_for_rebuild
 
 BEATS_A_HEARTBEAT = 2
 UNCOMMITTED_BYTES_MAX = 32 << 20  # then proposals wait; also when a voter that answers is BEHIND_BYTES_MAX behind
@@ -136,12 +136,14 @@ class CaughtUp(msgspec.Struct, frozen=True, gc=False):
 
 
 class RaftLog(Process):
-    """See the head of this file."""
+    """The log of one node, from its start to its end."""
 
     def __init__(self, core: Core, services: LogServices, neighbours: Neighbours | None = None) -> None:
         super().__init__()
-        self.core = core
-        self.writer = LogWriter(
+
+        # Parts, and what they are made of
+        self.core = core  # the rules of consensus: who leads, what is committed
+        self.writer = LogWriter(  # the buffer, and what is done to the files
             core,
             services,
             may_block=neighbours is None,  # in a cluster the others must go on hearing of this node
@@ -149,18 +151,18 @@ class RaftLog(Process):
             before_sync=self.runtime.flush,
             on_synced=self.on_synced,
         )
-        self.pending = Pending()
-        self.admission = Admission()
-        self.table = PeerTable(core.me.node_id, neighbours)
-        self.leadership = Leadership(core, self.table)
-        self._watch = LeaderWatch(core, self.table)
+        self.pending = Pending()  # what is not committed yet, and who asked for it
+        self.admission = Admission()  # what is refused for want of room
+        self.table = PeerTable(core.me.node_id, neighbours)  # the other nodes
+        self.leadership = Leadership(core, self.table)  # who leads next
+        self._watch = LeaderWatch(core, self.table)  # what the log of this node says of all that
         self._neighbours = neighbours  # None in a node that is alone
         self._peers = self.table.peers  # the same dictionary; empty in a node that is alone
         self._queues: Process | None = None  # hears what is committed
         self._images: Process | None = None  # transfers images of the state
-        self._stamp_ms = services.stamp_ms
-        self._behind_ms = services.behind_ms
-        self._monotonic_ms = services.monotonic_ms
+        self._stamp_ms = services.stamp_ms  # the moment, for an entry of the log
+        self._behind_ms = services.behind_ms  # how far that is behind the wall clock
+        self._monotonic_ms = services.monotonic_ms  # the moment, for the core
         self._call_later = services.call_later
 
         # Proposals
@@ -578,22 +580,23 @@ class RaftLog(Process):
                 self.on_beat()
             case "sync":
                 self._write()
-            case "look":
+            case "check":
                 self.on_check()
             case "lazy":
                 self._is_lazy_queued = False
                 self._collect_soon()
-            case _:
+            case what:
+                assert what == "flush", what
                 self.on_flush()
 
     def on_beat(self) -> None:
         """Let time pass for the core, and do what is done now and then; only in a cluster."""
         self._tick(self._monotonic_ms())
         self.writer.keep_acknowledged()
-        self._watch.look(self._ticked_ms, serves=self.refusal() is None)
+        self._watch.tick(self._ticked_ms, serves=self.refusal() is None)
         heartbeat_ms = self.core.settings.heartbeat_ms
         self._call_later(heartbeat_ms / BEATS_A_HEARTBEAT / 1000, lambda: self.tell(BEAT))
-        if self._led_term and self.leadership.stands_aside and self.leadership.heirs:
+        if self._led_term and self.leadership.is_out_of_room and self.leadership.heirs:
             self._close_first(self._resign)
         if self._led_term and (config := with_next_voter(self.core)) is not None:
             self._change(None, config)
@@ -644,7 +647,7 @@ class RaftLog(Process):
             self.writer.save(ready.save)
         for own in ready.entries:
             self._enter_own(own)
-        messages = self.leadership.said(ready.messages) if self.leadership.stands_aside else ready.messages
+        messages = self.leadership.said(ready.messages) if self.leadership.is_out_of_room else ready.messages
         if messages:
             self.table.send(messages, self.writer.payloads)
         items = self.pending.take(ready.commit)
@@ -703,7 +706,7 @@ class RaftLog(Process):
 
     def on_from_peer(self, message: FromPeer) -> None:
         now_ms = self._look_at_clock()
-        frames = self.leadership.heard(message.frames) if self.leadership.stands_aside else message.frames
+        frames = self.leadership.heard(message.frames) if self.leadership.is_out_of_room else message.frames
         for frame in frames:
             said, payloads = (frame.append, frame.payloads) if type(frame) is Entries else (frame, [])
             if type(said) is Append and self._is_throttled:
@@ -831,28 +834,26 @@ class RaftLog(Process):
 
     # --- what this node cannot do ----------------------------------------------------------------------------------
 
-    def on_halted(self, message: Halted) -> None:
-        """Set an entry aside that a queue cannot apply, unless its asker may have been answered.
+    def on_entry_crashes_queue(self, message: EntryCrashesQueue) -> None:
+        """Have all nodes skip an entry that a queue cannot apply, unless its asker may have been answered.
 
         Only the leader of the entry's term could have answered, so if this node is that leader nobody has.  A later
         leader cannot know: it first lets another node lead, once, which may have applied the entry without harm.  If
-        another node leads and does not set it aside, only this node has the problem, and it ends.
+        another node leads and does not have it skipped, only this node has the problem, and it ends.
         """
-        aside, leadership = message.aside, self.leadership
+        skip, leadership = message.skip, self.leadership
         if self.other_leader is None:
-            leadership.no_other_leads(aside.index)
+            leadership.no_other_leads(skip.index)
             if not self.core.accepts:
                 return
-            if message.term != self._led_term and leadership.yields_because_of(aside.index):
+            if message.term != self._led_term and leadership.yields_because_of(skip.index):
                 self._close_first(self._resign)
             else:
-                self.on_propose(Propose([Proposal(aside)]))
-        elif not leadership.waits_for_skip(aside.index, self._monotonic_ms()):
-            raise RuntimeError(
-                f"queue {aside.queue!r} crashes on entry {aside.index} on this node only: {aside.reason}"
-            )
+                self.on_propose(Propose([Proposal(skip)]))
+        elif not leadership.waits_for_skip(skip.index, self._monotonic_ms()):
+            raise RuntimeError(f"queue {skip.queue!r} crashes on entry {skip.index} on this node only: {skip.reason}")
 
-    def on_spoilt(self, message: Spoilt) -> None:
+    def on_state_has_skipped_entry(self, message: StateHasSkippedEntry) -> None:
         """Start again without the state on disk: it is rebuilt from an image and the log, without that entry."""
         if self._neighbours is None:
             return  # a lone node writes no state while a queue is halted, so the state never had the entry
@@ -863,7 +864,7 @@ class RaftLog(Process):
 
         def work() -> None:
             metadata.save(committed=message.said_by)
-            mark_spoilt(consensus, message.index)
+            mark_for_rebuild(consensus, message.index)
 
         self._start_again_behind(work)
 
@@ -873,11 +874,11 @@ class RaftLog(Process):
         self._is_replaced = True
         self.writer.do_behind(mark, self._neighbours.start_again)
 
-    def on_step_aside(self, message: StepAside) -> None:
+    def on_out_of_room(self, message: OutOfRoom) -> None:
         """Stop taking entries, and leading, before the disk is full, which would end this node."""
         if self._neighbours is None:
             return
-        self.leadership.stands_aside = message.on
+        self.leadership.is_out_of_room = message.on
         what = "steps aside: its disk is full" if message.on else "takes part again: its disk has room"
         logger.warning("this node %s", what)
 
@@ -1020,9 +1021,9 @@ _HANDLERS: dict[type, Callable[[RaftLog, Any], None]] = {
     Pressure: RaftLog.on_pressure,
     Crowded: RaftLog.on_crowded,
     Throttle: RaftLog.on_throttle,
-    StepAside: RaftLog.on_step_aside,
-    Spoilt: RaftLog.on_spoilt,
-    Halted: RaftLog.on_halted,
+    OutOfRoom: RaftLog.on_out_of_room,
+    StateHasSkippedEntry: RaftLog.on_state_has_skipped_entry,
+    EntryCrashesQueue: RaftLog.on_entry_crashes_queue,
     Roll: RaftLog.on_roll,
     Cut: RaftLog.on_cut,
     Freed: RaftLog.on_freed,

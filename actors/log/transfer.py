@@ -30,7 +30,7 @@ from wakeq.storage.thread import Disk
 
 PIECE_BYTES = 256 << 10
 FLYING_BYTES_MAX = 1 << 20  # sent and not yet on the receiver's disk
-LOOK_S = 5.0  # between two looks at transfers that stand still
+TICK_S = 5.0  # between two checks for transfers that stand still
 
 logger = logging.getLogger("wakeq.images")
 
@@ -102,7 +102,7 @@ class Sending(msgspec.Struct, gc=False, eq=False):
     flying_bytes: int = 0
     is_begun: bool = False  # the peer wants it: it may also have found that it needs none
     is_reading: bool = False
-    has_moved: bool = True  # since the last look
+    has_moved: bool = True  # since the last check
 
 
 class Receiving(msgspec.Struct, gc=False, eq=False):
@@ -115,7 +115,7 @@ class Receiving(msgspec.Struct, gc=False, eq=False):
 
 
 class Images(Process):
-    """See the head of this file."""
+    """All transfers of images, from this node and to it: one to each peer at most, and one that is received."""
 
     def __init__(
         self,
@@ -127,20 +127,20 @@ class Images(Process):
         call_later: Callable[[float, Callable[[], None]], Any],
     ) -> None:
         super().__init__()
-        self._path = path
-        self._identity = identity
-        self._snapshots = snapshots
+        self._path = path  # of the image of this node
+        self._identity = identity  # that an image must have
+        self._snapshots = snapshots  # writes images
         self._new_thread = new_thread
         self._room_bytes = room_bytes  # that an image may take on the disk; asked in the thread
         self._call_later = call_later
-        self._raft_log: Process | None = None
-        self._thread: Disk | None = None
-        self._looks = False
+        self._raft_log: Process | None = None  # hears what has become of each transfer
+        self._thread: Disk | None = None  # reads and writes images; only while there is something to transfer
+        self._is_tick_set = False  # another check will come
         self._wanted: dict[int, int] = {}  # by peer: the least index that is of use, until there is an image
-        self._askers: list[ReplyTo] = []
-        self._sending: dict[int, Sending] = {}
+        self._askers: list[ReplyTo] = []  # operators who wait for a new image
+        self._sending: dict[int, Sending] = {}  # by peer
         self._tried: set[int] = set()  # peers that took of an image on the connection that they have now
-        self._receiving: Receiving | None = None
+        self._receiving: Receiving | None = None  # the image that is coming here
 
     def begin(self, raft_log: Process) -> None:
         """Know whom to report to; only before any mail."""
@@ -160,16 +160,16 @@ class Images(Process):
         if self._thread is None:
             self._thread = self._new_thread()
         self._thread.submit(work, lambda result: self.tell(Done(go_on, result)))
-        if not self._looks:
-            self._looks = True
-            self._call_later(LOOK_S, lambda: self.tell(Tick("images")))
+        if not self._is_tick_set:
+            self._is_tick_set = True
+            self._call_later(TICK_S, lambda: self.tell(Tick("images")))
 
     def on_done(self, message: Done) -> None:
         message.go_on(message.result)
 
     def on_tick(self, message: Tick) -> None:
         """End what stands still; without anything to transfer the thread is not needed."""
-        self._looks = False
+        self._is_tick_set = False
         for sending in list(self._sending.values()):
             if not sending.has_moved:
                 self._end_sending(sending, "nothing was taken of it for a while")
@@ -180,8 +180,8 @@ class Images(Process):
                 self._end_receiving("nothing came of it for a while")
             receiving.has_moved = False
         if self._sending or self._receiving is not None:
-            self._looks = True
-            self._call_later(LOOK_S, lambda: self.tell(Tick("images")))
+            self._is_tick_set = True
+            self._call_later(TICK_S, lambda: self.tell(Tick("images")))
         elif self._thread is not None and not self._thread.busy:
             self._thread.close(wait=False)
             self._thread = None
@@ -195,7 +195,7 @@ class Images(Process):
         if node_id in self._tried:
             self._tried.discard(node_id)
             logger.warning("node %d could not use the image that it received; sending a new one", node_id)
-            self._call_later(LOOK_S, lambda: self._snapshots.tell(WriteImage(self)))
+            self._call_later(TICK_S, lambda: self._snapshots.tell(WriteImage(self)))
         else:
             self._open(node_id)
 

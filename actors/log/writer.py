@@ -31,7 +31,7 @@ from wakeq.storage.log.segmented_log import SegmentedLog
 from wakeq.storage.log.sync_watch import SyncWatch
 from wakeq.storage.thread import Disk
 
-LOOK_FOR_ROOM_BYTES = 256 << 10  # bytes written between two looks at the free space; less than any reserve
+CHECK_ROOM_BYTES = 256 << 10  # bytes written between two checks of the free space; less than any reserve
 SLOW_SYNC_S = 1.0  # a sync that takes longer is reported
 HANG_AGAIN_S = 10.0  # between two reports of a disk that does not answer
 KEEP_ACKNOWLEDGED_MS = 10_000  # between two saves of what disks have acknowledged
@@ -43,7 +43,7 @@ SLOW_SYNCS_MAX = 2  # of the last SYNCS_REMEMBERED; if more were slow, the next 
 STALL_S = 0.005
 STALL_PAUSE_S = 10.0  # no sync on the loop for so long after one that stalled it
 FLUSH = Tick("flush")
-CHECK = Tick("look")
+CHECK = Tick("check")
 
 T = TypeVar("T")
 CallLater = Callable[[float, Callable[[], None]], Any]
@@ -60,7 +60,7 @@ class LogServices(NamedTuple):
     stamp_ms: Callable[[], int]
     behind_ms: Callable[[], int]  # how far the clock of the stamps is behind the wall clock, and catching up
     call_later: CallLater
-    look_for_room: Callable[[], None]
+    check_room: Callable[[], None]
     state_disk: Disk  # while the state store is being synced, a sync of the log is slow
     monotonic_ms: Callable[[], int]
     sync_watch: SyncWatch
@@ -184,17 +184,17 @@ class LogWriter:
         self._stamp_ms = services.stamp_ms
         self._monotonic_ms = services.monotonic_ms
         self._call_later = services.call_later
-        self._look_for_room = services.look_for_room
+        self._check_room = services.check_room
         self._sync_watch = services.sync_watch
         self._place = SyncPlace()
         self._synced_index = services.log.last_index  # the last entry on disk
-        self._looked_at_bytes = 0  # of the log, written when the free space was last looked at
+        self._room_checked_bytes = 0  # of the log, written when the free space was last checked
         self._check_ms = core.settings.election_ms // CHECKS_AN_ELECTION  # between two checks of the thread
         self._warn_at_ms = 0  # the next report of a disk that does not answer, by `hang_ms`
         self._buffered_in = 0  # the core's era when something was last put into the buffer
         self._cut_to = 0  # the index that an image covers; peers may still need some entries before it
         self._is_cut_due = False  # segments may be removed when the files are free
-        self._kept_ms = services.monotonic_ms()  # when what disks have acknowledged was last looked at
+        self._kept_ms = services.monotonic_ms()  # when what disks have acknowledged was last saved, or had not changed
         self._kept_acknowledged = services.metadata.state.acknowledged  # as it is on disk
 
     # --- entries ---------------------------------------------------------------------------------------------------
@@ -273,9 +273,9 @@ class LogWriter:
         if seconds > SLOW_SYNC_S:
             logger.warning("a sync of the log took %.1f s: the disk is slow, and all clients wait for it", seconds)
         self._on_synced(last_index, era)
-        if self.log.written_bytes - self._looked_at_bytes > LOOK_FOR_ROOM_BYTES:
-            self._looked_at_bytes = self.log.written_bytes
-            self._look_for_room()
+        if self.log.written_bytes - self._room_checked_bytes > CHECK_ROOM_BYTES:
+            self._room_checked_bytes = self.log.written_bytes
+            self._check_room()
 
     # --- the disk thread -------------------------------------------------------------------------------------------
 

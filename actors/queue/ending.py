@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from wakeq.actors.mail import Gone, Unsent
-from wakeq.actors.queue import fetching, reading, staging
+from wakeq.actors.queue import outgoing, reading, staging, waiting
 from wakeq.actors.runtime import Alarm
 from wakeq.protocol.catalog import dead_letter_of
 from wakeq.protocol.log.entries import (
@@ -24,6 +24,7 @@ from wakeq.protocol.log.entries import (
     Reason,
     Released,
     Result,
+    Results,
     Token,
 )
 from wakeq.protocol.names import DEAD_SUFFIX, NAME_BYTES_MAX
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def on_touch(queue: QueueProcess, message: Touch) -> None:
-    leases, refusal = queue.leases, fetching.refusal(queue)
+    leases, refusal = queue.leases, queue.refusal()
     if leases is None or refusal is not None:
         message.asker.tell(refusal)
         return
@@ -58,7 +59,7 @@ def on_touch(queue: QueueProcess, message: Touch) -> None:
 def _may_touch(queue: QueueProcess, leases: Leases, number: int, token: Token) -> Result:
     """Return DONE if whoever shows this token holds the message."""
     held = leases.held.get(number)
-    if not queue.ledger.lives(number) or (number in leases.leaving and number not in queue.marked_ahead):
+    if not queue.ledger.columns.lives(number) or (number in leases.leaving and number not in queue.marked_ahead):
         return Result.UNKNOWN
     if held is None or held.until_ms == NEVER:  # under a claim: only renewing that keeps it
         return Result.UNKNOWN if token == ANY_TOKEN else Result.STALE
@@ -72,11 +73,11 @@ def _answer_touch(queue: QueueProcess, asker: ReplyTo, results: list[Result], en
         asker.tell(outcome)
         return
     gone = Outcome(queue.name, queue.ledger.id, [int(Result.UNKNOWN)] * len(results))
-    queue.propose(entry, AnswerOnCommit(asker, outcome, gone))
+    outgoing.propose(queue, entry, AnswerOnCommit(asker, outcome, gone))
 
 
 def on_nack(queue: QueueProcess, message: Nack) -> None:
-    refusal = fetching.refusal(queue)
+    refusal = queue.refusal()
     if refusal is not None:
         message.asker.tell(refusal)
         return
@@ -161,13 +162,13 @@ def is_last(queue: QueueProcess, number: int, reason: Reason) -> bool:
 
 def _failures_of(queue: QueueProcess, number: int) -> int:
     """Return how often a message has failed, counting the delivery that ends now."""
-    side = queue.ledger.sides.get(number)
+    side = queue.ledger.deliveries.records.get(number)
     return 1 if side is None else side.failures + 1
 
 
 def _deliveries_of(queue: QueueProcess, number: int) -> int:
     """Return how often a message was delivered, counting a delivery that is not in the ledger yet."""
-    side = queue.ledger.sides.get(number)
+    side = queue.ledger.deliveries.records.get(number)
     held = queue.leases.held.get(number) if queue.leases is not None else None
     if side is None:
         return 1
@@ -196,7 +197,7 @@ def _propose_released(
     numbers, tokens, places = (list(column) for column in zip(*rows, strict=True))
     entry = Released(queue.name, queue.ledger.id, numbers, dues, tokens, reason, error)
     mine = None if asker is None else asker.at(places)
-    queue.propose(entry, mine, behind_acks=behind_acks)
+    outgoing.propose(queue, entry, mine, behind_acks=behind_acks)
 
 
 def _propose_dead(
@@ -209,7 +210,7 @@ def _propose_dead(
 def _propose_letter(
     queue: QueueProcess, number: int, token: Token, reason: Reason, error: str, asker: ReplyTo | None, found: Found
 ) -> None:
-    if not queue.ledger.lives(number):
+    if not queue.ledger.columns.lives(number):
         if asker is not None:
             outcome = Outcome(queue.name, queue.ledger.id, [Result.UNKNOWN])
             asker.tell(outcome)
@@ -220,7 +221,7 @@ def _propose_letter(
         return
     letter = dead_letter(
         found[number][0],
-        queue.ledger.sides.get(number),
+        queue.ledger.deliveries.records.get(number),
         origin=queue.name,
         origin_uid=queue.uids_of([number])[0],
         deliveries=_deliveries_of(queue, number),
@@ -229,7 +230,7 @@ def _propose_letter(
     )
     publish = Publish(dead_letters, [letter], forced=True)
     entry = Ack(queue.name, queue.ledger.id, [number], [token], [publish], dead=True)
-    queue.propose(entry, asker)
+    outgoing.propose(queue, entry, asker)
 
 
 def _refuse_dead(queue: QueueProcess, number: int, asker: ReplyTo | None) -> None:
@@ -245,24 +246,25 @@ def _refuse_dead(queue: QueueProcess, number: int, asker: ReplyTo | None) -> Non
 
 
 def on_alarm(queue: QueueProcess, message: Alarm) -> None:
+    queue.alarm_ms = NEVER  # it has rung: the next one is found anew
     leases = queue.leases
     if leases is None:
         return
+    leases.next_ms = 0
     now_ms = queue.now_ms()
     if leases.ends is not None:
         for key in leases.ends.over(now_ms):
             staging.lapse(queue, key)
-    queue.alarm_ms = 0
     leases.fell_due(now_ms)
     over = leases.ran_out(now_ms)
     _end_deliveries(queue, over, [leases.held[number].token for number in over], Reason.TIMEOUT)
     expired = [number for number in leases.expired(now_ms) if number not in leases.leaving]
     if expired:
         leases.leave(expired)
-        queue.propose(Expired(queue.name, queue.ledger.id, expired), None)
-    for waiter in leases.waits_over(now_ms):
-        fetching.end_wait(queue, waiter, None)
-    fetching.settle(queue, now_ms)
+        outgoing.propose(queue, Expired(queue.name, queue.ledger.id, expired), None)
+    for waiter in leases.audience.waits_over(now_ms):
+        waiting.end_wait(queue, waiter, None)
+    waiting.settle(queue, now_ms)
 
 
 def on_gone(queue: QueueProcess, message: Gone) -> None:
@@ -270,11 +272,37 @@ def on_gone(queue: QueueProcess, message: Gone) -> None:
     if leases is None:
         return
     if message.asleep_only:
-        leases.fetched(message.subscriber)
+        leases.audience.fetched(message.subscriber)
     else:
-        leases.gone(message.subscriber)
+        leases.audience.gone(message.subscriber)
     if queue.ledger.policies.on_disconnect == "release" and not message.asleep_only:
         numbers = [n for n in leases.holders.take_from(message.subscriber) if n not in leases.leaving]
         _end_deliveries(queue, numbers, [leases.held[n].token for n in numbers], Reason.DISCONNECT)
-    fetching.settle(queue, queue.now_ms())
-    fetching.end_if_deserted(queue)
+    waiting.settle(queue, queue.now_ms())
+    waiting.end_if_deserted(queue)
+
+
+# --- what is committed -----------------------------------------------------------------------------------------
+
+
+def apply_released(queue: QueueProcess, entry: Released, index: int, term: int, at_ms: int) -> Results:
+    results = queue.ledger.release(entry)
+    if queue.leases is not None:
+        for number, code in zip(entry.numbers, results, strict=True):
+            if code == Result.DONE:
+                queue.leases.came_back(number, queue.now_ms())
+            else:
+                queue.leases.stays([number], queue.now_ms())
+    return results
+
+
+def apply_extended(queue: QueueProcess, entry: Extended, index: int, term: int, at_ms: int) -> Results:
+    return queue.ledger.extend(entry)
+
+
+def apply_expired(queue: QueueProcess, entry: Expired, index: int, term: int, at_ms: int) -> Results:
+    results = queue.ledger.expire(entry, at_ms)
+    queue.remove([n for n, code in zip(entry.numbers, results, strict=True) if not code])
+    if queue.leases is not None and any(results):
+        queue.leases.stays([n for n, code in zip(entry.numbers, results, strict=True) if code], queue.now_ms())
+    return results

@@ -29,7 +29,7 @@ SCAN_COUNT_MAX = 1_000
 
 def _may_be_seen(queue: QueueProcess, asker: ReplyTo) -> bool:
     """Answer, and return False, if there is nothing to see here now."""
-    refusal = fetching.refusal(queue)
+    refusal = queue.refusal()
     if refusal is None and not queue.exists:
         refusal = Refusal("Q_NOT_FOUND", f"queue {queue.name} does not exist")
     if refusal is not None:
@@ -55,7 +55,7 @@ def _rows_of(queue: QueueProcess, numbers: list[int], found: Found) -> list[tupl
     now_ms = queue.now_ms()
     rows = []
     for number, uid in zip(numbers, queue.uids_of(numbers), strict=True):
-        if queue.ledger.lives(number):
+        if queue.ledger.columns.lives(number):
             row = row_of(queue.ledger, queue.leases, found[number], number, now_ms)
             rows.append((number, {"uid": uid} | row))
     return rows
@@ -73,19 +73,19 @@ def on_scan(queue: QueueProcess, message: Scan) -> None:
 
 def _within_bound(queue: QueueProcess, numbers: list[int]) -> list[int]:
     """Return as many of the first ones as one answer may hold; one message is always in it."""
-    return numbers[: max(1, queue.ledger.count_within(numbers, fetching.ANSWER_BYTES_MAX))]
+    return numbers[: max(1, queue.ledger.columns.count_within(numbers, fetching.ANSWER_BYTES_MAX))]
 
 
 def _numbers_behind(queue: QueueProcess, after: int, *, leased_only: bool) -> Iterable[int]:
     if not leased_only:
-        return queue.ledger.living_numbers(after)
+        return queue.ledger.columns.living_numbers(after)
     assert queue.leases is not None, "asked before"
     return sorted(number for number in queue.leases.held if number > after)
 
 
 def _show_page(queue: QueueProcess, asker: ReplyTo, numbers: list[int], found: Found) -> None:
     rows = [row | {"number": number} for number, row in _rows_of(queue, numbers, found)]
-    asker.tell(Page(rows, numbers[-1] if numbers else 0, queue.ledger.next_number - 1))
+    asker.tell(Page(rows, numbers[-1] if numbers else 0, queue.ledger.columns.next_number - 1))
 
 
 def on_why(queue: QueueProcess, message: Why) -> None:
@@ -165,6 +165,6 @@ def _oldest_ready_ms(queue: QueueProcess) -> int:
 
 
 def _note_oldest(queue: QueueProcess, number: int, found: Found) -> None:
-    if queue.ledger.lives(number):
+    if queue.ledger.columns.lives(number):
         _, published_ms = found[number]
         queue.oldest = queue.ledger.id, number, max(published_ms, queue.ledger.due_of(number))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from wakeq.actors.mail import Answered, Asker
-from wakeq.actors.queue import fetching, reading
+from wakeq.actors.queue import fetching, outgoing, reading, waiting
 from wakeq.actors.sessions.operator_mail import Move, Moved, Requeue
 from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Draft, PauseQueue, Publish, Requeued, Result, Results
 from wakeq.protocol.queue.bodies import Found
@@ -37,13 +37,13 @@ class Moving(msgspec.Struct, frozen=True, gc=False):
 
 
 def on_move(queue: QueueProcess, message: Move) -> None:
-    leases, refusal = queue.leases, fetching.refusal(queue)
+    leases, refusal = queue.leases, queue.refusal()
     if leases is None or refusal is not None:
         _answer_moved(queue, message, [], refusal)
         return
     named = dict.fromkeys(map(queue.number_of, message.uids))  # one that is named twice goes once
     numbers = [n for n in named if _may_move(queue, n)]
-    numbers = numbers[: max(1, queue.ledger.count_within(numbers, MOVED_BYTES_MAX))]
+    numbers = numbers[: max(1, queue.ledger.columns.count_within(numbers, MOVED_BYTES_MAX))]
     if message.to is None:
         _move(queue, message, numbers, {})
     else:
@@ -59,7 +59,7 @@ def _may_move(queue: QueueProcess, number: int) -> bool:
 def _move(queue: QueueProcess, message: Move, numbers: list[int], found: Found) -> None:
     """Propose it; what has left meanwhile is left out."""
     if queue.leases is None:
-        _answer_moved(queue, message, [], fetching.refusal(queue))
+        _answer_moved(queue, message, [], queue.refusal())
         return
     numbers = [n for n in numbers if _may_move(queue, n)]
     if not numbers:
@@ -72,19 +72,19 @@ def _move(queue: QueueProcess, message: Move, numbers: list[int], found: Found) 
     queue.leases.leave(numbers)
     entry = Ack(queue.name, queue.ledger.id, numbers, [ANY_TOKEN] * len(numbers), publishes, moved=True)
     moving = Moving(message, queue.uids_of(numbers), numbers)
-    queue.propose(entry, Asker(queue, moving, None))
+    outgoing.propose(queue, entry, Asker(queue, moving, None))
 
 
 def _left_of(queue: QueueProcess, number: int, draft: Draft) -> Draft:
     """Return a message as it is to be published again: what is left of its delay and its time to live goes on."""
     ledger, now_ms = queue.ledger, queue.now_ms()
-    expires_ms = ledger.expires_of(number)
+    expires_ms = ledger.columns.expires_of(number)
     return Draft(
         draft.body,
-        ledger.priority_of(number),
+        ledger.columns.priority_of(number),
         max(0, ledger.due_of(number) - now_ms),
         max(1, expires_ms - now_ms) if expires_ms else 0,
-        ledger.own_timeout_of(number),
+        ledger.columns.own_timeout_of(number),
         draft.headers,
     )
 
@@ -95,7 +95,7 @@ def on_answered(queue: QueueProcess, message: Answered) -> None:
         if isinstance(answer, Refusal):  # the log did not take it
             if queue.leases is not None:
                 queue.leases.stays(moving.numbers, queue.now_ms())
-                fetching.settle(queue, queue.now_ms())
+                waiting.settle(queue, queue.now_ms())
             _answer_moved(queue, moving.message, [], answer)
         else:
             _answer_moved(queue, moving.message, moving.uids, None, answer)
@@ -116,13 +116,13 @@ def _answer_moved(
 
 
 def on_requeue(queue: QueueProcess, message: Requeue) -> None:
-    refusal, asker = fetching.refusal(queue), message.asker
+    refusal, asker = queue.refusal(), message.asker
     if refusal is not None:
         asker.tell(refusal)
         return
     numbers = [queue.number_of(uid) for uid in message.uids]
     entry = Requeued(queue.name, queue.ledger.id, numbers)
-    queue.propose(entry, asker)
+    outgoing.propose(queue, entry, asker)
 
 
 # --- what is committed -----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from wakeq.actors.mail import Loaded
-from wakeq.actors.queue import fetching
+from wakeq.actors.queue import fetching, waiting
 from wakeq.actors.runtime import Process, Timers
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.queue.bodies import Found, read_from
@@ -58,7 +58,7 @@ class BodyLookup(msgspec.Struct, gc=False, eq=False):
 
 def _keys_of(queue: QueueProcess, numbers: Sequence[int]) -> list[bytes]:
     """Return the keys of these messages in the state store."""
-    if queue.ledger.aliased:
+    if queue.ledger.columns.aliased:
         return [key_of(queue.name, uid) for uid in queue.uids_of(numbers)]
     return keys_of(queue.name, queue.uids_of(numbers))
 
@@ -68,10 +68,9 @@ def read(queue: QueueProcess, numbers: list[int], ticket: fetching.Turn | BodyLo
     queue.services.load(queue, numbers, _keys_of(queue, numbers), (queue.ledger.id, ticket))
 
 
-def count_delivered(queue: QueueProcess, count: int) -> None:
-    """Count messages that left, and read on before what was read ahead is used up."""
-    queue.since_read += count
-    if queue.since_read >= queue.ahead // 2 and len(queue.bodies) < queue.ledger.living:
+def read_on(queue: QueueProcess) -> None:
+    """Half of what was read ahead has left: read on before all of it has."""
+    if len(queue.bodies) < queue.ledger.columns.living:
         queue.ahead = min(2 * queue.ahead, BODIES_AHEAD_MAX)
         read_ahead(queue)
 
@@ -81,8 +80,8 @@ def read_ahead(queue: QueueProcess) -> None:
     queue.since_read = 0
     if queue.is_reading_ahead or queue.leases is None:
         return
-    living = queue.ledger.living_among(queue.leases.next_numbers(queue.ahead))
-    ahead = queue.bodies.missing(living[: queue.ledger.count_within(living, READ_AHEAD_BYTES_MAX)])
+    living = queue.ledger.columns.living_among(queue.leases.next_numbers(queue.ahead))
+    ahead = queue.bodies.missing(living[: queue.ledger.columns.count_within(living, READ_AHEAD_BYTES_MAX)])
     if ahead:
         queue.is_reading_ahead = True
         read(queue, ahead, None)
@@ -94,7 +93,7 @@ def on_loaded(queue: QueueProcess, message: Loaded) -> None:
         queue.is_reading_ahead = False
     if queue_id != queue.ledger.id:  # of an earlier incarnation; whoever waited for it has an answer
         return
-    found = read_from(message.numbers, message.values, queue.ledger, queue.name)
+    found = read_from(message.numbers, message.values, queue.ledger.columns, queue.name)
     if type(ticket) is BodyLookup:
         if queue.looks and queue.looks.pop(id(ticket), None) is not None:  # else it was refused meanwhile
             ticket.step(found)
@@ -127,7 +126,7 @@ def give_up_reads(queue: QueueProcess, why: str) -> None:
     if turns:
         queue.turns.clear()
     for turn in turns:
-        fetching.wait_on(queue, turn.waiter, queue.now_ms())
+        waiting.wait_on(queue, turn.waiter, queue.now_ms())
     refuse_lookups(queue, Refusal("BUSY", f"{why}; try again"))
 
 

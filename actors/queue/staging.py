@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from wakeq.actors.queue import ending, fetching, reading
+from wakeq.actors.queue import ending, fetching, outgoing, reading, waiting
 from wakeq.protocol.log.entries import (
     Claim,
     ClaimAction,
@@ -27,10 +27,10 @@ from wakeq.protocol.log.entries import (
 )
 from wakeq.protocol.log.outcomes import WHOLE
 from wakeq.protocol.queue.bodies import Found
-from wakeq.protocol.queue.leases.staged_ends import End, StagedEnds
+from wakeq.protocol.queue.leases.staged_ends import End
+from wakeq.protocol.queue.ledger.staging import SOURCE, STASH, Epoch, Name
 from wakeq.protocol.queue.orders import PeekBlock, ReadSlice, Renew, ReplyTo, Settle, Stage
 from wakeq.protocol.queue.outcomes import Outcome, Refusal, Seen
-from wakeq.protocol.queue.staging import SOURCE, STASH, Epoch, Name
 from wakeq.protocol.queue.view import state_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _say_code(queue: QueueProcess, asker: ReplyTo, code: int) -> None:
 
 def _is_refused(queue: QueueProcess, asker: ReplyTo) -> bool:
     """Return whether this node cannot or may not answer; then the asker is told why."""
-    refusal = fetching.refusal(queue)
+    refusal = queue.refusal()
     if refusal is None and not queue.exists:
         refusal = Refusal("Q_NOT_FOUND", f"queue {queue.name} does not exist; publish to it first")
     if refusal is not None:
@@ -76,8 +76,8 @@ def on_stage(queue: QueueProcess, message: Stage) -> None:
         return
     leases.leave(numbers)
     first, leases.sequence = leases.sequence + 1, leases.sequence + len(numbers)
-    queue.propose(_staged(queue, message, numbers, first, now_ms + message.keep_ms), asker)
-    fetching.settle(queue, now_ms)
+    outgoing.propose(queue, _staged(queue, message, numbers, first, now_ms + message.keep_ms), asker)
+    waiting.settle(queue, now_ms)
 
 
 def _staged(queue: QueueProcess, message: Stage, numbers: list[int], first_sequence: int, until_ms: int) -> Claim:
@@ -106,7 +106,7 @@ def on_renew(queue: QueueProcess, message: Renew) -> None:
         _say_code(queue, message.asker, Result.EPOCH_EXPIRED)
         return
     renewed = Claim(queue.name, queue.ledger.id, ClaimAction.RENEWED, message.source, until_ms=until_ms)
-    queue.propose(renewed, message.asker)
+    outgoing.propose(queue, renewed, message.asker)
 
 
 def on_settle(queue: QueueProcess, message: Settle) -> None:
@@ -137,7 +137,7 @@ def _propose_end(
     asker: ReplyTo | None = None,
 ) -> None:
     numbers, tokens = [number for number, _ in rows], [token for _, token in rows]
-    queue.propose(Claim(queue.name, queue.ledger.id, action, source, epoch, numbers, tokens), asker)
+    outgoing.propose(queue, Claim(queue.name, queue.ledger.id, action, source, epoch, numbers, tokens), asker)
 
 
 def _open_epoch(queue: QueueProcess, source: str, epoch: int) -> Epoch | None:
@@ -214,7 +214,7 @@ def apply_unstash(queue: QueueProcess, entry: Unstash, index: int, term: int, at
     if ranges and entry.action is UnstashAction.PUBLISHED and results[0] == Result.DONE:
         queue.note([(index, WHOLE, Result.REPEATED)])
     for numbers in ranges:
-        living = queue.ledger.living_among(numbers)
+        living = queue.ledger.columns.living_among(numbers)
         if len(living) < len(numbers):
             queue.remove(sorted(set(numbers).difference(living)))
         if results[0] > 0 and queue.leases is not None:
@@ -240,16 +240,14 @@ def _watch(queue: QueueProcess, name: Name) -> None:
     """Note when what is staged under a name ends, so that the leader ends it in time."""
     leases, staging = queue.leases, queue.ledger.staging
     if leases is not None and staging is not None:
-        if leases.ends is None:
-            leases.ends = StagedEnds()
-        leases.ends.set(name, staging.ends_of(name))
+        leases.watch_staged(name, staging.ends_of(name))
 
 
 def lapse(queue: QueueProcess, key: End) -> None:
     """Propose that something staged is over; messages that failed for the last time become dead letters."""
     kind, name, number = key
     if kind == STASH:
-        queue.propose(Unstash(queue.name, UnstashAction.LAPSED, [(name, 0)]), None)
+        outgoing.propose(queue, Unstash(queue.name, UnstashAction.LAPSED, [(name, 0)]), None)
         return
     leases, staging, now_ms = queue.leases, queue.ledger.staging, queue.now_ms()
     assert leases is not None, "only a leader looks at the time"
@@ -264,7 +262,7 @@ def lapse(queue: QueueProcess, key: End) -> None:
     if last:  # as ordinary leases that end now: on_alarm makes dead letters of them
         for one in last:
             leases.extend(one, now_ms)
-        queue.propose(Extended(queue.name, queue.ledger.id, list(last), [now_ms] * len(last)), None)
+        outgoing.propose(queue, Extended(queue.name, queue.ledger.id, list(last), [now_ms] * len(last)), None)
     rest = [(one, token) for one, token in epoch.rows() if one not in last]
     leases.leave([one for one, _ in rest])
     _propose_end(queue, ClaimAction.LAPSED, name, number, rest)
@@ -289,13 +287,13 @@ def on_read_slice(queue: QueueProcess, message: ReadSlice) -> None:
     at = start + message.offset
     rows = epoch.rows(at, min(end, at + message.count))
     numbers = [number for number, token in rows if _is_under(queue, number, token)]
-    kept = numbers[: max(1, queue.ledger.count_within(numbers, fetching.ANSWER_BYTES_MAX))]
+    kept = numbers[: max(1, queue.ledger.columns.count_within(numbers, fetching.ANSWER_BYTES_MAX))]
     went_to = at + message.count if len(kept) == len(numbers) else epoch.numbers.index(numbers[len(kept)], at)
     _look(queue, asker, kept, 1, went_to - start if went_to < end else 0)
 
 
 def _is_under(queue: QueueProcess, number: int, token: Token) -> bool:
-    side = queue.ledger.sides.get(number)
+    side = queue.ledger.deliveries.records.get(number)
     return side is not None and side.until_ms > 0 and (side.term, side.sequence) == token
 
 
@@ -303,11 +301,11 @@ def on_peek_block(queue: QueueProcess, message: PeekBlock) -> None:
     """Answer with messages in the order of publication, whatever their state, but without what is stashed."""
     if _is_refused(queue, message.asker):
         return
-    last = min(message.last or queue.ledger.next_number, queue.ledger.next_number - 1)
-    numbers = queue.ledger.living_between(message.after, last, message.count)
-    kept = numbers[: max(1, queue.ledger.count_within(numbers, fetching.ANSWER_BYTES_MAX))]
+    last = min(message.last or queue.ledger.columns.next_number, queue.ledger.columns.next_number - 1)
+    numbers = queue.ledger.columns.living_between(message.after, last, message.count)
+    kept = numbers[: max(1, queue.ledger.columns.count_within(numbers, fetching.ANSWER_BYTES_MAX))]
     is_end = len(kept) == len(numbers) < message.count or not numbers
-    _look(queue, message.asker, kept, 0, 0 if is_end else kept[-1], queue.ledger.next_number - 1)
+    _look(queue, message.asker, kept, 0, 0 if is_end else kept[-1], queue.ledger.columns.next_number - 1)
 
 
 def _look(
@@ -323,8 +321,8 @@ def _look(
 
 def _seen(queue: QueueProcess, numbers: Sequence[int], found: Found, under_way: int, goes_on: int, last: int) -> Seen:
     ledger, now_ms = queue.ledger, queue.now_ms()
-    living = [number for number in numbers if ledger.lives(number)]
-    sides = [ledger.sides.get(number) for number in living]
+    living = [number for number in numbers if ledger.columns.lives(number)]
+    sides = [ledger.deliveries.records.get(number) for number in living]
     earlier = [0 if side is None else side.deliveries - under_way for side in sides]
     states = [] if under_way else [state_of(ledger, queue.leases, number, now_ms) for number in living]
     drafts, published = [found[number][0] for number in living], [found[number][1] for number in living]

@@ -8,12 +8,10 @@ import msgspec
 from msgspec.structs import replace
 
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.queue.bodies import Moments
-from wakeq.protocol.queue.columns.alike import Alike
-from wakeq.protocol.queue.columns.runs import Stretch
-from wakeq.protocol.queue.delta import Totals
+from wakeq.protocol.queue.bodies import Moments, Stretch
 from wakeq.protocol.queue.empty import EMPTY_DICT
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.alike import Alike
+from wakeq.protocol.queue.ledger.ledger import Ledger, Totals
 from wakeq.storage.state.cut import Part, StoredQueue, decoded
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -32,7 +30,7 @@ class QueueMeta(msgspec.Struct):
 
     @classmethod
     def of(cls, ledger: Ledger, created_ms: int) -> Self:
-        about = ledger.name, ledger.id, ledger.policies, ledger.next_number, created_ms, ledger.totals
+        about = ledger.name, ledger.id, ledger.policies, ledger.columns.next_number, created_ms, ledger.totals
         return cls(*about, ledger.paused_until_ms)
 
     @classmethod
@@ -52,9 +50,9 @@ def part_of(
 ) -> Part:
     """Take from a ledger what changed since the last cut, with copies of what goes on changing."""
     delta = ledger.collect()
-    sides, aliased, rewrites = ledger.sides, ledger.aliased, EMPTY_DICT
+    sides, aliased, rewrites = ledger.deliveries.records, ledger.columns.aliased, EMPTY_DICT
     if delta.touched:
-        first = fresh[0].first if fresh else ledger.next_number  # whatever lives from here on is fresh
+        first = fresh[0].first if fresh else ledger.columns.next_number  # whatever lives from here on is fresh
         touched = [number for number in delta.touched if number < first]
         rewrites = dict(zip(uids_of(touched), [replace(sides[number]) for number in touched], strict=True))
     return Part(
@@ -63,13 +61,13 @@ def part_of(
         fresh,
         moments,
         {number: aliased[number] for number in _numbers_of(fresh) if number in aliased} if aliased else EMPTY_DICT,
-        _columns_of(ledger, fresh) if ledger.has_moments else EMPTY_DICT,
+        _columns_of(ledger, fresh) if ledger.columns.has_moments else EMPTY_DICT,
         {number: replace(sides[number]) for number in _numbers_of(fresh) if number in sides} if sides else EMPTY_DICT,
         rewrites,
         gone,
         delta,
         _encode(meta),
-        ledger.next_number,
+        ledger.columns.next_number,
     )
 
 
@@ -87,7 +85,7 @@ def _columns_of(ledger: Ledger, fresh: Sequence[Stretch]) -> dict[int, tuple[int
         else:
             numbers = [number for number, draft in stretch.rows() if draft.delay_ms or draft.expires_ms]
         for number in numbers:
-            columns[number] = (ledger.published_due_of(number), ledger.expires_of(number))
+            columns[number] = (ledger.columns.published_due_of(number), ledger.columns.expires_of(number))
     return columns
 
 
@@ -95,15 +93,15 @@ def restore_ledger(ledger: Ledger, stored: StoredQueue) -> QueueMeta:
     """Bring a new ledger to the state that was written down."""
     meta = QueueMeta.read(stored.meta)
     ledger.begin(meta.id, meta.policies)
-    ledger.next_number = meta.next_number
+    ledger.columns.next_number = meta.next_number
     ledger.totals = meta.totals
     ledger.paused_until_ms = meta.paused_until_ms
     for number, alias in stored.aliases.items():
-        ledger.keep_alias(number, alias)
+        ledger.columns.keep_alias(number, alias)
     for chunk_id, chunk in stored.chunks:
-        ledger.restore_chunk(chunk_id, chunk)
+        ledger.columns.restore_chunk(chunk_id, chunk)
     for number, side in stored.sides.items():
-        ledger.restore_side(number, side)
+        ledger.deliveries.restore(number, side)
     ledger.restore_publishers(stored.ids, stored.sessions)
     ledger.restore_staging(stored.staged)
     return meta

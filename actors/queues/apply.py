@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from wakeq.actors.mail import LogItem, Propose
-from wakeq.actors.queue.process import REFUSED_ID
+from wakeq.actors.queue.acknowledging import REFUSED_ID
 from wakeq.actors.queues.barrier import ANSWERED_PART, PartTicket, judged_together, whole_outcome
 from wakeq.actors.queues.catalog import QueueCatalog
 from wakeq.actors.queues.processes import QueueProcesses

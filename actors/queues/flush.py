@@ -335,7 +335,7 @@ class Flusher:
             if any(record.name not in processes for record in others):
                 return None
             counters = [counter for counter in counters if counter[0]]
-            counters += [(other.id, processes[other.name].ledger.next_number, other.name) for other in others]
+            counters += [(other.id, processes[other.name].ledger.columns.next_number, other.name) for other in others]
         outcomes = Outcomes(self._told_through, applier.applied[0], lists_all, counters, applier.notes)
         self._listed_in, self._told_through, applier.notes = segment, applier.applied[0], []
         return outcomes

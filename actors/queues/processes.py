@@ -6,11 +6,11 @@ It knows which of them can be told something.  What they are told is not its bus
 from collections.abc import Iterable
 
 from wakeq.actors.mail import Follow
-from wakeq.actors.queue.fetching import Lead
+from wakeq.actors.queue.leading import Lead
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queue.reading import QueueProcessServices
 from wakeq.actors.runtime import Process, Runtime
-from wakeq.protocol.queue.publishers import Limits
+from wakeq.protocol.queue.ledger.publishers import Limits
 
 
 class QueueProcesses:

@@ -2,7 +2,7 @@
 
     Crashed --> a new process, read from the state store and told again all since the last flush --> it leads again
     entries are not kept in memory for that: they are read from the log
-    the third crash on one entry --> Halted --> SetAside (through the log) --> rebuilt without that entry
+    the third crash on one entry --> EntryCrashesQueue --> SetAside (through the log) --> rebuilt without that entry
 
 No answer is lost: those that the crashed process owed come when its successor is told again.  An entry is skipped on
 every node; a node whose state store has already applied it starts again from an earlier image.
@@ -12,8 +12,17 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from wakeq.actors.mail import Abandon, Asker, Crashed, Halted, LogItem, Propose, Spoilt
-from wakeq.actors.queue.process import Abandoned, QueueProcess
+from wakeq.actors.mail import (
+    Asker,
+    Crashed,
+    EntryCrashesQueue,
+    LogItem,
+    Propose,
+    RestartWithoutEntry,
+    StateHasSkippedEntry,
+)
+from wakeq.actors.queue.crashing import Abandoned
+from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queue.reading import QueueProcessServices
 from wakeq.actors.queues.apply import Applier, Hold, is_part
 from wakeq.actors.queues.flush import Flusher, StateFiles
@@ -168,7 +177,7 @@ class Rebuilds:
             # What a queue has crashed over is kept whole, and not as a bare index.
             told = (one for one in self._applier.told.get(name, ()) if not isinstance(one, int))
             term = next((item.term for item in told if item.index == entry.index), 0)
-            self._services.raft_log.tell(Halted(entry, term))
+            self._services.raft_log.tell(EntryCrashesQueue(entry, term))
 
     def free_halted(self, items: Iterable[LogItem]) -> None:
         """Act on a SetAside before its turn: the flush or barrier in front of it may be waiting for the halted queue.
@@ -189,7 +198,8 @@ class Rebuilds:
         owing = self._applier.told_since_flush(entry.index)
         is_owed_whole = bool(owing) and not any(is_part(one) for told in owing.values() for one in told)
         if not (crashed or is_owed_whole) and self._flusher.is_written(entry.index):
-            self._services.raft_log.tell(Spoilt(entry.index, item.index))  # this node's store has applied the entry
+            # This node's store has applied the entry.
+            self._services.raft_log.tell(StateHasSkippedEntry(entry.index, item.index))
             return
         self._applier.skip(entry)
         self._crashes = {key: when for key, when in self._crashes.items() if key[1] != entry.index}
@@ -198,7 +208,7 @@ class Rebuilds:
             self._rebuild(name)
         for name in owing:  # other queues that have applied their part; one that is being rebuilt is not told it again
             if name in self._processes.by_name:
-                self._processes.by_name[name].tell(Abandon(entry.index))
+                self._processes.by_name[name].tell(RestartWithoutEntry(entry.index))
 
 
 def read_entries(log: SegmentedLog, wanted: Sequence[int]) -> dict[int, LogItem]:

@@ -32,7 +32,7 @@ from wakeq.actors.mail import (
     Tick,
     Unsent,
 )
-from wakeq.actors.queue.process import ASKED, refuse_order
+from wakeq.actors.queue.crashing import ASKED, refuse_order
 from wakeq.actors.queue.reading import QueueProcessServices
 from wakeq.actors.queue.state import QueueMeta
 from wakeq.actors.queues.apply import Applier, answer
@@ -47,9 +47,9 @@ from wakeq.actors.runtime import Process
 from wakeq.protocol.catalog import Catalog, Policies
 from wakeq.protocol.log.entries import CreateQueue, Result, SetAside
 from wakeq.protocol.queue.lanes import Filed, Proposal
+from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.queue.orders import Nack, Stats, Touch
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
-from wakeq.protocol.queue.publishers import Limits
 from wakeq.protocol.raft.membership import Config
 from wakeq.storage.state.cut import StoredQueue
 
@@ -160,7 +160,7 @@ class Queues(Process):
     @property
     def held_bytes(self) -> int:
         """Bytes of all messages in all queues."""
-        return sum(process.ledger.bytes for process in self.processes.by_name.values())
+        return sum(process.ledger.columns.bytes for process in self.processes.by_name.values())
 
     @property
     def queues_count(self) -> int:

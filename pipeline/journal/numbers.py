@@ -56,16 +56,13 @@ class Numbering:
         changes = np.isin(entries.kind, MAKES_OR_ENDS) & ~refused
         changing = set(entries.name[changes].tolist())
         publishing = np.unique(entries.name[is_publish])
-        plain = [code for code in publishing.tolist() if code not in changing and self._knows(entries.names[code])]
+        plain = [code for code in publishing.tolist() if code not in changing and entries.names[code] in self._counters]
         self._number_plain(entries, accepted, is_publish, plain, numbered)
         rest = changing.union(publishing.tolist()).difference(plain)
         if rest:
             chosen = np.flatnonzero((is_publish | changes) & np.isin(entries.name, list(rest)))
             self._number_one_by_one(entries, accepted, chosen.tolist(), numbered)
         return numbered
-
-    def _knows(self, name: str) -> bool:
-        return name in self._counters
 
     def _number_plain(
         self, entries: Entries, accepted: Ints, is_publish: Bools, codes: list[int], numbered: Numbered
@@ -104,14 +101,11 @@ class Numbering:
                     self._counters[name] = (index, 1)
                 case Kind.DELETE:
                     self._counters.pop(name, None)
-                    self._forget(name)
+                    # If not all queues are known, absence does not mean that a queue does not exist.
+                    if not self._complete:
+                        self._counters[name] = (-1, 0)
                 case _:
                     self._publish(name, index, place, int(accepted[place]), numbered)
-
-    def _forget(self, name: str) -> None:
-        """Remember that a queue does not exist, if that does not follow from its absence."""
-        if not self._complete:
-            self._counters[name] = (-1, 0)
 
     def _publish(self, name: str, index: int, place: int, count: int, numbered: Numbered) -> None:
         queue_id, number = self._counters.get(name, (-1, 0) if self._complete else UNKNOWN)

@@ -19,27 +19,25 @@ STYLE = files("wakeq.pipeline.report").joinpath("report.css").read_text(encoding
 
 def page_of(report: Report) -> str:
     """Return the page."""
-    shown = report.queues[:QUEUES_SHOWN]
+    shown, rest = report.queues[:QUEUES_SHOWN], len(report.queues) - ROWS_SHOWN
     sections = [
-        _section(
-            "Throughput", "Messages a second: published, and done with (acknowledged, expired, dead).", _flow(report)
-        ),
-        _section("Backlog", "Messages in a queue: ready, delayed, or out with a worker.", _backlog(report, shown)),
+        _section("Throughput", "Messages a second: published, and done (acknowledged, expired, dead).", _flow(report)),
+        _section("Backlog", "Messages in a queue: ready, delayed or leased.", _backlog(report, shown)),
         _section(
             "Waiting", f"From the moment a message was due to its first delivery. {_KEY}", _spans(shown, "waiting")
         ),
         _section("Working", f"From the last delivery to the acknowledgement. {_KEY}", _spans(shown, "working")),
-        _section("Queues that need a look", "Worst first.", _worst(report)),
+        _section("Queues with problems", "Worst first.", _worst(report)),
         _section(
             "Dead letters, redeliveries, refusals",
-            "Why deliveries ended without an acknowledgement, and what the broker did not do.",
+            "Why deliveries ended without an acknowledgement, and what the broker refused.",
             _failures(report),
         ),
         _section(
             "Slowest workers", "By the connection that fetched; of those with at least 5 messages.", _workers(report)
         ),
         _section("Busiest hours", "Published by the hour of the day (UTC); each queue by itself.", _hours(shown)),
-        _section("All queues", _told_of(report), _queues(report)),
+        _section("All queues", f"{rest} more are in the JSON." if rest > 0 else "All events.", _queues(report)),
     ]
     when = f"{_moment(report.since_s)} to {_moment(report.until_s)} UTC"
     return (
@@ -47,7 +45,7 @@ def page_of(report: Report) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{STYLE}</style></head><body><main><h1>What the broker did</h1>"
         f'<p class="when">{when} ({charts.duration(report.until_s - report.since_s)})</p>{_tiles(report)}'
-        f"{''.join(sections)}<footer>Made by wakeq pipeline report. Percentiles are right to one part in a hundred; "
+        f"{''.join(sections)}<footer>Made by wakeq pipeline report. Percentiles are exact to one percent; "
         f"a column of time is {charts.duration(report.bucket_s)}.</footer></main></body></html>\n"
     )
 
@@ -57,11 +55,6 @@ _KEY = "The dot is the median, the bar reaches to 90 %, the line to 99 % of the 
 
 def _section(title: str, about: str, content: str) -> str:
     return f'<section><h2>{escape(title)}</h2><p class="about">{escape(about)}</p>{content}</section>'
-
-
-def _told_of(report: Report) -> str:
-    rest = len(report.queues) - ROWS_SHOWN
-    return f"And {rest} more, which the JSON has." if rest > 0 else "Everything that happened in this time."
 
 
 def _moment(at_s: int) -> str:
@@ -107,7 +100,7 @@ def _spans(shown: Sequence[QueueReport], what: str) -> str:
 def _worst(report: Report) -> str:
     rows = [(_name(queue), reasons) for queue, reasons in worst_of(report.queues)[:QUEUES_SHOWN]]
     if not rows:
-        return '<p class="none">None: little came back, nothing was left, nothing died.</p>'
+        return '<p class="none">None: few redeliveries, no backlog, no dead letters.</p>'
     return _table(("queue", "why"), rows, texts=1)
 
 
@@ -128,7 +121,7 @@ def _failures(report: Report) -> str:
 
 def _workers(report: Report) -> str:
     if not report.workers:
-        return '<p class="none">No worker acknowledged enough to tell.</p>'
+        return '<p class="none">No worker acknowledged enough messages.</p>'
     rows = [
         (f"connection {worker.worker}", f"{worker.messages:,}", *_percentiles(worker.working))
         for worker in report.workers

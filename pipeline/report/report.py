@@ -14,8 +14,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from wakeq.pipeline.report.queries import LEAVING, middle_ms
-
+# After one of these events a message is not in its queue any more.
+LEAVING = (
+    "acked",
+    "cancelled",
+    "expired",
+    "dead",
+    "moved",
+)
+# The bins of spans grow by this factor.
+BIN_GROWTH = 1.01
 BUCKETS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)
 POINTS_MAX = 240
 PERCENTILES = (50, 90, 99)
@@ -233,23 +241,24 @@ def _spans(rows: Iterable[Row]) -> Spans:
     return Spans(count, *(float(value) for value in found.round(4)))
 
 
+def middle_ms(bins: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return the span for each bin."""
+    return np.where(bins == 0, 0.0, BIN_GROWTH ** (bins - 0.5))
+
+
 def _workers(spans: Iterable[Row]) -> list[WorkerReport]:
     """Return the slowest of the workers with enough messages."""
     by_worker: defaultdict[int, list[Row]] = defaultdict(list)
     for row in spans:
         if row["kind"] == "working" and row["worker"] is not None:
             by_worker[row["worker"]].append(row)
-    found = [(worker, _spans(rows)) for worker, rows in by_worker.items()]
-    enough = [WorkerReport(worker, spans.messages, spans) for worker, spans in found if _is_enough(spans)]
-    return sorted(enough, key=_slowness)[:WORKERS_MAX]
-
-
-def _is_enough(spans: Spans) -> bool:
-    return spans.messages >= WORKER_MESSAGES_MIN
-
-
-def _slowness(worker: WorkerReport) -> tuple[float, int]:
-    return (-(worker.working.p90_s or 0.0), worker.worker)
+    spans_of = {worker: _spans(rows) for worker, rows in by_worker.items()}
+    enough = [
+        WorkerReport(worker, taken.messages, taken)
+        for worker, taken in spans_of.items()
+        if taken.messages >= WORKER_MESSAGES_MIN
+    ]
+    return sorted(enough, key=lambda one: (-(one.working.p90_s or 0.0), one.worker))[:WORKERS_MAX]
 
 
 def worst_of(queues: Iterable[QueueReport]) -> list[tuple[QueueReport, str]]:

@@ -86,11 +86,13 @@ def _columns(piece: pa.RecordBatch, absent: Mapping[str, int]) -> Columns:
         if name == "body":
             parts += _binary(array.cast(pa.binary()))
         elif name == "headers":
-            parts += _binary(pa.array([_packed(row) for row in array.to_pylist()], pa.binary()))
+            parts += _binary(
+                pa.array([_encode_headers(dict(row)) if row else b"" for row in array.to_pylist()], pa.binary())
+            )
         else:
             numbers = array.cast(pa.int64()).fill_null(absent[name])
             parts.append(numbers.to_numpy(zero_copy_only=False).astype("<i8").tobytes())
-    return Columns(piece.num_rows, piece.schema.names, b"".join(map(_filled, parts)))
+    return Columns(piece.num_rows, piece.schema.names, b"".join(part + bytes(-len(part) % 8) for part in parts))
 
 
 def _binary(array: pa.Array) -> list[bytes]:
@@ -100,11 +102,3 @@ def _binary(array: pa.Array) -> list[bytes]:
     start, end = int(places[0]), int(places[-1])
     raw = b"" if data is None else data.slice(start, end - start).to_pybytes()
     return [(places - start).astype("<i4").tobytes(), raw]
-
-
-def _packed(row: list[tuple[str, str]] | dict[str, str] | None) -> bytes:
-    return _encode_headers(dict(row)) if row else b""
-
-
-def _filled(buffer: bytes) -> bytes:
-    return buffer + bytes(-len(buffer) % 8)

@@ -9,9 +9,8 @@ renews the claims as long as it lives; then they time out, and the messages retu
 
 import json
 import secrets
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,62 +21,15 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from wakeq.client.bulk import BulkClient, Claimed
 from wakeq.pipeline.stream.arrow_blocks import batch_of
 from wakeq.pipeline.stream.options import ReadOptions, client_of
-from wakeq.protocol.errors import NOT_NOW, BadSettings, EpochExpired, QueueNotFound
+from wakeq.pipeline.stream.renewals import Renewals
+from wakeq.protocol.errors import BadSettings, EpochExpired, QueueNotFound
 from wakeq.protocol.wire.worker.commands import BLOCK_ROWS_MAX
-
-RENEWALS_A_TIMEOUT = 3
-NOTHING_OPEN = (EpochExpired, QueueNotFound)
 
 # An offset with this key is one of this data source.
 MARK = "wakeq"
 READ_ROWS = 10_000
 # Tries to stage: an open epoch may end meanwhile, and a source has at most two open epochs.
 STAGES_MAX = 4
-
-
-class Renewals:
-    """Renews the claims of a source, three times in each timeout, as long as the process lives that plans its batches.
-
-    It has a connection of its own: that of the reader may be waiting for an answer.
-    """
-
-    def __init__(
-        self,
-        options: ReadOptions,
-        *,
-        connect: Callable[[str], BulkClient] = BulkClient,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._options = options
-        self._connect = connect
-        self._sleep = sleep
-        self._source = ""
-        self._failed: Exception | None = None
-        self.thread: threading.Thread | None = None
-
-    def keep(self, source: str) -> None:
-        """Renew the open claims of this source from now on; raise an error that prevented that."""
-        if self._failed is not None:
-            raise self._failed
-        if self._source != source:
-            self._source = source
-            self.thread = threading.Thread(target=self._run, args=(source,), name="wakeq-renew", daemon=True)
-            self.thread.start()
-
-    def _run(self, source: str) -> None:
-        options, client = self._options, None
-        while self._source == source:
-            try:
-                client = client or self._connect(options.broker)
-                client.renew(options.queue, source, timeout=options.timeout_s)
-            except (*NOTHING_OPEN, *NOT_NOW):
-                # If an epoch expires meanwhile, the reader gets that error.
-                pass
-            except Exception as error:
-                # Nobody waits for the result of this thread; the next `keep` raises the error.
-                self._failed = error
-                return
-            self._sleep(options.timeout_s / RENEWALS_A_TIMEOUT)
 
 
 @dataclass(slots=True)
@@ -167,7 +119,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._asked_s = 0.0
                 return claimed
         raise BadSettings(
-            f"source {source} of queue {options.queue} is used by another query, too; give each query a source of its own"
+            f"source {source} of queue {options.queue} is used by another query, too; give each one its own source"
         )
 
     def _pace(self) -> None:

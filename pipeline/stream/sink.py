@@ -66,8 +66,8 @@ class _Writer:
             client_of(options.broker).publish_stashes(options.queue, stashes, writer=writer, epoch=epoch)
         except StashExpired as error:
             raise StashExpired(
-                f"the stash for queue {options.queue} expired after {options.keep_s} s, or is not complete: nothing was "
-                "published; write again, with a larger option keep if the job takes so long"
+                f"the stash for queue {options.queue} expired after {options.keep_s} s, or is not complete: nothing "
+                "was published; write again, with a larger option keep if the job takes so long"
             ) from error
 
     def _drop(self, messages: Sequence[Any]) -> None:
@@ -146,5 +146,5 @@ def query_id(checkpoint: str) -> str:
             return str(json.loads(file.read())["id"])
     except (OSError, ValueError, KeyError) as error:
         raise BadSettings(
-            f"the id of the query cannot be read from {checkpoint}/metadata ({error}); name the query with option writer"
+            f"the id of the query cannot be read from {checkpoint}/metadata ({error}); set option writer"
         ) from None

@@ -56,7 +56,7 @@ from wakeq.protocol.log.layout import (
     take_text,
     unpack_alike,
 )
-from wakeq.protocol.queue.columns.alike import ALIKE_MIN, Alike, shape_of
+from wakeq.protocol.queue.ledger.alike import ALIKE_MIN, Alike, shape_of
 from wakeq.protocol.raft.membership import Config
 
 _PUBLISH = bytes([Kind.PUBLISH])

@@ -57,7 +57,7 @@ from wakeq.protocol.log.layout import (
     sized,
     text_of,
 )
-from wakeq.protocol.queue.columns.alike import Alike
+from wakeq.protocol.queue.ledger.alike import Alike
 
 NO_FOREIGN = sized(b"")  # of an acknowledgement of this queue's own messages alone
 

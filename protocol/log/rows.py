@@ -12,13 +12,16 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, compress, pairwise, repeat
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from wakeq.protocol.log.entries import Draft
 from wakeq.protocol.log.layout import BadRecord
-from wakeq.protocol.queue.columns.alike import Alike
-from wakeq.protocol.queue.columns.runs import Stretch
+from wakeq.protocol.queue.ledger.alike import Alike
+
+if TYPE_CHECKING:
+    from wakeq.protocol.queue.bodies import Stretch
 
 _CRC = struct.Struct(">I")
 # status, timeout ms, delay (moment ms), expires (moment ms); then the extension of version 2:
@@ -91,7 +94,7 @@ class FreshRows:
 
     def __init__(
         self,
-        fresh: Sequence[Stretch],
+        fresh: "Sequence[Stretch]",
         moments: Sequence[tuple[int, int]],
         columns: Mapping[int, tuple[int, int]],
         sides: Mapping[int, Side],
@@ -125,7 +128,7 @@ class FreshRows:
             number = following
         return found
 
-    def _rows(self, stretch: Stretch, start: int, stop: int, moments: Iterable[int]) -> Iterable[bytes]:
+    def _rows(self, stretch: "Stretch", start: int, stop: int, moments: Iterable[int]) -> Iterable[bytes]:
         drafts, stays = stretch.drafts, stretch.stays
         if stays is not None and type(moments) is list:
             moments = list(compress(moments, stays[start:stop]))

@@ -1,5 +1,12 @@
-"""queue: the rules of one queue, as pure state that entries of the log change.
+"""queue: the rules of one queue.  Pure: no actor, no file, no clock; numbers and entries come in, results go out.
 
-Begin with ledger.py: what the log knows of a queue, alike on every node.  `columns/` holds its messages by number,
-`order/` says which message is next, `leases/` is what only the leader knows.  The actor around it is `actors/queue/`.
+    ledger/         which messages there are: changed by committed entries, the same on every node
+    bodies.py       the bodies that are in memory
+    leases/         what only the leader knows: who has which message, who waits and who sleeps
+    order/          the structures below: which ready message is next, and what becomes due when
+    lanes.py        what connections have filed with a queue in one round, and what it wants of the log
+    orders.py       the other requests; `outcomes.py`: what is answered
+    view.py         figures and states of messages; `why.py`: why a message waits; `where.py`: conditions
+
+`actors/queue/` drives all of it, conversations file into lanes.  Begin with `ledger/ledger.py`, `leases/leases.py`.
 """

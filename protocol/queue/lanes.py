@@ -106,7 +106,13 @@ class Filed:
         else:
             run = self._open_runs.get((session_id, door))
         if run is None or self._last_position.get(session, 0) > run.position:
-            run = self._open(door, session_id, draft, slot, is_alike=is_alike)
+            run = Run(len(self.publishes), door, session_id, is_alike, [draft], [], [slot])  # behind all
+            if self.publishes:
+                first = self.publishes[0]
+                if self._open_runs is None:
+                    self._open_runs = {(first.session_id, first.door): first} if isinstance(first, Run) else {}
+                self._open_runs[session_id, door] = run
+            self.publishes.append(run)
         else:
             run.drafts.append(draft)
             run.slots.append(slot)
@@ -116,17 +122,6 @@ class Filed:
             run.ordinals.append(ordinal)
         if run.position:
             self._last_position[session] = run.position
-
-    def _open(self, door: int, session_id: str, draft: Draft, slot: Slot, *, is_alike: bool) -> Run:
-        """Open a run behind all."""
-        run = Run(len(self.publishes), door, session_id, is_alike, [draft], [], [slot])
-        if self.publishes:
-            first = self.publishes[0]
-            if self._open_runs is None:
-                self._open_runs = {(first.session_id, first.door): first} if isinstance(first, Run) else {}
-            self._open_runs[session_id, door] = run
-        self.publishes.append(run)
-        return run
 
     def publish_whole(self, slot: ReplyTo, entry: Publish) -> None:
         """File a publish that is an entry of its own; whoever has no slots is told of it by mail."""

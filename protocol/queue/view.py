@@ -8,9 +8,8 @@ import msgspec
 from wakeq.protocol.catalog import as_dict
 from wakeq.protocol.queue.bodies import Kept
 from wakeq.protocol.queue.leases.audience import NEVER
-from wakeq.protocol.queue.leases.due_moments import Held
-from wakeq.protocol.queue.leases.leases import Leases
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.leases.leases import Held, Leases
+from wakeq.protocol.queue.ledger.ledger import Ledger
 
 PEEK_SCAN_MAX = 5_000  # messages looked at for a peek by state
 OLDEST_SCAN_MAX = 64  # messages looked at for the oldest one that is ready, before the head of the line is taken
@@ -42,8 +41,8 @@ class Gauges(NamedTuple):
 
 def counts_of(ledger: Ledger, leases: Leases | None, now_ms: int) -> tuple[int, int, int]:
     """Return how many messages are ready, delayed, and with workers; a delivery is seen before it is in the ledger."""
-    leased = ledger.out if leases is None else len(leases.held)
-    size = max(0, ledger.living - leased)
+    leased = ledger.deliveries.leased if leases is None else len(leases.held)
+    size = max(0, ledger.columns.living - leased)
     ready = 0 if leases is None or not size else min(leases.ready(now_ms), size)
     return ready, max(0, size - ready - _stashed(ledger)), leased
 
@@ -73,9 +72,9 @@ def gauges_of(
         ledger.name,
         ledger.id,
         *counts_of(ledger, leases, now_ms),
-        ledger.bytes,
-        0 if leases is None else len(leases.sleepers),
-        0 if leases is None or not leases.waiters else len(leases.all_waits()),
+        ledger.columns.bytes,
+        0 if leases is None else len(leases.audience.sleepers),
+        0 if leases is None or not leases.audience.waiters else len(leases.audience.all_waits()),
         subscribers,
         paused_until_ms,
         oldest_ready_ms,
@@ -91,7 +90,7 @@ def gauges_of(
 
 
 def _is_due(ledger: Ledger, number: int, now_ms: int) -> bool:
-    return not ledger.is_hidden(number) and ledger.due_of(number) <= now_ms
+    return not ledger.columns.is_hidden(number) and ledger.due_of(number) <= now_ms
 
 
 def oldest_ready(ledger: Ledger, leases: Leases, now_ms: int) -> int:
@@ -99,12 +98,12 @@ def oldest_ready(ledger: Ledger, leases: Leases, now_ms: int) -> int:
 
     It is the first published that is ready; if many published before it are with workers or delayed, the next in line.
     """
-    if not len(leases.available) or not leases.ready(now_ms):
+    if not len(leases.line) or not leases.ready(now_ms):
         return 0
-    for number in islice(ledger.living_numbers(), OLDEST_SCAN_MAX):
+    for number in islice(ledger.columns.living_numbers(), OLDEST_SCAN_MAX):
         if number not in leases.held and number not in leases.leaving and _is_due(ledger, number, now_ms):
             return number
-    return next((number for number in leases.next_numbers(OLDEST_SCAN_MAX) if ledger.lives(number)), 0)
+    return next((number for number in leases.next_numbers(OLDEST_SCAN_MAX) if ledger.columns.lives(number)), 0)
 
 
 def figures_of(ledger: Ledger, leases: Leases | None, now_ms: int) -> dict[str, Any]:
@@ -118,10 +117,10 @@ def figures_of(ledger: Ledger, leases: Leases | None, now_ms: int) -> dict[str, 
         "leased": leased,
         "staged": 0 if staging is None else staging.claimed,
         "stashed": _stashed(ledger),
-        "size": max(0, ledger.living - leased),
-        "bytes": ledger.bytes,
-        "sleepers": 0 if leases is None else len(leases.sleepers),
-        "waiting": 0 if leases is None else len(leases.all_waits()),
+        "size": max(0, ledger.columns.living - leased),
+        "bytes": ledger.columns.bytes,
+        "sleepers": 0 if leases is None else len(leases.audience.sleepers),
+        "waiting": 0 if leases is None else len(leases.audience.all_waits()),
         **msgspec.to_builtins(ledger.totals),
         "published": _published(ledger),
         "policies": as_dict(ledger.policies),
@@ -133,10 +132,10 @@ def numbers_in(ledger: Ledger, leases: Leases | None, state: str, count: int, no
     if leases is None:
         return []
     if state == "ready":
-        return [number for number in leases.next_numbers(count) if ledger.lives(number)]
+        return [number for number in leases.next_numbers(count) if ledger.columns.lives(number)]
     if state == "leased":
         return list(islice(leases.held, count))
-    living = islice(ledger.living_numbers(), PEEK_SCAN_MAX)
+    living = islice(ledger.columns.living_numbers(), PEEK_SCAN_MAX)
     if state == "delayed":
         delayed = (n for n in living if n not in leases.held and ledger.due_of(n) > now_ms)
         return list(islice(delayed, count))
@@ -147,17 +146,19 @@ def row_of(ledger: Ledger, leases: Leases | None, kept: Kept, number: int, now_m
     """Return what PEEK says of a living message, but for its uid."""
     draft, published_ms = kept
     held = leases.held.get(number) if leases is not None else None
-    side = ledger.sides.get(number)
+    side = ledger.deliveries.records.get(number)
     return {
         "state": state_of(ledger, leases, number, now_ms),
         "body": draft.body,
         "headers": draft.headers,
-        "priority": ledger.priority_of(number),
+        "priority": ledger.columns.priority_of(number),
         "error_count": 0 if side is None else side.deliveries - (held is not None),
         "failures": 0 if side is None else side.failures,
         "published_ms": published_ms,
-        "due_ms": ledger.due_of(number) if not ledger.is_hidden(number) else ledger.published_due_of(number),
-        "expires_ms": ledger.expires_of(number),
+        "due_ms": ledger.due_of(number)
+        if not ledger.columns.is_hidden(number)
+        else ledger.columns.published_due_of(number),
+        "expires_ms": ledger.columns.expires_of(number),
         "until_ms": 0 if held is None else _until_ms(ledger, held),
         "worker": 0 if held is None else held.worker,
         "error": "" if side is None else side.error,
@@ -169,7 +170,7 @@ def state_of(ledger: Ledger, leases: Leases | None, number: int, now_ms: int) ->
     held = leases.held.get(number) if leases is not None else None
     if held is not None:
         return "leased" if held.until_ms < NEVER else "staged"
-    if ledger.is_hidden(number):
+    if ledger.columns.is_hidden(number):
         return "stashed"
     return "delayed" if ledger.due_of(number) > now_ms else "ready"
 

@@ -12,7 +12,7 @@ from typing import Any
 from wakeq.protocol.log.entries import PAUSE_MS_MAX
 from wakeq.protocol.queue.leases.audience import NEVER
 from wakeq.protocol.queue.leases.leases import Leases
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.uid import parse, uid_of
 
 POSITION_MAX = 10_000  # places in line that are counted
@@ -22,7 +22,7 @@ Cause = dict[str, Any]
 
 def absence_of(ledger: Ledger, uid: str, number: int) -> Cause | None:
     """Return why a message is not here, by the number that its uid has in this queue; None if it is."""
-    if number > 0 and ledger.lives(number):
+    if number > 0 and ledger.columns.lives(number):
         return None
     parsed = parse(uid)
     if parsed is None:
@@ -31,15 +31,18 @@ def absence_of(ledger: Ledger, uid: str, number: int) -> Cause | None:
     if parsed[0] != ledger.id:
         text = "its uid is of another queue, or of a time before this queue was purged or deleted and made anew"
         return {"code": "other_queue", "text": text}
-    if not 0 < parsed[1] < ledger.next_number:
-        return {"code": "never", "text": f"it was never here: this queue has had {ledger.next_number - 1} messages"}
+    if not 0 < parsed[1] < ledger.columns.next_number:
+        return {
+            "code": "never",
+            "text": f"it was never here: this queue has had {ledger.columns.next_number - 1} messages",
+        }
     return {"code": "gone", "text": "it was here and is finished: acknowledged, expired, moved, or a dead letter"}
 
 
 def causes_of(ledger: Ledger, leases: Leases, number: int, now_ms: int, subscribers: int) -> list[Cause]:
     """Return why a message is not being worked on, or where it is."""
-    assert ledger.lives(number), "else `absence_of` says why it is not here"
-    if ledger.is_hidden(number):
+    assert ledger.columns.lives(number), "else `absence_of` says why it is not here"
+    if ledger.columns.is_hidden(number):
         return [{"code": "stashed", "text": "a pipeline has stashed it, and publishes it when it commits"}]
     held = leases.held.get(number)
     if held is not None and held.until_ms >= NEVER:
@@ -53,7 +56,7 @@ def causes_of(ledger: Ledger, leases: Leases, number: int, now_ms: int, subscrib
         ]
     if number in leases.leaving:
         return [{"code": "leaving", "text": "it is just being acknowledged, released or moved"}]
-    expires_ms = ledger.expires_of(number)
+    expires_ms = ledger.columns.expires_of(number)
     if 0 < expires_ms <= now_ms:
         return [{"code": "expired", "text": f"it expired at {moment(expires_ms)} and is about to be removed"}]
     causes = _waits(ledger, number, now_ms)
@@ -70,7 +73,7 @@ def _waits(ledger: Ledger, number: int, now_ms: int) -> list[Cause]:
         when = "until it is resumed" if until_ms >= PAUSE_MS_MAX else f"until {moment(until_ms)}"
         causes.append({"code": "paused", "text": f"the queue is paused {when}", "until_ms": until_ms})
     if due_ms > now_ms:
-        side = ledger.sides.get(number)
+        side = ledger.deliveries.records.get(number)
         why = "it was published with a delay" if side is None else f"it came back after {side.deliveries} deliveries"
         causes.append({"code": "delayed", "text": f"{why}, and is due at {moment(due_ms)}", "due_ms": due_ms})
     return causes
@@ -88,18 +91,18 @@ def _in_line(leases: Leases, number: int) -> list[Cause]:
 
 def _nobody(leases: Leases, subscribers: int) -> list[Cause]:
     """Whether somebody is there to take it."""
-    if leases.waiters and next(islice(leases.all_waits(), 1), None) is not None:
+    if leases.audience.waiters and next(islice(leases.audience.all_waits(), 1), None) is not None:
         return []
     if not subscribers:
         return [{"code": "no_subscriber", "text": "no worker is subscribed to the queue or waiting for a message"}]
-    if subscribers and len(leases.sleepers) + len(leases.woken) == 0:
+    if subscribers and len(leases.audience.sleepers) + len(leases.audience.woken) == 0:
         text = f"none of the {subscribers} subscribers is asking for messages: all are busy, or hang"
         return [{"code": "busy", "text": text, "subscribers": subscribers}]
     return []
 
 
 def _history(ledger: Ledger, number: int) -> list[Cause]:
-    side = ledger.sides.get(number)
+    side = ledger.deliveries.records.get(number)
     if side is None or not side.failures:
         return []
     counts = {"nacked": side.nacks, "timed out": side.timeouts, "lost by disconnects": side.disconnects}

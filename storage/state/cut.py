@@ -15,12 +15,12 @@ import msgspec
 from wakeq.protocol.errors import REBUILD, DamagedFile
 from wakeq.protocol.log.layout import BadRecord
 from wakeq.protocol.log.rows import FreshRows, Row, Side, decode_row, encode_row
-from wakeq.protocol.queue.columns.chunks import CHUNK_SHIFT, Chunk, decode_chunk, encode_chunk
-from wakeq.protocol.queue.columns.runs import Stretch
-from wakeq.protocol.queue.delta import Delta
-from wakeq.protocol.queue.publishers import Once, Session
-from wakeq.protocol.queue.staging import TYPES as STAGED_TYPES
-from wakeq.protocol.queue.staging import Name
+from wakeq.protocol.queue.bodies import Stretch
+from wakeq.protocol.queue.ledger.chunks import CHUNK_SHIFT, Chunk, decode_chunk, encode_chunk
+from wakeq.protocol.queue.ledger.ledger import Delta
+from wakeq.protocol.queue.ledger.publishers import Once, Session
+from wakeq.protocol.queue.ledger.staging import TYPES as STAGED_TYPES
+from wakeq.protocol.queue.ledger.staging import Name
 from wakeq.protocol.raft.membership import Config
 from wakeq.protocol.uid import NUMBER_MAX, QUEUE_ID_MAX, UidMaker, prefix
 from wakeq.storage.state.store import (

@@ -102,7 +102,7 @@ class ImageWriter:
         self.path.unlink(missing_ok=True)
 
 
-def mark_spoilt(consensus: Path, index: int) -> None:
+def mark_for_rebuild(consensus: Path, index: int) -> None:
     """Order the next start to rebuild the state from the log and an image without this entry."""
     replace_durably(consensus / SPOILT_NAME, b"%d\n" % index)
 

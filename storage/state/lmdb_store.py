@@ -23,16 +23,17 @@ from wakeq.protocol.errors import StorageError, SyncFailed
 from wakeq.storage.state.environment import (
     DATA_FILE,
     MAP_BYTES,
+    ResidentPages,
     Tables,
     check_identity,
     commit_failed,
     damaged,
     explained,
+    give_freed_back,
     lengthen,
     open_environment,
     open_tables,
 )
-from wakeq.storage.state.resident import ResidentPages, give_freed_back
 from wakeq.storage.state.store import (
     APPLIED_KEY,
     DEDUP,

@@ -12,7 +12,7 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.examples import seeds
-from wakeq.protocol.queue.staging import Staging
+from wakeq.protocol.queue.ledger.staging import Staging
 from wakeq.protocol.wire.worker.blocks import pack
 
 Json = dict[str, Any]
@@ -196,7 +196,7 @@ class Crowd:
 def living(broker: Broker) -> dict[str, tuple[list[int], Any]]:
     """Return the numbers of the messages of each queue, and what is staged of them."""
     ledgers = {name: broker.queue(name).ledger for name in broker.queues.catalog.queues}
-    return {name: (list(ledger.living_numbers()), staged(ledger.staging)) for name, ledger in ledgers.items()}
+    return {name: (list(ledger.columns.living_numbers()), staged(ledger.staging)) for name, ledger in ledgers.items()}
 
 
 def staged(staging: Staging | None) -> Any:

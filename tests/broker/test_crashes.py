@@ -16,7 +16,7 @@ from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues import flush, listing, rebuild
 from wakeq.actors.runtime import runtime
 from wakeq.protocol.log.entries import Publish
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 
 NAMES = ("a", "b", "c", "d")
 STEPS = 30

@@ -12,11 +12,10 @@ from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Draft, Publish, Requeued
 from wakeq.protocol.queue.leases.audience import NEVER, Waiter
 from wakeq.protocol.queue.leases.due_moments import EXCESS_MAX
 from wakeq.protocol.queue.leases.leases import LEAVING_GRACE_MS, Leases
-from wakeq.protocol.queue.leases.staged_ends import StagedEnds
-from wakeq.protocol.queue.ledger import Ledger
-from wakeq.protocol.queue.order.line import DEAD_MAX
-from wakeq.protocol.queue.publishers import Limits
-from wakeq.protocol.queue.staging import STASH
+from wakeq.protocol.queue.ledger.ledger import Ledger
+from wakeq.protocol.queue.ledger.publishers import Limits
+from wakeq.protocol.queue.ledger.staging import STASH
+from wakeq.protocol.queue.order.ready_line import DEAD_MAX
 
 Q = "q"
 
@@ -54,7 +53,7 @@ def test_leases_only_grow_through_a_purge_too(client: Client) -> None:
     assert (before, behind) == ("1-1", "1-2")
 
 
-def test_acknowledgement_without_a_lease_is_taken_as_the_original_takes_it(
+def test_acknowledgement_without_a_lease_is_accepted_as_in_the_original(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     uid = client.publish(Q, timeout=5)
@@ -244,16 +243,12 @@ def test_message_that_is_requeued_when_its_delay_is_over_anyway_is_in_line_once(
     assert leases.take(10, 6_000) == [1, 2]
 
 
-def _sleeps(leases: Leases) -> None:
-    leases.sleep("somebody", only_ready=True)
-
-
 def _waits(leases: Leases) -> None:
-    leases.wait(Waiter("somebody", None, 0, 1, 9_000, 0, 0))
+    leases.audience.wait(Waiter("somebody", None, 0, 1, 9_000, 0, 0))
 
 
 def _has_been_woken(leases: Leases) -> None:
-    leases.sleep("somebody", only_ready=True)
+    leases.audience.sleep("somebody", only_ready=True)
     _publish(leases, Draft(b""))
     leases.to_wake(1)
 
@@ -269,18 +264,20 @@ def _has_something_out(leases: Leases) -> None:
 
 
 def _has_a_stash(leases: Leases) -> None:
-    leases.ends = StagedEnds()
-    leases.ends.set((STASH, "s"), {0: 9_000})
+    leases.watch_staged((STASH, "s"), {0: 9_000})
 
 
 def _publish(leases: Leases, draft: Draft) -> None:
     leases.published(leases.ledger.publish(Publish(Q, [draft]), 1), 1, lambda: 1)
 
 
+def next_moment_ms(leases: Leases) -> int:
+    return min(leases.next_moment_ms(), leases.audience.next_moment_ms())
+
+
 @pytest.mark.parametrize(
     "happens",
     [
-        _sleeps,
         _waits,
         _has_been_woken,
         _is_paused,
@@ -290,18 +287,18 @@ def _publish(leases: Leases, draft: Draft) -> None:
         lambda leases: _publish(leases, Draft(b"", expires_ms=5_000)),
     ],
 )
-def test_queue_is_at_rest_only_without_consumers_leases_and_due_moments(
+def test_queue_has_no_next_moment_only_without_consumers_leases_and_due_moments(
     happens: Callable[[Leases], None],
 ) -> None:
     leases = Leases(Ledger(Q, 1, Policies(), Limits()), 1, 0)
     _publish(leases, Draft(b""))
-    assert leases.is_at_rest
-    assert leases.next_moment_ms() == NEVER
+    assert next_moment_ms(leases) == NEVER
     leases.take(1, 1)
 
     happens(leases)
 
-    assert not leases.is_at_rest
+    assert next_moment_ms(leases) < NEVER
+    assert leases.next_ms <= max(0, leases.next_moment_ms())
 
 
 def test_messages_whose_acknowledgement_cannot_be_encoded_keep_their_place(
@@ -337,8 +334,9 @@ def test_messages_removed_before_any_fetch_do_not_pile_up_in_the_line(delay_ms: 
         ledger.acknowledge(Ack(Q, 1, gone, [ANY_TOKEN] * 100))
         leases.removed(gone)
 
-    assert len(leases.available) <= ledger.living * 2 + DEAD_MAX
-    assert len(leases.delayed or ()) <= ledger.living * 2 + EXCESS_MAX
+    assert len(leases.line) <= ledger.columns.living * 2 + DEAD_MAX
+    delayed = leases.due.delayed if leases.due else None
+    assert len(delayed or ()) <= ledger.columns.living * 2 + EXCESS_MAX
     assert leases.take(1, 1) == ([] if delay_ms else [min(scattered[50_000:])])
 
 
@@ -352,7 +350,7 @@ def test_clock_is_read_only_for_messages_that_may_have_to_wait(delay_ms: int, lo
     leases.published(list(numbers), 1, lambda: moments.pop())
 
     assert len(moments) == 1 - looks
-    assert len(leases.available) == 1 - looks
+    assert len(leases.line) == 1 - looks
 
 
 # What is taken and removed at once ---------------------------------------------------------------------------------
@@ -375,7 +373,7 @@ def test_withheld_messages_return_to_the_line_if_kept_and_leave_no_trace_if_remo
     assert leases.take(4, 1) == [4, 2]  # behind those of its priority, as whatever comes back
     assert not leases.leaving
     assert not leases._withheld
-    assert not leases.available.dead  # they were not in line: nothing there has to be passed over
+    assert not leases.line.dead  # they were not in line: nothing there has to be passed over
 
 
 # What was taken and is not handed out ------------------------------------------------------------------------------

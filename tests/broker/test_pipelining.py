@@ -29,7 +29,7 @@ from tests.helpers.examples import seeds
 from tests.helpers.loads.pipelining import AT_ONCE, LEASE_S, SHARED, WAIT_S, Worker, World, ask
 from wakeq.actors.log.raft_log import UNKNOWN_AFTER_S
 from wakeq.actors.mail import Asker, Flushed
-from wakeq.actors.queue import ending, fetching
+from wakeq.actors.queue import acknowledging, ending, fetching, outgoing, waiting
 from wakeq.actors.queue import process as queue_process
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues import rebuild, supervisor
@@ -175,9 +175,9 @@ def test_follow_ups_are_stored_in_the_order_of_their_connection(broker: Broker, 
 # --- a queue that crashes in the middle of a round -------------------------------------------------------------------
 
 STEPS: list[tuple[Any, str]] = [
-    (QueueProcess, "on_turn"), (QueueProcess, "_mark_acknowledged"), (QueueProcess, "_put"), (fetching, "serve"),
+    (QueueProcess, "on_turn"), (acknowledging, "mark_acknowledged"), (outgoing, "put"), (fetching, "serve"),
     (fetching, "_serve_one"), (fetching, "_deliveries"), (ending, "on_nack"), (ending, "on_touch"),
-    (QueueProcess, "_take_publishes"), (QueueProcess, "apply"), (QueueProcess, "_tell_outcomes"), (fetching, "settle"),
+    (outgoing, "take_publishes"), (QueueProcess, "apply"), (QueueProcess, "_tell_outcomes"), (waiting, "settle"),
     (QueueProcess, "judge"),
 ]  # fmt: skip
 
@@ -261,6 +261,10 @@ def test_crash_in_any_step_of_a_round_breaks_no_promise_to_a_connection(
     broker.advance(0.1)
     for worker in workers:
         worker.read()
+    sleeper = broker.client()  # so that a turn has somebody to wake
+    for name in ("a", "strict"):
+        sleeper.ask({"cmd": "SUB", "qname": name}, {"cmd": "ISLP", "qname": name, "wake": "ready"})
+    broker.settle()
     calls = [0]
 
     def comes(name: str, done: bool) -> bool:

@@ -6,7 +6,7 @@ from tests.helpers.brokers.broker import Client
 from tests.helpers.steps import Counted, steps
 from wakeq.protocol.queue.leases.audience import NEVER
 from wakeq.protocol.queue.leases.staged_ends import StagedEnds
-from wakeq.protocol.queue.staging import Name, Staging
+from wakeq.protocol.queue.ledger.staging import Name, Staging
 
 SOURCE, STASH = ("c", "s"), ("t", "s")
 
@@ -89,7 +89,7 @@ def test_queue_that_never_stages_keeps_nothing_for_it(client: Client) -> None:
     assert client.broker.queue("q").ledger.staging is None
 
 
-def test_stash_among_many_costs_a_look_at_itself(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cost_of_a_stash_does_not_depend_on_the_others(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(20):
         client.call("STASH", "q", stash=f"t{number}", messages=["a"])
     looked: list[Name] = []

@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.helpers.examples import examples
 from wakeq.protocol.queue.order import fifo, key_order
-from wakeq.protocol.queue.order.key_order import KeyOrder
-from wakeq.protocol.queue.order.priority import PriorityLine, h4_order, qa_order
+from wakeq.protocol.queue.order.key_order import KeyHeap, KeyOrder, qa_order
+from wakeq.protocol.queue.order.ready_line import ReadyLine
 
 KEYS = (-(2**63), -3, 0, 1, 2, 1_023, 1_024, 2**40, 2**63 - 1)
 NEAR_KEYS = KEYS[1:7]
@@ -35,11 +35,11 @@ class Model(RuleBasedStateMachine):
     keys: tuple[int, ...] = KEYS
 
     def order(self) -> KeyOrder:
-        return h4_order()
+        return KeyHeap()
 
     @initialize()
     def start(self) -> None:
-        self.structure = PriorityLine(self.order())
+        self.structure = ReadyLine(self.order)
         self.rows: list[tuple[int, int, int]] = []
         self.gone: list[int] = []  # numbers that have left and may come again
         self.next_number = 1
@@ -143,9 +143,9 @@ class Model(RuleBasedStateMachine):
         assert swept == len(dead)
         self.gone += dead
 
-    @rule(structure=st.sampled_from([h4_order, lambda: qa_order(-3, 1_500), lambda: qa_order(0, 0)]))
+    @rule(structure=st.sampled_from([KeyHeap, lambda: qa_order(-3, 1_500), lambda: qa_order(0, 0)]))
     def order_in_another_way(self, structure: Callable[[], KeyOrder]) -> None:
-        self.structure.order_by(structure())
+        self.structure.order_by(structure)
 
     @rule(count=st.integers(0, 9))
     def peek(self, count: int) -> None:

@@ -21,7 +21,7 @@ from wakeq.actors.mail import Propose
 from wakeq.actors.sessions.operator_mail import Move, Requeue
 from wakeq.protocol.log.entries import PAUSE_MS_MAX, PauseQueue, Result
 from wakeq.protocol.queue.lanes import Proposal
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 
 QUEUES = ("a", "b")
 WORKERS = 4
@@ -341,9 +341,9 @@ class QueueMachine(RuleBasedStateMachine):
                 life.name == name and not life.acked and life.expires_ms > now_ms for life in self.lives.values()
             )
             dead = ledger.totals.dead
-            assert ledger.living + dead >= kept
+            assert ledger.columns.living + dead >= kept
             if not any(life.expires_ms < 1 << 62 for life in self.lives.values()):
-                assert ledger.living + dead == kept
+                assert ledger.columns.living + dead == kept
 
     def teardown(self) -> None:
         self.broker.close()

@@ -68,14 +68,14 @@ class Line(NamedTuple):
 def line_of(process: QueueProcess, now_ms: int) -> Line:
     leases, ledger = process.leases, process.ledger
     assert leases is not None
-    ready = [n for n in leases.next_numbers(1_000_000) if ledger.lives(n)]
+    ready = [n for n in leases.next_numbers(1_000_000) if ledger.columns.lives(n)]
     are_ready = set(ready)
-    waits = [n for n in ledger.living_numbers() if n not in leases.held and n not in are_ready]
+    waits = [n for n in ledger.columns.living_numbers() if n not in leases.held and n not in are_ready]
     facts = {}
-    for n in ledger.living_numbers():
-        side = ledger.sides.get(n)
+    for n in ledger.columns.living_numbers():
+        side = ledger.deliveries.records.get(n)
         counts = (0, 0) if side is None else (side.deliveries, side.failures)
-        facts[n] = (ledger.expires_of(n), ledger.own_timeout_of(n), *counts)
+        facts[n] = (ledger.columns.expires_of(n), ledger.columns.own_timeout_of(n), *counts)
     assert all(ledger.due_of(n) > now_ms for n in waits), "what is neither ready nor out waits for its moment"
     out = {n: (held.until_ms, held.token) for n, held in leases.held.items()}
     return Line(ready, {n: ledger.due_of(n) for n in waits}, out, facts)
@@ -205,7 +205,7 @@ class Life:
         self.world.advance(3 * LONG_S)
 
         assert sorted(self.take_all()) == [number for number, facts in line.facts.items() if not facts[0]]
-        assert list(self.world.queue(Q).ledger.living_numbers()) == []
+        assert list(self.world.queue(Q).ledger.columns.living_numbers()) == []
 
     def take_all(self) -> list[int]:
         taken: list[int] = []
@@ -230,7 +230,7 @@ def number_of(uid: str) -> int:
 
 def check_variety(life: Life, line: Line) -> None:
     """The life had all that a fault could be about."""
-    sides = life.world.queue(Q).ledger.sides
+    sides = life.world.queue(Q).ledger.deliveries.records
     back = [n for n in line.ready if n in sides]
     assert line.ready != life.in_order(line.ready), "some came back, and stand behind others that are younger"
     assert any(life.priorities[n] == 0 for n in back)
@@ -334,30 +334,30 @@ def test_rebuilt_line_lets_messages_expire(way: Way) -> None:
 
 def forget_what_stands_before(leases: Leases, now_ms: int) -> None:
     """Plain messages come behind all others of their priority."""
-    plain = [number for number in leases.ledger.living_numbers() if leases.ledger.is_plain(number)]
+    plain = [number for number in leases.ledger.columns.living_numbers() if leases.ledger.is_plain(number)]
     _hold_what_is_out(leases)
-    for number in leases.ledger.living_numbers():
+    for number in leases.ledger.columns.living_numbers():
         if number not in leases.held and not leases.ledger.is_plain(number):
             leases.add(number, now_ms)
-    leases.available.extend(0, plain)
+    leases.line.extend(0, plain)
 
 
 def forget_delays(leases: Leases, now_ms: int) -> None:
     """What waits is ready."""
     _hold_what_is_out(leases)
-    for number in leases.ledger.living_numbers():
+    for number in leases.ledger.columns.living_numbers():
         if number not in leases.held:
-            leases.available.push(leases.ledger.priority_of(number), number)
+            leases.line.push(leases.ledger.columns.priority_of(number), number)
 
 
 def forget_retries(leases: Leases, now_ms: int) -> None:
     """What was released is ready, whatever its retry policy says."""
     _hold_what_is_out(leases)
-    for number in leases.ledger.living_numbers():
+    for number in leases.ledger.columns.living_numbers():
         if number in leases.held:
             continue
-        if number in leases.ledger.sides:
-            leases.available.push(leases.ledger.priority_of(number), number)
+        if number in leases.ledger.deliveries.records:
+            leases.line.push(leases.ledger.columns.priority_of(number), number)
         else:
             leases.add(number, now_ms)
 
@@ -365,24 +365,24 @@ def forget_retries(leases: Leases, now_ms: int) -> None:
 def forget_priorities(leases: Leases, now_ms: int) -> None:
     """All are of one priority."""
     _hold_what_is_out(leases)
-    for number in leases.ledger.living_numbers():
+    for number in leases.ledger.columns.living_numbers():
         if number not in leases.held:
             due_ms = leases.ledger.due_of(number)
-            leases._delay(number, due_ms) if due_ms > now_ms else leases.available.push(0, number)
+            leases._due_moments().delay(number, due_ms) if due_ms > now_ms else leases.line.push(0, number)
 
 
 def forget_leases(leases: Leases, now_ms: int) -> None:
     """What is out is ready."""
-    for number in leases.ledger.living_numbers():
+    for number in leases.ledger.columns.living_numbers():
         leases.add(number, now_ms)
 
 
 def forget_tokens(leases: Leases, now_ms: int) -> None:
     """What is out is so under a lease that nobody has."""
-    for number, side in leases.ledger.sides.items():
+    for number, side in leases.ledger.deliveries.records.items():
         if side.until_ms:
             leases._hold(number, side.until_ms, (side.term, 0), None, 0)
-    for number in leases.ledger.living_numbers():
+    for number in leases.ledger.columns.living_numbers():
         if number not in leases.held:
             leases.add(number, now_ms)
 
@@ -390,14 +390,14 @@ def forget_tokens(leases: Leases, now_ms: int) -> None:
 def put_last_what_came_back(leases: Leases, now_ms: int) -> None:
     """As it was in life, but not as it is promised: by publication."""
     _hold_what_is_out(leases)
-    sides = leases.ledger.sides
-    for number in sorted(leases.ledger.living_numbers(), key=lambda number: (number in sides, number)):
+    sides = leases.ledger.deliveries.records
+    for number in sorted(leases.ledger.columns.living_numbers(), key=lambda number: (number in sides, number)):
         if number not in leases.held:
             leases.add(number, now_ms)
 
 
 def _hold_what_is_out(leases: Leases) -> None:
-    for number, side in leases.ledger.sides.items():
+    for number, side in leases.ledger.deliveries.records.items():
         if side.until_ms:
             leases._hold(number, side.until_ms, (side.term, side.sequence), None, 0)
 

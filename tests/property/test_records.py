@@ -40,9 +40,9 @@ from wakeq.protocol.log.layout import BadRecord
 from wakeq.protocol.log.reader import decode_entry
 from wakeq.protocol.log.records import encode_entry
 from wakeq.protocol.log.rows import FreshRows, Row, Side, decode_drafts, decode_row, encode_row
-from wakeq.protocol.queue.columns.alike import ALIKE_MIN
-from wakeq.protocol.queue.columns.chunks import CHUNK, Chunk, decode_chunk, encode_chunk
-from wakeq.protocol.queue.columns.runs import Stretch
+from wakeq.protocol.queue.bodies import Stretch
+from wakeq.protocol.queue.ledger.alike import ALIKE_MIN
+from wakeq.protocol.queue.ledger.chunks import CHUNK, Chunk, decode_chunk, encode_chunk
 from wakeq.protocol.raft.membership import Config, Member
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault

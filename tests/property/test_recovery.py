@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.examples import examples
-from wakeq.actors.mail import Collect, Collected, Flushed
+from wakeq.actors.mail import Collect, Collected, Flushed, LogItem
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues.lobby import Lobby
 from wakeq.actors.runtime import Runtime
@@ -46,7 +46,7 @@ from wakeq.protocol.log.reader import decode_entry
 from wakeq.protocol.log.records import encode_entry
 from wakeq.protocol.log.rows import Side, decode_row
 from wakeq.protocol.queue.bodies import CACHED_BYTES_MAX
-from wakeq.protocol.queue.publishers import Limits
+from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.uid import UidMaker
 from wakeq.storage.state.cut import Grave, Part, key_of, load_queues, make_cut
 from wakeq.storage.state.lmdb_store import StateStore
@@ -108,11 +108,11 @@ class Node:
         entry, _ = decode_entry(payload)
         process = self.queue(entry.queue)
         self.applied = (index, term, at_ms)
-        items: list[Any] = [(index, term, at_ms, entry, None)]
+        items = [LogItem(index, term, at_ms, entry)]
         if isinstance(entry, DeleteQueue | PurgeQueue):
             self.graves.append(Grave(entry.queue, process.ledger.id))
         elif isinstance(entry, Publish | Stash) and not process.exists:
-            items.insert(0, (index, term, at_ms, CreateQueue(entry.queue, Policies()), None))
+            items.insert(0, LogItem(index, term, at_ms, CreateQueue(entry.queue, Policies())))
         self.told.add(entry.queue)
         process.apply(items)
 
@@ -154,20 +154,30 @@ def content(process: QueueProcess) -> dict[str, Any]:
     return {
         "id": ledger.id,
         "policies": ledger.policies,
-        "next": ledger.next_number,
-        "figures": (ledger.living, ledger.out, ledger.bytes, process.exists and process.created_ms),
+        "next": ledger.columns.next_number,
+        "figures": (
+            ledger.columns.living,
+            ledger.deliveries.leased,
+            ledger.columns.bytes,
+            process.exists and process.created_ms,
+        ),
         "totals": ledger.totals,
-        "living": list(ledger.living_numbers()),
+        "living": list(ledger.columns.living_numbers()),
         "columns": [
-            (ledger.priority_of(n), ledger.published_due_of(n), ledger.expires_of(n), ledger.own_timeout_of(n))
-            for n in ledger.living_numbers()
+            (
+                ledger.columns.priority_of(n),
+                ledger.columns.published_due_of(n),
+                ledger.columns.expires_of(n),
+                ledger.columns.own_timeout_of(n),
+            )
+            for n in ledger.columns.living_numbers()
         ],
-        "sides": ledger.sides,
-        "aliases": {alias: n for alias, n in ledger.aliases.items() if ledger.lives(n)},
+        "sides": ledger.deliveries.records,
+        "aliases": {alias: n for alias, n in ledger.columns.aliases.items() if ledger.columns.lives(n)},
         "ids": dict(publishers.ids) if publishers else {},
         "sessions": dict(publishers.sessions) if publishers else {},
         "staged": staged_in(process),
-        "hidden": [n for n in ledger.living_numbers() if ledger.is_hidden(n)],
+        "hidden": [n for n in ledger.columns.living_numbers() if ledger.columns.is_hidden(n)],
     }
 
 
@@ -199,12 +209,12 @@ class Recovery(RuleBasedStateMachine):
         self.broken.apply(item)
 
     def any_lives(self) -> bool:
-        return any(self.whole.queue(name).ledger.living for name in NAMES)
+        return any(self.whole.queue(name).ledger.columns.living for name in NAMES)
 
     def pick(self, name: str, places: list[int]) -> tuple[int, list[int]]:
         ledger = self.whole.queue(name).ledger
         shown = [
-            number for number in ledger.living_numbers() if not ledger.is_hidden(number)
+            number for number in ledger.columns.living_numbers() if not ledger.columns.is_hidden(number)
         ]  # no leader hands out others
         some = [*shown[-40:], 10_000]
         return ledger.id, list(dict.fromkeys(some[place % len(some)] for place in places))
@@ -259,7 +269,7 @@ class Recovery(RuleBasedStateMachine):
     @precondition(any_lives)
     @rule(name=names, place=st.integers(0, 5))
     def acknowledge_by_uid(self, name: str, place: int) -> None:
-        aliases = sorted(self.whole.queue(name).ledger.aliases)
+        aliases = sorted(self.whole.queue(name).ledger.columns.aliases)
         uids = aliases[place : place + 2] or ["nobody"]
         foreign = dict(enumerate(uids))
         self.commit(Ack(name, 0, [-1] * len(uids), [ANY_TOKEN] * len(uids), foreign=foreign))
@@ -315,7 +325,7 @@ class Recovery(RuleBasedStateMachine):
         """Not too often: most of the time there should be something to lose."""
         ledger = self.whole.queue(name).ledger
         if how == "acknowledge":
-            numbers = list(ledger.living_numbers())
+            numbers = list(ledger.columns.living_numbers())
             self.commit(Ack(name, ledger.id, numbers, [ANY_TOKEN] * len(numbers)))
         elif how != "not" and ledger.id:
             self.commit(PurgeQueue(name) if how == "purge" else DeleteQueue(name))
@@ -384,10 +394,12 @@ class Recovery(RuleBasedStateMachine):
             messages = dict(view.scan(MESSAGES))
             assert messages.keys() == self.check_messages(messages)
             assert view.count(GRAVES) == 0
-            chunks = sum(chunk.living > 0 for p in self.broken.queues.values() for chunk in p.ledger.chunks.values())
+            chunks = sum(
+                chunk.living > 0 for p in self.broken.queues.values() for chunk in p.ledger.columns.chunks.values()
+            )
             assert view.count(INDEX) == chunks
             ledgers = [process.ledger for process in self.broken.queues.values()]
-            assert view.count(DEDUP) == sum(len(x.aliases) for x in ledgers) + sum(
+            assert view.count(DEDUP) == sum(len(x.columns.aliases) for x in ledgers) + sum(
                 len(x.ids) + len(x.sessions) for x in [ledger.publishers for ledger in ledgers] if x is not None
             ) + sum(len(kept) for process in self.broken.queues.values() for kept in staged_in(process))
 
@@ -396,16 +408,16 @@ class Recovery(RuleBasedStateMachine):
         keys = set()
         for name, process in self.whole.queues.items():
             ledger, uids = process.ledger, UidMaker(process.ledger.id)
-            for number in ledger.living_numbers():
-                key = key_of(name, ledger.aliased.get(number) or uids.uid(number))
+            for number in ledger.columns.living_numbers():
+                key = key_of(name, ledger.columns.aliased.get(number) or uids.uid(number))
                 row = decode_row(messages[key])
                 draft = process.bodies.get(number)
                 assert draft is not None, "this node never wrote anything down, so it has them all"
                 keys.add(key)
                 assert (row.body, row.headers, row.priority) == (draft.body, draft.headers, draft.priority)
-                assert (row.side or Side()) == ledger.sides.get(number, Side())
-                assert row.expires_ms == ledger.expires_of(number)
-                due_of = ledger.published_due_of if ledger.is_hidden(number) else ledger.due_of
+                assert (row.side or Side()) == ledger.deliveries.records.get(number, Side())
+                assert row.expires_ms == ledger.columns.expires_of(number)
+                due_of = ledger.columns.published_due_of if ledger.columns.is_hidden(number) else ledger.due_of
                 assert row.due_ms == due_of(number)
         return keys
 

@@ -103,7 +103,7 @@ class World:
                     held.add(reply["uid"])
         ledger = self.broker.queue(self.name).ledger
         for worker, held in zip(self.workers, self.held, strict=True):
-            gone = {uid for uid in held if not ledger.lives(int(uid[-1]))}
+            gone = {uid for uid in held if not ledger.columns.lives(int(uid[-1]))}
             held -= gone if worker.alive else set(held)  # nobody can say anything about these any more
         self.broker.check(self.name)
 
@@ -129,11 +129,11 @@ class World:
         messages = []
         for number in range(1, self.published + 1):
             held = leases.held.get(number)
-            due_ms = max(0, ledger.due_of(number) - now_ms) if ledger.lives(number) else -1
+            due_ms = max(0, ledger.due_of(number) - now_ms) if ledger.columns.lives(number) else -1
             messages.append((due_ms, held and (held.until_ms - now_ms, place.get(held.holder))))
-        asleep = [place[s] for s in leases.sleepers if s in place]
-        always_woken = sorted(place[s] for s in leases.always_woken if s in place)
-        woken = [max(0, leases.woken.get(w.process, 0) - now_ms) for w in workers]
+        asleep = [place[s] for s in leases.audience.sleepers if s in place]
+        always_woken = sorted(place[s] for s in leases.audience.always_woken if s in place)
+        woken = [max(0, leases.audience.woken.get(w.process, 0) - now_ms) for w in workers]
         known = [
             (w.alive, self.name in w.asleep, self.name in w.choosy, w.woken_ms.get(self.name, 0) > now_ms - 5_000)
             for w in workers

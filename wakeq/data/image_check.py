@@ -20,10 +20,21 @@ from wakeq.protocol.log.entries import PAUSE_MS_MAX
 from wakeq.protocol.log.layout import BadRecord
 from wakeq.protocol.log.rows import Row, Side, decode_row
 from wakeq.protocol.names import check_name
-from wakeq.protocol.queue.columns.chunks import CHUNK, CHUNK_SHIFT, Chunk
-from wakeq.protocol.queue.delta import Totals
-from wakeq.protocol.queue.publishers import Once, Session
-from wakeq.protocol.queue.staging import JOB, SOURCE, STASH, UNENDING_MS, WRITER, Epoch, Put, Source, Writer, staged_of
+from wakeq.protocol.queue.ledger.chunks import CHUNK, CHUNK_SHIFT, Chunk
+from wakeq.protocol.queue.ledger.ledger import Totals
+from wakeq.protocol.queue.ledger.publishers import Once, Session
+from wakeq.protocol.queue.ledger.staging import (
+    JOB,
+    SOURCE,
+    STASH,
+    UNENDING_MS,
+    WRITER,
+    Epoch,
+    Put,
+    Source,
+    Writer,
+    staged_of,
+)
 from wakeq.protocol.raft.membership import Config
 from wakeq.protocol.uid import NUMBER_MAX, QUEUE_ID_MAX, UidMaker
 from wakeq.protocol.wire.worker.commands import (

@@ -256,8 +256,8 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         return self._bounds is not None and self._bounds.work_bytes > 0
 
     @property
-    def presumes(self) -> bool:
-        """Whether a peer that has not authenticated has begun more than anybody needs for that."""
+    def exceeds_stranger_bytes(self) -> bool:
+        """Whether a peer that has not authenticated has sent more of a command than that takes."""
         return self.unfinished_bytes > STRANGER_BYTES_MAX and self._listener.is_stranger(self)
 
     # --- the session's side ---

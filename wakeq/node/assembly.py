@@ -165,7 +165,7 @@ class Assembly:
             stamp_ms=environment.stamp_ms,
             behind_ms=environment.behind_ms,
             call_later=environment.call_later,
-            look_for_room=environment.check_room,
+            check_room=environment.check_room,
             state_disk=self.state_disk,
             monotonic_ms=environment.monotonic_ms,
             sync_watch=environment.sync_watch,

@@ -1,6 +1,6 @@
 """Headroom: refuses publishes while the disk or the node's memory limit leaves no room for them.
 
-    free bytes of the disk, bytes that all queues hold --> Pressure, StepAside --> RaftLog
+    free bytes of the disk, bytes that all queues hold --> Pressure, OutOfRoom --> RaftLog
 
 When the disk is full, the journal is removed first, and then the part of the log that the state store has.  A message
 is never removed.
@@ -9,7 +9,7 @@ is never removed.
 import logging
 
 from wakeq.actors.log.writer import Cut
-from wakeq.actors.mail import Crowded, Pressure, StepAside
+from wakeq.actors.mail import Crowded, OutOfRoom, Pressure
 from wakeq.actors.queues.flush import STATE_BYTES_A_LOG_BYTE
 from wakeq.data.opening import DataFiles
 from wakeq.node.assembly import Assembly
@@ -53,7 +53,7 @@ class Headroom:
         owed_bytes = STATE_BYTES_A_LOG_BYTE * queues.unflushed_bytes
         was_out_of_room, is_full = directory.out_of_room, directory.check_space(owed_bytes, queues.reusable_bytes)
         if directory.check_last_room(owed_bytes) != was_out_of_room:
-            self._assembly.raft_log.tell(StepAside(directory.out_of_room))
+            self._assembly.raft_log.tell(OutOfRoom(directory.out_of_room))
         if is_full:
             self._make_room()
         was_full, self._was_full = self._was_full, is_full

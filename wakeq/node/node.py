@@ -35,14 +35,14 @@ from wakeq.protocol.catalog import Policies
 from wakeq.protocol.clock import HEARTBEAT_MS
 from wakeq.protocol.errors import StorageError
 from wakeq.protocol.queue.lanes import Proposal
-from wakeq.protocol.queue.publishers import Limits
+from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.raft.membership import LEVEL
 from wakeq.protocol.raft.settings import Settings as RaftSettings
 from wakeq.protocol.wire.peer.frames import MARK, Hello, split_address
 from wakeq.storage.log.journal import Keep
 from wakeq.storage.log.segmented_log import SEGMENT_BYTES_MAX
 from wakeq.storage.log.sync_watch import SyncWatch
-from wakeq.storage.state.resident import give_freed_back
+from wakeq.storage.state.environment import give_freed_back
 from wakeq.storage.thread import Disk, DiskThread
 
 # How long commands that were read before a shutdown get to be executed and answered.

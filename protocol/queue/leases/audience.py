@@ -2,8 +2,12 @@
 
     FET with wait --> wait ... next_waiter, waits_over --> end_wait        ISLP --> sleep ... woken --> fetched, gone
 
-The lowest layer of Leases.  Pure: it tells no process anything, and time comes in as a number.  It knows nothing of
-messages.
+A part of Leases.  Pure: it tells no process anything, and time comes in as a number.  It knows nothing of messages.
+
+The wake contract: while messages are available, sleepers are woken until nobody sleeps, or there are as many woken ones
+that have not fetched yet as there are messages; a sleeper that did not ask for this restraint is woken in any case, as
+the original's document says.  It holds at every moment, not only when a message comes: `to_wake` is asked after every
+change, and says who is to be woken.
 """
 
 from collections import OrderedDict, deque
@@ -14,6 +18,7 @@ import msgspec
 from wakeq.protocol.queue.empty import EMPTY_DICT
 
 NEVER = 1 << 62  # milliseconds: later than any moment
+WOKEN_GRACE_MS = 5_000  # if a woken worker has not fetched by then, another one is woken
 
 
 class Waiter(msgspec.Struct, gc=False, eq=False):
@@ -37,18 +42,17 @@ class Audience:
 
     def __init__(self) -> None:
         self.waiters: deque[Waiter] | None = None  # first come, first served; may hold some that ended
-        self._waiting: dict[Any, list[Waiter]] = EMPTY_DICT
-        self._first_wait_ms = NEVER
+        self._waiting: dict[Any, list[Waiter]] = EMPTY_DICT  # those that have not ended, by session
+        self._first_wait_ms = NEVER  # no wait ends before
         self._ended = 0  # of the waiters
-        self.sleepers: OrderedDict[Any, None] = EMPTY_DICT
+        self.sleepers: OrderedDict[Any, None] = EMPTY_DICT  # in the order in which they are woken
         self.always_woken: dict[Any, None] = EMPTY_DICT  # the sleepers that did not ask to be woken only for a message
         self.woken: dict[Any, int] = EMPTY_DICT  # woken and not fetched yet -> until when we expect it to
 
-    def take_over(self, other: "Audience") -> None:
-        """Take all of another one, which is not used any more."""
-        self.sleepers, self.always_woken, self.woken = other.sleepers, other.always_woken, other.woken
-        self.waiters, self._waiting = other.waiters, other._waiting
-        self._first_wait_ms, self._ended = other._first_wait_ms, other._ended
+    def next_moment_ms(self) -> int:
+        """Return when to look again: a wait is over by then, or somebody who was woken is expected no longer."""
+        moment_ms = self._first_wait_ms if self.waiters else NEVER
+        return min(moment_ms, next(iter(self.woken.values()))) if self.woken else moment_ms
 
     # --- who waits -------------------------------------------------------------------------------------------------
 
@@ -119,6 +123,39 @@ class Audience:
             self.sleepers.pop(subscriber, None)
         if self.always_woken:
             self.always_woken.pop(subscriber, None)
+
+    def expect(self, now_ms: int) -> None:
+        """Expect those no longer who were woken and have not fetched in time."""
+        while self.woken and next(iter(self.woken.values())) <= now_ms:
+            self.woken.pop(next(iter(self.woken)))
+
+    def to_wake(self, ready: int, wake: str, now_ms: int) -> list[Any]:
+        """Take the sleepers to wake for so many ready messages off the list; `wake` is the queue's policy."""
+        chosen = self.woken_by_any(wake) if self.always_woken or wake == "all" else []
+        while self.sleepers and ready > len(self.woken):
+            subscriber, _ = self.sleepers.popitem(last=False)
+            if self.always_woken:
+                self.always_woken.pop(subscriber, None)
+            if self.woken is EMPTY_DICT:
+                self.woken = {}
+            self.woken[subscriber] = now_ms + WOKEN_GRACE_MS
+            chosen.append(subscriber)
+        return chosen
+
+    def woken_by_any(self, wake: str) -> list[Any]:
+        """Take the sleepers that any message wakes, by the queue's policy, off the list."""
+        match wake:
+            case "all":
+                chosen = list(self.sleepers)
+            case "sleeper":
+                chosen = list(self.always_woken)
+            case _:
+                return []
+        for subscriber in chosen:
+            del self.sleepers[subscriber]
+        if self.always_woken:
+            self.always_woken.clear()
+        return chosen
 
     def gone(self, subscriber: Any) -> None:
         """Forget a subscriber that ended or left the group."""

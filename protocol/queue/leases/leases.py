@@ -1,90 +1,99 @@
 """Leases: what only the leader knows of a queue: which messages can be handed out, and who holds which.
 
-It extends DueMoments (what becomes available or expires later), which extends Audience (who waits and who sleeps).
-
 Pure: it tells no process anything, and time comes in as a number.  It is built from the ledger when this node becomes
 leader and dropped when it no longer is.  It reads the ledger and never changes it.
-
-The wake contract: while messages are available, sleepers are woken until nobody sleeps, or there are as many woken ones
-that have not fetched yet as there are messages; a sleeper that did not ask for this restraint is woken in any case, as
-the original's document says.  It holds at every moment, not only when a message comes: `to_wake` is asked after every
-change, and says who is to be woken.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import filterfalse
 from typing import Any
+
+import msgspec
 
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import PAUSE_MS_MAX, Token
 from wakeq.protocol.queue.empty import EMPTY_DICT, EMPTY_SET
-from wakeq.protocol.queue.leases.audience import NEVER
-from wakeq.protocol.queue.leases.due_moments import DueMoments, Held
+from wakeq.protocol.queue.leases.audience import NEVER, Audience
+from wakeq.protocol.queue.leases.due_moments import DueMoments
 from wakeq.protocol.queue.leases.holders import Holders
 from wakeq.protocol.queue.leases.lease_ends import FELL_DUE_MAX, LeaseEnds
 from wakeq.protocol.queue.leases.staged_ends import StagedEnds
-from wakeq.protocol.queue.ledger import Ledger
-from wakeq.protocol.queue.order.key_order import KeyOrder
-from wakeq.protocol.queue.order.line import Line
-from wakeq.protocol.queue.order.priority import h4_order, qa_order
+from wakeq.protocol.queue.ledger.ledger import Ledger
+from wakeq.protocol.queue.ledger.staging import Name
+from wakeq.protocol.queue.order.key_order import KeyHeap, KeyOrder, qa_order
+from wakeq.protocol.queue.order.ready_line import ReadyLine
 
-WOKEN_GRACE_MS = 5_000  # if a woken worker has not fetched by then, another one is woken
 LEAVING_GRACE_MS = 1_000  # how much longer a lease runs while its acknowledgement is on its way through the log
 HEADS = 64  # how many numbers at the head of the line are looked at together
 
 
-class Leases(DueMoments):
+class Held(msgspec.Struct, gc=False):
+    """A message that is out with a worker."""
+
+    until_ms: int
+    token: Token
+    holder: Any
+    worker: int
+
+
+class Leases:
     """The leader's side of one queue."""
 
     __slots__ = (
-        "_ends", "_holders", "_withheld", "available", "ends", "leaving", "resumes_ms", "sequence", "term",
+        "_holders", "_lease_ends", "_withheld", "audience", "due", "ends", "held", "leaving", "ledger", "line",
+        "next_ms", "resumes_ms", "sequence", "term",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, term: int, now_ms: int) -> None:
-        super().__init__(ledger)
-        self.term = term
-        self.sequence = 0
-        self.available = Line(order_for(ledger.policies))
-        self.leaving: set[int] = EMPTY_SET
+        self.ledger = ledger  # what is true; it is read and never changed here
+        self.term = term  # of this leadership: the first part of every token
+        self.sequence = 0  # of the last delivery: the second part
+        self.line = ReadyLine(order_for(ledger.policies))  # the ready messages
+        self.held: dict[int, Held] = {}  # the leased messages
+        self.leaving: set[int] = EMPTY_SET  # an entry that ends these is on its way through the log
+        self._withheld: dict[int, None] = EMPTY_DICT  # would be in line if they were not leaving
+        self.audience = Audience()  # who waits and who sleeps
+        self.due: DueMoments | None = None  # of delayed and expiring messages, if there ever were any
+        self._lease_ends: LeaseEnds | None = None  # made by the first lease
         self.ends: StagedEnds | None = None  # of what is staged, if anything ever was
-        self._ends: LeaseEnds | None = None  # made by the first lease
-        self._holders: Holders | None = None
-        self._withheld: dict[int, None] = EMPTY_DICT  # would be available if they were not leaving
+        self._holders: Holders | None = None  # who holds what; only for queues that release on disconnect
         self.resumes_ms = 0  # when a pause ends by itself; 0 if there is none
+        self.next_ms = 0  # nothing but waits and sleeps ends before; 0: to be asked of `next_moment_ms`
         self.pause_changed()
         self.rebuild(now_ms)
 
     def rebuild(self, now_ms: int) -> None:
         """Build everything from the ledger: what is out, what is delayed, what is available."""
         ledger = self.ledger
-        if ledger.only_sizes and not ledger.sides:  # nothing but what was published and waits
-            for numbers in ledger.living_by_chunk():
-                self.available.extend(0, numbers)
+        if ledger.columns.only_sizes and not ledger.deliveries.records:  # nothing but what was published and waits
+            for numbers in ledger.columns.living_by_chunk():
+                self.line.extend(0, numbers)
             return
-        for number, side in ledger.sides.items():
+        for number, side in ledger.deliveries.records.items():
             if side.until_ms:
                 self._hold(number, side.until_ms, (side.term, side.sequence), None, 0)
         plain: list[int] = []
-        for number in ledger.living_numbers():
+        for number in ledger.columns.living_numbers():
             if number in self.held:
                 continue
             if ledger.is_plain(number):
                 plain.append(number)
             else:
-                self.available.extend(0, plain)
+                self.line.extend(0, plain)
                 plain = []
                 self.add(number, now_ms)
-        self.available.extend(0, plain)
+        self.line.extend(0, plain)
 
     # --- coming in -------------------------------------------------------------------------------------------------
 
     def published(self, numbers: Sequence[int], at_ms: int, clock: Callable[[], int]) -> None:
         """Take messages that were published at a moment; the clock is read only if one of them may have to wait."""
-        if self.ledger.only_sizes or self.ledger.are_plain(numbers):
+        if self.ledger.columns.only_sizes or self.ledger.columns.are_plain(numbers):
             if len(numbers) == 1:
-                self.available.push(0, numbers[0])
+                self.line.push(0, numbers[0])
             else:
-                self.available.extend(0, numbers)
+                self.line.extend(0, numbers)
             return
         now_ms = max(at_ms, clock())
         for number in numbers:
@@ -95,31 +104,43 @@ class Leases(DueMoments):
         self._watch_expiry(number)
         self.offer(number, now_ms)
 
+    def _watch_expiry(self, number: int) -> None:
+        expires_ms = self.ledger.columns.expires_of(number)
+        if expires_ms:
+            self._due_moments().watch_expiry(number, expires_ms)
+
+    def _due_moments(self) -> DueMoments:
+        """Return the calendars, to which a moment is about to come."""
+        self.next_ms = 0
+        if self.due is None:
+            self.due = DueMoments()
+        return self.due
+
     def offer(self, number: int, now_ms: int) -> None:
         """Make a message available, now or at its moment."""
         due_ms = self.ledger.due_of(number)
         if due_ms > now_ms:
             if due_ms >= NEVER:  # stashed
                 return
-            self._delay(number, due_ms)
+            self._due_moments().delay(number, due_ms)
         elif number in self.leaving:
             self._withhold((number,))
         else:
-            self.available.push(self.ledger.priority_of(number), number)
+            self.line.push(self.ledger.columns.priority_of(number), number)
 
     # --- going out -------------------------------------------------------------------------------------------------
 
     def next_numbers(self, count: int) -> list[int]:
         """Return the next messages in line, leaving them there."""
-        return self.available.peek(count)
+        return self.line.peek(count)
 
     def take(self, count: int, now_ms: int) -> list[int]:
         """Take up to `count` messages out of the line, skipping those that are gone, expired or leaving."""
         if self.ledger.paused_until_ms > now_ms:
             return []
-        line = self.available
+        line = self.line
         numbers = line.take(count)
-        if not (line.dead or self.expiries) and self.leaving.isdisjoint(numbers):
+        if not (line.dead or (self.due and self.due.expiries)) and self.leaving.isdisjoint(numbers):
             return numbers
         kept = [number for number in numbers if self._may_go(number, now_ms)]
         while len(kept) < count and self.ready(now_ms):
@@ -128,36 +149,36 @@ class Leases(DueMoments):
         return kept
 
     def _may_go(self, number: int, now_ms: int) -> bool:
-        if not self.ledger.lives(number):
-            self.available.dead -= 1
+        if not self.ledger.columns.lives(number):
+            self.line.dead -= 1
             return False
         if number in self.leaving:
             self._withhold((number,))
             return False
-        expires_ms = self.ledger.expires_of(number)
+        expires_ms = self.ledger.columns.expires_of(number)
         return not 0 < expires_ms <= now_ms  # the calendar of expiries removes it
 
     def put_back(self, numbers: Sequence[int], now_ms: int) -> None:
         """Put messages that were taken and not handed out back to the head of the line, in their order."""
         ledger = self.ledger
         for number in reversed(numbers):
-            if not ledger.lives(number):
+            if not ledger.columns.lives(number):
                 continue
             if number in self.leaving or ledger.due_of(number) > now_ms:
                 self.offer(number, now_ms)
             else:
-                self.available.push_front(ledger.priority_of(number), [number])
+                self.line.push_front(ledger.columns.priority_of(number), [number])
 
     def ready(self, now_ms: int) -> int:
         """Return how many messages are in line: 0 exactly when none can be handed out, else perhaps a few too many."""
-        line = self.available
-        if line.dead or self.leaving or self.expiries:
+        line = self.line
+        if line.dead or self.leaving or (self.due and self.due.expiries):
             while heads := line.peek(HEADS):
                 passed_over = next((i for i, number in enumerate(heads) if self._may_go(number, now_ms)), len(heads))
                 line.take(passed_over)
                 if passed_over < len(heads):
                     break
-        return len(line)
+        return line.count
 
     def hand_out(
         self,
@@ -174,7 +195,7 @@ class Leases(DueMoments):
         first = self.sequence + 1
         self.sequence += len(numbers)
         ledger, term, held = self.ledger, self.term, self.held
-        each_its_own = ledger.has_timeouts and not timeout_ms
+        each_its_own = ledger.columns.has_timeouts and not timeout_ms
         if each_its_own:
             untils = [now_ms + ledger.timeout_of(number) for number in numbers]
         else:
@@ -185,18 +206,22 @@ class Leases(DueMoments):
         rows = zip(numbers, untils, holders, workers, strict=True)
         for sequence, (number, until, holder, worker) in enumerate(rows, first):
             held[number] = Held(until, (term, sequence), holder, worker)
+        if self._lease_ends is None:
+            self._lease_ends = LeaseEnds(held)
         if each_its_own:
             for number, until in zip(numbers, untils, strict=True):
-                self._end_at(until, [number])
+                self._lease_ends.add(until, [number])
         else:
-            self._end_at(untils[0], numbers)
+            self._lease_ends.add(untils[0], numbers)
+        self.next_ms = min(self.next_ms, *untils) if each_its_own else min(self.next_ms, untils[0])
         return untils, first
 
     def _end_at(self, until_ms: int, numbers: list[int]) -> None:
         """Check at that moment whether these leases are over."""
-        if self._ends is None:
-            self._ends = LeaseEnds(self.held)
-        self._ends.add(until_ms, numbers)
+        if self._lease_ends is None:
+            self._lease_ends = LeaseEnds(self.held)
+        self._lease_ends.add(until_ms, numbers)
+        self.next_ms = min(self.next_ms, until_ms)
 
     def _hold(self, number: int, until_ms: int, token: Token, holder: Any, worker: int) -> None:
         self.held[number] = Held(until_ms, token, holder, worker)
@@ -236,7 +261,8 @@ class Leases(DueMoments):
     def removed(self, numbers: Sequence[int]) -> None:
         """Forget messages that are gone from the ledger; those in line are skipped when their turn comes."""
         held, withheld = self.held, self._withheld
-        self._leave_no_more(numbers)
+        if self.leaving:
+            self.leaving.difference_update(numbers)
         died = 0
         for number in numbers:
             if held.pop(number, None) is not None:
@@ -245,20 +271,20 @@ class Leases(DueMoments):
                 del withheld[number]
             else:
                 died += 1
-        line = self.available
+        line = self.line
         if died:
             line.died(died)
         if line.dead:
-            line.clear_away(len(numbers), self.ledger.lives)
-        if self.expiries or self.delayed:
-            self._forget_gone()
+            line.clear_away(len(numbers), self.ledger.columns.lives)
+        if self.due is not None:
+            self.due.forget_gone(self.ledger.columns.living, self.ledger.columns.lives)
 
     def stays(self, numbers: Iterable[int], now_ms: int) -> None:
         """The outcome was that these stay: what was put off meanwhile happens now (timeouts, expiry, handing out)."""
         numbers = list(numbers)
         self._leave_no_more(numbers)
         for number in numbers:
-            if not self.ledger.lives(number):
+            if not self.ledger.columns.lives(number):
                 continue
             lease = self.held.get(number)
             if lease is not None and lease.until_ms <= now_ms:
@@ -274,18 +300,18 @@ class Leases(DueMoments):
             pass  # put what is due anyway in line first: it must not be put there twice
         for number in numbers:
             if number not in self.held and self.ledger.due_of(number) > now_ms:
-                self.available.push(self.ledger.priority_of(number), number)
+                self.line.push(self.ledger.columns.priority_of(number), number)
 
     def claimed(self, numbers: Sequence[int], now_ms: int) -> None:
         """The outcome of a claim has come: what it got is out until it ends, the rest returns to its place in line."""
         ledger = self.ledger
         self._leave_no_more(numbers)
-        for number in filter(ledger.is_out, numbers):
-            side = ledger.sides[number]
+        for number in filter(ledger.deliveries.is_leased, numbers):
+            side = ledger.deliveries.records[number]
             self.held[number] = Held(NEVER, (side.term, side.sequence), None, 0)
-        others = list(filterfalse(ledger.is_out, numbers))
+        others = list(filterfalse(ledger.deliveries.is_leased, numbers))
         self.put_back(others, now_ms)
-        for number in filter(self.ledger.lives, others):
+        for number in filter(self.ledger.columns.lives, others):
             self._watch_expiry(number)  # it may have expired meanwhile
 
     def came_back(self, number: int, now_ms: int) -> None:
@@ -303,62 +329,70 @@ class Leases(DueMoments):
 
     def order_again(self) -> None:
         """The queue's structure or priority range changed: sort the line in the new way."""
-        self.available.order_by(order_for(self.ledger.policies))
+        self.line.order_by(order_for(self.ledger.policies))
 
     def for_new_incarnation(self, now_ms: int) -> "Leases":
         """Return the leases of the ledger's new incarnation, with the same sleepers and waiters."""
         new = Leases(self.ledger, self.term, now_ms)
-        new.sequence = self.sequence
-        new.take_over(self)
+        new.sequence, new.audience = self.sequence, self.audience
         return new
 
     # --- time ------------------------------------------------------------------------------------------------------
 
-    @property
-    def has_audience(self) -> bool:
-        """Whether anybody waits, sleeps, or was woken and has not fetched yet."""
-        return bool(self.waiters or self.sleepers or self.woken)
-
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether nobody wants anything and nothing becomes due: true of most queues most of the time."""
-        if self.waiters or self.sleepers or self.woken:
-            return False
-        return not (self._ends or self.delayed or self.expiries or self.ends or self.resumes_ms)
-
     def next_moment_ms(self) -> int:
         """Return when to look again: perhaps earlier than something becomes due, never later."""
-        moment_ms = self._first_due_ms()
-        if self._ends is not None:
-            moment_ms = min(moment_ms, self._ends.first_ms)
-        if self.waiters:
-            moment_ms = min(moment_ms, self._first_wait_ms)
-        if self.ends:
+        moment_ms = NEVER if self.due is None else self.due.next_moment_ms()
+        if self._lease_ends is not None:
+            moment_ms = min(moment_ms, self._lease_ends.first_ms)
+        if self.ends is not None:
             moment_ms = min(moment_ms, self.ends.first_ms)
-        if self.woken:
-            moment_ms = min(moment_ms, next(iter(self.woken.values())))
         if self.resumes_ms:
             moment_ms = min(moment_ms, self.resumes_ms)
         return moment_ms
+
+    def watch_staged(self, name: Name, moments: Mapping[int, int]) -> None:
+        """Note until when the epochs of what is staged under a name last."""
+        if self.ends is None:
+            self.ends = StagedEnds()
+        self.ends.set(name, moments)
+        self.next_ms = 0
 
     def pause_changed(self) -> None:
         """The queue was paused or resumed."""
         until_ms = self.ledger.paused_until_ms
         self.resumes_ms = until_ms if until_ms < PAUSE_MS_MAX else 0
+        self.next_ms = 0
 
     def fell_due(self, now_ms: int) -> int:
         """Make available what was delayed until now; return how many."""
         if 0 < self.resumes_ms <= now_ms:
             self.resumes_ms = 0
-        numbers = self._no_longer_delayed(now_ms)
+        numbers = [] if self.due is None else self.due.take_due(now_ms, self._due_of)
         for number in numbers:
             self.offer(number, now_ms)
         return len(numbers)
 
+    def _due_of(self, number: int) -> int:
+        # One that is out is looked at again when it comes back.
+        if number in self.held or not self.ledger.columns.lives(number):
+            return 0
+        return self.ledger.due_of(number)
+
+    def expired(self, now_ms: int) -> list[int]:
+        """Return the messages that have expired and are not out with a worker."""
+        return [] if self.due is None else self.due.take_expired(now_ms, self._expiry_of)
+
+    def _expiry_of(self, number: int) -> int:
+        # One that is out is looked at again when it comes back, one that is stashed when it is published.
+        columns = self.ledger.columns
+        if number in self.held or not columns.lives(number) or columns.is_hidden(number):
+            return 0
+        return columns.expires_of(number)
+
     def ran_out(self, now_ms: int) -> list[int]:
         """Return the messages whose lease is over; one whose outcome is on its way gets a little longer."""
         over: list[int] = []
-        for number in () if self._ends is None else self._ends.take_over(now_ms):
+        for number in () if self._lease_ends is None else self._lease_ends.take_over(now_ms):
             if number in self.leaving:
                 self.extend(number, now_ms + LEAVING_GRACE_MS)
             else:
@@ -369,50 +403,24 @@ class Leases(DueMoments):
 
     def to_wake(self, now_ms: int) -> list[Any]:
         """Return the sleepers to wake now, by the queue's wake policy."""
-        while self.woken and next(iter(self.woken.values())) <= now_ms:
-            self.woken.pop(next(iter(self.woken)))
-        if not self.sleepers or self.ledger.paused_until_ms > now_ms:
+        audience = self.audience
+        audience.expect(now_ms)
+        if not audience.sleepers or self.ledger.paused_until_ms > now_ms:
             return []
         ready = self.ready(now_ms)
-        if not ready:
-            return []
-        chosen = self._woken_by_any() if self.always_woken or self.ledger.policies.wake == "all" else []
-        while self.sleepers and ready > len(self.woken):
-            subscriber, _ = self.sleepers.popitem(last=False)
-            if self.always_woken:
-                self.always_woken.pop(subscriber, None)
-            if self.woken is EMPTY_DICT:
-                self.woken = {}
-            self.woken[subscriber] = now_ms + WOKEN_GRACE_MS
-            chosen.append(subscriber)
-        return chosen
+        return audience.to_wake(ready, self.ledger.policies.wake, now_ms) if ready else []
 
     def to_wake_first(self, now_ms: int) -> list[Any]:
         """Return the sleepers to wake although waiting FETs may get all that is available."""
-        if not self.sleepers or self.ledger.paused_until_ms > now_ms or not self.ready(now_ms):
+        if not self.audience.sleepers or self.ledger.paused_until_ms > now_ms or not self.ready(now_ms):
             return []
-        return self._woken_by_any()
-
-    def _woken_by_any(self) -> list[Any]:
-        """Take the sleepers that any message wakes, by the queue's wake policy, off the list."""
-        match self.ledger.policies.wake:
-            case "ready":
-                return []
-            case "all":
-                chosen = list(self.sleepers)
-            case "sleeper":
-                chosen = list(self.always_woken)
-        for subscriber in chosen:
-            del self.sleepers[subscriber]
-        if self.always_woken:
-            self.always_woken.clear()
-        return chosen
+        return self.audience.woken_by_any(self.ledger.policies.wake)
 
 
-def order_for(policies: Policies) -> KeyOrder:
-    """Return the order of the line that the queue's policies ask for."""
+def order_for(policies: Policies) -> Callable[[], KeyOrder]:
+    """Return what makes the order of the line that the queue's policies ask for."""
     if policies.structure == "QA":
         assert policies.priority_min is not None, "checked at creation"
         assert policies.priority_max is not None, "checked at creation"
-        return qa_order(policies.priority_min, policies.priority_max)
-    return h4_order()
+        return partial(qa_order, policies.priority_min, policies.priority_max)
+    return KeyHeap

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 
 from wakeq.protocol.queue.leases.audience import NEVER
-from wakeq.protocol.queue.staging import OPEN_EPOCHS_MAX, Name
+from wakeq.protocol.queue.ledger.staging import OPEN_EPOCHS_MAX, Name
 
 STALE_MIN = 64  # places of moments that were put off which are always tolerated
 

@@ -161,3 +161,11 @@ def bits_of(word: int) -> Iterator[int]:
         low = word & -word
         yield low.bit_length() - 1
         word ^= low
+
+
+def qa_order(key_min: int, key_max: int) -> KeyOrder:
+    """Return the order of QA: an array over the keys of a range, of which one that nobody can fill costs nothing."""
+    assert key_min <= key_max
+    if key_max - key_min < KEYS_IN_BITMAP_MAX:
+        return KeyBitmap(key_min, key_max)
+    return KeyHeap()

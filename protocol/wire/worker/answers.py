@@ -12,9 +12,9 @@ from wakeq.protocol.catalog import Policies, changed, check
 from wakeq.protocol.errors import BadField, TooLarge
 from wakeq.protocol.log import entries as log
 from wakeq.protocol.log.entries import ANY_TOKEN, Draft, Reason, Result, Token
-from wakeq.protocol.queue.columns.alike import alike_texts, shape_of
+from wakeq.protocol.queue.ledger.alike import alike_texts, shape_of
+from wakeq.protocol.queue.ledger.results import published_uids
 from wakeq.protocol.queue.outcomes import Delivery, Outcome, Refusal
-from wakeq.protocol.queue.results import published_uids
 from wakeq.protocol.uid import uid_of
 from wakeq.protocol.wire.worker import codec as wire
 

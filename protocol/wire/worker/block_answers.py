@@ -10,9 +10,16 @@ import msgspec
 
 from wakeq.protocol.errors import BadField, Busy, TooLarge
 from wakeq.protocol.log.entries import Draft, Result
-from wakeq.protocol.queue.columns.alike import Alike, alike_in_places, shape_of
+from wakeq.protocol.queue.ledger.alike import Alike, alike_in_places, shape_of
+from wakeq.protocol.queue.ledger.staging import (
+    JOB_KEPT_MS,
+    JOBS_MAX,
+    OPEN_EPOCHS_MAX,
+    SOURCES_MAX,
+    STASHES_MAX,
+    WRITERS_MAX,
+)
 from wakeq.protocol.queue.outcomes import Delivery, Outcome, Seen
-from wakeq.protocol.queue.staging import JOB_KEPT_MS, JOBS_MAX, OPEN_EPOCHS_MAX, SOURCES_MAX, STASHES_MAX, WRITERS_MAX
 from wakeq.protocol.uid import uid_of
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.protocol.wire.worker.answers import draft_of, refusal_of

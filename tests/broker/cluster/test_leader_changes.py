@@ -9,13 +9,13 @@ from tests.helpers.brokers.by_hand import HandDisk
 from tests.helpers.clusters.by_hand import HandCluster, HandNode, Operator, leads_again, size_of, successor
 from wakeq.actors.log.peer import Outgoing, Peer
 from wakeq.actors.log.raft_log import BEAT
-from wakeq.actors.mail import Asker, HandOver, LogItem, Propose, Spoilt, StepAside
+from wakeq.actors.mail import Asker, HandOver, LogItem, OutOfRoom, Propose, StateHasSkippedEntry
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.sessions.operator_mail import Administer
 from wakeq.node.assembly import RestartWithNewState
 from wakeq.protocol.log.entries import Draft, Entry, Publish
 from wakeq.protocol.queue.lanes import Proposal
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft.messages import Append
 from wakeq.protocol.wire.peer.frames import Entries, Frame
@@ -225,7 +225,7 @@ def test_skipped_entry_is_left_out_where_it_and_its_skip_are_applied_together(
     assert refused == ["SET_ASIDE", "SET_ASIDE"]
     assert [size_of(node) for node in cluster.nodes] == [2, 2, 2]
     ledgers = [node.queues.processes.by_name["new"].ledger for node in cluster.nodes]
-    assert [(ledger.id, ledger.living) for ledger in ledgers] == [(ledgers[0].id, 1)] * 3
+    assert [(ledger.id, ledger.columns.living) for ledger in ledgers] == [(ledgers[0].id, 1)] * 3
     assert ledgers[0].id > 0
 
 
@@ -298,7 +298,7 @@ def test_delay_is_none_the_shorter_while_the_clock_leans_forward(cluster: HandCl
 
 @pytest.mark.parametrize(
     "orders",
-    [[HandOver()], [HandOver()] * 2, [HandOver()] * 3, [StepAside(True), BEAT]],
+    [[HandOver()], [HandOver()] * 2, [HandOver()] * 3, [OutOfRoom(True), BEAT]],
     ids=["once", "twice", "three times", "for want of room"],
 )
 def test_delivery_in_the_turn_before_a_transfer_is_known_to_the_new_leader(
@@ -385,7 +385,9 @@ def test_entries_skipped_while_a_slow_node_waits_for_verdicts_are_skipped_there_
     cluster.advance(2.0)
 
     assert [reply["err"] for reply in (*publisher.take(), *client.take())] == ["SET_ASIDE"] * 2
-    assert [list(node.queues.processes.by_name[Q].ledger.living_numbers()) for node in cluster.nodes] == [[1]] * 3
+    assert [list(node.queues.processes.by_name[Q].ledger.columns.living_numbers()) for node in cluster.nodes] == [
+        [1]
+    ] * 3
 
 
 def test_node_that_rebuilds_its_state_still_finishes_the_write_before_a_truncation(
@@ -403,7 +405,7 @@ def test_node_that_rebuilds_its_state_still_finishes_the_write_before_a_truncati
     assert leader.raft_log.writer.behind, "to be taken back"
     assert leader.raft_log.writer.log.buffered_bytes, "what was not written yet"
 
-    leader.raft_log.tell(Spoilt(1, 2))
+    leader.raft_log.tell(StateHasSkippedEntry(1, 2))
     cluster.settle()
     leader.log_disk.held = False
     leader.log_disk.complete()

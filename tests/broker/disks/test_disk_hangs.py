@@ -244,7 +244,7 @@ def test_lone_node_whose_disk_hangs_answers_busy_with_the_reason_and_goes_on_whe
     assert late.call("FET", Q)["cmd"] == "msg"
 
 
-def test_write_that_is_under_way_is_looked_at_and_an_idle_disk_is_not(broker: Broker) -> None:
+def test_idle_disk_is_not_watched(broker: Broker) -> None:
     broker.client().publish(Q)
     broker.advance(2)
 

@@ -38,7 +38,7 @@ def test_checkpoint_is_not_delayed_by_clients_that_acknowledge_with_follow_ups_w
 
     assert len(flushes) == FOLLOW_UPS
     assert flushes[FOLLOW_UPS // 2] == 1
-    assert broker.queue("to").ledger.living == FOLLOW_UPS
+    assert broker.queue("to").ledger.columns.living == FOLLOW_UPS
 
 
 def test_queue_at_rest_drops_bodies_when_its_share_shrinks(broker: Broker, client: Client) -> None:

@@ -1,13 +1,13 @@
 """A node of a cluster whose disk has hardly any room left: it leaves what is to be written to the others."""
 
 from tests.helpers.clusters.by_hand import HandCluster, HandNode
-from wakeq.actors.mail import StepAside
+from wakeq.actors.mail import OutOfRoom
 
 Q = "q"
 
 
 def step_aside(cluster: HandCluster, node: HandNode, *, on: bool) -> None:
-    node.raft_log.tell(StepAside(on))
+    node.raft_log.tell(OutOfRoom(on))
     cluster.settle()
 
 
@@ -34,7 +34,7 @@ def test_follower_catches_up_once_it_has_room_again(cluster: HandCluster, leader
     step_aside(cluster, full, on=False)
     cluster.advance(1.0)
 
-    assert full.queues.processes.by_name[Q].ledger.living == 5
+    assert full.queues.processes.by_name[Q].ledger.columns.living == 5
 
 
 def test_publish_is_refused_where_a_majority_has_no_room(cluster: HandCluster, leader: HandNode) -> None:

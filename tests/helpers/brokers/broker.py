@@ -19,7 +19,7 @@ from wakeq.actors.sessions.door import Closed, Received
 from wakeq.actors.sessions.operator import Question
 from wakeq.data.opening import KEEP_NOTHING, DurableFiles, open_all
 from wakeq.node.clock import NodeClock
-from wakeq.protocol.queue.publishers import Limits
+from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.storage.log.journal import Keep
 from wakeq.testing.machine import Machine
@@ -273,12 +273,12 @@ class Broker(Machine):
         assert leases is not None
         return [
             n
-            for n in ledger.living_numbers()
+            for n in ledger.columns.living_numbers()
             if n not in leases.held
             and n not in leases.leaving
-            and not ledger.is_out(n)
+            and not ledger.deliveries.is_leased(n)
             and ledger.due_of(n) <= due_ms
-            and not 0 < ledger.expires_of(n) <= now_ms
+            and not 0 < ledger.columns.expires_of(n) <= now_ms
             and ledger.paused_until_ms <= due_ms
         ]
 
@@ -303,6 +303,8 @@ class Broker(Machine):
                 and (wake == "ready" or name in c.choosy)
             ]
             assert len(counted_on) >= len(available), f"{available}: {len(asleep)} sleep, {len(counted_on)} were woken"
-        assert not (available and leases.all_waits()), "a FET waits beside an available message"
-        assert ledger.living == len(list(ledger.living_numbers()))
-        assert ledger.out == sum(ledger.is_out(n) for n in ledger.living_numbers())
+        assert not (available and leases.audience.all_waits()), "a FET waits beside an available message"
+        moment_ms = min(leases.next_moment_ms(), leases.audience.next_moment_ms())
+        assert process.alarm_ms <= moment_ms, f"something is to come at {moment_ms}, the alarm at {process.alarm_ms}"
+        assert ledger.columns.living == len(list(ledger.columns.living_numbers()))
+        assert ledger.deliveries.leased == sum(ledger.deliveries.is_leased(n) for n in ledger.columns.living_numbers())

@@ -12,7 +12,7 @@ from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.monique.place import Place
 from tests.helpers.taskflux.by_hand import HandTaskFlux
 from wakeq.protocol.log.entries import Publish
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 
 
 @pytest.fixture
@@ -70,11 +70,11 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     times = [0]
     publish = Ledger.publish
 
-    def fragile(self: Ledger, entry: Publish, at_ms: int) -> Any:
+    def fragile(self: Ledger, entry: Publish, at_ms: int, **about: Any) -> Any:
         if times[0] and any(draft.body == b"poison" for draft in entry.drafts):
             times[0] -= 1
             raise ZeroDivisionError("poisoned")
-        return publish(self, entry, at_ms)
+        return publish(self, entry, at_ms, **about)
 
     monkeypatch.setattr(Ledger, "publish", fragile)
     return times

@@ -373,4 +373,4 @@ def leads_again(cluster: HandCluster, node: HandNode) -> bool:
 
 def size_of(node: HandNode, queue: str = "q") -> int:
     """Return how many messages a node's queue has, whether it leads or not."""
-    return node.queues.processes.by_name[queue].ledger.living
+    return node.queues.processes.by_name[queue].ledger.columns.living

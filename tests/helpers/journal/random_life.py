@@ -144,7 +144,7 @@ class Life:
         if self.broker.assembly.lobby.process(name) is None:
             return None
         ledger = self.broker.queue(name).ledger
-        numbers = list(ledger.living_numbers())
+        numbers = list(ledger.columns.living_numbers())
         return uid_of(ledger.id, self.chance.choice(numbers)) if numbers else None
 
     def move(self) -> None:

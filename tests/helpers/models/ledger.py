@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import ANY_TOKEN, Draft, Publish, Result, Token
-from wakeq.protocol.queue.ledger import Ledger
-from wakeq.protocol.queue.publishers import SESSION_WINDOW, Limits
-from wakeq.protocol.queue.staging import UNENDING_MS
+from wakeq.protocol.queue.ledger.ledger import Ledger
+from wakeq.protocol.queue.ledger.publishers import SESSION_WINDOW, Limits
+from wakeq.protocol.queue.ledger.staging import UNENDING_MS
 
 LIMITS = Limits(dedup_ids_max=3, dedup_window_ms=1_000)
 IDS = ("a", "b", "c", "d", "e")
@@ -206,25 +206,29 @@ class LedgerModel(RuleBasedStateMachine):
             return
         ledger, messages = self.ledger, self.messages
         out = sum(message.until_ms > 0 for message in messages.values())
-        assert list(ledger.living_numbers()) == list(messages)
-        assert (ledger.living, ledger.out, ledger.size) == (len(messages), out, len(messages) - out)
-        assert ledger.bytes == sum(len(message.draft.body) for message in messages.values())
-        assert ledger.next_number == self.next_number
-        assert not any(map(ledger.lives, self.gone[-20:]))
+        assert list(ledger.columns.living_numbers()) == list(messages)
+        assert (ledger.columns.living, ledger.deliveries.leased, ledger.size) == (
+            len(messages),
+            out,
+            len(messages) - out,
+        )
+        assert ledger.columns.bytes == sum(len(message.draft.body) for message in messages.values())
+        assert ledger.columns.next_number == self.next_number
+        assert not any(map(ledger.columns.lives, self.gone[-20:]))
         for number in [*messages][:20] + [*messages][-20:]:
             self.check_message(number, messages[number])
 
     def check_message(self, number: int, message: Message) -> None:
         ledger, draft, at_ms = self.ledger, message.draft, message.at_ms
         published_due_ms = at_ms + draft.delay_ms if draft.delay_ms and not message.requeued else 0
-        assert ledger.lives(number)
-        assert ledger.priority_of(number) == draft.priority
-        assert ledger.published_due_of(number) == published_due_ms
-        assert ledger.expires_of(number) == (at_ms + draft.expires_ms if draft.expires_ms else 0)
+        assert ledger.columns.lives(number)
+        assert ledger.columns.priority_of(number) == draft.priority
+        assert ledger.columns.published_due_of(number) == published_due_ms
+        assert ledger.columns.expires_of(number) == (at_ms + draft.expires_ms if draft.expires_ms else 0)
         assert ledger.timeout_of(number) == (draft.timeout_ms or self.policies.timeout * 1000)
-        assert ledger.is_out(number) == (message.until_ms > 0)
-        assert ledger.is_hidden(number) == (number in self.hidden)
-        side = ledger.sides.get(number)
+        assert ledger.deliveries.is_leased(number) == (message.until_ms > 0)
+        assert ledger.columns.is_hidden(number) == (number in self.hidden)
+        side = ledger.deliveries.records.get(number)
         assert (side is None) == (message.deliveries == 0)
         if side is None:
             assert ledger.due_of(number) == (UNENDING_MS if number in self.hidden else published_due_ms)

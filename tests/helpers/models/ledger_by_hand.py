@@ -7,8 +7,8 @@ Everything happens at NOW_MS unless a test says otherwise.
 
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Delivered, Draft, Publish, Reason, Released
-from wakeq.protocol.queue.ledger import Ledger
-from wakeq.protocol.queue.publishers import Limits
+from wakeq.protocol.queue.ledger.ledger import Ledger
+from wakeq.protocol.queue.ledger.publishers import Limits
 
 QUEUE_ID = 7
 OTHER_ID = 5

@@ -5,7 +5,7 @@ from hypothesis.stateful import precondition, rule
 
 from tests.helpers.models.ledger import Claimed, LedgerModel, batches, picks, spans
 from wakeq.protocol.log.entries import Claim, ClaimAction, Draft, Publish, Result, Stash, Unstash, UnstashAction
-from wakeq.protocol.queue.staging import OPEN_EPOCHS_MAX, UNENDING_MS
+from wakeq.protocol.queue.ledger.staging import OPEN_EPOCHS_MAX, UNENDING_MS
 
 
 class StagingModel(LedgerModel):

@@ -146,7 +146,7 @@ class Life(ToldLife):
             if len(self.held) > delivered:
                 self.settle_one("ACK", self.held[-1])
                 self.rest()
-            elif any(node.queues.processes.by_name[self.queue].ledger.living for node in self.living):
+            elif any(node.queues.processes.by_name[self.queue].ledger.columns.living for node in self.living):
                 self.cluster.advance(5.0)
             else:
                 return

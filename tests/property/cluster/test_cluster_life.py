@@ -14,7 +14,7 @@ from tests.helpers.clusters.by_hand import HandCluster, HandNode
 from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.examples import seeds
 from wakeq.protocol.log.entries import Publish
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 
 QUEUES = ("a", "b", "c")
 STEPS = 150
@@ -114,7 +114,13 @@ def disks_of(node: HandNode) -> list[HandDisk]:
 def state_of(node: HandNode) -> dict[str, Any]:
     ledgers = {name: process.ledger for name, process in node.queues.processes.by_name.items() if process.exists}
     return {
-        name: (ledger.id, ledger.next_number, list(ledger.living_numbers()), sorted(ledger.sides), ledger.totals)
+        name: (
+            ledger.id,
+            ledger.columns.next_number,
+            list(ledger.columns.living_numbers()),
+            sorted(ledger.deliveries.records),
+            ledger.totals,
+        )
         for name, ledger in ledgers.items()
     }
 

@@ -129,7 +129,7 @@ def test_promises_hold_whichever_node_dies_leads_or_is_slow(seed: int) -> None:
         life.end()
 
         ledgers = [node.queues.processes.by_name[life.queue].ledger for node in cluster.nodes]
-        states = [(sorted(ledger.living_numbers()), ledger.totals) for ledger in ledgers]
+        states = [(sorted(ledger.columns.living_numbers()), ledger.totals) for ledger in ledgers]
         cluster.close()
 
     report = check(life.history.events)

@@ -323,7 +323,7 @@ class Life(ToldLife):
             assert leader is not None, "waited for"
             if self.fetch_and_ack(leader):
                 continue
-            if leader.queues.processes.by_name[self.queue].ledger.living:
+            if leader.queues.processes.by_name[self.queue].ledger.columns.living:
                 self.advance(1.0)
             else:
                 break
@@ -350,7 +350,7 @@ def test_promises_hold_and_commands_are_answered_where_disks_hang(nodes: int, se
         life.live()
         life.end()
         ledgers = [node.queues.processes.by_name[life.queue].ledger for node in cluster.nodes]
-        states = [(sorted(ledger.living_numbers()), ledger.totals) for ledger in ledgers]
+        states = [(sorted(ledger.columns.living_numbers()), ledger.totals) for ledger in ledgers]
         cluster.close()
 
     report = check(life.history.events, crash_window_s=AHEAD_S + LAZY_S)

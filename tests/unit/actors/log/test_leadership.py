@@ -6,9 +6,9 @@ import pytest
 
 from tests.helpers.raft.script import Scene
 from wakeq.actors.log.leadership import (
-    HALTED_MS_MAX,
     HAND_OVER_AGAIN_MS,
     HANG_ELECTIONS,
+    SKIP_AWAITED_MS_MAX,
     WISH_ELECTIONS,
     Leadership,
 )
@@ -116,10 +116,10 @@ def test_node_waits_for_another_leader_to_have_an_entry_skipped_anew_when_there_
     leadership = leadership_of(cores()[2], 1)
 
     assert leadership.waits_for_skip(7, 0)
-    assert leadership.waits_for_skip(7, HALTED_MS_MAX)
-    assert not leadership.waits_for_skip(7, HALTED_MS_MAX + 1)
+    assert leadership.waits_for_skip(7, SKIP_AWAITED_MS_MAX)
+    assert not leadership.waits_for_skip(7, SKIP_AWAITED_MS_MAX + 1)
     leadership.no_other_leads(7)
-    assert leadership.waits_for_skip(7, HALTED_MS_MAX + 1)
+    assert leadership.waits_for_skip(7, SKIP_AWAITED_MS_MAX + 1)
 
 
 # --- wishes ----------------------------------------------------------------------------------------------------------
@@ -192,9 +192,9 @@ def test_open_questions_are_refused_when_leadership_is_lost() -> None:
 # --- a full disk -----------------------------------------------------------------------------------------------------
 
 
-def test_node_that_stands_aside_takes_no_entries_and_counts_in_no_majority() -> None:
+def test_node_without_room_takes_no_entries_and_counts_in_no_majority() -> None:
     leadership = leadership_of(cores()[2], 1, 3)
-    leadership.stands_aside = True
+    leadership.is_out_of_room = True
     append = Append(1, 2, 10, 1, 1, 0, 0, 1, ((1, 1),), 0)
     answer = HeartbeatAnswer(2, 1, 20, 1, 1, 5)
 

@@ -1,6 +1,7 @@
 """RaftLog: when it writes, what it waits for, and what happens when it cannot."""
 
 import errno
+from collections import deque
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from wakeq.actors.log.writer import Cut, Roll
 from wakeq.actors.mail import Applied, Pressure, Propose, Throttle
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import SyncFailed
-from wakeq.protocol.log.entries import Draft, Publish, SetAside
+from wakeq.protocol.log.entries import Draft, Expired, Noop, Publish, SetAside
 from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.outcomes import Refusal
 
@@ -332,7 +333,7 @@ def test_deliveries_of_a_queue_that_cannot_make_its_entries_are_in_the_log(broke
 
     assert spoiling.words() == ["ok", "nok"]
     assert worker.finds_nothing(Q)
-    assert broker.queue(Q).ledger.out == 1
+    assert broker.queue(Q).ledger.deliveries.leased == 1
 
 
 def test_segment_is_sealed_although_an_older_one_was_being_removed(broker: Broker, client: Client) -> None:
@@ -361,6 +362,35 @@ def test_command_of_this_term_is_not_given_up_with_a_former_term(broker: Broker,
     broker.log_disk.complete()
 
     assert (meanwhile, client.words()) == ([], ["ok"])
+
+
+# --- how much one write holds ----------------------------------------------------------------------------------------
+
+
+def publishes(*sizes: tuple[int, int]) -> deque[Proposal]:
+    """Return publishes of so many messages of so many bytes."""
+    return deque(Proposal(Publish(Q, [Draft(bytes(size))] * count)) for count, size in sizes)
+
+
+@pytest.mark.parametrize(
+    ("collected", "taken"),
+    [
+        (publishes(), 0),
+        (publishes((1, 1), (1, 1)), 2),
+        (publishes((raft_log.WRITE_MESSAGES_MAX + 1, 0), (1, 0)), 1),
+        (publishes((raft_log.WRITE_MESSAGES_MAX - 1, 0), (2, 0), (1, 0)), 2),
+        (publishes((1, raft_log.WRITE_BYTES_MAX), (1, 0)), 1),
+        (publishes((1, raft_log.WRITE_BYTES_MAX - 1), (1, 1), (1, 0)), 2),
+        (deque([Proposal(Expired(Q, 1, list(range(raft_log.WRITE_MESSAGES_MAX)))), Proposal(Noop())]), 1),
+    ],
+)
+def test_one_write_takes_entries_up_to_its_bounds_and_at_least_one(collected: deque[Proposal], taken: int) -> None:
+    before = list(collected)
+
+    write = raft_log.take_one_write(collected)
+
+    assert write == before[:taken]
+    assert list(collected) == before[taken:]
 
 
 @pytest.mark.parametrize("draft", [Draft(b"", priority=1 << 63), Draft(bytes(2_000))], ids=["number", "size"])

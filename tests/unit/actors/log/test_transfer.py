@@ -62,7 +62,7 @@ def straggler(cluster: HandCluster, leader: HandNode) -> HandNode:
 
 
 def size(node: HandNode) -> int:
-    return node.queues.processes.by_name[Q].ledger.living
+    return node.queues.processes.by_name[Q].ledger.columns.living
 
 
 def let_it_come(cluster: HandCluster, node: HandNode) -> None:

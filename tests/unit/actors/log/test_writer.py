@@ -54,7 +54,7 @@ class Files:
         self.mail: list[object] = []
         self.later: list[Callable[[], None]] = []
         self.synced: list[tuple[int, int]] = []
-        self.looks_for_room = 0
+        self.room_checks = 0
         self.flushed = 0
         state = HardState(0, None)
         self.core = Core(
@@ -74,7 +74,7 @@ class Files:
             stamp_ms=lambda: self.now_ms,
             behind_ms=lambda: 0,
             call_later=lambda _delay_s, call: self.later.append(call),
-            look_for_room=self._look_for_room,
+            check_room=self._check_room,
             state_disk=self.state_disk,
             monotonic_ms=lambda: self.now_ms,
             sync_watch=self.sync_watch,
@@ -88,8 +88,8 @@ class Files:
             on_synced=lambda last_index, era: self.synced.append((last_index, era)),
         )
 
-    def _look_for_room(self) -> None:
-        self.looks_for_room += 1
+    def _check_room(self) -> None:
+        self.room_checks += 1
 
     def _before_sync(self) -> None:
         self.flushed += 1
@@ -270,13 +270,13 @@ def test_failed_write_is_raised_as_a_failed_sync_and_not_reported_as_synced(
     assert files.synced == []
 
 
-def test_free_space_is_looked_at_now_and_then(files: Files) -> None:
+def test_free_space_is_checked_now_and_then(files: Files) -> None:
     for index in range(1, 10):
         files.writer.put(index, 1, [bytes(100_000)])
         files.writer.write()
         files.handle()
 
-    assert files.looks_for_room == 3
+    assert files.room_checks == 3
 
 
 # --- behind a job ----------------------------------------------------------------------------------------------------

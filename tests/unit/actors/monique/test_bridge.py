@@ -9,7 +9,7 @@ from wakeq.actors.mail import Answered
 from wakeq.actors.monique import bridge as monique_bridge
 from wakeq.actors.monique.mail import Parcel, Pushed, Relayed
 from wakeq.actors.monique.queue_user import ANSWER_MS_MAX, PAGE, Looked, QueueUser
-from wakeq.actors.queue import fetching
+from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.sessions.operator_mail import Page
 from wakeq.protocol.queue.outcomes import Refusal
 
@@ -236,7 +236,7 @@ def test_task_delivered_by_an_earlier_bridge_is_found_although_the_queue_has_tro
     place, asked = Place(broker), QueueUser._look_at
     if trouble == "refused":
         refusal: Refusal | None = Refusal("NO_QUORUM", "too few of the other nodes answer")
-        monkeypatch.setattr(fetching, "refusal", lambda _: refusal)
+        monkeypatch.setattr(QueueProcess, "refusal", lambda _: refusal)
     elif trouble == "lost":
         monkeypatch.setattr(QueueUser, "_look_at", lambda *_, **__: None)
 

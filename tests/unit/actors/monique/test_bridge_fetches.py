@@ -6,7 +6,7 @@ from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.monique.by_hand import push, transfer
 from tests.helpers.monique.place import TASK, TIMEOUT_S, Place, failures_of
 from wakeq.actors.monique.mail import Changed, Relayed, Rest
-from wakeq.actors.queue import fetching
+from wakeq.actors.queue.process import QueueProcess
 from wakeq.protocol.queue.outcomes import Refusal
 
 
@@ -115,7 +115,7 @@ def test_queue_that_cannot_be_asked_is_asked_again(
     client.ask(push(TASK, id="t1"))
     assert place.port.ids() == ["t1"]
     refusal: Refusal | None = Refusal("NO_QUORUM", "too few of the other nodes answer")
-    monkeypatch.setattr(fetching, "refusal", lambda _: refusal)
+    monkeypatch.setattr(QueueProcess, "refusal", lambda _: refusal)
     place.relay("result sum_it", pid="t1", id="r")
     bridge.stop()
     broker.settle()

@@ -14,7 +14,6 @@ from wakeq.actors.mail import Answered, Asker, Pressure, Propose
 from wakeq.actors.monique import tasks as monique_tasks
 from wakeq.actors.monique.mail import Cancel, Relayed
 from wakeq.actors.monique.queue_user import ANSWER_MS_MAX, PAGE, Looked, QueueUser
-from wakeq.actors.queue import fetching
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.sessions.operator_mail import Page
 from wakeq.protocol.log.entries import Draft, Publish
@@ -236,7 +235,7 @@ def test_kill_finds_a_task_although_its_queue_cannot_be_asked_at_first(
 ) -> None:
     place = with_a_task_of_before(broker)
     refusal: Refusal | None = Refusal("NO_QUORUM", "too few of the other nodes answer")
-    monkeypatch.setattr(fetching, "refusal", lambda _: refusal)
+    monkeypatch.setattr(QueueProcess, "refusal", lambda _: refusal)
 
     place.kill("t1")
     refusal = None

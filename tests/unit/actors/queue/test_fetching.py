@@ -6,16 +6,16 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.brokers.by_hand import Json
-from wakeq.actors.queue import fetching
+from wakeq.actors.queue import fetching, outgoing, waiting
 from wakeq.actors.queue.process import QueueProcess
 
 Q = "q"
 FET: Json = {"cmd": "FET", "qname": Q}
 
 
-def crash_at(monkeypatch: pytest.MonkeyPatch, step: str, call: int) -> None:
+def crash_at(monkeypatch: pytest.MonkeyPatch, owner: Any, step: str, call: int) -> None:
     """Let one step of fetching raise the so many'th time that it is taken."""
-    sound, calls = getattr(fetching, step), [0]
+    sound, calls = getattr(owner, step), [0]
 
     def crashing(*arguments: Any) -> Any:
         calls[0] += 1
@@ -23,7 +23,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, step: str, call: int) -> None:
             raise ZeroDivisionError("a bug")
         return sound(*arguments)
 
-    monkeypatch.setattr(fetching, step, crashing)
+    monkeypatch.setattr(owner, step, crashing)
 
 
 # --- one round ---------------------------------------------------------------------------------------------------
@@ -126,16 +126,26 @@ def test_strict_delivery_committed_together_with_the_end_of_its_queue_is_answere
 
 
 @pytest.mark.parametrize("policy", ["fast", "strict"])
-@pytest.mark.parametrize("step", ["_deliveries", "_serve_one", "_take", "refusal"])
+@pytest.mark.parametrize(
+    ("owner", "step"),
+    [(fetching, "_deliveries"), (fetching, "_serve_one"), (fetching, "take"), (QueueProcess, "refusal")],
+)
 @pytest.mark.parametrize("call", [1, 2])
 @pytest.mark.parametrize("fields", [{}, {"timeout": 3000}], ids=["together", "singly"])
 def test_fetches_in_hand_of_a_queue_that_crashes_get_their_message_or_leave_it_to_the_next(
-    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, policy: str, step: str, call: int, fields: Json
+    broker: Broker,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    policy: str,
+    owner: Any,
+    step: str,
+    call: int,
+    fields: Json,
 ) -> None:
     client.call("CREATE", Q, lease=policy)
     client.call("PUB", Q, messages=["1", "2", "3"])
     workers = [broker.client() for _ in range(3)]
-    crash_at(monkeypatch, step, call)
+    crash_at(monkeypatch, owner, step, call)
 
     for worker in workers:
         worker.send({**FET, **fields})
@@ -150,14 +160,14 @@ def test_fetches_in_hand_of_a_queue_that_crashes_get_their_message_or_leave_it_t
     broker.check(Q)
 
 
-@pytest.mark.parametrize("step", ["_sleep", "_deliveries"])
+@pytest.mark.parametrize(("owner", "step"), [(waiting, "sleep"), (fetching, "_deliveries")])
 def test_islp_in_hand_of_a_queue_that_crashes_is_woken_right_behind_its_okslp(
-    broker: Broker, client: Client, worker: Client, monkeypatch: pytest.MonkeyPatch, step: str
+    broker: Broker, client: Client, worker: Client, monkeypatch: pytest.MonkeyPatch, owner: Any, step: str
 ) -> None:
     """Nobody else would wake it: the rebuilt queue does not know of it."""
     client.publish(Q)
     worker.call("SUB", Q)
-    crash_at(monkeypatch, step, 1)
+    crash_at(monkeypatch, owner, step, 1)
 
     words = [reply["cmd"] for reply in worker.ask(FET, {"cmd": "ISLP", "qname": Q})]
 
@@ -214,13 +224,13 @@ def test_fetches_that_take_more_than_one_entry_may_hold_are_served_in_several(
 ) -> None:
     monkeypatch.setattr(fetching, "TOGETHER_MAX", 5)
     sizes: list[int] = []
-    note = QueueProcess.note_delivered
+    note = outgoing.note_delivered
 
     def noted(queue: QueueProcess, numbers: list[int], *about: Any) -> None:
         sizes.append(len(numbers))
         note(queue, numbers, *about)
 
-    monkeypatch.setattr(QueueProcess, "note_delivered", noted)
+    monkeypatch.setattr(outgoing, "note_delivered", noted)
     client.ask(*[{"cmd": "PUB", "qname": Q, "message": str(number)} for number in range(14)])
 
     replies = client.ask(*[{"cmd": "FET", "qname": Q, "count": count} for count in (2, 2, 6, 2, 2)])
@@ -235,7 +245,7 @@ def test_waiting_fetches_that_end_together_do_not_look_at_each_other(
     """They may be 16,384, and end in one turn."""
     client.call("CREATE", Q)
     looked: list[Any] = []
-    monkeypatch.setattr(fetching, "_end_waits", lambda *about: looked.append(about))
+    monkeypatch.setattr(waiting, "_end_waits", lambda *about: looked.append(about))
     client.send(*[{"cmd": "FET", "qname": Q, "wait": 5} for _ in range(50)])
     broker.settle()
 

@@ -246,7 +246,7 @@ def test_plain_sleeper_that_went_away_is_not_kept(broker: Broker, client: Client
 
     leases = broker.queue(Q).leases
     assert leases is not None
-    assert (dict(leases.sleepers), dict(leases.always_woken)) == ({}, {})
+    assert (dict(leases.audience.sleepers), dict(leases.audience.always_woken)) == ({}, {})
 
 
 @pytest.mark.parametrize("between", ["restart", "purge"])

@@ -8,7 +8,7 @@ import pytest
 from tests.helpers.brokers.broker import Broker, Client
 from wakeq.actors.mail import Follow, Loaded, Propose
 from wakeq.actors.queue import fetching
-from wakeq.actors.queue.fetching import Lead
+from wakeq.actors.queue.leading import Lead
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queue.reading import BODIES_AHEAD, BODIES_AHEAD_MAX
 from wakeq.protocol.errors import REBUILD
@@ -327,7 +327,7 @@ def crash_once(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(fetching, name, crashing)
 
 
-@pytest.mark.parametrize("step", ["_deliveries", "_take"])
+@pytest.mark.parametrize("step", ["_deliveries", "take"])
 def test_waiting_fetch_is_answered_when_delivering_a_read_message_crashes_the_queue(
     broker: Broker, client: Client, worker: Client, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

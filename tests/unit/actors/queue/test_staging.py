@@ -7,10 +7,10 @@ from tests.helpers.brokers.staging import fetched, publish, read, stage
 from wakeq.actors.queue import staging as queue_staging
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Claim, ClaimAction, Draft, Publish, Result, Results
-from wakeq.protocol.queue import staging
-from wakeq.protocol.queue.columns.chunks import CHUNK
-from wakeq.protocol.queue.ledger import Ledger
-from wakeq.protocol.queue.publishers import Limits
+from wakeq.protocol.queue.ledger import staging
+from wakeq.protocol.queue.ledger.chunks import CHUNK
+from wakeq.protocol.queue.ledger.ledger import Ledger
+from wakeq.protocol.queue.ledger.publishers import Limits
 
 
 def test_claim_is_cut_into_slices_in_the_order_of_the_line(client: Client) -> None:
@@ -394,7 +394,7 @@ def test_message_that_expires_during_a_claim_that_does_not_get_it_is_removed(cli
     broker.log_disk.complete()
     broker.advance(1)
 
-    assert list(broker.queue("q").ledger.living_numbers()) == [1]
+    assert list(broker.queue("q").ledger.columns.living_numbers()) == [1]
     broker.check("q")
 
 

@@ -106,8 +106,8 @@ def test_stashes_leave_nothing_behind_in_memory(client: Client, broker: Broker) 
     broker.crash_and_restart()
     process = broker.queue("q")
     assert process.leases is not None
-    assert process.leases.delayed is None
+    assert process.leases.due is None
 
     unstash(broker.client(), 1, ("t", 2))
 
-    assert process.ledger.chunks[0].only_sizes
+    assert process.ledger.columns.chunks[0].only_sizes

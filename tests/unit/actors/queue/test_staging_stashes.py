@@ -8,9 +8,9 @@ from tests.helpers.brokers.staging import fetched, publish, publish_job, stash, 
 from wakeq.actors.sessions.operator_mail import Requeue
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Result, Unstash, UnstashAction
-from wakeq.protocol.queue import staging
-from wakeq.protocol.queue.ledger import Ledger
-from wakeq.protocol.queue.publishers import Limits
+from wakeq.protocol.queue.ledger import staging
+from wakeq.protocol.queue.ledger.ledger import Ledger
+from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.uid import parse, uid_of
 from wakeq.protocol.wire.worker.commands import STASH_PARTS_MAX
 
@@ -294,7 +294,7 @@ def test_limit_of_the_queue_counts_stashed_messages(client: Client) -> None:
 def test_stashed_message_is_not_requeued_by_an_operator(client: Client, broker: Broker) -> None:
     stash(client, "t", "a")
     ledger = broker.queue("q").ledger
-    (number,) = ledger.living_numbers()
+    (number,) = ledger.columns.living_numbers()
 
     outcome = broker.operate("q", lambda me: Requeue(me, "q", [uid_of(ledger.id, number)]))
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.loops.recorder import Recorder
 from wakeq.actors.mail import LogItem, Propose
-from wakeq.actors.queue.process import REFUSED_ID
+from wakeq.actors.queue.acknowledging import REFUSED_ID
 from wakeq.actors.queues.apply import Applier, Hold
 from wakeq.actors.queues.barrier import ANSWERED_PART, PartTicket
 from wakeq.actors.queues.catalog import QueueCatalog

@@ -11,7 +11,7 @@ from wakeq.actors.queue import process as queue
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues.listing import SLICE_QUEUES
 from wakeq.protocol.log.entries import Publish
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.storage.state.store import MESSAGES, Checkpoint
 
 Q = "q"
@@ -110,11 +110,11 @@ def test_entry_skipped_while_a_flush_is_collected_is_in_no_part_of_it(
     broker.advance(0.1)
     publish = Ledger.publish
 
-    def fragile(self: Ledger, entry: Publish, at_ms: int) -> Any:
+    def fragile(self: Ledger, entry: Publish, at_ms: int, **about: Any) -> Any:
         if entry.drafts[0].body == POISON:
             broker.queues.tell(Tick("flush"))  # the flush begins before the news of the crash is heard
             raise ZeroDivisionError("poisoned")
-        return publish(self, entry, at_ms)
+        return publish(self, entry, at_ms, **about)
 
     monkeypatch.setattr(Ledger, "publish", fragile)
     reply = client.call("ACK", Q, uid=uid, publish=[{"qname": "b", "message": "poison"}])

@@ -9,9 +9,9 @@ from tests.helpers.clusters.by_hand import HandCluster, HandNode
 from tests.helpers.disks.sync_place import sync_on_loop
 from tests.helpers.doors.lanes import HandSession
 from wakeq.actors.mail import Answered, Asker, Fetch, Propose, Want
-from wakeq.actors.queue import fetching
+from wakeq.actors.queue import crashing, leading
 from wakeq.actors.queue import process as queue
-from wakeq.actors.queue.fetching import Lead
+from wakeq.actors.queue.leading import Lead
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues.barrier import ANSWERED_PART
 from wakeq.actors.queues.rebuild import CRASHES_MAX
@@ -19,7 +19,7 @@ from wakeq.actors.runtime import Process
 from wakeq.protocol.log.entries import Ack, Draft, Extended, Publish, UpdateQueue
 from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.leases.leases import Leases
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.orders import Stats
 from wakeq.protocol.wire.slots import Slot
 from wakeq.protocol.wire.worker import codec as wire
@@ -64,7 +64,7 @@ def test_queue_that_cannot_even_say_its_last_words_is_rebuilt(
     def speechless(self: QueueProcess) -> None:
         raise ZeroDivisionError("it is in no state to speak")
 
-    monkeypatch.setattr(QueueProcess, "_last_words", speechless)
+    monkeypatch.setattr(crashing, "leave_last_words", speechless)
     first = client.publish(Q, "first")
     poison[0] = 1
 
@@ -247,7 +247,7 @@ def test_queue_that_crashes_again_while_it_is_rebuilt_begins_to_lead_once(
 
     def note_and_lead(self: QueueProcess, message: Lead) -> None:
         led.append(self)
-        fetching.on_lead(self, message)
+        leading.on_lead(self, message)
 
     monkeypatch.setitem(queue._HANDLERS, Lead, note_and_lead)
     poison[0] = 2
@@ -268,12 +268,12 @@ def test_mail_before_the_news_of_a_crash_is_answered(
     publish = Ledger.publish
     crashed: list[Ledger] = []
 
-    def fragile(self: Ledger, entry: Publish, at_ms: int) -> Any:
+    def fragile(self: Ledger, entry: Publish, at_ms: int, **about: Any) -> Any:
         if entry.drafts[0].body == b"poison" and not crashed:
             crashed.append(self)
             come()
             raise ZeroDivisionError("poisoned")
-        return publish(self, entry, at_ms)
+        return publish(self, entry, at_ms, **about)
 
     def come() -> None:
         """Have Queues told of something, behind which the news of the crash will stand."""
@@ -548,7 +548,7 @@ def test_command_filed_with_a_crashed_queue_of_a_follower_is_refused(cluster: Ha
     follower = cluster.others(leader)[0]
     slot = Slot(HandSession(), wire.Pub(qname=Q, message="m"))
 
-    queue = follower.queues._processes[Q]
+    queue = follower.queues.processes.by_name[Q]
     follower.runtime.end(queue, ZeroDivisionError("a bug"))
     follower.assembly.lobby.lanes_of(Q).open().publish(slot, Draft(b"m"), "", 0, is_alike=True)
     cluster.advance(0.5)

@@ -96,7 +96,7 @@ def test_delivery_of_a_removed_message_changes_nothing(broker: Broker, client: C
     broker.raft_log.tell(Propose([Proposal(Delivered(Q, queue_id, [1], [broker.now_ms() + 5], 9), None)]))
     broker.settle()
 
-    assert broker.queue(Q).ledger.out == 0
+    assert broker.queue(Q).ledger.deliveries.leased == 0
     assert ANY_TOKEN == (0, 0)
     broker.check(Q)
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.taskflux.by_hand import HandTaskFlux, error, held, stored
-from wakeq.actors.queue.fetching import settle
+from wakeq.actors.queue.waiting import settle
 from wakeq.actors.sessions.in_flight import IN_FLIGHT_MAX
 from wakeq.protocol.wire.taskflux.dialects import CSHARP
 from wakeq.protocol.wire.taskflux.packets import (

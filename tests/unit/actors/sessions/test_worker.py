@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.brokers.by_hand import Json
-from wakeq.actors.queue import process as queue_process
+from wakeq.actors.queue import outgoing
 from wakeq.actors.sessions.door import Received
 from wakeq.actors.sessions.in_flight import IN_FLIGHT_MAX, KEPT_BYTES_MIN
 from wakeq.protocol.wire.lines import LineTooLong
@@ -399,7 +399,7 @@ def test_publishes_of_one_read_to_several_queues_are_an_entry_for_each_and_are_a
 def test_publishes_that_wait_for_one_write_become_entries_of_bounded_size(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, limit: str, size: int
 ) -> None:
-    monkeypatch.setattr(queue_process, limit, size)
+    monkeypatch.setattr(outgoing, limit, size)
     client.publish(Q, "before")
     log = broker.assembly.files.log
     broker.log_disk.held = True

@@ -41,7 +41,7 @@ from wakeq.protocol.log.layout import HEAD, ITEM, BadRecord
 from wakeq.protocol.log.reader import decode_entry
 from wakeq.protocol.log.records import encode_entry
 from wakeq.protocol.log.rows import ROW
-from wakeq.protocol.queue.columns.alike import ALIKE_MIN, Alike, alike_bodies
+from wakeq.protocol.queue.ledger.alike import ALIKE_MIN, Alike, alike_bodies
 from wakeq.protocol.raft.membership import Config, Member
 
 AT = 0x0102030405060708
@@ -228,7 +228,7 @@ def test_entry_on_disk_is_as_documented(entry: Entry, spelled: str) -> None:
 
 
 @pytest.mark.parametrize("entry", [entry for entry, _ in MERGED], ids=lambda entry: type(entry).__name__)
-def test_a_merged_entry_that_was_cut_anywhere_is_damage(entry: Entry) -> None:
+def test_merged_entry_cut_anywhere_is_damage(entry: Entry) -> None:
     payload = encode_entry(entry, AT)
 
     for size in range(len(payload)):

@@ -10,8 +10,8 @@ import pytest
 
 from wakeq.protocol.log.entries import Draft
 from wakeq.protocol.log.rows import FreshRows, Row, Side, decode_row, encode_row
-from wakeq.protocol.queue.columns.alike import alike_bodies
-from wakeq.protocol.queue.columns.runs import Stretch
+from wakeq.protocol.queue.bodies import Stretch
+from wakeq.protocol.queue.ledger.alike import alike_bodies
 
 VECTORS = json.loads((Path(__file__).parents[3] / "vectors" / "lmdb_records.json").read_text())["vectors"]
 DOCUMENT_ROW = struct.Struct(">BQQQ")  # Status | Timeout | Delay | Expires of the document

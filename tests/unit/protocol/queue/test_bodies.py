@@ -3,9 +3,8 @@
 import pytest
 
 from wakeq.protocol.log.entries import Draft
-from wakeq.protocol.queue.bodies import CACHED_ALL_BYTES_MAX, CACHED_BYTES_MAX, KEPT_BYTES, Bodies, share_of
-from wakeq.protocol.queue.columns.alike import alike_bodies
-from wakeq.protocol.queue.columns.runs import Stretch
+from wakeq.protocol.queue.bodies import CACHED_ALL_BYTES_MAX, CACHED_BYTES_MAX, KEPT_BYTES, Bodies, Stretch, share_of
+from wakeq.protocol.queue.ledger.alike import alike_bodies
 
 
 def test_body_is_at_hand_until_the_store_has_it() -> None:

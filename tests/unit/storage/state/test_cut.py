@@ -8,10 +8,9 @@ from wakeq.protocol.errors import REBUILD, DamagedFile
 from wakeq.protocol.log.entries import Ack, Delivered, Draft, Publish, Reason, Released
 from wakeq.protocol.log.layout import BadRecord
 from wakeq.protocol.log.rows import Row, Side, decode_row, encode_row
-from wakeq.protocol.queue.columns.runs import Stretch
-from wakeq.protocol.queue.delta import Delta
-from wakeq.protocol.queue.ledger import Ledger
-from wakeq.protocol.queue.publishers import Limits, Once, Session
+from wakeq.protocol.queue.bodies import Stretch
+from wakeq.protocol.queue.ledger.ledger import Delta, Ledger
+from wakeq.protocol.queue.ledger.publishers import Limits, Once, Session
 from wakeq.storage.state.cut import (
     BY_ALIAS,
     BY_ID,
@@ -67,14 +66,14 @@ class Stored:
             ledger.id,
             [Stretch(number, [draft], None) for number, draft in fresh.items()],
             [(1, 100)],
-            {number: ledger.aliased[number] for number in fresh if number in ledger.aliased},
-            {number: (ledger.published_due_of(number), ledger.expires_of(number)) for number in fresh},
-            {number: ledger.sides[number] for number in fresh if number in ledger.sides},
-            {UID(number): ledger.sides[number] for number in delta.touched if number not in fresh},
+            {number: ledger.columns.aliased[number] for number in fresh if number in ledger.columns.aliased},
+            {number: (ledger.columns.published_due_of(number), ledger.columns.expires_of(number)) for number in fresh},
+            {number: ledger.deliveries.records[number] for number in fresh if number in ledger.deliveries.records},
+            {UID(number): ledger.deliveries.records[number] for number in delta.touched if number not in fresh},
             list(gone),
             delta,
             META,
-            ledger.next_number,
+            ledger.columns.next_number,
         )
 
     def flush(
@@ -195,7 +194,7 @@ def test_imported_message_is_stored_under_its_imported_uid(stored: Stored) -> No
 def test_imported_message_is_loaded_with_its_uid_and_lease(stored: Stored) -> None:
     stored.publish(Draft(b""), Draft(b"", alias="old-1"))
     stored.ledger.deliver(Delivered("q-1", QUEUE_ID, [2], [500], 9), 2)
-    sides = dict(stored.ledger.sides)
+    sides = dict(stored.ledger.deliveries.records)
     stored.flush(stored.part())
 
     (loaded,) = stored.load()

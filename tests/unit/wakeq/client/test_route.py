@@ -279,7 +279,7 @@ def test_broken_connection_is_tried_once_with_reconnect_for_zero() -> None:
         route.failed(unreachable_at("a:1"), NOW_S)
 
 
-def test_only_address_is_dialled_for_the_next_call_after_silence_with_reconnect_for_zero() -> None:
+def test_single_address_is_dialled_by_the_next_call_after_silence_without_reconnects() -> None:
     route = connected_route("a:1", reconnect_for_s=0.0)
     with pytest.raises(errors.Disconnected) as caught:
         route.lost(fell_silent("a:1"), 0.0)

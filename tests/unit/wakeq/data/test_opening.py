@@ -12,7 +12,7 @@ from wakeq.data import opening
 from wakeq.data.opening import open_all
 from wakeq.protocol.errors import DamagedFile, WrongVersion
 from wakeq.storage.log.metadata import Metadata
-from wakeq.storage.state.images import mark_spoilt
+from wakeq.storage.state.images import mark_for_rebuild
 from wakeq.storage.state.lmdb_store import StateStore
 from wakeq.storage.state.store import INDEX, MESSAGES, QUEUES, Checkpoint
 
@@ -36,7 +36,7 @@ def with_a_skipped_entry(path: Path, *, cut: bool = False) -> Path:
         log.roll(log.last_index)
         log.cut_below(log.last_index + 1)
     broker.close()
-    mark_spoilt(path / "consensus", 2)
+    mark_for_rebuild(path / "consensus", 2)
     return path
 
 
@@ -276,7 +276,7 @@ def test_spoilt_mark_without_an_entry_index_is_refused(tmp_path: Path) -> None:
 def test_image_with_a_skipped_entry_is_not_used_for_a_rebuild(tmp_path: Path) -> None:
     path = with_image(tmp_path / "data")
     (path / "consensus" / "raft.install").rename(path / "consensus" / "raft.snapshot")
-    mark_spoilt(path / "consensus", 2)
+    mark_for_rebuild(path / "consensus", 2)
 
     message = refused(path)
 

@@ -16,7 +16,7 @@ from wakeq.actors.runtime.clock import elapsed_ms
 from wakeq.node.assembly import Environment
 from wakeq.protocol.errors import WrongVersion
 from wakeq.protocol.log.entries import Publish, SetAside
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft import membership
 from wakeq.protocol.raft.membership import LEVEL
@@ -39,11 +39,11 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     met: list[int] = []
     publish = Ledger.publish
 
-    def fragile(self: Ledger, entry: Publish, at_ms: int) -> Any:
+    def fragile(self: Ledger, entry: Publish, at_ms: int, **about: Any) -> Any:
         if any(draft.body == POISON for draft in entry.drafts):
             met.append(at_ms)
             raise ZeroDivisionError("poisoned")
-        return publish(self, entry, at_ms)
+        return publish(self, entry, at_ms, **about)
 
     monkeypatch.setattr(Ledger, "publish", fragile)
     return met

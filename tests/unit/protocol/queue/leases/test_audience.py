@@ -1,6 +1,6 @@
 """Audience: who waits is served in the order of coming and for no longer than asked, and leaves nothing behind."""
 
-from wakeq.protocol.queue.leases.audience import NEVER, Audience, Waiter
+from wakeq.protocol.queue.leases.audience import NEVER, WOKEN_GRACE_MS, Audience, Waiter
 
 WAITERS = 1_000
 KEPT_MAX = 140  # of waits that are over
@@ -69,3 +69,59 @@ def test_served_waits_are_not_counted_as_ended() -> None:
         assert audience.next_waiter() is None
 
     assert audience._ended == 0
+
+
+def asleep(*always: str, only_ready: tuple[str, ...] = ()) -> Audience:
+    audience = Audience()
+    for session in always:
+        audience.sleep(session, only_ready=False)
+    for session in only_ready:
+        audience.sleep(session, only_ready=True)
+    return audience
+
+
+def test_as_many_sleepers_are_woken_as_messages_are_ready() -> None:
+    audience = asleep(only_ready=("a", "b", "c"))
+
+    assert audience.to_wake(2, "ready", 1_000) == ["a", "b"]
+    assert audience.to_wake(2, "ready", 1_000) == []
+    assert list(audience.sleepers) == ["c"]
+
+
+def test_sleepers_without_restraint_are_woken_by_any_message() -> None:
+    audience = asleep("a", "b", only_ready=("c",))
+
+    assert audience.to_wake(1, "sleeper", 1_000) == ["a", "b", "c"]
+
+
+def test_all_sleepers_are_woken_by_the_policy_all() -> None:
+    assert asleep(only_ready=("a", "b", "c")).to_wake(1, "all", 1_000) == ["a", "b", "c"]
+
+
+def test_woken_session_that_does_not_fetch_in_time_is_expected_no_longer() -> None:
+    audience = asleep(only_ready=("a", "b"))
+    audience.to_wake(1, "ready", 1_000)
+    assert audience.next_moment_ms() == 1_000 + WOKEN_GRACE_MS
+
+    audience.expect(1_000 + WOKEN_GRACE_MS)
+
+    assert audience.next_moment_ms() == NEVER
+    assert audience.to_wake(1, "ready", 7_000) == ["b"]
+
+
+def test_session_that_fetched_is_neither_asleep_nor_expected() -> None:
+    audience = asleep("a", only_ready=("b",))
+    audience.to_wake(1, "ready", 1_000)
+
+    for session in ("a", "b"):
+        audience.fetched(session)
+
+    assert [len(kept) for kept in (audience.sleepers, audience.always_woken, audience.woken)] == [0, 0, 0]
+
+
+def test_next_moment_is_that_of_the_first_wait() -> None:
+    audience = Audience()
+    for until_ms in (300, 200):
+        audience.wait(waiter(until_ms))
+
+    assert audience.next_moment_ms() == 200

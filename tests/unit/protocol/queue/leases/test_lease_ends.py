@@ -4,8 +4,8 @@ import pytest
 
 from wakeq.protocol.queue.leases import lease_ends
 from wakeq.protocol.queue.leases.audience import NEVER
-from wakeq.protocol.queue.leases.due_moments import Held
 from wakeq.protocol.queue.leases.lease_ends import LeaseEnds
+from wakeq.protocol.queue.leases.leases import Held
 
 
 def held_until(**untils_ms: int) -> dict[int, Held]:

@@ -9,9 +9,9 @@ from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Delivered, Draft, Publish
 from wakeq.protocol.queue.leases import due_moments, lease_ends
 from wakeq.protocol.queue.leases import leases as leases_module
 from wakeq.protocol.queue.leases.leases import Leases
-from wakeq.protocol.queue.ledger import Ledger
-from wakeq.protocol.queue.order import fifo, line
-from wakeq.protocol.queue.publishers import Limits
+from wakeq.protocol.queue.ledger.ledger import Ledger
+from wakeq.protocol.queue.ledger.publishers import Limits
+from wakeq.protocol.queue.order import fifo, ready_line
 
 Q, QUEUE_ID, TERM = "q", 1, 1
 STEPS = 300
@@ -22,8 +22,8 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds so small that a few dozen messages fill blocks and call for sweeps."""
     for name, bound in {"BLOCK_NUMBERS": 4, "RUN_NUMBERS_MIN": 3, "SWEEP_NUMBERS": 5, "SPENT_SEGMENTS_MAX": 1}.items():
         monkeypatch.setattr(fifo, name, bound)
-    monkeypatch.setattr(line, "DEAD_MAX", 3)
-    monkeypatch.setattr(line, "SWEEP_NUMBERS", 6)
+    monkeypatch.setattr(ready_line, "DEAD_MAX", 3)
+    monkeypatch.setattr(ready_line, "SWEEP_NUMBERS", 6)
     monkeypatch.setattr(lease_ends, "ENDS_MIN", 4)
     monkeypatch.setattr(due_moments, "EXCESS_MAX", 3)
     monkeypatch.setattr(leases_module, "HEADS", 3)
@@ -41,7 +41,7 @@ class Life:
         self.delays_ms = self.chance.choice([(0,), (0, 20)])
 
     def step(self) -> None:
-        chance, living = self.chance, list(self.ledger.living_numbers())
+        chance, living = self.chance, list(self.ledger.columns.living_numbers())
         self.now_ms += chance.randint(0, 3)
         match chance.choice(["publish", "take", "take", "acknowledge", "acknowledge the oldest", "come back", "stay"]):
             case "publish":
@@ -71,7 +71,7 @@ class Life:
 
     def take(self, count: int) -> None:
         numbers = self.leases.take(count, self.now_ms)
-        assert all(map(self.ledger.lives, numbers))
+        assert all(map(self.ledger.columns.lives, numbers))
         if self.chance.random() < 0.3:
             self.leases.put_back(numbers[1:], self.now_ms)
             del numbers[1:]
@@ -91,12 +91,14 @@ class Life:
 
     def check(self) -> None:
         ledger, leases = self.ledger, self.leases
-        available = [n for n in ledger.living_numbers() if n not in leases.held and ledger.due_of(n) <= self.now_ms]
+        available = [
+            n for n in ledger.columns.living_numbers() if n not in leases.held and ledger.due_of(n) <= self.now_ms
+        ]
         line = leases.next_numbers(10**6)
-        dead = [number for number in line if not ledger.lives(number)]
+        dead = [number for number in line if not ledger.columns.lives(number)]
         assert sorted(set(line).difference(dead)) == available
         assert len(set(line)) == len(line)
-        assert len(dead) <= leases.available.dead
+        assert len(dead) <= leases.line.dead
         assert bool(leases.ready(self.now_ms)) is bool(available)
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from wakeq.protocol.errors import BY_CODE, TooLarge
 from wakeq.protocol.log.entries import Result
-from wakeq.protocol.queue.columns.alike import Alike
+from wakeq.protocol.queue.ledger.alike import Alike
+from wakeq.protocol.queue.ledger.results import Mixed, Repeated
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
-from wakeq.protocol.queue.results import Mixed, Repeated
 from wakeq.protocol.uid import UidMaker
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.protocol.wire.worker.answers import REFUSALS, REPLIES, acked, draft_of, drafts_of, plain_draft_of, refused

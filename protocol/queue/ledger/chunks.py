@@ -17,6 +17,7 @@ from wakeq.protocol.log.layout import BadRecord
 _CRC = struct.Struct(">I")
 CHUNK_SHIFT = 9
 CHUNK = 1 << CHUNK_SHIFT
+MASK = CHUNK - 1
 _CHUNK_HEAD = struct.Struct(">BBH")  # version, which columns, rows; then comes a CRC-32 of this and of what follows it
 _CHUNK_BODY = _CHUNK_HEAD.size + _CRC.size
 _COLUMNS = (("priorities", "q", 1), ("dues", "q", 2), ("expiries", "q", 4), ("timeouts", "q", 8))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from wakeq.protocol.log.entries import Publish, Result, Results
-from wakeq.protocol.queue.results import Mixed, Repeated
+from wakeq.protocol.queue.ledger.results import Mixed, Repeated
 
 SESSION_WINDOW = 1024  # numbers behind a session's highest whose uids are still known
 

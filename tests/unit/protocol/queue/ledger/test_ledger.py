@@ -31,8 +31,8 @@ from wakeq.protocol.log.entries import (
     Released,
     Result,
 )
-from wakeq.protocol.queue.columns.chunks import CHUNK
-from wakeq.protocol.queue.deliveries import ERROR_CHARS_MAX
+from wakeq.protocol.queue.ledger.chunks import CHUNK
+from wakeq.protocol.queue.ledger.deliveries import ERROR_CHARS_MAX
 from wakeq.protocol.uid import UidMaker
 
 # Deliveries -----------------------------------------------------------------------------------------------------------
@@ -43,13 +43,13 @@ def test_delivered_message_is_out_until_it_is_released() -> None:
     put(ledger)
 
     deliver(ledger, 1, 4, until_ms=NOW_MS + 5)
-    assert ledger.is_out(1)
-    assert (ledger.out, ledger.size) == (1, 0)
+    assert ledger.deliveries.is_leased(1)
+    assert (ledger.deliveries.leased, ledger.size) == (1, 0)
 
     assert release(ledger, 1, token=(TERM, 4), due_ms=NOW_MS + 9, error="why") == Result.DONE
-    side = ledger.sides[1]
-    assert not ledger.is_out(1)
-    assert (ledger.out, ledger.size, ledger.due_of(1)) == (0, 1, NOW_MS + 9)
+    side = ledger.deliveries.records[1]
+    assert not ledger.deliveries.is_leased(1)
+    assert (ledger.deliveries.leased, ledger.size, ledger.due_of(1)) == (0, 1, NOW_MS + 9)
     assert (side.deliveries, side.nacks, side.error) == (1, 1, "why")
 
 
@@ -76,7 +76,7 @@ def test_reasons_of_releases_are_counted() -> None:
         deliver(ledger, 1, sequence)
         ledger.release(Released("q", QUEUE_ID, [1], [NOW_MS], [ANY_TOKEN], reason))
 
-    side = ledger.sides[1]
+    side = ledger.deliveries.records[1]
     assert (side.deliveries, side.nacks, side.timeouts, side.disconnects) == (4, 1, 2, 1)
 
 
@@ -87,9 +87,9 @@ def test_returned_message_counts_a_delivery_and_no_failure() -> None:
         deliver(ledger, 1, sequence)
         assert ledger.release(Released("q", QUEUE_ID, [1], [NOW_MS], [ANY_TOKEN], reason, "why")) == [Result.DONE]
 
-    side = ledger.sides[1]
+    side = ledger.deliveries.records[1]
     assert (side.deliveries, side.failures, side.error) == (4, 2, "why")
-    assert (ledger.out, ledger.totals.released) == (0, 4)
+    assert (ledger.deliveries.leased, ledger.totals.released) == (0, 4)
 
 
 def test_dead_letter_is_made_only_of_a_leased_message() -> None:
@@ -113,7 +113,7 @@ def test_deliveries_count_on_beyond_255() -> None:
         deliver(ledger, 1, sequence)
         release(ledger, 1)
 
-    assert ledger.sides[1].deliveries == 300
+    assert ledger.deliveries.records[1].deliveries == 300
 
 
 def test_older_token_is_stale_and_one_that_the_log_does_not_know_is_taken() -> None:
@@ -126,7 +126,7 @@ def test_older_token_is_stale_and_one_that_the_log_does_not_know_is_taken() -> N
     assert release(ledger, 1, token=(TERM, 1)) == Result.STALE
     assert ack(ledger, 1, (TERM, 1)) == Result.STALE
     assert ack(ledger, 1, (TERM - 1, 99)) == Result.STALE
-    assert ledger.is_out(1)
+    assert ledger.deliveries.is_leased(1)
     assert ack(ledger, 1, (TERM, 9)) == Result.DONE
     assert ack(ledger, 2, (TERM, 77)) == Result.DONE
     assert ack(ledger, 3, ANY_TOKEN) == Result.DONE
@@ -138,14 +138,14 @@ def test_message_that_is_not_leased_is_neither_released_nor_extended() -> None:
 
     assert release(ledger, 1) == Result.UNKNOWN
     ledger.extend(Extended("q", QUEUE_ID, [1, 99], [NOW_MS, NOW_MS]))
-    assert ledger.sides == {}
+    assert ledger.deliveries.records == {}
 
     deliver(ledger, 1, 1)
     ledger.extend(Extended("q", QUEUE_ID, [1], [NOW_MS + 1]))
-    assert ledger.sides[1].until_ms == NOW_MS + 1
+    assert ledger.deliveries.records[1].until_ms == NOW_MS + 1
     release(ledger, 1)
     ledger.extend(Extended("q", QUEUE_ID, [1], [NOW_MS + 2]))
-    assert ledger.sides[1].until_ms == 0
+    assert ledger.deliveries.records[1].until_ms == 0
 
 
 def test_delivery_of_a_removed_message_is_not_counted() -> None:
@@ -155,8 +155,8 @@ def test_delivery_of_a_removed_message_is_not_counted() -> None:
 
     ledger.deliver(Delivered("q", QUEUE_ID, [1, 2], [NOW_MS, NOW_MS], 3), TERM)
 
-    assert (ledger.out, ledger.totals.delivered, list(ledger.sides)) == (1, 1, [2])
-    assert ledger.sides[2].sequence == 4
+    assert (ledger.deliveries.leased, ledger.totals.delivered, list(ledger.deliveries.records)) == (1, 1, [2])
+    assert ledger.deliveries.records[2].sequence == 4
 
 
 def test_entry_of_another_incarnation_changes_nothing() -> None:
@@ -171,7 +171,7 @@ def test_entry_of_another_incarnation_changes_nothing() -> None:
     assert ledger.expire(Expired("q", OTHER_ID, [1]), NOW_MS + 5) == [Result.UNKNOWN]
     assert [ack(ledger, number, queue_id=OTHER_ID) for number in (1, 2, 3)] == [Result.UNKNOWN] * 3
     assert ledger.judge_ack(Ack("q", OTHER_ID, [2], [ANY_TOKEN])) == Result.UNKNOWN
-    assert (ledger.living, ledger.out) == (3, 1)
+    assert (ledger.columns.living, ledger.deliveries.leased) == (3, 1)
     assert not any(astuple(ledger.collect()))
 
 
@@ -182,7 +182,7 @@ def test_error_text_is_bounded() -> None:
 
     release(ledger, 1, error="é" * 100_000)
 
-    assert len(ledger.sides[1].error) == ERROR_CHARS_MAX
+    assert len(ledger.deliveries.records[1].error) == ERROR_CHARS_MAX
 
 
 # Imported uids --------------------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def test_message_of_version_1_is_acknowledged_by_its_own_uid() -> None:
     assert ack_foreign(ledger, "aB1440000000_999") == Result.UNKNOWN
     assert ack_foreign(ledger, "aB1440000000_250") == Result.DONE
     assert ack_foreign(ledger, "aB1440000000_250") == Result.UNKNOWN
-    assert list(ledger.living_numbers()) == [1]
+    assert list(ledger.columns.living_numbers()) == [1]
 
 
 def test_uid_of_a_message_that_just_left_is_known_until_it_is_collected() -> None:
@@ -207,9 +207,9 @@ def test_uid_of_a_message_that_just_left_is_known_until_it_is_collected() -> Non
     ledger.acknowledge(entry)
 
     assert ledger.resolved(entry) == [1]  # whoever keeps its body or lease can still find it
-    assert ledger.aliased == {1: "old-1"}
+    assert ledger.columns.aliased == {1: "old-1"}
     assert ledger.collect().aliases_gone == ["old-1"]
-    assert (ledger.aliases, ledger.aliased, ledger.collect().aliases_gone) == ({}, {}, ())
+    assert (ledger.columns.aliases, ledger.columns.aliased, ledger.collect().aliases_gone) == ({}, {}, ())
 
 
 def test_uid_of_this_incarnation_beside_one_of_another_is_found() -> None:
@@ -231,7 +231,7 @@ def test_new_incarnation_knows_no_imported_uid() -> None:
     put(ledger)
 
     assert ack_foreign(ledger, "old-1") == Result.UNKNOWN
-    assert ledger.living == 1
+    assert ledger.columns.living == 1
 
 
 # Writing down ---------------------------------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ from wakeq.protocol.log.entries import (
     UnstashAction,
 )
 from wakeq.protocol.log.layout import BadRecord
+from wakeq.protocol.queue.ledger.columns import Columns
+from wakeq.protocol.queue.ledger.deliveries import Deliveries
 
 UNENDING_MS = 1 << 62  # until when a message of a claim is hidden: its claim ends, not it
 GIVEN_BACK = -1  # in the place of a message that is not under its claim any more: it stays
@@ -115,15 +117,13 @@ class Queue(Protocol):
 
     name: str
     id: int
+    columns: Columns
+    deliveries: Deliveries
 
     def deliver(self, entry: Delivered, term: int) -> Results: ...
     def release(self, entry: Released) -> Results: ...
     def acknowledge(self, entry: Ack) -> Results: ...
     def publish(self, entry: Publish, at_ms: int) -> Results: ...
-    def lives(self, number: int) -> bool: ...
-    def is_out(self, number: int) -> bool: ...
-    def hide(self, numbers: range) -> None: ...
-    def reveal(self, numbers: range) -> None: ...
     def discard(self, numbers: range) -> None: ...
 
 
@@ -225,7 +225,9 @@ class Staging:
         if code:
             return [code]
         queue = self._queue
-        numbers = [number for number in entry.numbers if queue.lives(number) and not queue.is_out(number)]
+        numbers = [
+            number for number in entry.numbers if queue.columns.lives(number) and not queue.deliveries.is_leased(number)
+        ]
         if not numbers:
             return [Result.UNKNOWN]
         first = entry.first_sequence
@@ -258,7 +260,7 @@ class Staging:
             source.epochs = [one for one in source.epochs if (one.term, one.first_sequence) not in named]
             self._used(entry.source, source, at_ms)
         queue = self._queue
-        numbers = [number if queue.is_out(number) else GIVEN_BACK for number in entry.numbers]
+        numbers = [number if queue.deliveries.is_leased(number) else GIVEN_BACK for number in entry.numbers]
         return queue.acknowledge(Ack(queue.name, queue.id, numbers, entry.tokens))
 
     def _lapse(self, entry: Claim, at_ms: int) -> Results:
@@ -292,7 +294,7 @@ class Staging:
         if results[0] < 0:
             return results
         numbers = range(results[0], results[0] + len(results))
-        self._queue.hide(numbers)
+        self._queue.columns.hide(numbers)
         put = self.stashes[entry.stash] = put or Put({}, 0)
         put.parts[entry.part] = numbers.start, len(numbers)
         self._keep(entry.stash, put, at_ms + entry.keep_ms)
@@ -330,7 +332,7 @@ class Staging:
             self._make_room(kind, at_ms)
         ranges = [numbers for name, _ in entry.stashes for numbers in self._take(name)]
         for numbers in ranges:
-            self._queue.reveal(numbers)
+            self._queue.columns.reveal(numbers)
         writers.pop(entry.writer, None)  # to the end of the line of those that will be forgotten
         writers[entry.writer] = Writer(entry.epoch, at_ms)
         self._dirty.add((kind, entry.writer))

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from wakeq.protocol.queue.order.fifo import SWEEP_NUMBERS
-from wakeq.protocol.queue.order.key_order import KEYS_IN_BITMAP_MAX
-from wakeq.protocol.queue.order.priority import PriorityLine, h4_order, qa_order
+from wakeq.protocol.queue.order.key_order import KEYS_IN_BITMAP_MAX, KeyHeap, qa_order
+from wakeq.protocol.queue.order.ready_line import ReadyLine
 
 BOTH = pytest.mark.parametrize(
-    "make", [lambda: PriorityLine(h4_order()), lambda: PriorityLine(qa_order(-5, 2_000))], ids=["H4", "QA"]
+    "make", [lambda: ReadyLine(KeyHeap), lambda: ReadyLine(lambda: qa_order(-5, 2_000))], ids=["H4", "QA"]
 )
-Make = Callable[[], PriorityLine]
+Make = Callable[[], ReadyLine]
 
 
 def bytes_used(fill: Callable[[], object]) -> int:
@@ -102,19 +102,19 @@ def test_sweep_looks_at_a_bounded_piece_and_a_round_at_everything(make: Make) ->
 
 
 def test_change_of_order_keeps_every_number_under_its_key() -> None:
-    structure = PriorityLine(h4_order())
+    structure = ReadyLine(KeyHeap)
     for number, key in enumerate((70, -5, 3, 70, 1 << 40)):
         structure.push(key, number)
 
-    structure.order_by(qa_order(0, 10))
+    structure.order_by(lambda: qa_order(0, 10))
 
     assert structure.peek(9) == [1, 2, 0, 3, 4]
     assert structure.take(9) == [1, 2, 0, 3, 4]
 
 
 def test_numbers_in_sequence_cost_next_to_nothing() -> None:
-    def fill() -> PriorityLine:
-        structure = PriorityLine(h4_order())
+    def fill() -> ReadyLine:
+        structure = ReadyLine(KeyHeap)
         for start in range(1, 100_001, 100):
             structure.extend(0, range(start, start + 100))
         return structure
@@ -124,7 +124,7 @@ def test_numbers_in_sequence_cost_next_to_nothing() -> None:
 
 @BOTH
 def test_mix_of_three_keys_costs_less_than_9_bytes_a_number(make: Make) -> None:
-    def fill() -> PriorityLine:
+    def fill() -> ReadyLine:
         structure = make()
         for number in range(30_000):
             structure.push(number * number % 7 % 3, number)
@@ -137,7 +137,7 @@ def test_mix_of_three_keys_costs_less_than_9_bytes_a_number(make: Make) -> None:
 def test_taken_number_frees_its_memory(make: Make) -> None:
     structure = make()
 
-    def fill_and_take() -> PriorityLine:
+    def fill_and_take() -> ReadyLine:
         for number in range(0, 100_000, 2):
             structure.push(0, number)
         structure.take(49_990)
@@ -147,8 +147,8 @@ def test_taken_number_frees_its_memory(make: Make) -> None:
 
 
 def test_key_with_one_number_costs_at_most_150_bytes() -> None:
-    def fill() -> PriorityLine:
-        structure = PriorityLine(h4_order())
+    def fill() -> ReadyLine:
+        structure = ReadyLine(KeyHeap)
         for number in range(50_000):
             structure.push(number * 2_654_435_761, number)
         return structure
@@ -157,7 +157,7 @@ def test_key_with_one_number_costs_at_most_150_bytes() -> None:
 
 
 def test_keys_that_were_emptied_by_sweeps_do_not_pile_up() -> None:
-    structure = PriorityLine(h4_order())
+    structure = ReadyLine(KeyHeap)
     structure.push(0, 0)
     for number in range(1, 2_000):
         structure.push(number, number)
@@ -168,8 +168,8 @@ def test_keys_that_were_emptied_by_sweeps_do_not_pile_up() -> None:
 
 
 def test_widest_range_of_keys_costs_no_memory() -> None:
-    def fill() -> PriorityLine:
-        structure = PriorityLine(qa_order(-(2**63), 2**63 - 1))
+    def fill() -> ReadyLine:
+        structure = ReadyLine(lambda: qa_order(-(2**63), 2**63 - 1))
         structure.push(2**63 - 1, 1)
         structure.push(-(2**63), 2)
         return structure
@@ -179,7 +179,7 @@ def test_widest_range_of_keys_costs_no_memory() -> None:
 
 
 def test_range_of_a_million_keys_costs_memory_only_for_those_in_use() -> None:
-    structure = PriorityLine(qa_order(0, KEYS_IN_BITMAP_MAX - 1))
+    structure = ReadyLine(lambda: qa_order(0, KEYS_IN_BITMAP_MAX - 1))
     for key in (KEYS_IN_BITMAP_MAX - 1, 0, 500_000):
         structure.push(key, key)
 
@@ -188,7 +188,7 @@ def test_range_of_a_million_keys_costs_memory_only_for_those_in_use() -> None:
 
 
 def test_key_outside_of_the_range_has_its_place_all_the_same() -> None:
-    structure = PriorityLine(qa_order(10, 20))
+    structure = ReadyLine(lambda: qa_order(10, 20))
     for key in (21, 15, 9, 10, 9):
         structure.push(key, len(structure))
 

@@ -2,41 +2,42 @@
 
     drafts, moment --> append --> columns --> what a message was published with; it lives until it is removed
 
-The lowest layer of Ledger: it keeps what was published, and knows nothing of deliveries.  Pure.
+A part of the ledger: it keeps what was published, and knows nothing of deliveries.  Pure.
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from wakeq.protocol.log.entries import Draft
-from wakeq.protocol.queue.columns.alike import Alike
-from wakeq.protocol.queue.columns.chunks import CHUNK, CHUNK_SHIFT, Chunk
-from wakeq.protocol.queue.empty import EMPTY_DICT
+from wakeq.protocol.queue.empty import EMPTY_DICT, EMPTY_LIST
+from wakeq.protocol.queue.ledger.alike import Alike
+from wakeq.protocol.queue.ledger.chunks import CHUNK, CHUNK_SHIFT, MASK, Chunk
 from wakeq.protocol.queue.order.fifo import is_run
-
-MASK = CHUNK - 1
 
 
 class Columns:
-    """Numbers run on from 1; CHUNK neighbours share a Chunk, which is dropped with the last living one of them."""
+    """Numbers run on from 1; CHUNK neighbours share a Chunk, which is dropped with the last living one of them.
+
+    The ledger appends and removes single messages by itself, on these very fields: each is one call less.
+    """
 
     __slots__ = (
-        "_dirty_chunks", "aliased", "aliases", "bytes", "chunks", "has_moments", "has_timeouts", "living",
-        "next_number", "only_sizes",
+        "_aliases_gone", "aliased", "aliases", "bytes", "chunks", "dirty_chunks", "has_moments", "has_timeouts",
+        "living", "next_number", "only_sizes",
     )  # fmt: skip
 
-    def clear(self) -> None:
-        """Begin with nothing."""
+    def __init__(self) -> None:
         self.next_number = 1
-        self.chunks: dict[int, Chunk] = {}
+        self.chunks: dict[int, Chunk] = {}  # by the upper digits of the numbers
+        self.living = 0  # how many messages there are
+        self.bytes = 0  # of their bodies and headers
         self.only_sizes = True  # whether no message ever had a priority, delay, expiry or timeout of its own
         self.has_moments = False  # whether any message ever had a delay or an expiry
         self.has_timeouts = False  # whether any message ever had its own
-        self.aliases: dict[str, int] = EMPTY_DICT  # uids of imported messages
-        self.aliased: dict[int, str] = EMPTY_DICT
-        self.living = 0
-        self.bytes = 0
-        self._dirty_chunks: dict[int, None] = {}  # in no order; an empty dict is a third of an empty set
+        self.aliases: dict[str, int] = EMPTY_DICT  # uids of imported messages ...
+        self.aliased: dict[int, str] = EMPTY_DICT  # ... by number
+        self._aliases_gone: list[int] = EMPTY_LIST  # they stay in these maps until they are collected
+        self.dirty_chunks: dict[int, None] = {}  # in no order; an empty dict is a third of an empty set
 
     # --- looking ---------------------------------------------------------------------------------------------------
 
@@ -142,7 +143,7 @@ class Columns:
 
     # --- adding and removing -----------------------------------------------------------------------------------------
 
-    def _append(self, drafts: Sequence[Draft], at_ms: int, *, alike: bool = False) -> None:
+    def append(self, drafts: Sequence[Draft], at_ms: int, *, alike: bool = False) -> None:
         """Take new messages; `alike` ones differ only in their bodies."""
         done, count = 0, len(drafts)
         asked = (drafts.shape,) if type(drafts) is Alike else drafts[:1] if alike else drafts
@@ -165,29 +166,9 @@ class Columns:
             chunk.living += len(sizes)
             self.bytes += sum(sizes) - len(sizes)
             self.next_number += len(sizes)
-            self._dirty_chunks[chunk_id] = None
+            self.dirty_chunks[chunk_id] = None
             done = stop
         self.living += count
-
-    def _append_one(self, draft: Draft) -> bool:
-        """The hot path of one message that has nothing but a size; False, and nothing is done, for any other."""
-        if draft.priority or draft.delay_ms or draft.expires_ms or draft.timeout_ms or draft.alias:
-            return False
-        number = self.next_number
-        chunk_id = number >> CHUNK_SHIFT
-        chunk = self.chunks.get(chunk_id)
-        if chunk is None:
-            chunk = self.chunks[chunk_id] = Chunk(number & MASK)
-        elif not chunk.only_sizes:
-            return False
-        size = len(draft.body) + len(draft.headers)
-        chunk.sizes.append(size + 1)
-        chunk.living += 1
-        self.next_number = number + 1
-        self.bytes += size
-        self.living += 1
-        self._dirty_chunks[chunk_id] = None
-        return True
 
     def _append_columns(self, chunk: Chunk, part: Sequence[Draft], at_ms: int, number: int) -> None:
         chunk.fill("priorities", [d.priority for d in part])
@@ -206,18 +187,27 @@ class Columns:
         self.aliases[alias] = number
         self.aliased[number] = alias
 
-    def _cross_out(self, chunk: Chunk, number: int) -> None:
+    def remove(self, number: int) -> None:
         """Take a living message out of its chunk."""
-        sizes, offset = chunk.sizes, number & MASK
-        self.bytes -= sizes[offset] - 1
-        sizes[offset] = 0
+        chunk_id, offset = number >> CHUNK_SHIFT, number & MASK
+        chunk = self.chunks[chunk_id]
+        self.bytes -= chunk.sizes[offset] - 1
+        chunk.sizes[offset] = 0
         chunk.living -= 1
         self.living -= 1
-        if not chunk.living and len(sizes) == CHUNK:
-            del self.chunks[number >> CHUNK_SHIFT]
-        self._dirty_chunks[number >> CHUNK_SHIFT] = None
+        if not chunk.living and len(chunk.sizes) == CHUNK:
+            del self.chunks[chunk_id]
+        self.dirty_chunks[chunk_id] = None
+        if self.aliased and number in self.aliased:
+            self.forget_alias(number)
 
-    def _cross_out_run(self, numbers: range) -> bool:
+    def forget_alias(self, number: int) -> None:
+        """Note that an imported message is gone; its uid can be looked up until this is collected."""
+        if not self._aliases_gone:
+            self._aliases_gone = []
+        self._aliases_gone.append(number)
+
+    def remove_run(self, numbers: range) -> bool:
         """Take messages in a row out of their chunks; False, and nothing is done, if one of them does not live."""
         pieces = list(self._chunks_of(numbers))
         parts = [chunk.sizes[start:end] for _, chunk, start, end in pieces]
@@ -228,7 +218,7 @@ class Columns:
             chunk.living -= len(part)
             if not chunk.living and len(chunk.sizes) == CHUNK:
                 del self.chunks[chunk_id]
-            self._dirty_chunks[chunk_id] = None
+            self.dirty_chunks[chunk_id] = None
             self.bytes -= sum(part) - len(part)
         self.living -= len(numbers)
         return True
@@ -244,7 +234,7 @@ class Columns:
             dues = chunk.dues
             assert dues is not None, "just put"
             dues[start:end] = array("q", [-1 - due_ms for due_ms in dues[start:end]])
-            self._dirty_chunks[chunk_id] = None
+            self.dirty_chunks[chunk_id] = None
 
     def reveal(self, numbers: range) -> None:
         """Undo `hide`."""
@@ -254,7 +244,7 @@ class Columns:
             dues[start:end] = array("q", [-1 - due_ms for due_ms in dues[start:end]])
             if not any(dues):
                 chunk.drop_dues()
-            self._dirty_chunks[chunk_id] = None
+            self.dirty_chunks[chunk_id] = None
 
     def _chunks_of(self, numbers: range) -> Iterator[tuple[int, Chunk, int, int]]:
         """Yield the chunks in which any of the numbers lives: id, chunk, and the places from where to where."""
@@ -271,6 +261,30 @@ class Columns:
         self.only_sizes = self.only_sizes and chunk.only_sizes
         self.has_timeouts = self.has_timeouts or chunk.timeouts is not None
         self.has_moments = self.has_moments or chunk.dues is not None or chunk.expiries is not None
+
+    # --- to the state store and back -------------------------------------------------------------------------------
+
+    def collect_chunks(self, records: Container[int]) -> list[tuple[int, Chunk | None, Sequence[int]]]:
+        """Return the chunks that changed since the last call, copied, and the offsets of those that have a record."""
+        dirty = list(self.dirty_chunks)
+        self.dirty_chunks.clear()
+        return [self._collect_chunk(chunk_id, records) for chunk_id in dirty]
+
+    def _collect_chunk(self, chunk_id: int, records: Container[int]) -> tuple[int, Chunk | None, Sequence[int]]:
+        chunk = self.chunks.get(chunk_id)
+        if chunk is None or chunk.living == 0:
+            return chunk_id, None, ()
+        base = chunk_id << CHUNK_SHIFT
+        with_record = [i for i in range(len(chunk.sizes)) if base + i in records] if records else ()
+        return chunk_id, chunk.copied(), with_record
+
+    def collect_aliases(self) -> list[str]:
+        """Return the uids of imported messages that are gone, which cannot be looked up from now on."""
+        gone = [self.aliased.pop(number) for number in self._aliases_gone]
+        for alias in gone:
+            self.aliases.pop(alias, None)
+        self._aliases_gone = EMPTY_LIST
+        return gone
 
     def restore_chunk(self, chunk_id: int, chunk: Chunk) -> None:
         """Take back stored columns."""

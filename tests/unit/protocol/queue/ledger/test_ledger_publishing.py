@@ -20,11 +20,11 @@ from tests.helpers.models.ledger_by_hand import (
 )
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Ack, Draft, Publish, Result
-from wakeq.protocol.queue.columns.alike import alike_bodies
-from wakeq.protocol.queue.columns.chunks import CHUNK, encode_chunk
-from wakeq.protocol.queue.ledger import Ledger
-from wakeq.protocol.queue.publishers import SESSION_WINDOW, Limits, Publishers
-from wakeq.protocol.queue.results import Mixed, Repeated, new_drafts, new_numbers
+from wakeq.protocol.queue.ledger.alike import alike_bodies
+from wakeq.protocol.queue.ledger.chunks import CHUNK, encode_chunk
+from wakeq.protocol.queue.ledger.ledger import Ledger
+from wakeq.protocol.queue.ledger.publishers import SESSION_WINDOW, Limits, Publishers
+from wakeq.protocol.queue.ledger.results import Mixed, Repeated, new_drafts, new_numbers
 
 
 def publishers_of(ledger: Ledger) -> Publishers:
@@ -52,12 +52,38 @@ def test_drafts_of_one_buffer_are_published_as_separate_drafts_are(
     results = together.publish(Publish("q", alike_bodies(bodies, Draft(b"", *shared)), **once), NOW_MS)
 
     assert list(results) == list(expected)
-    assert (together.living, together.bytes, together.totals) == (
-        one_by_one.living, one_by_one.bytes, one_by_one.totals
+    assert (together.columns.living, together.columns.bytes, together.totals) == (
+        one_by_one.columns.living, one_by_one.columns.bytes, one_by_one.totals
     )  # fmt: skip
     about = [
         [(n, encode_chunk(chunk, sides)) for n, chunk, sides in ledger.collect().chunks if chunk is not None]
         for ledger in (one_by_one, together)
+    ]
+    assert about[0] == about[1]
+
+
+PLAIN = Draft(b"ab", headers=b"\x80")
+MIXED = [Draft(b"", priority=3), PLAIN, Draft(b"a", delay_ms=5), Draft(b"", expires_ms=6), Draft(b"b", timeout_ms=7)]
+
+
+@pytest.mark.parametrize(
+    "drafts",
+    [[PLAIN], [PLAIN] * (CHUNK + 2), [*MIXED, PLAIN, PLAIN], [PLAIN, PLAIN, *MIXED], [*[PLAIN] * (CHUNK - 2), *MIXED]],
+)
+def test_messages_published_one_by_one_are_written_like_a_batch(drafts: list[Draft]) -> None:
+    together, one_by_one = make(), make()
+
+    put(together, *drafts)
+    for draft in drafts:
+        put(one_by_one, draft)
+
+    about = [
+        (
+            [(n, encode_chunk(chunk, sides)) for n, chunk, sides in ledger.collect().chunks if chunk is not None],
+            [ledger.columns.next_number, ledger.columns.living, ledger.columns.bytes, ledger.totals],
+            [ledger.columns.has_moments, ledger.columns.has_timeouts, ledger.columns.only_sizes],
+        )
+        for ledger in (together, one_by_one)
     ]
     assert about[0] == about[1]
 
@@ -70,8 +96,12 @@ def test_numbers_run_on_from_one_and_across_chunks() -> None:
 
     assert first == [1, 2, 3]
     assert second == list(range(4, 4 + 2 * CHUNK))
-    assert list(ledger.living_numbers()) == first + second
-    assert (ledger.living, ledger.bytes, ledger.totals.published) == (3 + 2 * CHUNK, 4 * (3 + 2 * CHUNK), 3 + 2 * CHUNK)
+    assert list(ledger.columns.living_numbers()) == first + second
+    assert (ledger.columns.living, ledger.columns.bytes, ledger.totals.published) == (
+        3 + 2 * CHUNK,
+        4 * (3 + 2 * CHUNK),
+        3 + 2 * CHUNK,
+    )
 
 
 def test_delay_and_expiry_of_a_message_count_from_the_stamp_of_its_entry() -> None:
@@ -81,11 +111,15 @@ def test_delay_and_expiry_of_a_message_count_from_the_stamp_of_its_entry() -> No
     put(ledger, Draft(b"", priority=-4, delay_ms=500, expires_ms=900, timeout_ms=7_000))
     put(ledger, *drafts(1))
 
-    assert (ledger.priority_of(6), ledger.published_due_of(6), ledger.expires_of(6)) == (-4, NOW_MS + 500, NOW_MS + 900)
-    assert (ledger.own_timeout_of(6), ledger.timeout_of(6)) == (7_000, 7_000)
+    assert (ledger.columns.priority_of(6), ledger.columns.published_due_of(6), ledger.columns.expires_of(6)) == (
+        -4,
+        NOW_MS + 500,
+        NOW_MS + 900,
+    )
+    assert (ledger.columns.own_timeout_of(6), ledger.timeout_of(6)) == (7_000, 7_000)
     for plain in (5, 7):
-        assert (ledger.priority_of(plain), ledger.due_of(plain), ledger.expires_of(plain)) == (0, 0, 0)
-        assert (ledger.own_timeout_of(plain), ledger.timeout_of(plain)) == (0, 30_000)
+        assert (ledger.columns.priority_of(plain), ledger.due_of(plain), ledger.columns.expires_of(plain)) == (0, 0, 0)
+        assert (ledger.columns.own_timeout_of(plain), ledger.timeout_of(plain)) == (0, 30_000)
 
 
 def test_empty_body_lives() -> None:
@@ -93,8 +127,8 @@ def test_empty_body_lives() -> None:
 
     put(ledger, Draft(b""))
 
-    assert ledger.lives(1)
-    assert (ledger.living, ledger.bytes) == (1, 0)
+    assert ledger.columns.lives(1)
+    assert (ledger.columns.living, ledger.columns.bytes) == (1, 0)
 
 
 def test_drafts_that_stand_for_themselves_are_refused_one_by_one() -> None:
@@ -103,7 +137,7 @@ def test_drafts_that_stand_for_themselves_are_refused_one_by_one() -> None:
     results = put(ledger, Draft(b"abc"), Draft(b"abcd"), Draft(b"", priority=6), Draft(b"x"))
 
     assert results == [1, Result.TOO_LARGE, Result.KEY_RANGE, 2]
-    assert list(ledger.living_numbers()) == [1, 2]
+    assert list(ledger.columns.living_numbers()) == [1, 2]
 
 
 def test_batch_is_checked_whole_before_its_first_change() -> None:
@@ -113,7 +147,7 @@ def test_batch_is_checked_whole_before_its_first_change() -> None:
     results = ledger.publish(batch, NOW_MS)
 
     assert results == [Result.QUEUE_FULL] * 3
-    assert (ledger.living, ledger.next_number) == (0, 1)
+    assert (ledger.columns.living, ledger.columns.next_number) == (0, 1)
     assert not any(astuple(ledger.collect()))
 
 
@@ -123,7 +157,7 @@ def test_batch_with_an_id_is_atomic_without_being_marked_so() -> None:
     results = ledger.publish(Publish("q", drafts(3), id="a"), NOW_MS)
 
     assert results == [Result.QUEUE_FULL] * 3
-    assert (ledger.living, len(publishers_of(ledger).ids)) == (0, 0)
+    assert (ledger.columns.living, len(publishers_of(ledger).ids)) == (0, 0)
 
 
 def test_limits_of_a_queue_count_the_earlier_drafts_of_an_entry() -> None:
@@ -159,7 +193,12 @@ def test_acknowledgement_that_is_the_delivery_too_counts_as_both() -> None:
 
     assert ledger.acknowledge(Ack("q", QUEUE_ID, [1, 2], [(TERM, 1), (TERM, 2)], delivered=True)) == [0, Result.UNKNOWN]
 
-    assert (ledger.totals.delivered, ledger.totals.acked, ledger.living, ledger.out) == (1, 1, 0, 0)
+    assert (ledger.totals.delivered, ledger.totals.acked, ledger.columns.living, ledger.deliveries.leased) == (
+        1,
+        1,
+        0,
+        0,
+    )
 
 
 def test_leased_message_does_not_count_for_the_size() -> None:
@@ -169,7 +208,7 @@ def test_leased_message_does_not_count_for_the_size() -> None:
     deliver(ledger, 1, 1)
 
     assert put(ledger) == [2]
-    assert (ledger.size, ledger.out, ledger.living) == (1, 1, 2)
+    assert (ledger.size, ledger.deliveries.leased, ledger.columns.living) == (1, 1, 2)
 
 
 def test_dead_letters_are_not_subject_to_policies() -> None:
@@ -185,7 +224,7 @@ def test_verdict_on_a_follow_up_matches_its_publish() -> None:
 
     assert ledger.judge(Publish("q", drafts(3), atomic=True)) == Result.QUEUE_FULL
     assert ledger.judge(Publish("q", drafts(2), atomic=True)) == Result.DONE
-    assert ledger.living == 0
+    assert ledger.columns.living == 0
 
 
 # Publishing once ------------------------------------------------------------------------------------------------------
@@ -245,7 +284,7 @@ def test_number_of_a_session_is_stored_once() -> None:
     assert put_numbered(ledger, 3) == [3]
     assert put_numbered(ledger, 2, 3, 4) == [2, 3, 4]
     assert put_numbered(ledger, 1, session="other") == [5]
-    assert ledger.living == 5
+    assert ledger.columns.living == 5
 
 
 def test_number_that_stands_twice_in_one_entry_is_stored_once() -> None:
@@ -254,7 +293,7 @@ def test_number_that_stands_twice_in_one_entry_is_stored_once() -> None:
     results = ledger.publish(Publish("q", drafts(3), session="s", ordinals=[1, 1, 2]), NOW_MS)
 
     assert list(results) == [1, 1, 2]
-    assert ledger.living == 2
+    assert ledger.columns.living == 2
     assert list(new_numbers(results)) == [1, 2]
 
 
@@ -282,7 +321,7 @@ def test_batch_of_a_session_is_one_number() -> None:
     first, again = ledger.publish(batch, NOW_MS), ledger.publish(batch, NOW_MS)
 
     assert list(first) == list(again) == [1, 2, 3]
-    assert ledger.living == 3
+    assert ledger.columns.living == 3
 
 
 def test_batch_that_is_repeated_as_a_single_message_gets_one_answer_for_each() -> None:
@@ -297,13 +336,13 @@ def test_session_knows_its_highest_and_the_last_1024_numbers() -> None:
     ledger = make()
     for ordinal in range(1, 2 * SESSION_WINDOW + 2):
         put_numbered(ledger, ordinal)
-    living, highest = ledger.living, 2 * SESSION_WINDOW + 1
+    living, highest = ledger.columns.living, 2 * SESSION_WINDOW + 1
     oldest = highest - SESSION_WINDOW + 1
 
     assert put_numbered(ledger, oldest) == [oldest]
     assert put_numbered(ledger, oldest - 1) == [Result.FORGOTTEN]
     assert put_numbered(ledger, 1, highest + 1) == [Result.FORGOTTEN, highest + 1]
-    assert ledger.living == living + 1
+    assert ledger.columns.living == living + 1
     assert len(publishers_of(ledger).sessions["s"].outcomes) <= 2 * SESSION_WINDOW
     assert publishers_of(ledger).sessions["s"].highest == highest + 1
 

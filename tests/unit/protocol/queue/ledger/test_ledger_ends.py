@@ -4,8 +4,8 @@ import pytest
 
 from tests.helpers.models.ledger_by_hand import NOW_MS, QUEUE_ID, TERM, ack, deliver, drafts, make, put, release
 from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Draft, Expired, Result, Stash, Unstash, UnstashAction
-from wakeq.protocol.queue.columns.chunks import CHUNK, encode_chunk
-from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.ledger.chunks import CHUNK, encode_chunk
+from wakeq.protocol.queue.ledger.ledger import Ledger
 
 
 def test_acknowledged_message_is_gone_and_a_second_time_it_is_unknown() -> None:
@@ -16,9 +16,14 @@ def test_acknowledged_message_is_gone_and_a_second_time_it_is_unknown() -> None:
     results = ledger.acknowledge(Ack("q", QUEUE_ID, [1, 1, 2], [ANY_TOKEN] * 3))
 
     assert results == [Result.DONE, Result.UNKNOWN, Result.DONE]
-    assert (ledger.living, ledger.out, ledger.bytes, ledger.sides) == (0, 0, 0, {})
+    assert (ledger.columns.living, ledger.deliveries.leased, ledger.columns.bytes, ledger.deliveries.records) == (
+        0,
+        0,
+        0,
+        {},
+    )
     assert ledger.totals.acked == 2
-    assert not ledger.lives(1)
+    assert not ledger.columns.lives(1)
 
 
 @pytest.mark.parametrize("number", [-1, 0, 2, CHUNK, 10**12])
@@ -27,7 +32,7 @@ def test_number_that_never_was_is_unknown(number: int) -> None:
     put(ledger)
 
     assert ack(ledger, number) == Result.UNKNOWN
-    assert ledger.living == 1
+    assert ledger.columns.living == 1
 
 
 def test_verdict_on_an_acknowledgement_changes_nothing() -> None:
@@ -38,7 +43,7 @@ def test_verdict_on_an_acknowledgement_changes_nothing() -> None:
     assert ledger.judge_ack(Ack("q", QUEUE_ID, [1, 2], [ANY_TOKEN, (TERM, 3)])) == Result.DONE
     assert ledger.judge_ack(Ack("q", QUEUE_ID, [1, 2], [ANY_TOKEN, (TERM, 2)])) == Result.STALE
     assert ledger.judge_ack(Ack("q", QUEUE_ID, [1, 9], [ANY_TOKEN, ANY_TOKEN])) == Result.UNKNOWN
-    assert ledger.living == 2
+    assert ledger.columns.living == 2
 
 
 def test_dead_letter_is_counted_as_dead() -> None:
@@ -58,10 +63,10 @@ def test_expiry_does_not_grow_with_redeliveries() -> None:
         deliver(ledger, 1, sequence, until_ms=NOW_MS + 10 * sequence)
         release(ledger, 1, due_ms=NOW_MS + 10 * sequence + 5)
 
-    assert ledger.expires_of(1) == NOW_MS + 1_000
+    assert ledger.columns.expires_of(1) == NOW_MS + 1_000
     assert ledger.expire(Expired("q", QUEUE_ID, [1]), NOW_MS + 999) == [Result.UNKNOWN]
     assert ledger.expire(Expired("q", QUEUE_ID, [1]), NOW_MS + 1_000) == [Result.DONE]
-    assert (ledger.living, ledger.totals.expired) == (0, 1)
+    assert (ledger.columns.living, ledger.totals.expired) == (0, 1)
 
 
 def test_message_that_is_leased_or_never_expires_is_not_expired() -> None:
@@ -72,7 +77,7 @@ def test_message_that_is_leased_or_never_expires_is_not_expired() -> None:
     results = ledger.expire(Expired("q", QUEUE_ID, [1, 2, 3]), NOW_MS + 5)
 
     assert results == [Result.UNKNOWN] * 3
-    assert ledger.living == 2
+    assert ledger.columns.living == 2
 
 
 def test_stashed_message_expires_once_it_is_published() -> None:
@@ -81,7 +86,7 @@ def test_stashed_message_expires_once_it_is_published() -> None:
     expired = Expired("q", QUEUE_ID, [1])
 
     assert ledger.expire(expired, NOW_MS + 5) == [Result.UNKNOWN]
-    assert ledger.living == 1
+    assert ledger.columns.living == 1
     ledger.unstash(Unstash("q", UnstashAction.PUBLISHED, [("t", 1)], "w", 1), NOW_MS + 6)
     assert ledger.expire(expired, NOW_MS + 7) == [Result.DONE]
 
@@ -93,9 +98,9 @@ def test_chunk_goes_with_its_last_message_and_the_unfinished_one_is_filled_on() 
     for number in range(1, CHUNK + 4):
         ack(ledger, number)
 
-    assert list(ledger.chunks) == [1]  # the one that the next number falls into
+    assert list(ledger.columns.chunks) == [1]  # the one that the next number falls into
     assert put(ledger) == [CHUNK + 4]
-    assert list(ledger.living_numbers()) == [CHUNK + 4]
+    assert list(ledger.columns.living_numbers()) == [CHUNK + 4]
 
 
 @pytest.mark.parametrize("policies", [{}, {"priority_max": 9}], ids=["plain", "with other columns"])
@@ -113,9 +118,9 @@ def test_messages_removed_in_a_row_leave_the_same_ledger_as_one_by_one(policies:
 
     assert list(results) == [Result.DONE] * len(numbers)
     assert together.totals.acked == together.totals.delivered == one_by_one.totals.acked == len(numbers)
-    assert (together.living, together.bytes) == (one_by_one.living, one_by_one.bytes)
-    assert list(together.living_numbers()) == list(one_by_one.living_numbers())
-    assert 1 not in together.chunks
+    assert (together.columns.living, together.columns.bytes) == (one_by_one.columns.living, one_by_one.columns.bytes)
+    assert list(together.columns.living_numbers()) == list(one_by_one.columns.living_numbers())
+    assert 1 not in together.columns.chunks
     assert written(together) == written(one_by_one)
 
 
@@ -132,7 +137,7 @@ def test_acknowledgement_of_numbers_not_in_a_row_removes_no_others(numbers: list
 
     ledger.acknowledge(Ack("q", QUEUE_ID, numbers, [(TERM, 1)] * len(numbers), delivered=True))
 
-    assert set(ledger.living_numbers()) == {1, 2, 3, 4}.difference(numbers)
+    assert set(ledger.columns.living_numbers()) == {1, 2, 3, 4}.difference(numbers)
 
 
 def test_message_delivered_before_is_removed_from_a_row_with_its_side_record() -> None:
@@ -143,7 +148,7 @@ def test_message_delivered_before_is_removed_from_a_row_with_its_side_record() -
 
     ledger.acknowledge(Ack("q", QUEUE_ID, [1, 2, 3], [(TERM, 2)] * 3, delivered=True))
 
-    assert (ledger.living, ledger.sides) == (0, {})
+    assert (ledger.columns.living, ledger.deliveries.records) == (0, {})
 
 
 @pytest.mark.parametrize("gone", [1, 3, 5], ids=["the first", "one in the middle", "the last"])
@@ -155,4 +160,4 @@ def test_messages_of_a_row_are_removed_although_one_has_gone(gone: int) -> None:
     results = ledger.acknowledge(Ack("q", QUEUE_ID, [1, 2, 3, 4, 5], [(TERM, 1)] * 5, delivered=True))
 
     assert list(results) == [Result.UNKNOWN if number == gone else Result.DONE for number in range(1, 6)]
-    assert list(ledger.living_numbers()) == [6, 7, 8, 9]
+    assert list(ledger.columns.living_numbers()) == [6, 7, 8, 9]

@@ -3,7 +3,7 @@
 import pytest
 
 from wakeq.protocol.log.entries import Draft, Publish, Result, Results
-from wakeq.protocol.queue.publishers import SESSION_WINDOW, Limits, Publishers
+from wakeq.protocol.queue.ledger.publishers import SESSION_WINDOW, Limits, Publishers
 
 ID, SESSION = "id", "session"
 LIMITS = Limits(dedup_ids_max=2, dedup_window_ms=100)

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from tests.helpers.examples import examples
 from wakeq.protocol.log.entries import Draft
-from wakeq.protocol.queue.columns import runs
-from wakeq.protocol.queue.columns.alike import alike_bodies
-from wakeq.protocol.queue.columns.runs import Runs, Stretch
+from wakeq.protocol.queue import bodies
+from wakeq.protocol.queue.bodies import Runs, Stretch
+from wakeq.protocol.queue.ledger.alike import alike_bodies
 
 STEPS = st.one_of(
     st.tuples(st.sampled_from(["one by one", "one buffer"]), st.integers(1, 9)),
@@ -23,7 +23,7 @@ STEPS = st.one_of(
 def test_runs_hold_appended_drafts_until_they_are_removed(
     first: int, steps: list[tuple[str, object]], gone_min: int
 ) -> None:
-    with patch.object(runs, "GONE_MIN", gone_min):
+    with patch.object(bodies, "GONE_MIN", gone_min):
         hold(first, steps)
 
 
@@ -97,7 +97,7 @@ def test_queue_that_keeps_up_holds_few_drafts_besides_the_waiting_ones() -> None
 
     assert list(stretch.numbers(0, len(stretch.drafts))) == list(range(9_991, 10_001))
     assert len(stretch.drafts) == 10
-    assert sum(len(run.drafts) for run in kept._runs) <= runs.GONE_MIN + 20
+    assert sum(len(run.drafts) for run in kept._runs) <= bodies.GONE_MIN + 20
 
 
 def test_drafts_removed_before_the_next_is_appended_leave_nothing() -> None:

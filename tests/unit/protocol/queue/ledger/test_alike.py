@@ -3,7 +3,7 @@
 import pytest
 
 from wakeq.protocol.log.entries import Draft
-from wakeq.protocol.queue.columns.alike import Alike, alike_bodies, alike_texts, shape_of
+from wakeq.protocol.queue.ledger.alike import Alike, alike_bodies, alike_texts, shape_of
 
 BODIES = [b"a", b"", b"bcd", bytes(300), b"e"]
 

@@ -1,9 +1,11 @@
-"""The two priority structures, H4 and QA: numbers by key, the smallest key first, FIFO within a key.
+"""ReadyLine: the ready messages of a queue: numbers by key, the smallest key first, first in, first out within a key.
+
+    push, extend --> fifos by key --> take         died --> how many inside are gone; clear_away: a piece of them goes
 
 In go (key, number) pairs, one by one or in batches of one key; out come numbers, in order.  Keys and
 numbers are Int64; a number is inside at most once.  Nothing here knows what a message is, and nothing
-ever sorts all keys.  H4 and QA differ in how they find the smallest key, so one becomes the other
-without a look at the numbers.
+ever sorts all keys.  The priority structures H4 and QA differ in how they find the smallest key, so one
+becomes the other without a look at the numbers; with one key there is nothing to find.
 
 Measured on 2 shared cores, 10^6 records, microseconds and bytes for each number:
 
@@ -18,60 +20,73 @@ So H4 keeps its promise (a heap of distinct keys, each with a FIFO) with the bin
 is in C.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
-from wakeq.protocol.queue.order.fifo import Fifo, Lives
-from wakeq.protocol.queue.order.key_order import KEYS_IN_BITMAP_MAX, KeyBitmap, KeyHeap, KeyOrder
+from wakeq.protocol.queue.order.fifo import SWEEP_NUMBERS, Fifo, Lives
+from wakeq.protocol.queue.order.key_order import KeyOrder
+
+DEAD_MAX = 4_096  # how many numbers in line may be gone before it is swept ...
+LINE_PER_DEAD = 8  # ... and one more for every 8 numbers in line
+SWEPT_FOR_EACH = 4  # numbers looked at for each one that goes, so that a round ends before a quarter of the line goes
 
 
-def h4_order() -> KeyOrder:
-    """Return the order of H4: any Int64 keys."""
-    return KeyHeap()
+class ReadyLine:
+    """The numbers of one queue that can be handed out, by key; some of them may be gone by now.
 
+    Whoever takes numbers must check that the messages still exist.
+    """
 
-def qa_order(key_min: int, key_max: int) -> KeyOrder:
-    """Return the order of QA: an array over the keys of a range, of which one that nobody can fill costs nothing."""
-    assert key_min <= key_max
-    if key_max - key_min < KEYS_IN_BITMAP_MAX:
-        return KeyBitmap(key_min, key_max)
-    return KeyHeap()
+    __slots__ = (
+        "_dead_in_round", "_fifos", "_make_order", "_order", "_sweep_due", "_sweep_keys", "_sweep_place", "count",
+        "dead",
+    )  # fmt: skip
 
-
-class PriorityLine:
-    """Numbers by key, in an order of the keys."""
-
-    __slots__ = ("_fifos", "_length", "_order", "_sweep_keys", "_sweep_place")
-
-    def __init__(self, order: KeyOrder) -> None:
-        self._order = order
-        # A key with one number holds the number itself; no Fifo is ever empty.
-        self._fifos: dict[int, int | Fifo] = {}
-        self._length = 0
+    def __init__(self, make_order: Callable[[], KeyOrder]) -> None:
+        self.count = 0  # of the numbers inside
+        self.dead = 0  # how many of them are gone, at most
+        self._fifos: dict[int, int | Fifo] = {}  # a key with one number holds the number itself; no Fifo is empty
+        self._make_order = make_order
+        self._order: KeyOrder | None = None  # of the keys; made for the second one: one key alone needs none
         self._sweep_keys: list[int] | None = None  # what this round of sweeps has still to look at, the next one last
         self._sweep_place = 0  # where in that one
+        self._sweep_due = 0  # numbers to look at in the next sweep
+        self._dead_in_round = 0  # how many went since the current round of sweeps began
 
     def __len__(self) -> int:
-        return self._length
+        return self.count
 
     def push(self, key: int, number: int) -> None:
         """Put one number behind all others of its key."""
         fifo = self._fifos.get(key)
         if fifo is None:
-            self._order.add(key)
+            if self._fifos or self._order is not None:
+                self._order_key(key)
             self._fifos[key] = number
         elif isinstance(fifo, int):
             self._fifos[key] = pair = Fifo(fifo, fifo + 1)
             pair.push(number)
         else:
             fifo.push(number)
-        self._length += 1
+        self.count += 1
+
+    def _order_key(self, key: int) -> None:
+        """Take a key into the order that is not inside."""
+        if self._order is None and self._fifos:
+            self._begin_order()
+        if self._order is not None:
+            self._order.add(key)
+
+    def _begin_order(self) -> None:
+        self._order = self._make_order()
+        for key in self._fifos:
+            self._order.add(key)
 
     def extend(self, key: int, numbers: Sequence[int]) -> None:
         """Put many numbers, in their order, behind all others of one key; best as a range."""
         if len(numbers) > 1:
             self._fifo_for(key).extend(numbers)
-            self._length += len(numbers)
+            self.count += len(numbers)
         elif numbers:
             self.push(key, numbers[0])
 
@@ -79,33 +94,55 @@ class PriorityLine:
         """Put numbers, in their order, before all others of one key."""
         if numbers:
             self._fifo_for(key).push_front(numbers)
-            self._length += len(numbers)
+            self.count += len(numbers)
 
     def take(self, count: int) -> list[int]:
         """Remove and return the next numbers, at most `count`."""
         taken: list[int] = []
         fifos, order = self._fifos, self._order
         while fifos and len(taken) < count:
-            key = order.first()
+            key = next(iter(fifos)) if order is None else order.first()
             fifo = fifos[key]
             if isinstance(fifo, int):
                 taken.append(fifo)
             elif fifo.take_into(taken, count - len(taken)):
                 break
             del fifos[key]
-            order.drop_first()
-        self._length -= len(taken)
+            if order is not None:
+                order.drop_first()
+        self.count -= len(taken)
         return taken
 
     def peek(self, count: int) -> list[int]:
         """Return the next numbers, at most `count`, and leave them inside."""
         return list(islice((number for fifo in self._in_order() for number in fifo), count))
 
-    def order_by(self, order: KeyOrder) -> None:
-        """Go on in another order, which must be empty; its cost is that of the distinct keys."""
-        for key in self._fifos:
-            order.add(key)
-        self._order = order
+    def order_by(self, make_order: Callable[[], KeyOrder]) -> None:
+        """Go on in another order; its cost is that of the distinct keys."""
+        self._make_order, self._order = make_order, None
+        if len(self._fifos) > 1:
+            self._begin_order()
+
+    # --- what is gone ----------------------------------------------------------------------------------------------
+
+    def died(self, count: int) -> None:
+        """Count messages that went; at most this many more numbers in line are gone."""
+        self.dead += count
+        self._dead_in_round += count
+
+    def clear_away(self, removed: int, lives: Lives) -> None:
+        """Sweep a piece of the line if it is time to; `removed` messages went, from the line or elsewhere."""
+        if not self._sweep_keys and self.dead <= DEAD_MAX + self.count // LINE_PER_DEAD:
+            return
+        self._sweep_due += SWEPT_FOR_EACH * removed
+        if self._sweep_due < SWEEP_NUMBERS:
+            return
+        if not self._sweep_keys:
+            self._dead_in_round = 0
+        self.dead -= self.sweep(lives, self._sweep_due)
+        self._sweep_due = 0
+        if not self._sweep_keys:
+            self.dead = min(self.dead, self._dead_in_round)  # any others were delayed when they went, not in line
 
     @property
     def is_being_swept(self) -> bool:
@@ -129,7 +166,7 @@ class PriorityLine:
             if next_place is None:
                 keys.pop()
             self._sweep_place = next_place or 0
-        self._length -= gone
+        self.count -= gone
         return gone
 
     def _sweep_piece(self, key: int, lives: Lives) -> tuple[int | None, int, int]:
@@ -145,7 +182,8 @@ class PriorityLine:
             is_empty = not fifo
         if is_empty:
             del self._fifos[key]
-            self._order.drop(key)
+            if self._order is not None:
+                self._order.drop(key)
         return next_place, looked_at, gone
 
     def _fifo_for(self, key: int) -> Fifo:
@@ -154,7 +192,7 @@ class PriorityLine:
         if isinstance(fifo, Fifo):
             return fifo
         if fifo is None:
-            self._order.add(key)
+            self._order_key(key)
             made = Fifo(0, 0)
         else:
             made = Fifo(fifo, fifo + 1)
@@ -162,6 +200,6 @@ class PriorityLine:
         return made
 
     def _in_order(self) -> Iterator[Iterable[int]]:
-        for key in self._order.in_order():
+        for key in self._fifos if self._order is None else self._order.in_order():
             fifo = self._fifos[key]
             yield (fifo,) if isinstance(fifo, int) else fifo

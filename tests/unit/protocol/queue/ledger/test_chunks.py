@@ -6,7 +6,7 @@ import zlib
 import pytest
 
 from wakeq.protocol.log.layout import BadRecord
-from wakeq.protocol.queue.columns.chunks import Chunk, decode_chunk, encode_chunk
+from wakeq.protocol.queue.ledger.chunks import Chunk, decode_chunk, encode_chunk
 
 
 def small_chunk() -> Chunk:

@@ -3,8 +3,8 @@
 import mmap
 from pathlib import Path
 
-from wakeq.storage.state import resident
-from wakeq.storage.state.resident import ResidentPages, mapped_file_bytes
+from wakeq.storage.state import environment as resident
+from wakeq.storage.state.environment import ResidentPages, mapped_file_bytes
 
 SIZE = 64 * 1024 * 1024
 
