@@ -99,7 +99,9 @@ def _answer_moved(
 ) -> None:
     moved: dict[str, str | None] = dict.fromkeys(message.uids)
     if outcome is not None and message.to is not None and not outcome.follows:  # refused as a whole
-        refusal = Refusal(Result(outcome.results[0]).name, f"queue {message.to or 'default'} does not take them all")
+        refusal = Refusal(
+            Result(outcome.results[0]).name, f"queue {message.to or 'default'} does not accept all of them"
+        )
     elif outcome is not None:
         moved |= _new_uids(uids, outcome)
     asker = message.asker

@@ -228,7 +228,7 @@ def refused(result: Result, policies: Policies, payload_bytes_max: int) -> Respo
         case Result.EXISTS:
             return BusinessError(ErrorCode.QUEUE_EXISTS, "the queue exists already")
         case Result.DEFAULT_QUEUE:
-            return BusinessError(ErrorCode.BAD_NAME, "the default queue is always there and cannot be deleted")
+            return BusinessError(ErrorCode.BAD_NAME, "the default queue always exists and cannot be deleted")
         case _:
             return BusinessError(ErrorCode.UNKNOWN, f"not done: {result.name.lower().replace('_', ' ')}")
 

@@ -324,7 +324,7 @@ class Conversation:
         if wrong is None and packet.queue:
             self._change(packet, log.CreateQueue(packet.queue, policies_of(packet)))
         elif wrong is None:
-            self._refuse(ErrorCode.QUEUE_EXISTS, "the default queue is always there")
+            self._refuse(ErrorCode.QUEUE_EXISTS, "the default queue always exists")
         elif self.dialect.refuses_at_once:
             self._refuse_at_once(*wrong)
         else:
