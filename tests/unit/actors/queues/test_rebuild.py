@@ -292,9 +292,7 @@ def test_mail_before_the_news_of_a_crash_is_answered(
     monkeypatch.setattr(Ledger, "publish", fragile)
     client.publish("a", "poison")
 
-    assert (
-        sorted(listener.heard) == {"a batch": ["a", "b"], "a look at all queues": ["all"], "one look": ["a"]}[what]
-    )
+    assert sorted(listener.heard) == {"a batch": ["a", "b"], "a look at all queues": ["all"], "one look": ["a"]}[what]
     assert crashed
 
 
