@@ -107,60 +107,33 @@ class QueueProcess(Process):
     """
 
     __slots__ = (
-        "ahead",
-        "alarm_ms",
-        "applying",
-        "bodies",
-        "counted_from",
-        "created_ms",
-        "delayed_fetches",
-        "delivering",
-        "handling",
-        "in_hand",
-        "is_creating",
-        "is_reading_ahead",
-        "lanes",
-        "leases",
-        "ledger",
-        "lookups",
-        "marked_ahead",
-        "name",
-        "now_ms",
-        "oldest",
-        "outgoing",
-        "promised",
-        "services",
-        "since_read",
-        "stored_gone",
-        "supervisor",
-        "term",
-        "unchanged",
-        "wakes",
+        "ahead", "alarm_ms", "applying", "bodies", "counted_from", "created_ms", "delayed_fetches",
+        "delivering", "handling", "in_hand", "is_creating", "is_reading_ahead", "lanes", "leases", "ledger",
+        "lookups", "marked_ahead", "name", "now_ms", "oldest", "outgoing", "promised", "services", "since_read",
+        "stored_gone", "supervisor", "term", "unchanged", "wakes",
     )  # fmt: skip
 
     def __init__(self, name: str, services: QueueProcessServices, limits: Limits, supervisor: Process) -> None:
         super().__init__()
         self.name = name
-        self.services = services
+        self.services = services  # the log, timers, the reader of bodies, settings
         self.supervisor = supervisor  # hears when the process crashes or is not needed any more
-        self.now_ms = services.now_ms
+        self.now_ms = services.now_ms  # the cluster clock
         # What the log knows, alike on every node.
-        self.ledger = Ledger(name, 0, Policies(), limits)
-        self.created_ms = 0
-        self.bodies = Bodies()
+        self.ledger = Ledger(name, 0, Policies(), limits)  # which messages there are
+        self.created_ms = 0  # when this incarnation, or the first of a purged queue, began
+        self.bodies = Bodies()  # those in memory
         # What only the leader knows.
-        self.leases: Leases | None = None
+        self.leases: Leases | None = None  # who has which message, who waits and sleeps; None: this node follows
         self.term = 0  # in which this node leads, 0 while it does not
-        self.delayed_fetches: deque[DelayedFetch] = EMPTY_DICT  # fetches whose bodies are being read, in their order
-        self.promised: dict[WaitingFetch, None] = (
-            EMPTY_DICT  # fetches with wait whose strict delivery is being committed
-        )
+        self.delayed_fetches: deque[DelayedFetch] = EMPTY_DICT  # that wait for bodies to be read, in their order
+        self.promised: dict[WaitingFetch, None] = EMPTY_DICT  # those whose strict delivery is being committed
         self.is_creating = False  # a CreateQueue with this node's defaults is on its way through the log
-        self.alarm_ms = NEVER  # when the next alarm is set for
+        self.alarm_ms = NEVER  # for when the next alarm is set; never later than anything that ends or becomes due
         self.wakes = 0  # sleepers that were woken
         self.counted_from = (0, 0)  # wakes, and sequence of leases, when this node began to lead
         # What is wanted, and what is on its way.
-        self.lanes = services.lobby.lanes_of(name)
+        self.lanes = services.lobby.lanes_of(name)  # what was filed; they outlive this process
         self.in_hand: Filed | None = None  # what was taken out of the lanes in this turn and is not done yet
         self.marked_ahead: set[int] = EMPTY_SET  # by acknowledgements of this turn whose place has not come
         self.outgoing: list[Outgoing] | None = None  # what waits for the next write of the log ...
@@ -172,7 +145,7 @@ class QueueProcess(Process):
         self.unchanged: list[Note] | tuple[()] = ()  # what changed nothing, for readers of the log
         # Bodies that are read.
         self.lookups: dict[int, BodyLookup] = EMPTY_DICT  # that wait for a read, by their identity
-        self.is_reading_ahead = False
+        self.is_reading_ahead = False  # a read for nobody in particular is under way
         self.ahead = BODIES_AHEAD  # how many bodies are read ahead
         self.since_read = 0  # messages delivered since bodies were last read ahead
         self.oldest = (0, 0, 0)  # incarnation, number, since when: of the oldest ready message, as seen last

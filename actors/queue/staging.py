@@ -187,7 +187,7 @@ def _note_passed_over(queue: QueueProcess, entry: Claim, index: int, results: Re
 def _take_back(queue: QueueProcess, entry: Claim, results: Results) -> None:
     """The outcome of a lapse: its messages come back, or stay out if the claim was renewed in time."""
     leases, now_ms = queue.leases, queue.now_ms()
-    assert leases is not None, "only a leader hands out"
+    assert leases is not None, "only a leader delivers"
     if leases.staged_ends is not None:
         leases.staged_ends.lapsing.discard((SOURCE, entry.source, entry.epoch))
     for number, code in zip(entry.numbers, results, strict=True):

@@ -1,4 +1,4 @@
-"""Bodies: the messages of one queue that are in memory: not yet in the state store, or soon to be handed out.
+"""Bodies: the messages of one queue that are in memory: not yet in the state store, or soon to be delivered.
 
     publish --> fresh --collect--> flushing --flushed--> cached if among the next to go, else dropped, and read later
 

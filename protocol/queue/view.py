@@ -94,7 +94,7 @@ def _is_due(ledger: Ledger, number: int, now_ms: int) -> bool:
 
 
 def oldest_ready(ledger: Ledger, leases: Leases, now_ms: int) -> int:
-    """Return the message that could have been handed out for longest, 0 if there is none.
+    """Return the message that has been ready for longest, 0 if there is none.
 
     It is the first published that is ready; if many published before it are with workers or delayed, the next in line.
     """

@@ -1,4 +1,4 @@
-"""LeaseEnds: when leases end; what was handed out together ends together.
+"""LeaseEnds: when leases end; what was leased together ends together.
 
     leases begin, are put off --> add        a moment comes --> take_over: those whose lease is over by then
 

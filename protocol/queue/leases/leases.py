@@ -1,4 +1,4 @@
-"""Leases: what only the leader knows of a queue: which messages can be handed out, and who holds which.
+"""Leases: what only the leader knows of a queue: which messages are ready, and which connection has which.
 
 Pure: it tells no process anything, and time comes in as a number.  It is built from the ledger when this node becomes
 leader and dropped when it no longer is.  It reads the ledger and never changes it.

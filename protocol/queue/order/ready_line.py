@@ -32,7 +32,7 @@ SWEPT_FOR_EACH = 4  # numbers looked at for each one that goes, so that a round 
 
 
 class ReadyLine:
-    """The numbers of one queue that can be handed out, by key; some of them may be gone by now.
+    """The numbers of one queue that are ready, by key; some of them may be gone by now.
 
     Whoever takes numbers must check that the messages still exist.
     """

@@ -154,3 +154,18 @@ def test_removed_numbers_are_returned_only_if_the_store_may_have_them(numbers: l
     assert stored == [number for number in numbers if number < 4]
     assert [number for number in range(1, 7) if bodies.get(number) is None] == sorted(numbers)
     assert len(bodies) == 6 - len(numbers)
+
+
+def test_bodies_are_found_wherever_they_are_and_not_if_one_has_to_be_read() -> None:
+    bodies = Bodies()
+    bodies.publish([1, 2], [Draft(b"a"), Draft(b"b")], 1_000)
+    bodies.collect()
+    bodies.publish([3], [Draft(b"c")], 1_000)
+
+    found = [bodies.find([number]) for number in (1, 3)]
+    together = bodies.find([1, 2, 3])
+    bodies.flushed(lambda count: [2], CACHED_BYTES_MAX)
+
+    assert found == [[Draft(b"a")], [Draft(b"c")]]
+    assert together == [Draft(b"a"), Draft(b"b"), Draft(b"c")]
+    assert [bodies.find(numbers) for numbers in ([1], [2], [1, 2], [3])] == [None, [Draft(b"b")], None, [Draft(b"c")]]
