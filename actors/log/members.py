@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from wakeq.actors.log.payloads import Payloads
-from wakeq.actors.log.peer import Connected, Outgoing, PeerDoor
+from wakeq.actors.log.peer import Connected, Outgoing, PeerDoor, ToSend
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import BadField
 from wakeq.protocol.raft.core import Core
@@ -120,14 +120,14 @@ class PeerTable:
 
     def send(self, messages: Sequence[AnyMessage], at_hand: Payloads) -> None:
         """Let the receivers have their messages, each Append with its entries if they are at hand."""
-        batches: dict[int, list[tuple[Any, list[bytes] | None]]] = {}
+        batches: dict[int, list[ToSend]] = {}
         for message in messages:
             payloads = None
             if type(message) is Append and message.last_index > message.prev_index:
                 payloads = at_hand.get(message.prev_index + 1, message.last_index)
             elif type(message) in CARRIES_CLOCK:
                 message = self._with_clock(message)
-            batches.setdefault(message.receiver, []).append((message, payloads))
+            batches.setdefault(message.receiver, []).append(ToSend(message, payloads))
         for node_id, batch in batches.items():
             if node_id in self.peers:
                 self.peers[node_id].tell(Outgoing(batch))

@@ -24,7 +24,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -57,7 +57,6 @@ from wakeq.actors.log.transfer import (
 from wakeq.actors.log.writer import Cut, Freed, Kept, LogServices, LogWriter, Roll, Saved, Written
 from wakeq.actors.mail import (
     Applied,
-    Asker,
     Committed,
     Crowded,
     EntryCrashesQueue,
@@ -65,6 +64,7 @@ from wakeq.actors.mail import (
     HandOver,
     Inquire,
     LogItem,
+    NoopTicket,
     OutOfRoom,
     Pressure,
     Propose,
@@ -135,6 +135,13 @@ class CaughtUp(msgspec.Struct, frozen=True, gc=False):
     go_on: Callable[[], object]
 
 
+class Ahead(NamedTuple):
+    """Deliveries that had left before they came into the log."""
+
+    last_index: int  # they are committed with this entry
+    since_ms: int  # since when the first of them has left
+
+
 class RaftLog(Process):
     """The log of one node, from its start to its end."""
 
@@ -171,7 +178,7 @@ class RaftLog(Process):
         self._is_collect_queued = False  # COLLECT is in the mailbox
         self._is_lazy_queued = False  # LAZY will be
         self._ahead_since_ms = NEVER  # since when a delivery has left that is in no entry yet
-        self._ahead: deque[tuple[int, int]] = deque()  # the same of what was collected: (last index, since when)
+        self._ahead: deque[Ahead] = deque()  # the same of deliveries that are in entries
         self._is_throttled = False  # the state store is far behind
         self._parks = True  # proposals wait: for this node to lead, for the state store, or for a successor
         self._parked: deque[Propose] = deque()  # that wait
@@ -262,10 +269,10 @@ class RaftLog(Process):
         pending, ahead = self.pending.items, self._ahead
         since_ms = min(self.writer.writing_since_ms, self._ahead_since_ms)
         # What is not pending any more is committed.
-        while ahead and (not pending or ahead[0][0] < pending[0].index):
+        while ahead and (not pending or ahead[0].last_index < pending[0].index):
             ahead.popleft()
-        if ahead and ahead[0][1] < since_ms:
-            since_ms = ahead[0][1]
+        if ahead and ahead[0].since_ms < since_ms:
+            since_ms = ahead[0].since_ms
         if pending and pending[0].at_ms < since_ms:
             since_ms = pending[0].at_ms
         if self._parked_ms < since_ms and self._has_parked:
@@ -361,7 +368,7 @@ class RaftLog(Process):
         if items:
             self._append(items)
         if self._ahead_since_ms != NEVER and not self._collected:
-            self._ahead.append((self.core.log.last_index, self._ahead_since_ms))
+            self._ahead.append(Ahead(self.core.log.last_index, self._ahead_since_ms))
             self._ahead_since_ms = NEVER
 
     def _refuse_enlisted(self, refusal: Refusal) -> None:
@@ -557,7 +564,7 @@ class RaftLog(Process):
     def _stand_down(self, term: int) -> None:
         """This node leads no longer: the queues forget what only a leader knows."""
         assert self._queues is not None, "started first"
-        self.pending.forget(self._queues)  # its no-ops must not make it lead, even if they are committed later
+        self.pending.forget_no_ops()
         self._ahead_since_ms = NEVER
         self._refuse_collected(self._not_leader())
         self._ahead.clear()  # some of these entries may be dropped, and then nothing waits for them
@@ -669,8 +676,7 @@ class RaftLog(Process):
         at_ms, term = self._stamp_ms(), self.core.state.term
         reply_to: Any = self._changes.pop(own.index, None)
         if own.config is None:
-            assert self._queues is not None, "started first"
-            reply_to = Asker(self._queues, None, None)
+            reply_to = NoopTicket()
         entry = Noop() if own.config is None else Members(own.config)
         self.writer.put(own.index, term, [encode_entry(entry, at_ms)])
         self.pending.enter(own.index, term, at_ms, [Proposal(entry, reply_to)])

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from wakeq.actors.log.peer import Outgoing, PeerChunks, PeerLost
+from wakeq.actors.log.peer import Outgoing, PeerChunks, PeerLost, ToSend
 from wakeq.actors.mail import Tick
 from wakeq.actors.runtime import Process
 from wakeq.actors.snapshots import ImageWritten, WriteImage
@@ -288,7 +288,7 @@ class Images(Process):
         sending.flying_bytes += len(result)
         is_last = sending.reader.is_at_end
         chunk = Chunk(sending.stream, offset, result, is_last, sending.reader.crc if is_last else 0)
-        peer.tell(Outgoing([(chunk, None)]))
+        peer.tell(Outgoing([ToSend(chunk)]))
         if is_last:
             del self._sending[sending.node_id]
             sending.reader.close()
@@ -325,7 +325,7 @@ class Images(Process):
         before, self._receiving = self._receiving, Receiving(message.peer, message.stream, result)
         if before is not None:  # two were offered while the thread was busy
             self._work(before.writer.close, _expect_none)
-        message.peer.tell(Outgoing([(ChunkTaken(message.stream, 0), None)]))
+        message.peer.tell(Outgoing([ToSend(ChunkTaken(message.stream, 0))]))
 
     def _take(self, chunk: Chunk) -> None:
         receiving = self._receiving
@@ -355,7 +355,7 @@ class Images(Process):
             self._work(receiving.writer.close, _expect_none)
             self._tell_log(ImageFetched(receiving.stream))
         else:
-            receiving.peer.tell(Outgoing([(ChunkTaken(receiving.stream, len(chunk.data)), None)]))
+            receiving.peer.tell(Outgoing([ToSend(ChunkTaken(receiving.stream, len(chunk.data)))]))
 
     def _end_receiving(self, why: str) -> None:
         receiving, self._receiving = self._receiving, None

@@ -333,7 +333,7 @@ class PeerTcp:
             self._news[key] = Complaints(logger, level=logging.INFO)
         self._news[key].say(text)
 
-    def look(self) -> None:
+    def tick(self) -> None:
         """Log the number of suppressed lines; called now and then."""
         for complaints in (self._refusals, *self._news.values()):
             complaints.look()

@@ -7,7 +7,6 @@ import pytest
 
 from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, Operator, successor
 from wakeq.actors.log.leader_watch import ELECTIONS_WITHOUT, LeaderWatch
-from wakeq.actors.mail import Asker
 from wakeq.actors.sessions.operator_mail import Administer
 
 LONG_S = (ELECTIONS_WITHOUT + 3) * ELECTION_S
@@ -24,7 +23,7 @@ def lines(said: pytest.LogCaptureFixture, level: int = logging.INFO) -> list[str
 
 
 def ask(node: HandNode, what: str, number: int | None = None, address: str = "") -> None:
-    node.raft_log.tell(Administer(Asker(node.runtime.spawn(Operator), None, None), what, number, address))
+    node.raft_log.tell(Administer(node.runtime.spawn(Operator).asker, what, number, address))
 
 
 def test_new_leader_is_logged_by_the_nodes(
