@@ -32,7 +32,7 @@ def mark_acknowledged(queue: QueueProcess, filed: Filed) -> None:
     for order in filed.orders:
         if type(order) is AckSeveral and queue.leases is not None:
             numbers = [number for number in numbers_of(order.uids, maker_of(queue.ledger.id).prefix) if number > 0]
-            # A NACK or TOUCH that stands before it must not find these leaving.
+            # A NACK or TOUCH that stands before it must not find these marked.
             if not queue.marked_ahead:
                 queue.marked_ahead = set()
             queue.marked_ahead.update([n for n in numbers if n not in queue.leases.ending])

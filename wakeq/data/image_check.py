@@ -58,7 +58,7 @@ INT64_END = 1 << 63
 UINT64_END = 1 << 64
 TIMEOUT_MS_MAX = SECONDS_MAX * 1000
 EXPECTED = "a value that a broker can have written"
-HINT = "its checksums are right, so somebody changed it or a faulty program wrote it: use another one"
+HINT = "its checksums are right, so it was changed or a faulty program wrote it: use another one"
 
 
 def check_state(store: Store, header: SnapshotHeader, path: Path, *, with_messages: bool) -> None:

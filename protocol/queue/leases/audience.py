@@ -4,7 +4,7 @@
 
 A part of Leases.  Pure: it tells no process anything, and time comes in as a number.  It knows nothing of messages.
 
-The wake contract: while messages are available, sleepers are woken until nobody sleeps, or there are as many woken ones
+The wake contract: while messages are ready, sleepers are woken until nobody sleeps, or there are as many woken ones
 that have not fetched yet as there are messages; a sleeper that did not ask for this restraint is woken in any case, as
 the original's document says.  It holds at every moment, not only when a message comes: `to_wake` is asked after every
 change, and says who is to be woken.

@@ -1,4 +1,4 @@
-"""DueMoments: which messages of a queue become available later, and which expire.
+"""DueMoments: which messages of a queue become due later, and which expire.
 
     delay, watch_expiry --> calendars --> take_due, take_expired: each number once
 

@@ -34,7 +34,7 @@ class Holders:
         mine.update(numbers)
 
     def note_all(self) -> None:
-        """Note all that is out now: the queue has just begun to release on disconnect."""
+        """Note all leases: the queue has just begun to release on disconnect."""
         self._numbers.clear()
         for number, lease in self._held.items():
             if lease.holder is not None and lease.holder.alive:

@@ -29,7 +29,7 @@ HEADS = 64  # how many numbers at the head of the line are looked at together
 
 
 class Held(msgspec.Struct, gc=False):
-    """A message that is out with a worker."""
+    """A leased message."""
 
     until_ms: int
     token: Token
@@ -64,7 +64,7 @@ class Leases:
         self.line = ReadyLine(order_for(ledger.policies))  # the ready messages
         self.held: dict[int, Held] = {}  # the leased messages
         self.ending: set[int] = EMPTY_SET  # an entry that ends these is on its way through the log
-        self._withheld: dict[int, None] = EMPTY_DICT  # would be in line if they were not leaving
+        self._withheld: dict[int, None] = EMPTY_DICT  # would be in line if they were not ending
         self.audience = Audience()  # who waits and who sleeps
         self.due: DueMoments | None = None  # of delayed and expiring messages, if there ever were any
         self._lease_ends: LeaseEnds | None = None  # made by the first lease
@@ -76,7 +76,7 @@ class Leases:
         self.rebuild(now_ms)
 
     def rebuild(self, now_ms: int) -> None:
-        """Build everything from the ledger: what is out, what is delayed, what is available."""
+        """Build everything from the ledger: which messages are leased, which are delayed, which are ready."""
         ledger = self.ledger
         if ledger.columns.only_sizes and not ledger.deliveries.records:  # nothing but what was published and waits
             for numbers in ledger.columns.living_by_chunk():
@@ -112,9 +112,9 @@ class Leases:
             self.add(number, now_ms)
 
     def add(self, number: int, now_ms: int) -> None:
-        """Take a living message that is not out."""
+        """Take a living message that is not leased."""
         self._watch_expiry(number)
-        self.make_available(number, now_ms)
+        self.make_ready(number, now_ms)
 
     def _watch_expiry(self, number: int) -> None:
         expires_ms = self.ledger.columns.expires_of(number)
@@ -128,7 +128,7 @@ class Leases:
             self.due = DueMoments()
         return self.due
 
-    def make_available(self, number: int, now_ms: int) -> None:
+    def make_ready(self, number: int, now_ms: int) -> None:
         """Put a message in line, now or when it is due."""
         due_ms = self.ledger.due_of(number)
         if due_ms > now_ms:
@@ -177,7 +177,7 @@ class Leases:
             if not ledger.columns.lives(number):
                 continue
             if number in self.ending or ledger.due_of(number) > now_ms:
-                self.make_available(number, now_ms)
+                self.make_ready(number, now_ms)
             else:
                 self.line.push_front(ledger.columns.priority_of(number), [number])
 
@@ -307,11 +307,11 @@ class Leases:
                 self.extend(number, now_ms + ENDING_GRACE_MS)
             if number in self._withheld:
                 self._withheld.pop(number, None)
-                self.make_available(number, now_ms)
+                self.make_ready(number, now_ms)
             self._watch_expiry(number)
 
     def make_due_now(self, numbers: Iterable[int], now_ms: int) -> None:
-        """Make delayed messages available now; to be called before the ledger forgets their moments."""
+        """Put delayed messages in line now; to be called before the ledger forgets their moments."""
         while self.release_due(now_ms) >= DUE_MAX:
             pass  # put what is due anyway in line first: it must not be put there twice
         for number in numbers:
@@ -385,11 +385,11 @@ class Leases:
             self.resumes_ms = 0
         numbers = [] if self.due is None else self.due.take_due(now_ms, self._due_of)
         for number in numbers:
-            self.make_available(number, now_ms)
+            self.make_ready(number, now_ms)
         return len(numbers)
 
     def _due_of(self, number: int) -> int:
-        # One that is out is looked at again when it comes back.
+        # A leased message is looked at again when it returns.
         if number in self.held or not self.ledger.columns.lives(number):
             return 0
         return self.ledger.due_of(number)
@@ -399,7 +399,7 @@ class Leases:
         return [] if self.due is None else self.due.take_expired(now_ms, self._expiry_of)
 
     def _expiry_of(self, number: int) -> int:
-        # One that is out is looked at again when it comes back, one that is stashed when it is published.
+        # A leased message is looked at again when it returns, a stashed one when it is published.
         columns = self.ledger.columns
         if number in self.held or not columns.lives(number) or columns.is_hidden(number):
             return 0
@@ -427,7 +427,7 @@ class Leases:
         return audience.to_wake(ready, self.ledger.policies.wake, now_ms) if ready else []
 
     def to_wake_first(self, now_ms: int) -> list[Any]:
-        """Return the sleepers to wake although waiting FETs may get all that is available."""
+        """Return the sleepers to wake although waiting fetches may get all ready messages."""
         if not self.audience.sleepers or self.ledger.paused_until_ms > now_ms or not self.ready_count(now_ms):
             return []
         return self.audience.woken_by_any(self.ledger.policies.wake)

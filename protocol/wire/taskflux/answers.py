@@ -128,7 +128,7 @@ def _removed(_: Remove, outcome: int | Refusal, dialect: Dialect, known: Known) 
         return OK
     if len(known.nodes().addresses) > 1:  # another leader did not know who held it
         return known.not_leader()
-    text = "not removed: the record was handed out again meanwhile"
+    text = "not removed: the record was delivered again meanwhile"
     return in_dialect(BusinessError(ErrorCode.UNKNOWN, text), dialect)
 
 
