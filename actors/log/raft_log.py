@@ -82,7 +82,7 @@ from wakeq.protocol.log.reader import decode_entry
 from wakeq.protocol.log.records import ENCODERS, encode_entry
 from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.leases.audience import NEVER
-from wakeq.protocol.queue.ledger.alike import Alike
+from wakeq.protocol.queue.ledger.uniform import UniformBatch
 from wakeq.protocol.queue.orders import ReplyTo
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft.core import Core
@@ -769,7 +769,9 @@ class RaftLog(Process):
 
     def _truncate(self, index: int) -> None:
         """Drop entries that the leader does not have."""
-        logger.info("entries from %d on are dropped: the leader of term %d has others", index, self.core.term)
+        logger.info(
+            "truncating the log from entry %d on: the leader of term %d has other entries", index, self.core.term
+        )
         self.pending.drop_from(index)
         self.writer.truncate_from(index)
 
@@ -803,7 +805,7 @@ class RaftLog(Process):
         heir = self._heir_while_disk_hangs()
         if heir is not None:
             logger.warning(
-                "this node leads and its disk has not answered for %s: node %d is to lead instead",
+                "the disk of this leader has not answered for %s: transferring leadership to node %d",
                 self.writer.hang,
                 heir,
             )
@@ -813,14 +815,16 @@ class RaftLog(Process):
     def on_wish(self, wish: Transfer) -> None:
         """Transfer leadership because an operator has asked a follower for it."""
         if self._led_term and wish.term == self._led_term and self.core.members.knows(wish.sender, wish.disk_id):
-            logger.info("node %d passes on that an operator wants another leader", wish.sender)
+            logger.info("node %d passed on an operator's request to transfer leadership", wish.sender)
             self._close_first(lambda: self._grant(wish))
 
     def _grant(self, wish: Transfer) -> None:
         try:
             self.leadership.transfer(wish.heir)
         except Refused as refusal:
-            logger.warning("leadership stays here, though an operator asked node %d: %s", wish.sender, refusal)
+            logger.warning(
+                "an operator asked node %d to transfer leadership, but it stays here: %s", wish.sender, refusal
+            )
         self._attend()
 
     def on_inquire(self, message: Inquire) -> None:
@@ -859,7 +863,9 @@ class RaftLog(Process):
         """Start again without the state on disk: it is rebuilt from an image and the log, without that entry."""
         if self._neighbours is None:
             return  # a lone node writes no state while a queue is halted, so the state never had the entry
-        logger.warning("entry %d is set aside, but this node's state contains it: rebuilding it", message.index)
+        logger.warning(
+            "all nodes skip entry %d, but the state of this node contains it: rebuilding the state", message.index
+        )
         consensus, metadata = self.writer.log.directory, self.writer.metadata
 
         def work() -> None:
@@ -905,7 +911,7 @@ class RaftLog(Process):
         if self.core.fetched(message.stream) is None:
             self._images.tell(DropImage())
             return
-        logger.info("the state of the leader has come: starting again from it")
+        logger.info("received the state from the leader; restarting from it")
         consensus = self.writer.log.directory
         self._start_again_behind(lambda: mark_for_install(consensus))
 
@@ -987,7 +993,7 @@ def take_one_write(collected: deque[Proposal]) -> list[Proposal]:
         if type(entry) is Publish:
             drafts = entry.drafts
             messages += len(drafts)
-            size_bytes += len(drafts.bodies) if type(drafts) is Alike else sum([len(d.body) for d in drafts])
+            size_bytes += len(drafts.bodies) if type(drafts) is UniformBatch else sum([len(d.body) for d in drafts])
         else:
             messages += len(getattr(entry, "numbers", ())) or 1
     return taken

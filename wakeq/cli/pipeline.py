@@ -183,7 +183,7 @@ def report(
 @click.option("--to", "lake", required=True, metavar="LAKE", type=click.Path(file_okay=False, path_type=Path),
               help="The folder of Parquet files; created if it does not exist.")  # fmt: skip
 @click.option("--bodies", is_flag=True, help="Also archive the bodies of messages.")
-@click.option("--skip-gaps", is_flag=True, help="Skip for good what none of the directories has any more.")
+@click.option("--skip-gaps", is_flag=True, help="Skip, for ever, entries that none of the directories has any more.")
 @json_option
 def archive(data_dirs: tuple[Path, ...], lake: Path, bodies: bool, skip_gaps: bool, as_json: bool) -> None:
     """Add the events since the last run to a lake.
