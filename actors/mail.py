@@ -1,13 +1,13 @@
 """The messages that several actors send each other.  Plain data; the receiver decides what to do.
 
 To the log:    Propose --> RaftLog --> Committed --> Queues
-To a queue:    Fetch, EndWaits, Staying, Unsent, Gone, and the orders of `protocol/queue/orders.py`
-To a session:  Answered, Woken
+To a queue:    Staying, Unsent, Gone, and the orders of `protocol/queue/orders.py`
+To a session:  Woken;  to any actor that has asked: Answered
 The flush:     Collect (to each queue) --> Collected --> (state store) --> Flushed;  read from there: Loaded
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -18,26 +18,44 @@ from wakeq.protocol.queue.orders import Peek, Stats
 from wakeq.protocol.queue.outcomes import Leased, Refusal
 from wakeq.storage.state.cut import Part
 
+AnswerT = TypeVar("AnswerT")
 
-class Asker(msgspec.Struct, frozen=True, gc=False):
-    """Who waits for an answer, and what the answer belongs to there.  Never in the bytes of the log."""
 
-    process: Process
-    ticket: Any  # whatever lets the process find its question again, such as an Asked of TaskFlux
-    place: Any  # of the command within it, or a list of places
+class Answered(msgspec.Struct, Generic[AnswerT], frozen=True):
+    """The answer to a question that an actor has asked by mail."""
 
-    @property
-    def session(self) -> Process:
-        """Who hears the answer."""
-        return self.process
+    then: Callable[[AnswerT], object]
+    answer: AnswerT  # an Outcome, a Refusal, or what was asked for
 
-    def at(self, places: Any) -> "Asker":
-        """Return the same for an answer about some of the places."""
-        return Asker(self.process, self.ticket, places)
+    def deliver(self) -> None:
+        """Go on with the answer; to be called by the actor that has asked."""
+        self.then(self.answer)
 
-    def tell(self, answer: Any) -> None:
-        """Give whoever asked the answer."""
-        self.process.tell(Answered([(self.ticket, self.place, answer)]))
+
+class ReplyByMail(msgspec.Struct, Generic[AnswerT], eq=False):
+    """Where the answer to an actor's question goes: to `then`, in a turn of that actor.  A ReplyTo of orders.py."""
+
+    session: Process
+    then: Callable[[AnswerT], object]
+    is_answered: bool = False
+
+    def tell(self, answer: AnswerT) -> None:
+        """Give the answer; all but the first are dropped."""
+        if not self.is_answered:
+            self.is_answered = True
+            self.session.tell(Answered(self.then, answer))
+
+
+class NoopTicket(msgspec.Struct, frozen=True, eq=False):
+    """The ticket of a no-op, which this node has proposed to lead in a term, or to have a rebuilt queue lead.
+
+    If the log refuses it this node leads no longer, and Follow says so.
+    """
+
+    rebuilt: Process | None = None  # the process of the queue; None: it is the first entry of a term
+
+    def tell(self, answer: object) -> None:
+        """Drop the refusal."""
 
 
 class Propose(msgspec.Struct, frozen=True, gc=False):
@@ -69,46 +87,7 @@ class Follow(msgspec.Struct, frozen=True, gc=False):
     refusal: Refusal
 
 
-class Answered(msgspec.Struct, frozen=True, gc=False):
-    """Answers for one process: (ticket, place, answer); an answer is an Outcome, a Refusal, or what was asked for."""
-
-    answers: list[tuple[Any, Any, Any]]
-
-
 # Straight ---------------------------------------------------------------------------------------------------------
-
-
-class Want(msgspec.Struct, frozen=True, gc=False):
-    """One FET: up to `count` messages for `timeout_ms`, or (0) each for its own; the first within `wait_ms`."""
-
-    place: Any
-    count: int
-    wait_ms: int = 0
-    timeout_ms: int = 0
-
-
-class Fetch(msgspec.Struct, frozen=True, gc=False):
-    queue: str
-    subscriber: Process
-    ticket: Any
-    wants: list[Want]
-    worker: int = 0
-    door: int = 0
-    subscribed: bool = False  # a queue that does not exist counts as empty, not as unknown
-    must_exist: bool = False  # it counts as unknown even to a FET that would wait for it
-    removes: bool = False  # messages are acknowledged by being handed out
-
-    def tell_all(self, answer: Refusal | None) -> None:
-        """Give the same answer to each FET: why it gets nothing, or None if there is nothing."""
-        self.subscriber.tell(Answered([(self.ticket, want.place, answer) for want in self.wants]))
-
-
-class EndWaits(msgspec.Struct, frozen=True, gc=False):
-    """The client has sent another command: the subscriber's waiting fetches of this ticket end with nothing."""
-
-    subscriber: Process
-    ticket: Any
-    queue: str = ""
 
 
 class Staying(msgspec.Struct, frozen=True, gc=False):

@@ -12,14 +12,15 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from wakeq.actors.mail import Asker, LogItem
-from wakeq.actors.runtime import Process
+from wakeq.actors.mail import LogItem, NoopTicket
 from wakeq.protocol.errors import NotLeader, OutcomeUnknown
 from wakeq.protocol.log.entries import Entry
 from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.outcomes import Refusal
 
-UNKNOWN = Refusal(OutcomeUnknown.code, "the leader changed meanwhile: this was done, or not; look, or repeat it")
+UNKNOWN = Refusal(
+    OutcomeUnknown.code, "the leader changed meanwhile: this may or may not have been done; check, or repeat it"
+)
 TAKEN_BACK = Refusal(NotLeader.code, "the leader changed meanwhile, and this was not done; repeat it there")
 
 
@@ -67,12 +68,9 @@ class Pending:
             if item.reply_to is not None:
                 self._orphans[item.index, item.term] = item.reply_to
 
-    def forget(self, process: Process) -> None:
-        """Tell this process nothing of what it has asked for."""
-        self.items = deque(
-            _unasked(item) if type(item.reply_to) is Asker and item.reply_to.process is process else item
-            for item in self.items
-        )
+    def forget_no_ops(self) -> None:
+        """Let no no-op of this node have it lead, even if it is committed later."""
+        self.items = deque(_unasked(item) if type(item.reply_to) is NoopTicket else item for item in self.items)
 
     def give_up(self, term: int) -> None:
         """Answer UNKNOWN to who asked in a term that is over: they have waited long enough for an outcome."""

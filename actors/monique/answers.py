@@ -9,7 +9,7 @@ An answer that a crash lets go out twice has the same id both times.  What is no
 from hashlib import sha512
 from typing import Any
 
-from wakeq.actors.mail import Answered, Asker
+from wakeq.actors.mail import Answered, ReplyByMail
 from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.monique.mail import Relayed
 from wakeq.actors.monique.queue_user import LOOK_AGAIN_MS, QueueServices, QueueUser
@@ -25,7 +25,6 @@ from wakeq.protocol.wire.monique.transfers import Transfer
 WAIT_MS = 30_000
 FIRST_AFTER_MS = 5_000  # whoever was connected before comes again within some seconds
 TOGETHER_MAX = 64
-PASSED_ON = object()  # the ticket of answers that the exchange has
 
 
 class Answers(QueueUser):
@@ -38,7 +37,6 @@ class Answers(QueueUser):
         self._name = queue
         self._creator = creator
         self._exchange = exchange
-        self._question: object | None = None  # that the queue has to answer
         self._under_way: list[Delivery] = []  # what the exchange has not passed on yet
         self._dropped = counters.dropper("answer", f"from queue {queue}")
 
@@ -53,27 +51,20 @@ class Answers(QueueUser):
     def on_receive(self, message: Any) -> None:
         match message:
             case Answered():
-                self._answered(message)
+                message.deliver()
             case Alarm():
                 self._ask()
             case Down():
                 self.stop()
 
     def _ask(self) -> None:
-        self._question = object()
-        self._fetch(self._name, self._question, TOGETHER_MAX, WAIT_MS)
+        self._fetch(self._name, ReplyByMail(self, self._fetched), TOGETHER_MAX, WAIT_MS)
 
-    def _answered(self, message: Answered) -> None:
-        for ticket, _, answer in message.answers:
-            if ticket is PASSED_ON:
-                self._acknowledge_all(self._name, self._under_way)
-                self._under_way = []
-                self._ask()
-            elif ticket is not None and ticket is self._question:
-                if isinstance(answer, Refusal) or (answer and not self._may_pass_on(self._name, answer)):
-                    self._services.timers.set(self, self._services.now_ms() + LOOK_AGAIN_MS)
-                else:
-                    self._pass_on(answer or [])
+    def _fetched(self, answer: list[Delivery] | Refusal | None) -> None:
+        if isinstance(answer, Refusal) or (answer and not self._may_pass_on(self._name, answer)):
+            self._services.timers.set(self, self._services.now_ms() + LOOK_AGAIN_MS)
+        else:
+            self._pass_on(answer or [])
 
     def _pass_on(self, deliveries: list[Delivery]) -> None:
         transfers: list[Transfer] = []
@@ -89,9 +80,14 @@ class Answers(QueueUser):
         self._counters.taken["queue"] += len(transfers)
         if transfers:
             self._under_way = done
-            self._exchange.tell(Relayed(transfers, Asker(self, PASSED_ON, None)))
+            self._exchange.tell(Relayed(transfers, ReplyByMail(self, self._passed_on)))
         else:
             self._ask()
+
+    def _passed_on(self, _: None) -> None:
+        self._acknowledge_all(self._name, self._under_way)
+        self._under_way = []
+        self._ask()
 
     def _answer_in(self, delivery: Delivery) -> Transfer:
         return answer_of(

@@ -14,11 +14,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from wakeq.actors.mail import Answered
+from wakeq.actors.mail import Answered, ReplyByMail
 from wakeq.actors.monique.controller import Giver
 from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.monique.crew import Crew, Out
-from wakeq.actors.monique.mail import Changed, Do, Done, Parcel, Pushed, Rest
+from wakeq.actors.monique.mail import Changed, Join, Parcel, Pushed, Rest
 from wakeq.actors.monique.queue_user import (
     ANSWER_MS_MAX,
     LOOK_AGAIN_MS,
@@ -34,8 +34,6 @@ from wakeq.actors.sessions.operator_mail import Page
 from wakeq.protocol.errors import QueueNotFound
 from wakeq.protocol.log.entries import Reason
 from wakeq.protocol.queue.outcomes import Delivery, Refusal
-from wakeq.protocol.wire.monique.commands import Subscribe, Subscribed
-from wakeq.protocol.wire.monique.conversation import Intent
 from wakeq.protocol.wire.monique.errors import BadTag, MoniqueError
 from wakeq.protocol.wire.monique.exchange import Subscription
 from wakeq.protocol.wire.monique.kills import ERROR, tells_of_kill
@@ -72,7 +70,7 @@ class Bridge(QueueUser):
         self._late: dict[str, Place] = {}  # by the task's id: its lease is over or not ours, and its answer counts
         self._rests = False  # it gives nothing more
         self._ends = False  # it rests, and stops when there is nothing on the way to it
-        self._question: object | None = None  # that the queue has to answer
+        self._question: ReplyByMail[list[Delivery] | Refusal | None] | None = None  # that the queue has to answer
         self._alarm_ms: int | None = None
         self._fetches_again_ms = 0
         self._looked_behind: int | None = 0  # for tasks that were given out before; None: all of them are known
@@ -84,14 +82,11 @@ class Bridge(QueueUser):
         self.runtime.monitor(self, self._exchange)
         answers = tuple(Subscription(self._spec, type) for type in ANSWERS)
         wanted = (*answers, Subscription(ERROR, ERROR))  # so a task was killed, or its component did not know it
-        self._exchange.tell(Do(self, [Intent(Subscribe(wanted), Subscribed(wanted))]))
+        self._exchange.tell(Join(self, wanted))
         self._look()
 
     def on_receive(self, message: Any) -> None:
         _HANDLERS[type(message)](self, message)
-
-    def on_nothing(self, message: Done) -> None:
-        """It is subscribed."""
 
     def on_down(self, message: Down) -> None:
         """The exchange has ended: so does this, but not before the queue has said what it gives, which goes back."""
@@ -145,20 +140,16 @@ class Bridge(QueueUser):
         if self._question is None and not self._fetches_again_ms and not self._rests:
             room = sum(map(self._port.can_take, self._crew.in_turn()))
             if room:
-                self._question = object()
+                self._question = ReplyByMail(self, self._fetched)
                 self._fetch(self._name, self._question, room, WAIT_MS)
 
     # --- the queue --------------------------------------------------------------------------------------------------
 
-    def on_answered(self, message: Answered) -> None:
-        for ticket, _, answer in message.answers:
-            if isinstance(ticket, Looked):
-                self._looked(ticket, answer)
-            elif ticket is not None and ticket is self._question:
-                self._question = None
-                self._fetched(answer)
+    def on_answered(self, message: Answered[Any]) -> None:
+        message.deliver()
 
     def _fetched(self, answer: list[Delivery] | Refusal | None) -> None:
+        self._question = None
         if isinstance(answer, Refusal) or (answer and not self._may_pass_on(self._name, answer)):
             self._fetches_again_ms = self._wake_in(LOOK_AGAIN_MS)
         elif answer:
@@ -189,7 +180,9 @@ class Bridge(QueueUser):
         try:
             transfer = task_transfer_of(delivery.body, headers_of(delivery.headers))
             if (transfer.tag.type, transfer.tag.spec) != (TASK, self._spec):
-                raise BadTag(f"what is tagged {transfer.tag.text[:SHOWN_CHARS_MAX]!a} is no task of {self._spec}")
+                raise BadTag(
+                    f"the message tagged {transfer.tag.text[:SHOWN_CHARS_MAX]!a} is not a task of {self._spec}"
+                )
             flaw = Parcel(transfer).flaw if self._checks else None
             if flaw is not None:
                 raise flaw
@@ -204,12 +197,12 @@ class Bridge(QueueUser):
     def _look(self) -> None:
         """Ask for the next page of tasks that somebody has; once more if there is no answer."""
         if self._looked_behind is not None:
-            self._look_at(self._name, self._looked_behind, leased_only=True)
+            self._look_at(self._name, self._looked_behind, self._looked, leased_only=True)
             self._looks_again_ms = self._wake_in(ANSWER_MS_MAX)
 
-    def _looked(self, ticket: Looked, answer: Page | Refusal) -> None:
+    def _looked(self, looked: Looked, answer: Page | Refusal) -> None:
         """Know again what another bridge has given out; from here a worker's task cannot be told from it."""
-        if ticket.after != self._looked_behind:
+        if looked.after != self._looked_behind:
             return  # it was asked for twice
         self._looks_again_ms = 0
         if isinstance(answer, Page):
@@ -288,7 +281,6 @@ _HANDLERS: dict[type, Callable[[Bridge, Any], None]] = {
     Answered: Bridge.on_answered,
     Pushed: Bridge.on_pushed,
     Alarm: Bridge.on_alarm,
-    Done: Bridge.on_nothing,
     Down: Bridge.on_down,
     Rest: Bridge.on_rest,
 }

@@ -12,12 +12,10 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from wakeq.actors.mail import Answered, Asker
+from wakeq.actors.mail import Answered, ReplyByMail
 from wakeq.actors.monique.counters import MoniqueCounters
-from wakeq.actors.monique.mail import Do, Done, JoinTechnical, Parcel, Pushed, Relayed, Technical
+from wakeq.actors.monique.mail import Join, JoinTechnical, Parcel, Pushed, Relayed, Technical
 from wakeq.actors.runtime import Down, Process
-from wakeq.protocol.wire.monique.commands import Subscribe, Subscribed
-from wakeq.protocol.wire.monique.conversation import Intent
 from wakeq.protocol.wire.monique.errors import MoniqueError
 from wakeq.protocol.wire.monique.exchange import ANY, Subscription
 from wakeq.protocol.wire.monique.messages import decode_message
@@ -62,8 +60,7 @@ class Components(Process):
 
     def on_start(self) -> None:
         self.runtime.monitor(self, self._exchange)
-        everything = (Subscription(ANY, ANY),)
-        self._exchange.tell(Do(self, [Intent(Subscribe(everything), Subscribed(everything))], self._checks))
+        self._exchange.tell(Join(self, [Subscription(ANY, ANY)], self._checks))
         self._exchange.tell(JoinTechnical(self))
 
     def on_receive(self, message: Any) -> None:
@@ -75,14 +72,12 @@ class Components(Process):
         elif kind is Taken:
             self._take(message)
         elif kind is Answered:
-            for passed_on, _, _ in message.answers:
-                passed_on()
+            message.deliver()
         elif kind is Technical:
             self._layers.technical.publish([transfer.frames for transfer in message.transfers])
-        elif kind is Down:
-            self.stop()  # those who are built with the next exchange take over
         else:
-            assert kind is Done, message
+            assert kind is Down, message
+            self.stop()  # those who are built with the next exchange take over
 
     def _may_see(self, parcel: Parcel) -> bool:
         if not self._checks or parcel.flaw is None:
@@ -102,7 +97,7 @@ class Components(Process):
             else:
                 transfers.append(transfer)
         self._counters.taken["zeromq"] += len(transfers)
-        asker = Asker(self, taken.passed_on, None)
+        asker: ReplyByMail[None] = ReplyByMail(self, lambda _: taken.passed_on())
         self._exchange.tell(Technical(transfers, asker) if taken.is_technical else Relayed(transfers, asker))
 
     def _look_inside(self, transfer: Transfer) -> None:

@@ -11,10 +11,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from wakeq.actors.monique.counters import MoniqueCounters
-from wakeq.actors.monique.mail import Changed, Do, Done, Parcel, Pushed
+from wakeq.actors.monique.mail import Changed, Join, Parcel, Pushed
 from wakeq.actors.runtime import Down, Process
-from wakeq.protocol.wire.monique.commands import Subscribe, Subscribed
-from wakeq.protocol.wire.monique.conversation import Intent
 from wakeq.protocol.wire.monique.errors import BadTransfer
 from wakeq.protocol.wire.monique.exchange import Subscription
 
@@ -48,8 +46,7 @@ class Controller(Process):
 
     def on_start(self) -> None:
         self.runtime.monitor(self, self._exchange)
-        tasks = (Subscription(self._spec, "config"),)
-        self._exchange.tell(Do(self, [Intent(Subscribe(tasks), Subscribed(tasks))], self._checks))
+        self._exchange.tell(Join(self, [Subscription(self._spec, "config")], self._checks))
 
     def on_receive(self, message: Any) -> None:
         kind = type(message)
@@ -59,10 +56,9 @@ class Controller(Process):
         elif kind is Changed:
             self._meet(message.components)
             self._give()
-        elif kind is Down:
-            self.stop()
         else:
-            assert kind is Done, message
+            assert kind is Down, message
+            self.stop()
 
     def _take(self, parcels: Sequence[Parcel]) -> None:
         """Line them up; of more than can wait, those are given out at once that somebody takes."""

@@ -1,6 +1,6 @@
 """MoniqueExchange: the one place through which MoniQue's messages pass; who hears which of them.
 
-    Do (WebSocket), Relayed, Technical (ZeroMQ) --> Exchange --> Pushed to each subscriber that wants it, then Done
+    Do (WebSocket), Relayed, Technical (ZeroMQ) --> Exchange --> Pushed to each that wants it, then outcomes into slots
     a task with a route --> Keep (tasks) --> Kept --> Pushed
 
 What comes together is shared out together: one telling for each subscriber.  It forgets a message as soon as it has
@@ -11,13 +11,12 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from wakeq.actors.mail import Asker
 from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.monique.mail import (
     Cancel,
     Do,
-    Done,
     Introduce,
+    Join,
     JoinTechnical,
     Keep,
     Kept,
@@ -31,13 +30,15 @@ from wakeq.actors.monique.mail import (
 )
 from wakeq.actors.runtime import Down, Process
 from wakeq.protocol.errors import WakeqError
+from wakeq.protocol.queue.orders import ReplyTo
 from wakeq.protocol.wire.monique.commands import Subscribe, Unsubscribe
-from wakeq.protocol.wire.monique.conversation import Intent, Push
+from wakeq.protocol.wire.monique.conversation import Push
 from wakeq.protocol.wire.monique.errors import MoniqueError
 from wakeq.protocol.wire.monique.exchange import Exchange, TooManySubscriptions
 from wakeq.protocol.wire.monique.kills import KILL, killed
 from wakeq.protocol.wire.monique.messages import make_id
 from wakeq.protocol.wire.monique.transfers import Transfer
+from wakeq.protocol.wire.slots import Slot
 
 TASK = "config"  # the type of a task
 
@@ -100,22 +101,25 @@ class MoniqueExchange(Process):
 
     def on_do(self, message: Do) -> None:
         """Do what a connection wants, in its order; what it is pushed by that comes before the answers."""
-        outcomes: list[tuple[Intent, WakeqError | None]] = []
-        subscriber = message.subscriber
-        if message.checks:
-            self._checking.add(subscriber)
-        for intent in message.intents:
-            work = intent.work
-            if type(work) is Push:
-                outcomes += self._push(Transfer(work.tag, work.message), subscriber, intent)
-            elif type(work) is Subscribe:
-                outcomes.append((intent, self._subscribe(subscriber, work)))
+        done: list[tuple[Slot, WakeqError | None]] = []
+        for slot in message.slots:
+            command = slot.command
+            if type(command) is Push:
+                self._push(Transfer(command.tag, command.message), slot, done)
+            elif type(command) is Subscribe:
+                done.append((slot, self._subscribe(message.subscriber, command)))
             else:
-                assert type(work) is Unsubscribe, "nothing else is intended"
-                self._exchange.unsubscribe(subscriber, work.data)
-                outcomes.append((intent, None))
+                assert type(command) is Unsubscribe, "nothing else is done"
+                self._exchange.unsubscribe(message.subscriber, command.data)
+                done.append((slot, None))
         self._tell()
-        subscriber.tell(Done(outcomes))
+        for slot, error in done:
+            slot.tell(error)
+
+    def on_join(self, message: Join) -> None:
+        self._exchange.subscribe(message.subscriber, message.subscriptions)
+        if message.checks:
+            self._checking.add(message.subscriber)
 
     def on_relayed(self, message: Relayed) -> None:
         for transfer in message.transfers:
@@ -165,22 +169,25 @@ class MoniqueExchange(Process):
             return error
         return None
 
-    def _push(self, transfer: Transfer, subscriber: Process, intent: Intent) -> list[tuple[Intent, WakeqError | None]]:
-        """Take what came by WebSocket; return what became of it, if that is known yet."""
+    def _push(self, transfer: Transfer, slot: Slot, done: list[tuple[Slot, WakeqError | None]]) -> None:
+        """Take what came by WebSocket, and note what became of it; a task is kept on its queue first."""
         self._counters.taken["websocket"] += 1
         parcel = Parcel(transfer)
         flaw = self._flaw_for_readers(parcel)
         if flaw is not None:  # a message that would be dropped on its way must not be confirmed
-            return [(intent, flaw)]
+            done.append((slot, flaw))
+            return
         if transfer.tag.spec == KILL:
             self._tell()  # a task that was pushed before it is looked for where it is by now
             try:
                 self._kill(transfer)
             except MoniqueError as error:
-                return [(intent, error)]
+                done.append((slot, error))
+                return
             self._tell()
             self._relay([transfer])
-        return [(intent, None)] if self._take(parcel, subscriber, intent) else []
+        if self._take(parcel, slot):
+            done.append((slot, None))
 
     def _flaw_for_readers(self, parcel: Parcel) -> MoniqueError | None:
         """Return why a subscriber of the message would drop it, if one would."""
@@ -189,7 +196,7 @@ class MoniqueExchange(Process):
             return None
         return parcel.flaw
 
-    def _take(self, parcel: Parcel, subscriber: Process | None = None, intent: Intent | None = None) -> bool:
+    def _take(self, parcel: Parcel, slot: Slot | None = None) -> bool:
         """Pass a message on, unless its spec is not allowed (section 6: it is dropped in silence).
 
         False for a task that has to be kept first.
@@ -201,7 +208,7 @@ class MoniqueExchange(Process):
         if queue is None:
             self._share(parcel)
             return True
-        self._to_keep.append(Task(parcel, queue, subscriber, intent))
+        self._to_keep.append(Task(parcel, queue, slot))
         return False
 
     def _kill(self, kill: Transfer) -> None:
@@ -224,7 +231,7 @@ class MoniqueExchange(Process):
         for subscriber in self._exchange.subscribers(tag.spec, tag.type):
             self._shares.setdefault(subscriber, []).append(parcel)
 
-    def _tell(self, asker: Asker | None = None) -> None:
+    def _tell(self, asker: ReplyTo | None = None) -> None:
         """Tell everybody what this turn brought; the asker, that it has been passed on."""
         shares, self._shares = self._shares, {}
         for subscriber, parcels in shares.items():
@@ -240,6 +247,7 @@ class MoniqueExchange(Process):
 _HANDLERS: dict[type, Callable[[MoniqueExchange, Any], None]] = {
     Down: MoniqueExchange.on_down,
     Do: MoniqueExchange.on_do,
+    Join: MoniqueExchange.on_join,
     Relayed: MoniqueExchange.on_relayed,
     Technical: MoniqueExchange.on_technical,
     JoinTechnical: MoniqueExchange.on_join_technical,

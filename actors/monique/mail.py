@@ -1,6 +1,6 @@
 """What MoniQue's processes say to each other, and a message on its way to many.
 
-    subscriber, ZeroMQ --> Do, Leave, Relayed, Technical --> exchange --> Done, Pushed, Technical --> subscribers
+    session, ZeroMQ --> Do, Join, Leave, Relayed, Technical --> exchange --> Pushed, Technical --> subscribers
                                           exchange --> Keep, Cancel --> tasks --> Kept --> exchange
 
 Plain data, but for Parcel, which makes each form of a message when it is first asked for, once for all.
@@ -11,15 +11,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from wakeq.actors.mail import Asker
 from wakeq.actors.runtime import Process
-from wakeq.protocol.errors import WakeqError
+from wakeq.protocol.queue.orders import ReplyTo
+from wakeq.protocol.wire.monique.codec import encode
 from wakeq.protocol.wire.monique.commands import PushedFromMq, Tagged
-from wakeq.protocol.wire.monique.conversation import Intent
 from wakeq.protocol.wire.monique.errors import MoniqueError
-from wakeq.protocol.wire.monique.frames import encode
+from wakeq.protocol.wire.monique.exchange import Subscription
 from wakeq.protocol.wire.monique.messages import check_for_components
 from wakeq.protocol.wire.monique.transfers import Transfer
+from wakeq.protocol.wire.slots import Slot
 from wakeq.protocol.wire.websocket import BINARY, frame
 
 _UNCHECKED = object()
@@ -57,17 +57,18 @@ class Parcel:
 
 
 class Do(Struct, frozen=True, gc=False):
-    """What a connection wants done, in this order; one that `checks` drops messages that components could not read."""
+    """What a connection wants done, in this order; the outcome of each slot is None, or why it was not done."""
 
     subscriber: Process
-    intents: Sequence[Intent]
+    slots: Sequence[Slot]
+
+
+class Join(Struct, frozen=True, gc=False):
+    """This process wants such messages; one that `checks` drops those that components could not read."""
+
+    subscriber: Process
+    subscriptions: Sequence[Subscription]
     checks: bool = False
-
-
-class Done(Struct, frozen=True, gc=False):
-    """What became of intents; those that are not named will be later."""
-
-    outcomes: Sequence[tuple[Intent, WakeqError | None]]
 
 
 class Leave(Struct, frozen=True, gc=False):
@@ -80,7 +81,7 @@ class Introduce(Struct, frozen=True, gc=False):
     """Tell an operator about this subscriber: what it says of itself, and how many subscriptions it has."""
 
     subscriber: Process
-    asker: Asker
+    asker: ReplyTo
     facts: Mapping[str, Any]
 
 
@@ -94,14 +95,14 @@ class Relayed(Struct, frozen=True, gc=False):
     """What components sent on the communication layer; the asker is answered when more of it may come."""
 
     transfers: Sequence[Transfer]
-    asker: Asker | None = None
+    asker: ReplyTo | None = None
 
 
 class Technical(Struct, frozen=True, gc=False):
     """What is on the technical layer: from components to the exchange, and from there to all of them."""
 
     transfers: Sequence[Transfer]
-    asker: Asker | None = None  # is answered when it has been passed on
+    asker: ReplyTo | None = None  # is answered when it has been passed on
 
 
 class JoinTechnical(Struct, frozen=True, gc=False):
@@ -121,12 +122,11 @@ class Rest(Struct, frozen=True, gc=False):
 
 
 class Task(Struct, frozen=True, gc=False):
-    """A message with a route; whoever pushed it by WebSocket waits for the outcome of the intent."""
+    """A message with a route; whoever pushed it by WebSocket waits for the outcome in the slot."""
 
     parcel: Parcel
     queue: str
-    subscriber: Process | None = None
-    intent: Intent | None = None
+    slot: Slot | None = None
 
 
 class Keep(Struct, frozen=True, gc=False):
@@ -134,7 +134,7 @@ class Keep(Struct, frozen=True, gc=False):
 
     tasks: Sequence[Task]
     exchange: Process
-    asker: Asker | None = None
+    asker: ReplyTo | None = None
 
 
 class Kept(Struct, frozen=True, gc=False):
@@ -149,7 +149,7 @@ class Cancel(Struct, frozen=True, gc=False):
     task_id: str
 
 
-def say_done(asker: Asker | None) -> None:
+def say_done(asker: ReplyTo | None) -> None:
     """Answer who waits until something is over."""
     if asker is not None:
         asker.tell(None)

@@ -1,27 +1,29 @@
 """QueueUser: what a MoniQue process needs to work with queues as any worker does.
 
-    fetch, look, acknowledge, give_back --> the queue, the log          Answered --> the process that asked
+    fetch, look, acknowledge, give_back --> lanes of the queue          Answered --> the process that asked
 
 It is the lower part of Tasks, Bridge and Answers.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from wakeq.actors.mail import Asker, EndWaits, Fetch, Unsent, Want
+from wakeq.actors.mail import ReplyByMail, Unsent
 from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.queues.lobby import Lobby
 from wakeq.actors.runtime import Process, Timers
 from wakeq.actors.sessions.door import DOOR_MONIQUE
-from wakeq.actors.sessions.operator_mail import Scan
+from wakeq.actors.sessions.operator_mail import Page, Scan
 from wakeq.protocol.log.entries import ANY_TOKEN, Reason
 from wakeq.protocol.queue.lanes import Filed
-from wakeq.protocol.queue.orders import Acknowledge, Nack
+from wakeq.protocol.queue.orders import NOBODY, Acknowledge, EndWait, Fetch, Nack, ReplyTo
 from wakeq.protocol.queue.outcomes import Delivery, Refusal
 from wakeq.protocol.uid import parse
 from wakeq.protocol.wire.monique.errors import BadTag
 from wakeq.protocol.wire.monique.tags import read_tag
 from wakeq.protocol.wire.monique.tasks import TAG, headers_of
+from wakeq.protocol.wire.slots import SeveralResults
 
 LOOK_AGAIN_MS = 1_000  # after a queue could not be asked
 ANSWER_MS_MAX = 10_000  # for a queue to say what it has; one that crashes may never do so
@@ -57,7 +59,7 @@ class Place(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """The ticket of a page of a queue."""
+    """Where a queue was looked at."""
 
     queue: str
     after: int
@@ -70,17 +72,16 @@ class QueueUser(Process):
         super().__init__()
         self._services = services
         self._counters = counters
-        self._worker = services.new_worker()
+        self.number = services.new_worker()  # in the log and in the history, as of a connection
+        self.door_kind = DOOR_MONIQUE
 
     def _filed(self, name: str) -> Filed:
         """Return where commands for a queue are filed."""
         return self._services.lobby.lanes_of(name).open()
 
-    def _fetch(self, queue: str, ticket: Any, count: int, wait_ms: int) -> None:
+    def _fetch(self, queue: str, asker: ReplyTo, count: int, wait_ms: int) -> None:
         """Ask for up to so many; a queue that does not exist yet is empty."""
-        want = Want(None, count, wait_ms)
-        fetch = Fetch(queue, self, ticket, [want], self._worker, DOOR_MONIQUE, subscribed=True)
-        self._filed(queue).orders.append(fetch)
+        self._filed(queue).orders.append(Fetch(asker, queue, count, wait_ms, is_subscribed=True))
 
     def _may_pass_on(self, queue: str, deliveries: Sequence[Delivery]) -> bool:
         """Whether deliveries are still good; those that a deposed leader has in its mail end without being seen."""
@@ -89,18 +90,20 @@ class QueueUser(Process):
         self._filed(queue).orders.append(Unsent(queue, deliveries))
         return False
 
-    def _look_at(self, queue: str, after: int, *, leased_only: bool = False) -> None:
-        """Ask for the messages behind that number; the answer to Looked is a Page."""
-        asker = Asker(self, Looked(queue, after), None)
+    def _look_at(
+        self, queue: str, after: int, then: Callable[[Looked, Page | Refusal], None], *, leased_only: bool = False
+    ) -> None:
+        """Ask for the messages behind that number."""
+        asker: ReplyByMail[Page | Refusal] = ReplyByMail(self, partial(then, Looked(queue, after)))
         self._filed(queue).orders.append(Scan(asker, queue, after, PAGE, leased_only))
 
-    def _end_wait(self, queue: str, ticket: Any) -> None:
-        self._filed(queue).orders.append(EndWaits(self, ticket, queue))
+    def _end_wait(self, queue: str, asker: ReplyTo) -> None:
+        self._filed(queue).orders.append(EndWait(asker, queue))
 
     def _acknowledge(self, queue: str, queue_id: int, numbers: list[int]) -> None:
         """These are done with, whoever holds them."""
         tokens = [ANY_TOKEN] * len(numbers)
-        order = Acknowledge(None, queue, queue_id, numbers, tokens, self._worker, DOOR_MONIQUE)
+        order = Acknowledge(queue, queue_id, numbers, tokens, self.number, self.door_kind)
         self._filed(queue).orders.append(order)
 
     def _acknowledge_all(self, queue: str, placed: Iterable[Placed]) -> int:
@@ -115,7 +118,7 @@ class QueueUser(Process):
     def _give_back(self, queue: str, deliveries: Sequence[Delivery], reason: Reason, error: str = "") -> None:
         """Say that deliveries have ended without success; the queue knows when they are due again."""
         if deliveries:
-            asker = Asker(self, None, [None] * len(deliveries))
+            asker = SeveralResults(NOBODY, len(deliveries))
             uids, tokens = [one.uid for one in deliveries], [one.token for one in deliveries]
             self._filed(queue).orders.append(Nack(asker, queue, uids, tokens, None, error, reason))
 

@@ -1,6 +1,6 @@
 """Tasks: puts MoniQue's tasks that have a route on their queues, and takes those off that are killed.
 
-    Keep (exchange) --> Publish (log) --> outcome --> Kept (exchange), Done (whoever pushed it by WebSocket)
+    Keep (exchange) --> Publish (log) --> outcome --> Kept (exchange), the slot of whoever pushed it by WebSocket
     Cancel (exchange) --> Ack (log)
 
 Nothing is said to be done before it is durable.  Which task is which message is remembered for those that were kept
@@ -10,11 +10,12 @@ since this node leads; for others the queues are looked through when one of them
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
-from wakeq.actors.mail import Answered, Asker
+from wakeq.actors.mail import Answered, ReplyByMail
 from wakeq.actors.monique.counters import MoniqueCounters
-from wakeq.actors.monique.mail import Cancel, Done, Keep, Kept, Parcel, Task, say_done
+from wakeq.actors.monique.mail import Cancel, Keep, Kept, Parcel, Task, say_done
 from wakeq.actors.monique.queue_user import (
     ANSWER_MS_MAX,
     LOOK_AGAIN_MS,
@@ -25,12 +26,11 @@ from wakeq.actors.monique.queue_user import (
     task_in,
 )
 from wakeq.actors.runtime import Alarm, Process
-from wakeq.actors.sessions.door import DOOR_MONIQUE
 from wakeq.actors.sessions.operator_mail import Page
 from wakeq.protocol.errors import Busy, QueueNotFound, Refused, TooLarge, WakeqError
 from wakeq.protocol.log.entries import Draft, Publish, Result
+from wakeq.protocol.queue.orders import ReplyTo
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
-from wakeq.protocol.wire.monique.conversation import Intent
 from wakeq.protocol.wire.monique.errors import BadTransfer
 from wakeq.protocol.wire.monique.messages import ID_CHARS
 from wakeq.protocol.wire.monique.tasks import draft_of
@@ -41,12 +41,6 @@ UNDER_WAY_MAX = 16_384  # tasks on their way to the disk; more are refused
 UNDER_WAY_BYTES_MAX = 64 << 20
 READ_ON_BELOW = 2  # of that a half: beyond it what components send is not read, for they would hear no refusal
 CANCELS_MAX = 10_000  # kills that wait for a queue to be looked through
-
-
-class Keeping(NamedTuple):
-    """The ticket of a publish."""
-
-    tasks: list[Task]  # none when it was answered
 
 
 @dataclass(slots=True)
@@ -75,7 +69,7 @@ class Tasks(QueueUser):
         self._under_way: dict[str, UnderWay] = {}  # tasks that are being kept, by their id
         self._under_way_count = 0
         self._under_way_bytes = 0
-        self._waiting: list[Asker] = []  # until less is under way, before they bring more
+        self._waiting: list[ReplyTo] = []  # until less is under way, before they bring more
         self._queues = queues
         self._cancels: dict[str, None] = {}  # killed, and to be looked for
         self._sought: dict[str, None] = {}  # those for which we look
@@ -107,8 +101,8 @@ class Tasks(QueueUser):
                 self._under_way_count += 1
                 self._under_way_bytes += _size_of(task)
         for queue, (tasks, drafts) in batches.items():
-            entry = Publish(queue, drafts, door=DOOR_MONIQUE, worker=self._worker)
-            self._filed(queue).publish_whole(Asker(self, Keeping(tasks), None), entry)
+            entry = Publish(queue, drafts, door=self.door_kind, worker=self.number)
+            self._filed(queue).publish_whole(ReplyByMail(self, partial(self._kept, tasks)), entry)
         self._end(ended)
         if message.asker is not None:
             self._waiting.append(message.asker)
@@ -130,18 +124,12 @@ class Tasks(QueueUser):
         if len(draft.body) > self._services.body_bytes_max:
             size, limit = len(draft.body), self._services.body_bytes_max
             return TooLarge(f"a task of {size} bytes, a queue takes {limit}; raise message_bytes_max")
-        if self._is_full() and task.subscriber is not None:
+        if self._is_full() and task.slot is not None:
             return Busy("too many tasks are on their way to the disk; push it again later")
         return None
 
-    def on_answered(self, message: Answered) -> None:
-        for ticket, _, answer in message.answers:
-            if isinstance(ticket, Keeping):
-                if tasks := ticket.tasks.copy():  # else it is told twice: the queue was rebuilt meanwhile
-                    ticket.tasks.clear()
-                    self._kept(tasks, answer)
-            elif isinstance(ticket, Looked):
-                self._looked(ticket, answer)
+    def on_answered(self, message: Answered[Any]) -> None:
+        message.deliver()
 
     def _kept(self, tasks: list[Task], answer: Outcome | Refusal) -> None:
         killed = [self._arrived(task) for task in tasks]
@@ -173,18 +161,16 @@ class Tasks(QueueUser):
         """Say what became of tasks; those that are kept, or not wanted any more, are passed on."""
         self._counters.tasks["refused"] += sum(error is not None for _, error in outcomes)
         kept: list[Parcel] = []
-        done: dict[Process, list[tuple[Intent, WakeqError | None]]] = {}
         for task, error in outcomes:
             if error is None:
                 kept.append(task.parcel)
-            if task.subscriber is not None and task.intent is not None:
-                done.setdefault(task.subscriber, []).append((task.intent, error))
-            elif error is not None:
+            if task.slot is None and error is not None:
                 self._dropped(BadTransfer(f"the task {_id_of(task)[:ID_CHARS]!a} is not kept: {error}"))
         if kept and self._exchange is not None:
             self._exchange.tell(Kept(kept))
-        for subscriber, mine in done.items():
-            subscriber.tell(Done(mine))
+        for task, error in outcomes:
+            if task.slot is not None:
+                task.slot.tell(error)
 
     def _remember(self, task_id: str, where: Where) -> None:
         """Note where a task is; one that was pushed again, as it may be, is at several places."""
@@ -230,12 +216,12 @@ class Tasks(QueueUser):
     def _look(self) -> None:
         """Ask for the next page; once more if there is no answer, for the queue may have crashed."""
         if self._to_look:
-            self._look_at(self._to_look[0], self._after)
+            self._look_at(self._to_look[0], self._after, self._looked)
             self._services.timers.set(self, self._services.now_ms() + ANSWER_MS_MAX)
 
-    def _looked(self, ticket: Looked, answer: Page | Refusal) -> None:
+    def _looked(self, looked: Looked, answer: Page | Refusal) -> None:
         """Take a page of a queue, and ask for the next one."""
-        if not self._to_look or ticket != (self._to_look[0], self._after):
+        if not self._to_look or looked != (self._to_look[0], self._after):
             return  # it was asked for twice
         if isinstance(answer, Page):
             self._after = answer.after

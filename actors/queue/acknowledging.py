@@ -112,15 +112,12 @@ def on_ack_several(queue: QueueProcess, order: AckSeveral) -> None:
 def on_acknowledge(queue: QueueProcess, order: orders.Acknowledge) -> None:
     """The same for somebody who knows messages by their numbers."""
     if not queue.exists:
-        if order.asker is not None:
-            unknown = Outcome(queue.name, 0, [int(Result.UNKNOWN)] * len(order.numbers))
-            order.asker.tell(queue.refusal() or unknown)
         return
     is_ours = order.queue_id == queue.ledger.id
     keep_leased = _mark(queue, order.numbers if is_ours else [])
     about = {"worker": order.worker, "door": order.door}
     entry = Ack(queue.name, order.queue_id, order.numbers, order.tokens, **about)  # type: ignore[arg-type]
-    outgoing.put(queue, Rank.ACK, entry, AckTicket(order.asker, keep_leased))
+    outgoing.put(queue, Rank.ACK, entry, AckTicket(orders.NOBODY, keep_leased))
 
 
 def _mark(queue: QueueProcess, numbers: list[int]) -> Callable[[], None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from wakeq.actors.mail import Fetch, Woken
+from wakeq.actors.mail import Woken
 from wakeq.actors.queue import outgoing, reading, waiting
 from wakeq.actors.sessions.operator_mail import Move, Requeue, Scan, Why
 from wakeq.protocol.queue import orders
@@ -64,11 +64,8 @@ def leave_last_words(queue: QueueProcess) -> None:
             if in_the_log.isdisjoint(map(id, answered_by(getattr(order, "asker", order)))):
                 refuse_order(order, busy)
     for message in (queue.handling, *queue.unread):
-        match message:
-            case Fetch():
-                message.tell_all(None)
-            case _ if isinstance(message, ASKED):
-                message.asker.tell(busy)
+        if isinstance(message, ASKED):
+            message.asker.tell(busy)
 
 
 def refuse_filed(queue: QueueProcess, refusal: Refusal) -> None:
@@ -102,7 +99,5 @@ def refuse_order(order: Any, refusal: Refusal) -> None:
         return
     if isinstance(order, AckSeveral):
         order.slot.tell(refusal)
-    elif isinstance(order, Fetch):
-        order.tell_all(refusal)
     elif (asker := getattr(order, "asker", None)) is not None:
         asker.tell(refusal)

@@ -1,6 +1,6 @@
 """Fetching: how one queue delivers messages, who waits for them, who sleeps and is woken.
 
-    reads of a turn, Fetch of other actors --> leases, bodies --> deliveries at once; Delivered goes to the log
+    reads and Fetch of a turn --> leases, bodies --> deliveries at once; Delivered goes to the log
 
 The leader answers from memory, ahead of its log by AHEAD_MS at most.  Functions over the state of a queue process; they
 never touch a file: bodies that are no longer in memory arrive as mail from the reader thread.
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from wakeq.actors.mail import Asker, Fetch
 from wakeq.actors.queue import outgoing, reading, waiting
 from wakeq.protocol.log.entries import Ack, Draft
+from wakeq.protocol.queue import orders
 from wakeq.protocol.queue.empty import EMPTY_DICT
 from wakeq.protocol.queue.lanes import AnswerOnCommit, Filed, SharesOnCommit
 from wakeq.protocol.queue.leases.audience import Waiter
@@ -144,33 +144,24 @@ def _serve_one(queue: QueueProcess, slot: Slot, now_ms: int) -> None:
     fetch_one(queue, waiter, now_ms)
 
 
-def on_fetch(queue: QueueProcess, message: Fetch) -> None:
-    """The same for an actor that fetches by mail."""
+def on_fetch(queue: QueueProcess, order: orders.Fetch) -> None:
+    """The same for whoever does not speak the worker protocol."""
+    asker = order.asker
     refused = queue.refusal()
-    is_awaited = message.subscribed or _lets_wait(message)
-    if refused is None and not (queue.exists or is_awaited):
+    if refused is None and not (queue.exists or order.is_subscribed):
         refused = unknown(queue)
     if refused is not None:
-        message.tell_all(refused)
+        asker.tell(refused)
         return
-    leases = queue.leases
+    leases, session, now_ms = queue.leases, asker.session, queue.now_ms()
     assert leases is not None, "else it was refused"
-    now_ms = queue.now_ms()
-    leases.audience.fetched(message.subscriber)
-    for want in message.wants:
-        asker = Asker(message.subscriber, message.ticket, want.place)
-        about = want.count or 1, now_ms + want.wait_ms, message.worker, message.door, message.removes, want.timeout_ms
-        fetch_one(queue, Waiter(asker, message.subscriber, *about), now_ms)
-    waiting.settle(queue, now_ms)
+    leases.audience.fetched(session)
+    about = order.count, now_ms + order.wait_ms, session.number, session.door_kind, order.removes
+    fetch_one(queue, Waiter(asker, session, *about), now_ms)
 
 
 def unknown(queue: QueueProcess) -> Refusal:
     return Refusal("Q_NOT_FOUND", f"queue {queue.name} does not exist; publish to it or subscribe first")
-
-
-def _lets_wait(fetch: Fetch) -> bool:
-    """Whether a queue that does not exist is empty to whoever asks."""
-    return not fetch.must_exist and any(want.wait_ms for want in fetch.wants)
 
 
 def fetch_one(queue: QueueProcess, waiter: Waiter, now_ms: int) -> None:

@@ -11,9 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from wakeq.actors.mail import Answered, Asker
+from wakeq.actors.mail import Answered, ReplyByMail
 from wakeq.actors.queue import fetching, outgoing, reading, waiting
 from wakeq.actors.sessions.operator_mail import Move, Moved, Requeue
 from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Draft, PauseQueue, Publish, Requeued, Result, Results
@@ -26,14 +24,6 @@ if TYPE_CHECKING:
     from wakeq.actors.queue.process import QueueProcess
 
 MOVED_BYTES_MAX = 8 << 20  # of the bodies in one entry; one message always fits
-
-
-class Moving(msgspec.Struct, frozen=True, gc=False):
-    """The ticket of a Move: what was proposed, and who wants to know."""
-
-    message: Move
-    uids: list[str]
-    numbers: list[int]
 
 
 def on_move(queue: QueueProcess, message: Move) -> None:
@@ -71,8 +61,8 @@ def _move(queue: QueueProcess, message: Move, numbers: list[int], found: Found) 
         publishes = [Publish(message.to, drafts)]
     queue.leases.leave(numbers)
     entry = Ack(queue.name, queue.ledger.id, numbers, [ANY_TOKEN] * len(numbers), publishes, moved=True)
-    moving = Moving(message, queue.uids_of(numbers), numbers)
-    outgoing.propose(queue, entry, Asker(queue, moving, None))
+    reply_to = ReplyByMail(queue, partial(_moved, queue, message, queue.uids_of(numbers), numbers))
+    outgoing.propose(queue, entry, reply_to)
 
 
 def _left_of(queue: QueueProcess, number: int, draft: Draft) -> Draft:
@@ -89,16 +79,19 @@ def _left_of(queue: QueueProcess, number: int, draft: Draft) -> Draft:
     )
 
 
-def on_answered(queue: QueueProcess, message: Answered) -> None:
+def on_answered(queue: QueueProcess, message: Answered[Outcome | Refusal]) -> None:
     """A Move has its outcome."""
-    for moving, _place, answer in message.answers:
-        if isinstance(answer, Refusal):  # the log did not take it
-            if queue.leases is not None:
-                queue.leases.stays(moving.numbers, queue.now_ms())
-                waiting.settle(queue, queue.now_ms())
-            _answer_moved(queue, moving.message, [], answer)
-        else:
-            _answer_moved(queue, moving.message, moving.uids, None, answer)
+    message.deliver()
+
+
+def _moved(queue: QueueProcess, message: Move, uids: list[str], numbers: list[int], answer: Outcome | Refusal) -> None:
+    if isinstance(answer, Refusal):  # the log did not take it
+        if queue.leases is not None:
+            queue.leases.stays(numbers, queue.now_ms())
+            waiting.settle(queue, queue.now_ms())
+        _answer_moved(queue, message, [], answer)
+    else:
+        _answer_moved(queue, message, uids, None, answer)
 
 
 def _answer_moved(
@@ -106,7 +99,9 @@ def _answer_moved(
 ) -> None:
     moved: dict[str, str | None] = dict.fromkeys(message.uids)
     if outcome is not None and message.to is not None and not outcome.follows:  # refused as a whole
-        refusal = Refusal(Result(outcome.results[0]).name, f"queue {message.to or 'default'} does not take them all")
+        refusal = Refusal(
+            Result(outcome.results[0]).name, f"queue {message.to or 'default'} does not accept all of them"
+        )
     elif outcome is not None:
         moved |= _new_uids(uids, outcome)
     asker = message.asker

@@ -18,12 +18,9 @@ from typing import Any
 
 from wakeq.actors.mail import (
     Answered,
-    Asker,
     Collect,
     Collected,
     Crashed,
-    EndWaits,
-    Fetch,
     Flushed,
     Follow,
     Gone,
@@ -276,7 +273,6 @@ class QueueProcess(Process):
 
     def _tell_outcomes(self, outcomes: list[tuple[Any, int, Results]]) -> None:
         """Put what became of entries where it is waited for."""
-        mail: dict[Process, list[tuple[Any, Any, Any]]] = {}
         for ticket, queue_id, results in outcomes:
             kind = type(ticket)
             if kind is Tickets:
@@ -290,13 +286,8 @@ class QueueProcess(Process):
             elif kind is AckTickets:
                 for slot, code in zip(ticket.slots, results, strict=True):
                     slot.tell(int(code))
-            elif kind is Asker:
-                answer = (ticket.ticket, ticket.place, Outcome(self.name, queue_id, results))
-                mail.setdefault(ticket.process, []).append(answer)
             else:
                 ticket.tell(Outcome(self.name, queue_id, results))
-        for process, answers in mail.items():
-            process.tell(Answered(answers))
 
     def note(self, notes: list[Note]) -> None:
         """Note what did not do what its entry asks for, for readers of the log."""
@@ -390,10 +381,9 @@ _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {
     AckSeveral: acknowledging.on_ack_several,
     orders.Acknowledge: acknowledging.on_acknowledge,
     orders.Propose: QueueProcess.on_propose,
-    Fetch: fetching.on_fetch,
+    orders.Fetch: fetching.on_fetch,
     Staying: waiting.on_staying,
     orders.EndWait: waiting.on_end_wait,
-    EndWaits: waiting.on_end_waits,
     orders.Touch: ending.on_touch,
     orders.Nack: ending.on_nack,
     Unsent: ending.on_unsent,

@@ -7,12 +7,11 @@ Functions over the state of a queue process.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from wakeq.actors.mail import Deserted, EndWaits, Staying, Woken
+from wakeq.actors.mail import Deserted, Staying, Woken
 from wakeq.actors.queue import fetching
 from wakeq.actors.runtime import Process
 from wakeq.protocol.queue import orders
@@ -92,23 +91,8 @@ def on_end_wait(queue: QueueProcess, order: orders.EndWait) -> None:
         if waiter.asker is asker:  # as a rule the first: thousands may end at once, in the order in which they came
             end_wait(queue, waiter, None)
             return
-    _end_waits(queue, lambda waiter: waiter.asker is asker, asker.session)
-
-
-def on_end_waits(queue: QueueProcess, message: EndWaits) -> None:
-    """The same for an actor that fetches by mail."""
-    ticket = message.ticket
-    _end_waits(queue, lambda waiter: getattr(waiter.asker, "ticket", None) is ticket, message.subscriber)
-
-
-def _end_waits(queue: QueueProcess, is_meant: Callable[[Waiter], bool], session: Process) -> None:
-    if queue.leases is None:
-        return
-    for waiter in queue.leases.audience.waits_of(session):
-        if is_meant(waiter):
-            end_wait(queue, waiter, None)
     for waiter in (*(turn.waiter for turn in queue.turns), *queue.promised):
-        if waiter.session is session and is_meant(waiter):
+        if waiter.asker is asker:
             waiter.until_ms = 0  # it gets what is on its way to it, or nothing
 
 

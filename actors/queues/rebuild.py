@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from wakeq.actors.mail import (
-    Asker,
     Crashed,
     EntryCrashesQueue,
     LogItem,
+    NoopTicket,
     Propose,
     RestartWithoutEntry,
     StateHasSkippedEntry,
@@ -156,7 +156,7 @@ class Rebuilds:
                 return False  # its supervisor hears of that by mail
         if processes.term:  # it may lead once everything that its predecessor proposed is applied: behind this no-op
             processes.unled.add(name)
-            no_op = Proposal(Noop(name), Asker(self._supervisor, process, None))
+            no_op = Proposal(Noop(name), NoopTicket(process))
             self._services.raft_log.tell(Propose([no_op]))
         else:
             processes.register(process)
@@ -187,7 +187,7 @@ class Rebuilds:
         for item in items:
             if type(item.entry) is SetAside:
                 self.on_set_aside(item.entry, item)
-            elif type(item.entry) is Noop and item.reply_to is not None and item.reply_to.ticket is None:
+            elif type(item.entry) is Noop and item.reply_to is not None and item.reply_to.rebuilt is None:
                 self.say_halted()
 
     def on_set_aside(self, entry: SetAside, item: LogItem) -> None:

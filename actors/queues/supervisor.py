@@ -9,6 +9,7 @@ entries that are skipped because of it (skipped.py).
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -17,17 +18,15 @@ import msgspec
 from wakeq.actors.mail import (
     Answered,
     Applied,
-    Asker,
     Collected,
     Committed,
     Crashed,
     Crowded,
     Deserted,
-    EndWaits,
-    Fetch,
     Follow,
     Gone,
     Propose,
+    ReplyByMail,
     Staying,
     Tick,
     Unsent,
@@ -238,18 +237,14 @@ class Queues(Process):
             case Follow():
                 self.on_follow(message)
             case Answered():
-                for listing, place, figures in message.answers:
-                    if type(listing) is not Listing:
-                        continue  # RaftLog refused our no-op: this node leads no longer, and Follow says so too
-                    if listing.add(place, figures):
-                        self._ask_figures(listing)
+                message.deliver()
             case Stats(all_queues=True):
                 self._list(message)
             case Crowded():
                 self._crowd = message.refusal
             case CrowdedOut():
                 self.on_crowded_out(message)
-            case Gone() | Staying() | EndWaits() | Unsent():
+            case Gone() | Staying() | Unsent():
                 # It was sent here because its queue had no process; that may have one by now.
                 process = self.processes.by_name.get(message.queue)
                 if process is not None:
@@ -295,11 +290,11 @@ class Queues(Process):
             assert asker is not None, "else it is another node's"
             if noop.term <= self._followed_term:
                 continue  # that term ended while the no-op waited here
-            if asker.ticket is None:
+            if asker.rebuilt is None:
                 self._lead(noop.term)
                 self._services.raft_log.tell(Applied(noop.index))
             else:
-                self.rebuilds.lead_rebuilt(asker.ticket)
+                self.rebuilds.lead_rebuilt(asker.rebuilt)
 
     def _lead(self, term: int) -> None:
         """Lead, and create the default queue if it is missing."""
@@ -372,35 +367,26 @@ class Queues(Process):
             self._put_off(message)
             return
         if process is None:
-            if not _creates_interest(message) or self._crowd is not None:
-                self._refuse(message)
-                return
-            process = processes.open(name)
+            self._refuse(message)
+            return
         process.tell(message)
 
     def _put_off(self, message: Any) -> None:
         """The queue is being rebuilt: a FET gets nothing, a sleeper is woken to try again, the others hear BUSY."""
         refusal = self._services.refusal()
-        match message:
-            case Fetch():
-                message.tell_all(refusal)
-            case _ if isinstance(message, ASKED):
-                busy = Refusal("BUSY", f"queue {message.queue} is being rebuilt; try again")
-                answer(message.asker, refusal or busy)
+        if isinstance(message, ASKED):
+            busy = Refusal("BUSY", f"queue {message.queue} is being rebuilt; try again")
+            answer(message.asker, refusal or busy)
 
     def _refuse(self, message: Any) -> None:
         """Say that there is no such queue, or, if this node may not serve and so cannot know, who does."""
         elsewhere = self._services.refusal()
         missing = Refusal("Q_NOT_FOUND", f"queue {message.queue} does not exist; publish to it or subscribe first")
-        is_crowd = self._crowd is not None and _creates_interest(message)
-        refusal = elsewhere or (self._crowd if is_crowd else None) or missing
-        if isinstance(message, Fetch):
-            message.tell_all(refusal)
-        elif isinstance(message, Touch | Nack) and elsewhere is None:
+        if isinstance(message, Touch | Nack) and elsewhere is None:
             outcome = Outcome(message.queue, 0, [Result.UNKNOWN] * len(message.uids))
             message.asker.tell(outcome)
         else:
-            answer(message.asker, refusal)
+            answer(message.asker, elsewhere or missing)
 
     # --- figures of many queues --------------------------------------------------------------------------------------
 
@@ -423,17 +409,15 @@ class Queues(Process):
             complete = [listing.add(place, None) for place, process in asked if process is None]
             for place, process in asked:
                 if process is not None:
-                    process.tell(Stats(Asker(self, listing, place), process.name, brief=listing.brief))
+                    asker = ReplyByMail(self, partial(self._take_figures, listing, place))
+                    process.tell(Stats(asker, process.name, brief=listing.brief))
             if not any(complete):
                 return
         answer(listing.asker, listing.rows)
 
-
-def _creates_interest(message: Any) -> bool:
-    """Whether somebody is going to wait for a queue that does not exist: to them it is empty instead of unknown."""
-    if not isinstance(message, Fetch):
-        return False
-    return message.subscribed or (not message.must_exist and any(want.wait_ms for want in message.wants))
+    def _take_figures(self, listing: Listing, place: int, figures: Any) -> None:
+        if listing.add(place, figures):
+            self._ask_figures(listing)
 
 
 def _refuse_filed(filed: Filed | None, refusal: Refusal) -> None:

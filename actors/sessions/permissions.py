@@ -1,4 +1,4 @@
-"""Which right a command of the worker protocol needs, and for which queues.
+"""Which right a command of the worker protocol or of TaskFlux needs, and for which queues.
 
     a command, Access --> a refusal, or None if it may be done
 
@@ -15,6 +15,7 @@ from wakeq.actors.sessions.access import Access
 from wakeq.protocol.access import Right
 from wakeq.protocol.errors import BadField, Refused
 from wakeq.protocol.redrive import ORIGIN, OWN_PREFIX
+from wakeq.protocol.wire.taskflux import commands as taskflux
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.protocol.wire.worker.blocks import Buffers
 
@@ -148,6 +149,33 @@ def _ping(_: wire.Ping, access: Access) -> Refusal:
     return None if access.is_known else access.refusal(Right.FETCH, "")
 
 
+def _records(command: Any, access: Access) -> Refusal:
+    """A busy client names the same queue again and again."""
+    right = _OF_RECORDS[type(command)]
+    return None if access.covers(right, {command.queue}) else access.refusal(right, command.queue)
+
+
+def _count(command: taskflux.Count, access: Access) -> Refusal:
+    return None if access.may_any(command.queue) else access.refusal(Right.FETCH, command.queue)
+
+
+def _list_queues(_: taskflux.ListQueues, access: Access) -> Refusal:
+    return None if access.may_all(Right.ADMIN) else access.refusal_of_all(Right.ADMIN)
+
+
+def _nothing(_: Any, access: Access) -> Refusal:
+    """Who holds a record was allowed to take it, and who leads may be asked by everybody."""
+    return None
+
+
+_OF_RECORDS: dict[type, Right] = {
+    taskflux.Store: Right.PUBLISH,
+    taskflux.Dequeue: Right.FETCH,
+    taskflux.Take: Right.FETCH,
+    taskflux.CreateQueue: Right.ADMIN,
+    taskflux.DeleteQueue: Right.ADMIN,
+}
+
 _OTHERWISE: dict[type, Callable[[Any, Access], Refusal]] = {
     wire.Pub: _publish,
     wire.PubBlock: _publish_block,
@@ -160,4 +188,14 @@ _OTHERWISE: dict[type, Callable[[Any, Access], Refusal]] = {
     wire.Stats: _stats,
     wire.Cluster: _cluster,
     wire.Ping: _ping,
+    taskflux.Store: _records,
+    taskflux.Dequeue: _records,
+    taskflux.Take: _records,
+    taskflux.CreateQueue: _records,
+    taskflux.DeleteQueue: _records,
+    taskflux.Count: _count,
+    taskflux.ListQueues: _list_queues,
+    taskflux.Remove: _nothing,
+    taskflux.Return: _nothing,
+    taskflux.ClusterMetadataRequest: _nothing,
 }

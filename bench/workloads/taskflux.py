@@ -14,9 +14,8 @@ from bench.load.clients import PeerFailed
 from bench.load.flow import Load
 from bench.peers.peer import Peer
 from bench.workloads.workload import NOISE, Column, Figures, Plan, Workload, publish_all, start_fresh, until_quiet
-from wakeq.protocol.wire.taskflux.dialects import SPEC
-from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.codec import encode
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     OK,
     AuthorizationRequest,
@@ -28,6 +27,7 @@ from wakeq.protocol.wire.taskflux.packets import (
     Enqueue,
     Record,
 )
+from wakeq.protocol.wire.taskflux.dialects import SPEC
 
 RECORDS = 40_000  # in one turn: their bodies stay at hand in memory
 TURNS = 5

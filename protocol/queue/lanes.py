@@ -124,7 +124,7 @@ class Filed:
             self._last_position[session] = run.position
 
     def publish_whole(self, slot: ReplyTo, entry: Publish) -> None:
-        """File a publish that is an entry of its own; whoever has no slots is told of it by mail."""
+        """File a publish that is an entry of its own."""
         self._last_position[slot.session] = len(self.publishes)
         self.publishes.append(Whole(len(self.publishes), entry, slot))
         self._open_runs = {}
@@ -219,15 +219,14 @@ class AckTickets(msgspec.Struct, frozen=True, gc=False):
 class AckTicket(msgspec.Struct, frozen=True, gc=False):
     """The ticket of an acknowledgement of several messages, or of one that publishes: one answer for all of it."""
 
-    asker: ReplyTo | None
+    asker: ReplyTo
     keep_leased: Callable[[], None]
 
     def tell(self, answer: Any) -> None:
         """Give the outcome; after a refusal by the log the messages stay leased."""
         if isinstance(answer, Refusal):
             self.keep_leased()
-        if self.asker is not None:
-            self.asker.tell(answer)
+        self.asker.tell(answer)
 
 
 def apart(entry: Entry, ticket: Any) -> "list[Proposal]":

@@ -1,11 +1,11 @@
 """What is asked of a queue beside publishing, acknowledging and fetching.  Plain data; the queue decides.
 
-A session of the worker protocol files orders into the lane of the queue; everybody else sends them as mail.  `asker`
+Sessions, and the processes of MoniQue, file orders into the lane of the queue; operators send them as mail.  `asker`
 gets exactly one answer: an Outcome, a Refusal, or what was asked for.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -34,6 +34,34 @@ class ReplyAt(ReplyTo, Protocol):
         """Return the same for some of the messages."""
 
 
+class Nobody:
+    """Where an answer goes that nobody wants to know."""
+
+    session = None
+
+    def tell(self, answer: object, /) -> None:
+        """Drop it."""
+
+
+NOBODY: Final = Nobody()
+
+
+class Fetch(msgspec.Struct, frozen=True, gc=False):
+    """Deliver up to `count` messages; the first within `wait_ms`, or at once.
+
+    The answer is a list of Deliveries, or None.  If fetching `removes`, messages are acknowledged by being delivered:
+    the answer is HandedOver, once that is committed.  A queue that does not exist is empty to whoever `is_subscribed`;
+    to everybody else it is unknown.
+    """
+
+    asker: ReplyTo
+    queue: str
+    count: int
+    wait_ms: int = 0
+    removes: bool = False
+    is_subscribed: bool = False
+
+
 class Propose(msgspec.Struct, frozen=True, gc=False):
     """Put this entry into the log, behind what was filed before it; `asker` gets its outcome."""
 
@@ -42,9 +70,8 @@ class Propose(msgspec.Struct, frozen=True, gc=False):
 
 
 class Acknowledge(msgspec.Struct, frozen=True, gc=False):
-    """These messages of one incarnation are done, for somebody who knows them by their numbers."""
+    """These messages of one incarnation are done, for somebody who knows them by their numbers and wants no answer."""
 
-    asker: ReplyTo | None  # None: nobody wants to know
     queue: str
     queue_id: int
     numbers: list[int]

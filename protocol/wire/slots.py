@@ -37,13 +37,13 @@ class SeveralResults:
 
     __slots__ = ("_results", "_slot", "place")
 
-    def __init__(self, slot: Slot, count: int) -> None:
-        self._slot = slot
+    def __init__(self, slot: Any, count: int) -> None:
+        self._slot = slot  # or whoever else gets the answer
         self._results: list[int | None] = [None] * count
         self.place: list[int] = list(range(count))  # the places that the next answer is about
 
     @property
-    def slot(self) -> Slot:
+    def slot(self) -> Any:
         return self._slot
 
     @property

@@ -275,7 +275,7 @@ def decoded(value: bytes, kind: Any, where: str) -> Any:
 
 def _number_in(key: bytes) -> int:
     if len(key) != ID.size:
-        raise BadRecord(f"a QUEUES record under {key!r}, which is no number of {ID.size} bytes")
+        raise BadRecord(f"a QUEUES record under {key!r}, which is not a number of {ID.size} bytes")
     number: int = ID.unpack(key)[0]
     return number
 
@@ -297,7 +297,7 @@ def _load_queue(
     sides: dict[int, Side] = {}
     for key, value in index:
         if len(key) != KEY.size:
-            raise BadRecord(f"an index record under {key!r}, which is no pair of numbers")
+            raise BadRecord(f"an index record under {key!r}, which is not a pair of numbers")
         chunk_id = KEY.unpack(key)[1]
         if chunk_id > NUMBER_MAX >> CHUNK_SHIFT:
             raise BadRecord(f"an index record of messages behind {NUMBER_MAX}, which is the last number")
@@ -308,7 +308,9 @@ def _load_queue(
             message = key_of(name, aliases.get(number) or uid_of(number))
             row = decode_row(_found(view.get(MESSAGES, message), message))
             if row.side is None:
-                raise BadRecord(f"message {message!r} was delivered as its index says, and not as its record says")
+                raise BadRecord(
+                    f"message {message!r} was delivered according to its index, but not according to its record"
+                )
             sides[number] = row.side
     return StoredQueue(meta, chunks, sides, aliases, ids, sessions, staged)
 

@@ -8,7 +8,7 @@ from tests.helpers.taskflux.by_hand import HandTaskFlux
 from wakeq.actors.log.writer import Cut
 from wakeq.actors.mail import Throttle
 from wakeq.actors.queue.fetching import AHEAD_MS
-from wakeq.protocol.wire.taskflux.packets import Dequeue, Record
+from wakeq.protocol.wire.taskflux.commands import Dequeue, Record
 
 Q = "q"
 WITHIN_S = (AHEAD_MS - 1) / 1000

@@ -28,7 +28,7 @@ from tests.helpers.clusters.by_hand import HandCluster, HandNode, Operator, succ
 from tests.helpers.examples import seeds
 from tests.helpers.loads.pipelining import AT_ONCE, LEASE_S, SHARED, WAIT_S, Worker, World, ask
 from wakeq.actors.log.raft_log import UNKNOWN_AFTER_S
-from wakeq.actors.mail import Asker, Flushed
+from wakeq.actors.mail import Flushed
 from wakeq.actors.queue import acknowledging, ending, fetching, outgoing, waiting
 from wakeq.actors.queue import process as queue_process
 from wakeq.actors.queue.process import QueueProcess
@@ -322,7 +322,7 @@ def test_promises_to_connections_hold_when_their_leader_steps_down_in_a_round(
         cluster.isolate(leader)
     else:
         target = draw.choice(cluster.others(leader)).number
-        asker = Asker(leader.runtime.spawn(Operator), None, None)
+        asker = leader.runtime.spawn(Operator).asker
         leader.raft_log.tell(Administer(asker, "transfer", target))
     if draw.random() < 0.5:
         send_a_round(leader, workers, draw)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict
 
+from wakeq.protocol.wire.monique.codec import decode, decode_replies, encode
 from wakeq.protocol.wire.monique.commands import (
     Bad,
     Error,
@@ -23,7 +24,6 @@ from wakeq.protocol.wire.monique.commands import (
 )
 from wakeq.protocol.wire.monique.errors import BadMessage, BadTag, BadTransfer
 from wakeq.protocol.wire.monique.exchange import Exchange, Subscription
-from wakeq.protocol.wire.monique.frames import decode, decode_replies, encode
 from wakeq.protocol.wire.monique.kills import killed
 from wakeq.protocol.wire.monique.messages import (
     Message,

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.taskflux.apart import taken_as
-from wakeq.protocol.catalog import Policies
+from tests.helpers.taskflux.conversation import HandTaskFluxSession
+from wakeq.protocol.catalog import Policies, QueueRecord
 from wakeq.protocol.log.entries import Draft, Result
-from wakeq.protocol.wire.taskflux.conversation import Conversation
-from wakeq.protocol.wire.taskflux.dialects import CSHARP, DIALECTS, LEGACY, SPEC, Dialect
-from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.intents import Delivery, Intent, Outcome, Remove, Return, StopWaiting, Store, Take
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.queue.outcomes import Outcome
+from wakeq.protocol.wire.slots import Slot
+from wakeq.protocol.wire.taskflux.answers import Known, policies_of
+from wakeq.protocol.wire.taskflux.codec import RequestReader, ResponseReader, encode
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     EMPTY,
     NACK,
@@ -42,12 +43,15 @@ from wakeq.protocol.wire.taskflux.packets import (
     ListQueuesResponse,
     Packet,
     Record,
+    Remove,
     Response,
+    Return,
+    Store,
+    Take,
     Taken,
 )
-from wakeq.protocol.wire.taskflux.queues import info_of, policies_of, refused
-from wakeq.protocol.wire.taskflux.reader import RequestReader, ResponseReader
-from wakeq.protocol.wire.taskflux.requests import STRAY_BYTES_MAX
+from wakeq.protocol.wire.taskflux.decoders import STRAY_BYTES_MAX
+from wakeq.protocol.wire.taskflux.dialects import CSHARP, DIALECTS, LEGACY, SPEC, Dialect
 
 FOLDER = Path(__file__).parents[1] / "vectors"
 SESSIONS = json.loads((FOLDER / "taskflux_sessions.json").read_text())["vectors"]
@@ -56,7 +60,7 @@ PAYLOAD_BYTES_MAX = 1 << 20
 
 
 class ScriptedQueues:
-    """A broker in a few lines: does every intent at once, on sorted lists."""
+    """A broker in a few lines: does every command at once, on sorted lists."""
 
     def __init__(self) -> None:
         self.records: dict[str, list[tuple[int, int, bytes]]] = {"": []}  # (key, id, payload) by queue
@@ -64,24 +68,21 @@ class ScriptedQueues:
         self.held: dict[int, tuple[int, bytes]] = {}
         self.last_id = 0
 
-    def do(self, intent: Intent) -> Outcome:
-        match intent.work:
+    def do(self, command: Any) -> Any:
+        """Return the outcome, as a response or as a queue says it."""
+        match command:
             case Store(queue=name, drafts=drafts):
-                return [self.enqueue(name, draft) for draft in drafts]
+                return Outcome(name, 7, [self.enqueue(name, draft) for draft in drafts])
             case CreateQueue(queue=name) as create:
-                return self.create(name, policies_of(create))
+                return Outcome(name, 7, [self.create(name, policies_of(create))])
             case ListQueues():
-                return ListQueuesResponse(
-                    tuple(info_of(name, len(self.records[name]), self.policies[name]) for name in self.records)
-                )
-            case ClusterMetadataRequest():
-                return ClusterMetadataResponse(("127.0.0.1:2602",), 0, 0)
-            case Remove(handle=handle):
-                del self.held[handle]
+                return [{"qname": name, "size": len(records)} for name, records in self.records.items()]
+            case Remove(holding=holding):
+                del self.held[holding.number]
                 return OK
-            case Return(queue=name, handle=handle):
-                key, payload = self.held.pop(handle)
-                insort(self.records[name], (key, handle, payload))
+            case Return(queue=name, holding=holding):
+                key, payload = self.held.pop(holding.number)
+                insort(self.records[name], (key, holding.number, payload))
                 return OK
             case Take(queue=name, dequeues=dequeues) if name in self.records:
                 return self.take(name, len(dequeues))
@@ -96,54 +97,58 @@ class ScriptedQueues:
             case DeleteQueue(queue=name):
                 del self.records[name], self.policies[name]
                 return OK
-        raise AssertionError(f"nothing to do: {intent.work}")
+        raise AssertionError(f"nothing to do: {command}")
 
-    def enqueue(self, name: str, draft: Draft) -> Response:
+    def enqueue(self, name: str, draft: Draft) -> int:
         records = self.records.get(name)
         if records is None:
-            return BusinessError(ErrorCode.NO_QUEUE, "no such queue")
+            return Result.NO_QUEUE
         policies = self.policies[name]
         if policies.max_size is not None and len(records) >= policies.max_size:
-            return refused(Result.QUEUE_FULL, policies, PAYLOAD_BYTES_MAX)
+            return Result.QUEUE_FULL
         self.last_id += 1
         insort(records, (draft.priority, self.last_id, draft.body))
-        return OK
+        return self.last_id
 
-    def create(self, name: str, policies: Policies) -> Outcome:
+    def create(self, name: str, policies: Policies) -> int:
         if name in self.records:
-            return refused(Result.EXISTS, policies, PAYLOAD_BYTES_MAX)
+            return Result.EXISTS
         self.records[name], self.policies[name] = [], policies
-        return OK
+        return Result.DONE
 
     def take(self, name: str, count: int) -> Taken:
         taken, self.records[name] = self.records[name][:count], self.records[name][count:]
         return taken_as(*[Record(key, payload, number) for key, number, payload in taken])
 
-    def dequeue(self, name: str) -> Outcome:
+    def dequeue(self, name: str) -> Any:
         if not self.records[name]:
             return EMPTY
         key, number, payload = self.records[name].pop(0)
         self.held[number] = (key, payload)
-        return Delivery(Record(key, payload, number), number)
+        return Record(key, payload, number)
+
+    def find(self, name: str) -> QueueRecord | None:
+        return QueueRecord(name, 7, self.policies[name], 0) if name in self.policies else None
 
 
 class Connection:
-    """Reader, conversation, queues and encoder: what a listener and its subscriber are."""
+    """Reader, session, queues and encoder: what a listener and its session are."""
 
     def __init__(self, dialect: Dialect, queues: ScriptedQueues) -> None:
+        nodes = ClusterMetadataResponse(("127.0.0.1:2602",), 0, 0)
         self.reader = RequestReader(dialect)
-        self.conversation = Conversation(dialect)
+        self.session = HandTaskFluxSession(dialect, known=Known(queues.find, lambda: nodes, PAYLOAD_BYTES_MAX))
+        self.conversation = self.session.conversation
         self.queues = queues
 
     def say(self, data: bytes) -> bytes:
         """Return what is answered to these bytes."""
-        self.work(self.conversation.receive(self.reader.receive(data)))
-        return encode(self.conversation.answers(), self.conversation.dialect)
+        self.work(self.session.receive(*self.reader.receive(data)))
+        return encode(self.session.say(), self.conversation.dialect)
 
-    def work(self, intents: list[Intent]) -> None:
-        while intents:
-            outcomes = [(intent, self.queues.do(intent)) for intent in intents]
-            intents = self.conversation.resolve(outcomes)
+    def work(self, slots: list[Slot]) -> None:
+        while slots:
+            slots = self.session.resolve(*[(slot, self.queues.do(slot.command)) for slot in slots])
 
 
 def without_texts(data: bytes, dialect: Dialect) -> list[Packet | Bad]:
@@ -193,7 +198,7 @@ def test_golden_session_is_answered_as_written_in_any_pieces(session: dict[str, 
             said = b""
 
     assert said == b""
-    assert connection.conversation.finished == (session["name"] == "unsupported_version")
+    assert connection.conversation.is_finished == (session["name"] == "unsupported_version")
 
 
 def test_session_in_one_write_is_answered_in_one() -> None:
@@ -262,7 +267,7 @@ def test_bad_input_is_answered_as_stated(vector: dict[str, Any], dialect: Dialec
     said = connection.say(data + (encode([ACK], dialect) if "after Ack" in vector["expect"] else b""))
 
     assert without_texts(said, dialect) == answers
-    assert connection.conversation.finished == closes
+    assert connection.conversation.is_finished == closes
     assert len(connection.queues.records[""]) == (1 if "goes back" in vector["expect"] else 0)
 
 
@@ -273,7 +278,7 @@ def test_packets_behind_a_refused_handshake_are_ignored(state: str) -> None:
     said = connection.say(b"Z" + encode([Enqueue("", 1, b"x"), ACK], SPEC))
 
     assert said == b""
-    assert connection.conversation.finished
+    assert connection.conversation.is_finished
     assert connection.queues.records[""] == []
 
 
@@ -308,7 +313,7 @@ def test_csharp_dialect_ignores_stray_packets_but_not_where_an_ack_is_due() -> N
     said = connection.say(encode([Enqueue("", 1, b"x"), OK], CSHARP))
 
     assert without_texts(said, CSHARP) == [OK, ErrorResponse(0, "")]
-    assert connection.conversation.finished
+    assert connection.conversation.is_finished
 
 
 def test_csharp_dialect_refuses_a_long_stray_packet_unread() -> None:
@@ -317,7 +322,7 @@ def test_csharp_dialect_refuses_a_long_stray_packet_unread() -> None:
     said = connection.say(encode([ErrorResponse(0, "x" * STRAY_BYTES_MAX)], CSHARP)[:20])
 
     assert without_texts(said, CSHARP) == [ErrorResponse(0, "")]
-    assert connection.conversation.finished
+    assert connection.conversation.is_finished
 
 
 def test_body_that_the_legacy_dialect_cannot_read_disturbs_nothing_else() -> None:
@@ -363,5 +368,5 @@ def test_conversation_in_any_pieces_is_answered_alike_and_loses_no_record(
     assert answered == b"".join(pieces.say(wire[at : at + step_bytes]) for at in range(0, len(wire), step_bytes))
     assert whole.conversation.closing == pieces.conversation.closing
     for connection in (whole, pieces):
-        connection.work([one for one in connection.conversation.lost() if not isinstance(one.work, StopWaiting)])
+        connection.work(connection.session.lose())
         assert not connection.queues.held

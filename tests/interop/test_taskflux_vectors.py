@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from wakeq.protocol.wire.taskflux.dialects import DIALECTS, LEGACY, Dialect
-from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.codec import RequestReader, ResponseReader, encode
+from wakeq.protocol.wire.taskflux.commands import (
     METHOD_NONE,
     Ack,
     AuthorizationRequest,
@@ -41,7 +40,7 @@ from wakeq.protocol.wire.taskflux.packets import (
     QueueSizeViolation,
     Record,
 )
-from wakeq.protocol.wire.taskflux.reader import RequestReader, ResponseReader
+from wakeq.protocol.wire.taskflux.dialects import DIALECTS, LEGACY, Dialect
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "taskflux_packets.json").read_text())["vectors"]
 FROM_CLIENT = [vector for vector in VECTORS if vector["direction"] == "client->server"]

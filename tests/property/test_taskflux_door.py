@@ -11,9 +11,8 @@ from tests.helpers.brokers.broker import Broker
 from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.examples import examples
 from tests.helpers.taskflux.by_hand import HandTaskFlux
-from wakeq.protocol.wire.taskflux.dialects import DIALECTS, LEGACY, Dialect
-from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.codec import encode
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     NACK,
     OK,
@@ -27,6 +26,7 @@ from wakeq.protocol.wire.taskflux.packets import (
     Packet,
     Record,
 )
+from wakeq.protocol.wire.taskflux.dialects import DIALECTS, LEGACY, Dialect
 
 EXAMPLES = settings(max_examples=examples(40), deadline=None)
 

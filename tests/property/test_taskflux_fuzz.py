@@ -5,9 +5,8 @@ from hypothesis import strategies as st
 
 from tests.helpers.examples import examples
 from tests.helpers.taskflux.fuzz import check_conversation, greeting
-from wakeq.protocol.wire.taskflux.dialects import DIALECTS, LEGACY, Dialect
-from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.codec import encode
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     NACK,
     AuthorizationRequest,
@@ -21,6 +20,7 @@ from wakeq.protocol.wire.taskflux.packets import (
     ListQueues,
     Packet,
 )
+from wakeq.protocol.wire.taskflux.dialects import DIALECTS, LEGACY, Dialect
 
 ENQUEUE, DEQUEUE, WAIT = Enqueue("q", 1, b"x"), Dequeue("q"), Dequeue("q", 9)
 ONE_PHASE: list[list[Packet]] = [[ENQUEUE], [ENQUEUE] * 3, [DEQUEUE], [DEQUEUE] * 3, [Count("q")], [Count("a b")]]

@@ -244,16 +244,16 @@ class PeerTcp:
         if self._identity.tls is not None:
             if not host:
                 raise PeerRefused(
-                    f"node {node_id} is not known here, so that its certificate could stand for it; run "
+                    f"node {node_id} is not known here, so its certificate cannot be checked; run "
                     f"`wakeq cluster add {node_id} HOST:PORT`, or start this node with a list of peers that has it"
                 )
             if not is_valid_for(certificate, host):
                 raise PeerRefused(
-                    f"its certificate does not stand for {host}, where node {node_id} is; have one issued for that name"
+                    f"its certificate is not for {host}, the host of node {node_id}; have one issued for that name"
                 )
         newcomers = sum(door.node_id is not None and not self._host_of(door.node_id) for door in self.doors)
         if not host and newcomers >= NEWCOMERS_MAX:
-            raise PeerRefused(f"node {node_id} is not known here, and {newcomers} others that are not are connected")
+            raise PeerRefused(f"node {node_id} is not known here, and {newcomers} other unknown nodes are connected")
 
     def _host_of(self, node_id: int) -> str:
         """Return the host of a node from the members or the settings; empty if neither has it."""

@@ -26,11 +26,9 @@ from wakeq.actors.sessions.door import (
 from wakeq.net.tcp_door import TcpDoor
 from wakeq.net.tcp_listener import TcpListener
 from wakeq.net.tls import ServerTls
+from wakeq.protocol.wire.taskflux.codec import PACKET_BYTES_MAX, PACKET_ROOM_BYTES, RequestReader, encode
+from wakeq.protocol.wire.taskflux.commands import PAYLOAD_BYTES_MAX, Bad, Crowded, Enqueues, Response
 from wakeq.protocol.wire.taskflux.dialects import Dialect
-from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.errors import Crowded
-from wakeq.protocol.wire.taskflux.packets import PAYLOAD_BYTES_MAX, Bad, Enqueues, Response
-from wakeq.protocol.wire.taskflux.reader import PACKET_BYTES_MAX, PACKET_ROOM_BYTES, RequestReader
 
 IDLE_S = 60.0
 # Idle connections that are reported in one turn of the loop.

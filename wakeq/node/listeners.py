@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from wakeq import __version__
 from wakeq.actors.monique.queue_user import QueueServices
 from wakeq.actors.sessions.door import CarefulDoor, Door
-from wakeq.actors.sessions.taskflux import TaskFluxServices, TaskFluxSubscriber
-from wakeq.actors.sessions.taskflux_replies import Known
+from wakeq.actors.sessions.taskflux import TaskFluxServices, TaskFluxSession
 from wakeq.actors.sessions.worker import WorkerServices, WorkerSession
 from wakeq.config.settings import Settings
 from wakeq.data.opening import DataFiles
@@ -30,8 +29,9 @@ from wakeq.node.assembly import Assembly
 from wakeq.node.monique_doors import MoniqueDoors, MoniqueServices
 from wakeq.node.node_addresses import NodeAddresses
 from wakeq.node.security import Security
+from wakeq.protocol.wire.taskflux.answers import Known
+from wakeq.protocol.wire.taskflux.commands import Response as TaskFluxResponse
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS
-from wakeq.protocol.wire.taskflux.packets import Response as TaskFluxResponse
 from wakeq.protocol.wire.worker.codec import Reply
 from wakeq.protocol.wire.worker.conversation import Limits
 from wakeq.storage.thread import DiskThread
@@ -129,11 +129,11 @@ class Listeners:
             assembly.raft_log.withdrawal,
         )
 
-        def make_subscriber(door: CarefulDoor[TaskFluxResponse]) -> TaskFluxSubscriber:
-            return assembly.runtime.spawn(TaskFluxSubscriber, door, dialect, self._new_worker(), services)
+        def make_session(door: CarefulDoor[TaskFluxResponse]) -> TaskFluxSession:
+            return assembly.runtime.spawn(TaskFluxSession, door, dialect, self._new_worker(), services)
 
         return TaskFluxTcpListener(
-            make_subscriber,
+            make_session,
             dialect,
             admission=security.admission,
             payload_bytes_max=settings.taskflux_payload_bytes_max,

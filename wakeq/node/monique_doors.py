@@ -22,7 +22,7 @@ from wakeq.actors.monique.mail import Rest
 from wakeq.actors.monique.queue_user import QueueServices
 from wakeq.actors.monique.tasks import Tasks
 from wakeq.actors.runtime import Child, Process, Runtime, Supervisor
-from wakeq.actors.sessions.monique import MoniqueSubscriber, PushingDoor
+from wakeq.actors.sessions.monique import MoniqueSession, PushingDoor
 from wakeq.config.monique import ANSWERS_QUEUE, MoniqueConfig, check_config, read_config
 from wakeq.config.settings import Monique
 from wakeq.http.exposition import Sample
@@ -91,7 +91,7 @@ class MoniqueDoors:
         # Set by a shutdown, after which nothing opens again.
         self._is_closing = False
         self.path = MoniquePath(
-            self._make_subscriber,
+            self._make_session,
             admission=services.security.admission,
             gate=services.security.gate,
             wants_id_cookie=settings.id_cookie,
@@ -302,9 +302,9 @@ class MoniqueDoors:
         if self._is_closing:
             self._rest_bridges()
 
-    def _make_subscriber(self, door: PushingDoor) -> MoniqueSubscriber:
+    def _make_session(self, door: PushingDoor) -> MoniqueSession:
         runtime, worker = self._services.runtime, self._services.queues.new_worker()
-        return runtime.spawn(MoniqueSubscriber, door, worker, self._exchange, self._counters)
+        return runtime.spawn(MoniqueSession, door, worker, self._exchange, self._counters)
 
     # --- metrics ----------------------------------------------------------------------------------------------------
 

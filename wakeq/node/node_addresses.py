@@ -7,7 +7,7 @@ A single node knows only itself.  It never waits, and never reports more about a
 """
 
 from wakeq.actors.log.raft_log import RaftLog
-from wakeq.protocol.wire.taskflux.packets import UNKNOWN_NODE, ClusterMetadataResponse
+from wakeq.protocol.wire.taskflux.commands import UNKNOWN_NODE, ClusterMetadataResponse
 
 
 class NodeAddresses:

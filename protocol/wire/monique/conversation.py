@@ -1,21 +1,19 @@
-"""One MoniQue connection as its server sees it: what is to be done, and what is answered in which order.
+"""Conversation: one MoniQue connection, without a socket and without an actor.
 
-    [Command | Bad] --> receive --> [Intent]        (to be done, in this order)
-    [(Intent, error or None)] --> resolve           (what has become of them, in any order)
-    answers --> [Reply], in the order of the commands
+    commands --> receive: a slot for each; what is to be done goes to the exchange --> outcomes in the slots
+    take_replies: the answers that may leave, in the order of the commands
 
 What others push to the client is none of these: it may be sent between any two answers.  Commands that come together
-have the effect of being done one after the other, as long as intents are done in their order.  Pure: it knows no
-exchange, and must never end a connection, for whatever is wrong with a frame, the next one is whole.
+have the effect of being done one after the other, as long as they are done in their order.
+
+It must never look into the exchange, or end a connection: whatever is wrong with a frame, the next one is whole.
 """
 
-from collections import deque
-from collections.abc import Iterable
-from typing import TypeAlias, assert_never
+from collections.abc import Iterable, Sequence
+from typing import Protocol, assert_never
 
 from msgspec import Struct
 
-from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.monique.commands import (
     Bad,
     Command,
@@ -32,6 +30,7 @@ from wakeq.protocol.wire.monique.commands import (
 )
 from wakeq.protocol.wire.monique.errors import BadTag
 from wakeq.protocol.wire.monique.tags import Tag, read_tag
+from wakeq.protocol.wire.slots import MISSING, Slot
 
 
 class Push(Struct, frozen=True, gc=False):
@@ -39,77 +38,82 @@ class Push(Struct, frozen=True, gc=False):
 
     tag: Tag
     message: bytes
+    said: str | bytes  # the tag in the form in which it came
 
 
-Work: TypeAlias = Subscribe | Unsubscribe | Push
+class Session(Protocol):
+    """What a conversation needs of the actor that holds it."""
 
+    is_dirty: bool
 
-class Intent(Struct, gc=False, eq=False):
-    """Something to be done for the client.  All but `work` is the conversation's own."""
+    def note_dirty(self) -> None:
+        """There is something to send."""
 
-    work: Work
-    done: Reply  # the answer, once it is done
-    answer: Reply | None = None
+    def do(self, slots: Sequence[Slot]) -> None:
+        """Have these commands done, in their order; the outcome of each is None, or why it was not done."""
 
 
 class Conversation:
     """See the head of this file."""
 
-    __slots__ = ("_answers",)
+    __slots__ = ("_session", "slots")
 
-    def __init__(self) -> None:
-        self._answers: deque[Reply | Intent] = deque()  # in the order of the commands
+    def __init__(self, session: Session) -> None:
+        self.slots: list[Slot] = []  # of what is not answered yet; without a command the outcome is the answer
+        self._session = session
 
     @property
     def in_flight(self) -> int:
-        """How many commands have no answer that was taken."""
-        return len(self._answers)
+        """How many commands have no answer yet."""
+        return len(self.slots)
 
-    def receive(self, commands: Iterable[Command | Bad]) -> list[Intent]:
-        """Take what one read brought; return what is to be done now."""
-        begun: list[Intent] = []
+    def receive(self, commands: Iterable[Command | Bad]) -> None:
+        """Take what one read brought, and have done what is to be done before it is answered."""
+        session = self._session
+        begun: list[Slot] = []
         for command in commands:
-            answer = _begin(command)
-            self._answers.append(answer)
-            if isinstance(answer, Intent):
-                begun.append(answer)
-        return begun
+            match command:
+                case PushToMq(data=pushed):
+                    try:
+                        slot = Slot(session, Push(read_tag(pushed.tag), pushed.message, pushed.tag))
+                        begun.append(slot)
+                    except BadTag as error:
+                        slot = Slot(session, None, Error(str(error)))
+                case Subscribe() | Unsubscribe():
+                    slot = Slot(session, command)
+                    begun.append(slot)
+                case Ping(data=time_ns):
+                    slot = Slot(session, None, Pong(time_ns))
+                case Bad(error=error):
+                    slot = Slot(session, None, Error(str(error)))
+                case _:
+                    assert_never(command)
+            self.slots.append(slot)
+        if begun:
+            session.do(begun)
 
-    def resolve(self, outcomes: Iterable[tuple[Intent, WakeqError | None]]) -> None:
-        """Take what became of intents: None if it was done.  An outcome told twice counts once."""
-        for intent, error in outcomes:
-            if intent.answer is None:
-                intent.answer = intent.done if error is None else Error(str(error))
-
-    def answers(self) -> list[Reply]:
-        """Return, once, what can be sent: all answers before the first that is not known."""
-        ready: list[Reply] = []
-        while self._answers:
-            first = self._answers[0]
-            answer = first.answer if isinstance(first, Intent) else first
-            if answer is None:
+    def take_replies(self) -> list[Reply]:
+        """Return the answers that may leave now: those before the first that is not known."""
+        replies: list[Reply] = []
+        for slot in self.slots:
+            if slot.outcome is MISSING:
                 break
-            ready.append(answer)
-            self._answers.popleft()
-        return ready
+            replies.append(_reply_of(slot))
+        del self.slots[: len(replies)]
+        return replies
 
 
-def _begin(command: Command | Bad) -> Reply | Intent:
-    """Return the answer, or what is to be done before there is one."""
+def _reply_of(slot: Slot) -> Reply:
+    command, outcome = slot.command, slot.outcome
+    if command is None:
+        return outcome  # type: ignore[no-any-return]
+    if outcome is not None:
+        return Error(str(outcome))
     match command:
-        case Ping(data=time_ns):
-            return Pong(time_ns)
+        case Push(said=tag):
+            return PushedToMq(tag)
         case Subscribe(data=subscriptions):
-            return Intent(command, Subscribed(subscriptions))
-        case Unsubscribe(data=subscriptions):
-            return Intent(command, Unsubscribed(subscriptions))
-        case PushToMq(data=pushed):
-            try:
-                tag = read_tag(pushed.tag)
-            except BadTag as error:
-                return Error(str(error))
-            return Intent(Push(tag, pushed.message), PushedToMq(pushed.tag))
-        case Bad(error=error):
-            return Error(str(error))
+            return Subscribed(subscriptions)
         case _:
-            assert_never(command)
+            assert isinstance(command, Unsubscribe), "nothing else is done"
+            return Unsubscribed(command.data)

@@ -1,2 +1,2 @@
-"""The TaskFlux protocol, binary over TCP: packets (packets.py), their bytes (reader.py, encoder.py) in three dialects
-(dialects.py), and the order of a conversation (conversation.py).  Pure; docs/protocols/taskflux.md says every byte."""
+"""The TaskFlux protocol, binary over TCP: packets (commands.py), their bytes (codec.py, decoders.py) in three dialects
+(dialects.py), and one connection (conversation.py, answers.py).  Pure; docs/protocols/taskflux.md says every byte."""

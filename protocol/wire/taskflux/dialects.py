@@ -8,7 +8,7 @@ import struct
 
 from msgspec import Struct
 
-from wakeq.protocol.wire.taskflux.packets import DEFAULT_IMPLEMENTATION, H4, QA, BootstrapRequest, ErrorCode
+from wakeq.protocol.wire.taskflux.commands import DEFAULT_IMPLEMENTATION, H4, QA, BootstrapRequest, ErrorCode
 
 VERSION = (1, 0)  # of this server; a client's minor version may be lower, its patch is never looked at
 LEGACY_VERSION = (0, 1)

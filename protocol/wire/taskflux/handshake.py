@@ -5,12 +5,11 @@
 Nothing is said about what is out of place: the dialect, and so an error's form, is not known yet (section 3).
 """
 
-from collections.abc import Callable
 from enum import Enum, auto
-from typing import TypeAlias
+from typing import Protocol
 
-from wakeq.protocol.wire.taskflux.dialects import VERSION, Dialect, dialect_of
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.errors import Unauthorized
+from wakeq.protocol.wire.taskflux.commands import (
     METHOD_NONE,
     METHOD_TOKEN,
     AuthorizationRequest,
@@ -21,10 +20,19 @@ from wakeq.protocol.wire.taskflux.packets import (
     Packet,
     Response,
 )
+from wakeq.protocol.wire.taskflux.dialects import VERSION, Dialect, dialect_of
 
 METHODS = {METHOD_NONE: "none", METHOD_TOKEN: "token"}
 
-Authorize: TypeAlias = Callable[[AuthorizationRequest], str]
+
+class Session(Protocol):
+    """Who knows which tokens are good."""
+
+    def log_in(self, token: str | None) -> None:
+        """Check a token; raise Unauthorized."""
+
+    def welcome(self) -> None:
+        """The handshake is over."""
 
 
 class Phase(Enum):
@@ -36,18 +44,14 @@ class Phase(Enum):
 
 
 class Handshake:
-    """See the head of this file.  `dialect` is the listener's until the client's version shows that it is another.
+    """See the head of this file."""
 
-    `authorize` says why a client may not come in, or nothing; `welcome` is called when the handshake is over.
-    """
+    __slots__ = ("_session", "dialect", "phase")
 
-    __slots__ = ("_authorize_by", "_welcome", "dialect", "phase")
-
-    def __init__(self, dialect: Dialect, authorize: Authorize, welcome: Callable[[], None]) -> None:
-        self.dialect = dialect
-        self._authorize_by = authorize
-        self._welcome = welcome
+    def __init__(self, dialect: Dialect, session: Session) -> None:
+        self.dialect = dialect  # the listener's until the client's version shows that it is another
         self.phase = Phase.CONNECTED
+        self._session = session
 
     def step(self, packet: Packet | Bad) -> tuple[Response | None, str]:
         """Return the answer, if there is one, and why the connection is to be closed, or nothing."""
@@ -59,8 +63,12 @@ class Handshake:
         return None, f"bad handshake: {described(packet)}"
 
     def _authorize(self, request: AuthorizationRequest) -> tuple[Response, str]:
+        reason = ""
         if request.method in METHODS:
-            reason = self._authorize_by(request)
+            try:
+                self._session.log_in(request.token if request.method == METHOD_TOKEN else None)
+            except Unauthorized as error:
+                reason = str(error)
         else:
             known = " or ".join(f"0x{method:02X}, {name}" for method, name in METHODS.items())
             reason = f"authorization method 0x{request.method:02X} is unknown; use {known}"
@@ -76,17 +84,8 @@ class Handshake:
             reason = f"version {found} is not served; this is {here}"
             return BootstrapResponse(False, reason), reason
         self.phase, self.dialect = Phase.READY, dialect
-        self._welcome()
+        self._session.welcome()
         return BootstrapResponse(True), ""
-
-
-def anybody(_: AuthorizationRequest) -> str:
-    """Let everybody in, with a token or without."""
-    return ""
-
-
-def nothing() -> None:
-    """Have nobody know that the handshake is over."""
 
 
 def described(packet: Packet | Bad) -> str:

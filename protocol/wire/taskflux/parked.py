@@ -9,7 +9,7 @@ never changes the order of packets, however many of them one value stands for.
 from collections import deque
 from collections.abc import Sequence
 
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     TAKEN_TOGETHER_MAX,
     Ack,
@@ -21,56 +21,55 @@ from wakeq.protocol.wire.taskflux.packets import (
     Packet,
 )
 
+_RUNS = frozenset({Enqueues, Dequeues})
+
 
 class Parked:
     """See the head of this file.  With `one_phase` there are no Acks, and none is needed."""
 
-    __slots__ = ("_in_runs", "_packets")
+    __slots__ = ("_in_runs", "packets")
 
     def __init__(self, packets: Sequence[Packet | Bad] = ()) -> None:
-        self._packets: deque[Packet | Bad] = deque()
+        self.packets: deque[Packet | Bad] = deque()  # what comes next stands first
         self._in_runs = 0  # packets in runs, but for one of each
         self.extend(packets)
 
     def __bool__(self) -> bool:
-        return bool(self._packets)
+        return bool(self.packets)
 
     def __len__(self) -> int:
         """Return how many packets there are."""
-        return len(self._packets) + self._in_runs
-
-    @property
-    def first(self) -> Packet | Bad:
-        """What comes next."""
-        return self._packets[0]
+        return len(self.packets) + self._in_runs
 
     def extend(self, packets: Sequence[Packet | Bad]) -> None:
         """Take what comes behind."""
-        self._packets.extend(packets)
-        self._in_runs += sum([len(run) - 1 for run in packets if isinstance(run, Enqueues | Dequeues)])
+        self.packets.extend(packets)
+        for packet in packets:
+            if type(packet) in _RUNS:
+                self._in_runs += len(packet) - 1  # type: ignore[arg-type]
 
     def clear(self) -> None:
         """Forget everything."""
-        self._packets.clear()
+        self.packets.clear()
         self._in_runs = 0
 
     def take_first(self) -> Packet | Bad:
         """Take what comes next."""
-        first = self._packets.popleft()
-        if isinstance(first, Enqueues | Dequeues):
-            self._in_runs -= len(first) - 1
+        first = self.packets.popleft()
+        if type(first) in _RUNS:
+            self._in_runs -= len(first) - 1  # type: ignore[arg-type]
         return first
 
     def put_apart(self, run: Enqueues | Dequeues) -> None:
         """Give the packets of a run their turn again, one by one."""
-        self._packets.extendleft(reversed(run.apart()))
+        self.packets.extendleft(reversed(run.apart()))
 
     def enqueues_with(self, first: Enqueue, payload_bytes_max: int, *, one_phase: bool) -> list[Enqueue]:
         """Take those behind an acknowledged Enqueue that can be stored with it; what is too large goes alone."""
         enqueues = [first]
         if len(first.payload) > payload_bytes_max:
             return enqueues
-        packets = self._packets
+        packets = self.packets
         while packets:
             packet = packets[0]
             if type(packet) is not Enqueue or packet.queue != first.queue or len(packet.payload) > payload_bytes_max:
@@ -84,17 +83,17 @@ class Parked:
         """Take those behind a Dequeue that can go with it; if there are any, its own Ack is taken too."""
         dequeues = [first]
         if not one_phase:
-            if len(self) < 3 or type(self._packets[0]) is not Ack:
+            if len(self) < 3 or type(self.packets[0]) is not Ack:
                 return dequeues
-            self._packets.popleft()
+            self.packets.popleft()
         self.add_dequeues(dequeues, one_phase=one_phase)
         if len(dequeues) == 1 and not one_phase:
-            self._packets.appendleft(ACK)
+            self.packets.appendleft(ACK)
         return dequeues
 
     def add_dequeues(self, dequeues: list[Dequeue], *, one_phase: bool) -> None:
         """Take those behind acknowledged Dequeues that can go with them."""
-        packets, queue = self._packets, dequeues[0].queue
+        packets, queue = self.packets, dequeues[0].queue
         while packets:
             packet = packets[0]
             if type(packet) is Dequeues:
@@ -113,14 +112,14 @@ class Parked:
         """Give Dequeues that went together their turn again, in their order."""
         for dequeue in reversed(dequeues):
             if not one_phase:
-                self._packets.appendleft(ACK)
-            self._packets.appendleft(dequeue)
+                self.packets.appendleft(ACK)
+            self.packets.appendleft(dequeue)
 
     def _take_acknowledged(self, *, one_phase: bool) -> bool:
         """Take the first packet and its Ack; return whether it had one."""
         if not one_phase:
-            if len(self._packets) < 2 or type(self._packets[1]) is not Ack:
+            if len(self.packets) < 2 or type(self.packets[1]) is not Ack:
                 return False
-            self._packets.popleft()
-        self._packets.popleft()
+            self.packets.popleft()
+        self.packets.popleft()
         return True

@@ -73,7 +73,7 @@ def drafts_of(pub: wire.Pub, limit: int) -> Sequence[Draft]:
         size = sum(len(draft.body) + len(draft.headers) for draft in drafts)
         if size > BATCH_BYTES_MAX and len(drafts) > 1:
             raise TooLarge(
-                f"the batch has {size} bytes with its headers, at most {BATCH_BYTES_MAX} are taken; split it"
+                f"the batch has {size} bytes with its headers, at most {BATCH_BYTES_MAX} are accepted; split it"
             )
         return drafts
     shape = shape_of(pub.priority, pub.delay * 1000, pub.expires * 1000, (pub.timeout or 0) * 1000)
@@ -108,7 +108,7 @@ def token_of(lease: str) -> Token:
     """Read a lease token as we write it."""
     term, _, sequence = lease.partition("-")
     if not (term.isdecimal() and sequence.isdecimal()) or len(term) > DIGITS_MAX or len(sequence) > DIGITS_MAX:
-        raise BadField("lease is not one that this broker gave out")
+        raise BadField("lease was not issued by this broker")
     return int(term), int(sequence)
 
 

@@ -39,7 +39,9 @@ def drafts_in(command: wire.PubBlock, limit: int) -> Sequence[Draft]:
         return [draft_of(content, limit) for content in contents]
     assert command.rows is not None, "checked by the codec"
     if unknown := set(command.columns) - MAY_PUBLISH:
-        raise BadField(f"columns: {min(unknown)!a} cannot be published; there are {', '.join(sorted(MAY_PUBLISH))}")
+        raise BadField(
+            f"columns: {min(unknown)!a} cannot be published; the columns are {', '.join(sorted(MAY_PUBLISH))}"
+        )
     buffers = Buffers(command.block, command.rows, command.columns)
     shared = command.priority, command.delay * 1000, command.expires * 1000, (command.timeout or 0) * 1000
     places, whole = buffers.joined("body")

@@ -11,7 +11,7 @@ from tests.helpers.brokers.broker import Broker
 from tests.helpers.brokers.by_hand import HandDisk
 from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, Operator, size_of, successor
 from wakeq.actors.log.writer import KEEP_ACKNOWLEDGED_MS
-from wakeq.actors.mail import Asker, Propose
+from wakeq.actors.mail import Propose
 from wakeq.actors.sessions.operator_mail import Administer
 from wakeq.protocol.errors import DiskDisowned
 from wakeq.protocol.log.entries import Expired
@@ -133,7 +133,7 @@ def test_leader_that_transfers_leadership_delivers_nothing(cluster: HandCluster,
     operator = leader.runtime.spawn(Operator)
     cluster.isolate(heir)
 
-    leader.raft_log.tell(Administer(Asker(operator, None, None), "transfer", heir.number))
+    leader.raft_log.tell(Administer(operator.asker, "transfer", heir.number))
     meanwhile = client.call("FET", Q)
     cluster.until(lambda: leader.raft_log.refusal() is None, "it is given up")
 
@@ -368,7 +368,7 @@ def test_leadership_is_transferred_in_less_than_an_election_timeout(cluster: Han
     heir = cluster.others(leader)[0]
     operator = leader.runtime.spawn(Operator)
 
-    leader.raft_log.tell(Administer(Asker(operator, None, None), "transfer", heir.number))
+    leader.raft_log.tell(Administer(operator.asker, "transfer", heir.number))
     cluster.advance(0.2)
 
     assert cluster.leader() is heir
@@ -379,7 +379,7 @@ def test_node_whose_address_is_none_is_not_added(cluster: HandCluster, leader: H
     operator = leader.runtime.spawn(Operator)
     last_index = leader.opened.log.last_index
 
-    leader.raft_log.tell(Administer(Asker(operator, None, None), "add", 3, "nonsense"))
+    leader.raft_log.tell(Administer(operator.asker, "add", 3, "nonsense"))
     cluster.advance(0.2)
 
     assert "not the address of a node" in str(operator.heard)
@@ -441,7 +441,7 @@ def test_old_copy_of_a_disk_stops_its_node_after_a_change_of_leader(
 ) -> None:
     lost = set_back(cluster, leader, tmp_path / "copy")
     operator = leader.runtime.spawn(Operator)
-    leader.raft_log.tell(Administer(Asker(operator, None, None), "transfer", None))
+    leader.raft_log.tell(Administer(operator.asker, "transfer", None))
     cluster.until(lambda: cluster.leader() not in (None, leader), "another node leads")
 
     with pytest.raises(DiskDisowned, match="has lost what it acknowledged"):

@@ -12,7 +12,6 @@ from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.clusters.by_hand import HandCluster, HandNode, Operator, successor
 from tests.helpers.disks.sync_place import sync_on_loop
 from wakeq.actors.log.peer import FromPeer
-from wakeq.actors.mail import Asker
 from wakeq.actors.sessions.operator_mail import Administer
 from wakeq.protocol.raft.messages import Heartbeat, HeartbeatAnswer
 
@@ -155,7 +154,7 @@ def led(cluster: HandCluster) -> HandNode:
 def transfer(cluster: HandCluster, to: HandNode) -> None:
     leader = led(cluster)
     operator = leader.runtime.spawn(Operator)
-    leader.raft_log.tell(Administer(Asker(operator, None, None), "transfer", to.number))
+    leader.raft_log.tell(Administer(operator.asker, "transfer", to.number))
     cluster.until(lambda: cluster.leader() is to, "it leads")
 
 

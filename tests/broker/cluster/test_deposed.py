@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, leads_again, successor
-from wakeq.actors.runtime import Process
+from wakeq.actors.sessions.taskflux import TaskFluxSession
 from wakeq.actors.sessions.worker import WorkerSession
-from wakeq.protocol.wire.taskflux.packets import ACK, EMPTY, NACK, OK, UNKNOWN_NODE, Dequeue, NotLeader, Record
+from wakeq.protocol.wire.taskflux.commands import ACK, EMPTY, NACK, OK, UNKNOWN_NODE, Dequeue, NotLeader, Record
 
 Q = "q"
 OTHER = "other"
@@ -31,19 +31,17 @@ def is_done_elsewhere(cluster: HandCluster, deposed: HandNode, uid: str) -> None
 class HeldMail:
     """What a session is told, or is about to send, until it arrives."""
 
-    def __init__(self, process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, process: WorkerSession | TaskFluxSession, monkeypatch: pytest.MonkeyPatch) -> None:
         self._process, self._monkeypatch = process, monkeypatch
         self.messages: list[Any] = []
         monkeypatch.setattr(process, "tell", self.messages.append)
-        if isinstance(process, WorkerSession):
-            monkeypatch.setattr(process, "flush", lambda: None)
+        monkeypatch.setattr(process, "flush", lambda: None)
 
     def arrive(self) -> None:
         self._monkeypatch.undo()
         for message in self.messages:
             self._process.tell(message)
-        if isinstance(self._process, WorkerSession):
-            self._process.flush()
+        self._process.flush()
 
 
 @pytest.mark.parametrize("fetch", [fetch for name, fetch in FETCHES.items() if name != "apart"])

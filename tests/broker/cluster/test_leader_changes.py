@@ -7,9 +7,9 @@ import pytest
 
 from tests.helpers.brokers.by_hand import HandDisk
 from tests.helpers.clusters.by_hand import HandCluster, HandNode, Operator, leads_again, size_of, successor
-from wakeq.actors.log.peer import Outgoing, Peer
+from wakeq.actors.log.peer import Outgoing, Peer, ToSend
 from wakeq.actors.log.raft_log import BEAT
-from wakeq.actors.mail import Asker, HandOver, LogItem, OutOfRoom, Propose, StateHasSkippedEntry
+from wakeq.actors.mail import HandOver, LogItem, OutOfRoom, Propose, StateHasSkippedEntry
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.sessions.operator_mail import Administer
 from wakeq.node.assembly import RestartWithNewState
@@ -54,7 +54,7 @@ def test_append_of_a_former_term_is_not_sent_with_the_entries_that_replaced_its_
     header = (core.me.node_id, other.number, core.me.disk_id, core.me.incarnation)
 
     for of_term in (term - 1, term):
-        peer.tell(Outgoing([(Append(*header, of_term, last - 1, of_term, last, ((last, of_term),), 0), None)]))
+        peer.tell(Outgoing([ToSend(Append(*header, of_term, last - 1, of_term, last, ((last, of_term),), 0))]))
     cluster.settle()
 
     assert [frame.append.term for frame in left if isinstance(frame, Entries)] == [term]
@@ -266,7 +266,7 @@ def test_clock_does_not_go_back_to_that_of_a_node_that_has_caught_up(cluster: Ha
     cluster.advance(0.5)
 
     operator = leader.runtime.spawn(Operator)
-    leader.raft_log.tell(Administer(Asker(operator, None, None), "transfer", away.number))
+    leader.raft_log.tell(Administer(operator.asker, "transfer", away.number))
     cluster.until(lambda: cluster.leader(cluster.others(leader)) is away, "it leads")
 
     assert away.now_ms() >= stamped_ms
@@ -338,7 +338,7 @@ def test_delivery_of_a_leader_that_is_being_removed_is_known_to_its_successor(
             door, data = packet
             door.take(data)
 
-    leader.raft_log.tell(Administer(Asker(operator, None, None), "remove", leader.number))
+    leader.raft_log.tell(Administer(operator.asker, "remove", leader.number))
     leader.runtime.run_until_idle()
     deliver(to_leader=False)
     for other in cluster.others(leader):
@@ -354,10 +354,10 @@ def test_delivery_of_a_leader_that_is_being_removed_is_known_to_its_successor(
 def test_removed_leader_shows_the_role_removed(cluster: HandCluster, leader: HandNode) -> None:
     operator = leader.runtime.spawn(Operator)
 
-    leader.raft_log.tell(Administer(Asker(operator, None, None), "remove", leader.number))
+    leader.raft_log.tell(Administer(operator.asker, "remove", leader.number))
     cluster.advance(1.0)
     successor(cluster, leader)
-    leader.raft_log.tell(Administer(Asker(operator, None, None), "status"))
+    leader.raft_log.tell(Administer(operator.asker, "status"))
     cluster.settle()
 
     assert "'role': 'removed'" in str(operator.heard[-1])

@@ -3,14 +3,13 @@
 import pytest
 
 from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, Operator
-from wakeq.actors.mail import Asker
 from wakeq.actors.sessions.operator_mail import Administer
 
 Q = "q"
 
 
 def ask(node: HandNode, what: str, number: int, address: str = "") -> None:
-    node.raft_log.tell(Administer(Asker(node.runtime.spawn(Operator), None, None), what, number, address))
+    node.raft_log.tell(Administer(node.runtime.spawn(Operator).asker, what, number, address))
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     NACK,
     OK,

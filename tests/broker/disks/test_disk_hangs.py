@@ -118,7 +118,7 @@ def test_leader_whose_disk_hangs_logs_a_warning_meanwhile(
 
     first, second = warnings(caplog)[:2]
     assert first.startswith("the disk does not answer: a write of the log has been under way for 1.")
-    assert second.startswith("this node leads and its disk has not answered for 2.")
+    assert second.startswith("the disk of this leader has not answered for 2.")
 
 
 def test_leader_that_transferred_the_lead_keeps_it_for_half_a_minute_once_it_leads_again(

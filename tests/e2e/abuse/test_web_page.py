@@ -16,9 +16,9 @@ from tests.helpers.brokers.node_here import NodeHere, client_of, node_here, run
 from tests.helpers.programs.browser import browser_path, browsing
 from wakeq.client.aio import AsyncClient
 from wakeq.net.tcp_door import TcpDoor
+from wakeq.protocol.wire.taskflux.codec import encode
+from wakeq.protocol.wire.taskflux.commands import ACK, AuthorizationRequest, BootstrapRequest, Enqueue
 from wakeq.protocol.wire.taskflux.dialects import SPEC
-from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.packets import ACK, AuthorizationRequest, BootstrapRequest, Enqueue
 
 PATH = browser_path()
 QUEUE = "orders"

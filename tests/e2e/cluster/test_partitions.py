@@ -20,7 +20,7 @@ from tests.helpers.histories.history import History
 from tests.helpers.loads.crash_loop import crash_loop
 from tests.helpers.network.namespaces import Network, missing
 from tests.helpers.taskflux.raw import RawTaskFlux
-from wakeq.protocol.wire.taskflux.packets import ACK, Dequeue, NotLeader, Record
+from wakeq.protocol.wire.taskflux.commands import ACK, Dequeue, NotLeader, Record
 
 OPS_PER_S_MIN = 50
 PARTITION_S = float(os.environ.get("WAKEQ_PARTITION_S", "28800" if "SOAK" in os.environ else "126"))

@@ -12,8 +12,8 @@ import pytest
 from tests.e2e.conftest import Connect, StartBroker
 from tests.helpers.brokers.process import BrokerProcess
 from tests.helpers.taskflux.raw import RawTaskFlux
-from wakeq.protocol.wire.taskflux.dialects import CSHARP, DIALECTS, LEGACY, SPEC, Dialect
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.codec import ResponseReader
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     EMPTY,
     NACK,
@@ -40,7 +40,7 @@ from wakeq.protocol.wire.taskflux.packets import (
     QueueSizeViolation,
     Record,
 )
-from wakeq.protocol.wire.taskflux.reader import ResponseReader
+from wakeq.protocol.wire.taskflux.dialects import CSHARP, DIALECTS, LEGACY, SPEC, Dialect
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 

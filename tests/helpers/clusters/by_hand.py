@@ -18,7 +18,7 @@ from tests.helpers.taskflux.by_hand import HandTaskFlux
 from wakeq.actors.log.members import Introduced
 from wakeq.actors.log.peer import Broken, Heard, Peer
 from wakeq.actors.log.raft_log import RaftLog
-from wakeq.actors.mail import Asker
+from wakeq.actors.mail import Answered, ReplyByMail
 from wakeq.actors.queues.supervisor import Queues, Settings
 from wakeq.actors.runtime import Process, Runtime, Timers
 from wakeq.actors.sessions.door import Door
@@ -41,7 +41,7 @@ from wakeq.protocol.wire.peer.frames import (
     encode_body,
     framed,
 )
-from wakeq.protocol.wire.taskflux.packets import ClusterMetadataResponse
+from wakeq.protocol.wire.taskflux.commands import ClusterMetadataResponse
 from wakeq.protocol.wire.worker.conversation import Limits
 from wakeq.storage.log.journal import Keep
 from wakeq.testing.manual_time import ManualHandle
@@ -349,8 +349,13 @@ class Operator(Process):
         super().__init__()
         self.heard: list[object] = []
 
-    def on_receive(self, message: object) -> None:
-        self.heard.append(message)
+    @property
+    def asker(self) -> ReplyByMail[object]:
+        """What a question carries, so that its answer is heard."""
+        return ReplyByMail(self, self.heard.append)
+
+    def on_receive(self, message: Answered[object]) -> None:
+        message.deliver()
 
 
 def successor(cluster: HandCluster, leader: HandNode) -> HandNode:
@@ -366,7 +371,7 @@ def leads_again(cluster: HandCluster, node: HandNode) -> bool:
     """Transfer leadership until this node leads."""
     found = cluster.leader()
     if found is not None and found is not node:
-        found.raft_log.tell(Administer(Asker(found.runtime.spawn(Operator), None, None), "transfer", node.number))
+        found.raft_log.tell(Administer(found.runtime.spawn(Operator).asker, "transfer", node.number))
         cluster.settle()
     return found is node
 

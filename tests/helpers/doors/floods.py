@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from tests.helpers.brokers.process import BrokerProcess
 from tests.helpers.clients.honest import dial
 from tests.helpers.doors.mutated_sessions import upgrade
+from wakeq.protocol.wire.taskflux.codec import encode
+from wakeq.protocol.wire.taskflux.commands import AuthorizationRequest, BootstrapRequest
 from wakeq.protocol.wire.taskflux.dialects import SPEC
-from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.packets import AuthorizationRequest, BootstrapRequest
 
 PING = b'{"cmd":"PING"}\n'
 GREETING = encode([AuthorizationRequest(), BootstrapRequest(1, 0, 0)], SPEC)

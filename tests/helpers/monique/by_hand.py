@@ -1,6 +1,6 @@
 """HandMonique: MoniQue's connections by hand, from commands to replies, on any runtime.
 
-    client.ask(Ping(1)) --> MoniqueSubscriber, MoniqueExchange --> replies, and messages that were pushed
+    client.ask(Ping(1)) --> MoniqueSession, MoniqueExchange --> replies, and messages that were pushed
 
 Everything is served to the end before an answer is looked at, and no time passes.
 """
@@ -11,10 +11,10 @@ from tests.helpers.monique.component import packed
 from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.runtime import Process, Runtime
 from wakeq.actors.sessions.door import DOOR_MONIQUE, Closed, Received
-from wakeq.actors.sessions.monique import MoniqueSubscriber
+from wakeq.actors.sessions.monique import MoniqueSession
+from wakeq.protocol.wire.monique.codec import decode_replies
 from wakeq.protocol.wire.monique.commands import Command, PushedFromMq, PushToMq, Reply, Subscribe, Tagged
 from wakeq.protocol.wire.monique.exchange import Subscription
-from wakeq.protocol.wire.monique.frames import decode_replies
 from wakeq.protocol.wire.monique.tags import read_tag
 from wakeq.protocol.wire.monique.transfers import Transfer
 
@@ -64,7 +64,7 @@ class HandMonique:
         worker: int = 1,
     ) -> None:
         self.door = HandMoniqueDoor()
-        self.process = runtime.spawn(MoniqueSubscriber, self.door, worker, exchange, counters)
+        self.process = runtime.spawn(MoniqueSession, self.door, worker, exchange, counters)
         self._settle = settle
 
     def say(self, *commands: Command) -> None:

@@ -6,7 +6,7 @@
 from collections.abc import Iterable
 
 from wakeq.protocol.log.entries import Draft
-from wakeq.protocol.wire.taskflux.packets import OK, Bad, Dequeues, Enqueues, Oks, Packet, Record, Taken
+from wakeq.protocol.wire.taskflux.commands import OK, Bad, Dequeues, Enqueues, Oks, Packet, Record, Taken
 
 
 def taken_as(*records: Record) -> Taken:

@@ -1,6 +1,6 @@
 """HandTaskFlux: one TaskFlux connection of the broker by hand, from packets to packets.
 
-    client.ask(Dequeue("q")) --> bytes --> RequestReader --> TaskFluxSubscriber ... --> encoder --> packets
+    client.ask(Dequeue("q")) --> bytes --> RequestReader --> TaskFluxSession ... --> encoder --> packets
 
 Everything is served to the end before an answer is looked at, and no time passes.
 """
@@ -10,11 +10,10 @@ from typing import Any
 
 from tests.helpers.brokers.broker import Broker
 from wakeq.actors.sessions.door import DOOR_TASKFLUX, Closed, Drained, Ended, Idle, Received, SendAway
-from wakeq.actors.sessions.taskflux import TaskFluxServices, TaskFluxSubscriber
-from wakeq.actors.sessions.taskflux_replies import Known
-from wakeq.protocol.wire.taskflux.dialects import LEGACY, SPEC, Dialect
-from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.actors.sessions.taskflux import TaskFluxServices, TaskFluxSession
+from wakeq.protocol.wire.taskflux.answers import Known
+from wakeq.protocol.wire.taskflux.codec import RequestReader, ResponseReader, encode
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     OK,
     AuthorizationRequest,
@@ -29,7 +28,7 @@ from wakeq.protocol.wire.taskflux.packets import (
     Record,
     Response,
 )
-from wakeq.protocol.wire.taskflux.reader import RequestReader, ResponseReader
+from wakeq.protocol.wire.taskflux.dialects import LEGACY, SPEC, Dialect
 
 PAYLOAD_BYTES_MAX = 1000  # of this node
 
@@ -99,7 +98,7 @@ class HandTaskFlux:
         services = TaskFluxServices(
             broker.assembly.lobby, broker.queues, broker.timers, broker.now_ms, known, withdrawal=log.withdrawal
         )
-        self.process = broker.runtime.spawn(TaskFluxSubscriber, self.door, listens_to, 77, services)
+        self.process = broker.runtime.spawn(TaskFluxSession, self.door, listens_to, 77, services)
         version = BootstrapRequest(0, 1, 0) if dialect is LEGACY else BootstrapRequest(1, 0, 0)
         self.say(*(greeting or (AuthorizationRequest(), version)))
         self.take()

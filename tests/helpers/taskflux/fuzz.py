@@ -8,12 +8,11 @@ Nothing may be raised, every packet is answered or waits for one that is, and a 
 from typing import Any
 
 from tests.helpers.taskflux.apart import taken_as
+from tests.helpers.taskflux.conversation import HandTaskFluxSession
 from wakeq.protocol.log.entries import Reason
-from wakeq.protocol.wire.taskflux.conversation import Conversation
-from wakeq.protocol.wire.taskflux.dialects import CSHARP, LEGACY, SPEC, Dialect
-from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.intents import Delivery, Intent, Outcome, Remove, Return, StopWaiting, Store, Take
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.slots import MISSING, Slot
+from wakeq.protocol.wire.taskflux.codec import RequestReader, encode
+from wakeq.protocol.wire.taskflux.commands import (
     EMPTY,
     OK,
     AuthorizationRequest,
@@ -23,11 +22,16 @@ from wakeq.protocol.wire.taskflux.packets import (
     CountResponse,
     Dequeue,
     ErrorCode,
+    ListQueues,
     NotLeader,
     QueueSizeViolation,
     Record,
+    Remove,
+    Return,
+    Store,
+    Take,
 )
-from wakeq.protocol.wire.taskflux.reader import RequestReader
+from wakeq.protocol.wire.taskflux.dialects import CSHARP, LEGACY, SPEC, Dialect
 
 PACKET_BYTES_MAX = 4096
 TURNS_MAX = 100_000
@@ -45,25 +49,29 @@ def check_any_bytes(data: bytes) -> None:
 def check_conversation(dialect: Dialect, said: bytes, *, piece_bytes: int, told: int, waits: int) -> None:
     """`told` chooses the outcomes; after each piece the next bit of `waits` says whether they come later."""
     reader = RequestReader(SPEC if dialect is LEGACY else dialect, PACKET_BYTES_MAX)
-    conversation = Conversation(reader.dialect, PACKET_BYTES_MAX)
-    under_way: list[Intent] = []
+    session = HandTaskFluxSession(reader.dialect, PACKET_BYTES_MAX)
+    conversation = session.conversation
+    under_way: list[Slot] = []
     for place, at in enumerate(range(0, len(said), piece_bytes)):
-        under_way += conversation.receive(reader.receive(said[at : at + piece_bytes]))
+        under_way += session.receive(*reader.receive(said[at : at + piece_bytes]))
         assert reader.waiting_bytes <= PACKET_BYTES_MAX + piece_bytes
         if not waits >> place % 8 & 1:
-            under_way = settle(conversation, under_way, told + place)
-            encode(conversation.answers(), conversation.dialect)
+            settle(session, under_way, told + place)
+            under_way = []
+            encode(session.say(), conversation.dialect)
     if told & 1:
-        under_way = settle(conversation, under_way + conversation.ended(), told)
-        encode(conversation.answers(), conversation.dialect)
-        assert conversation.finished
+        settle(session, under_way + session.end(), told)
+        under_way = []
+        encode(session.say(), conversation.dialect)
+        assert conversation.is_finished
     held = conversation.held
-    returned = conversation.lost()
-    assert held is None or [intent.work for intent in returned if isinstance(intent.work, Return)] == [
-        Return(held.queue, held.handle, Reason.DISCONNECT)
-    ]
-    assert settle(conversation, under_way + returned, told) == []
-    assert conversation.under_way == conversation.in_flight == 0
+    returned = session.lose()
+    if isinstance(held, Remove):
+        back = [slot.command for slot in returned if isinstance(slot.command, Return)]
+        assert back == [Return(held.queue, held.holding, Reason.DISCONNECT)]
+    settle(session, under_way + returned, told)
+    assert conversation.is_over
+    assert conversation.in_flight == 0
     assert conversation.held is None
 
 
@@ -72,35 +80,30 @@ def greeting(dialect: Dialect) -> bytes:
     return encode([AuthorizationRequest(), version], dialect)
 
 
-def settle(conversation: Conversation, under_way: list[Intent], told: int) -> list[Intent]:
+def settle(session: HandTaskFluxSession, under_way: list[Slot], told: int) -> None:
     """Tell what became of all that is under way, until nothing is."""
     turns = 0
     while under_way:
-        outcomes = [(intent, outcome_of(intent, told + turns)) for intent in under_way if not is_word(intent)]
-        under_way = conversation.resolve(outcomes)
+        assert all(slot.outcome is MISSING for slot in under_way)
+        under_way = session.resolve(*[(slot, outcome_of(slot.command, told + turns)) for slot in under_way])
         turns += 1
         assert turns < TURNS_MAX, "it never ends"
-    return under_way
 
 
-def is_word(intent: Intent) -> bool:
-    return isinstance(intent.work, StopWaiting)
-
-
-def outcome_of(intent: Intent, told: int) -> Outcome:
+def outcome_of(command: Any, told: int) -> Any:
     """Return something that could become of it."""
     refusals: list[Any] = [NotLeader(1), BusinessError(ErrorCode.NO_QUEUE, "no"), BusinessError(ErrorCode.UNKNOWN, "x")]
-    if told % 5 == 0 and not isinstance(intent.work, Return):
+    if told % 5 == 0 and not isinstance(command, Return):
         return refusals[told % 3]
-    match intent.work:
+    match command:
         case Store(drafts=drafts) if told % 7:
             return [QueueSizeViolation(1) if (told + place) % 3 == 0 else OK for place in range(len(drafts))]
         case Take(dequeues=dequeues):
             return taken_as(*[Record(1, b"r", 1)] * (told % (len(dequeues) + 1)))
         case Dequeue():
-            return Delivery(Record(1, b"r", 1), told) if told % 3 else EMPTY
+            return Record(1, b"r", told) if told % 3 else EMPTY
         case Count():
             return CountResponse(told)
-        case Remove() | Return():
-            return OK
+        case ListQueues():
+            return []
     return OK

@@ -17,10 +17,9 @@ from tests.helpers.clients.lines import AsyncLineClient, FrameConversation, Mess
 from wakeq.client.taskflux.aio import AsyncTaskFluxClient
 from wakeq.client.taskflux.requests import Record
 from wakeq.protocol.errors import OutcomeUnknown, WakeqError
-from wakeq.protocol.wire.taskflux import packets as wire
+from wakeq.protocol.wire.taskflux import commands as wire
+from wakeq.protocol.wire.taskflux.codec import ResponseReader, encode
 from wakeq.protocol.wire.taskflux.dialects import SPEC
-from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.reader import ResponseReader
 
 Connect = Callable[[], Coroutine[Any, Any, AsyncLineClient]]
 OpenFrames = Callable[[], Coroutine[Any, Any, FrameConversation]]

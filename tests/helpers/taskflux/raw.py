@@ -9,10 +9,9 @@ import socket
 from types import TracebackType
 from typing import Self
 
+from wakeq.protocol.wire.taskflux.codec import ResponseReader, encode
+from wakeq.protocol.wire.taskflux.commands import AuthorizationRequest, Bad, BootstrapRequest, Packet
 from wakeq.protocol.wire.taskflux.dialects import LEGACY, SPEC, Dialect
-from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.packets import AuthorizationRequest, Bad, BootstrapRequest, Packet
-from wakeq.protocol.wire.taskflux.reader import ResponseReader
 
 ANSWER_S_MAX = 10.0
 READ_BYTES = 65536

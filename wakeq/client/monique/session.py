@@ -27,6 +27,7 @@ from wakeq.protocol.errors import (
     TooLarge,
     WakeqError,
 )
+from wakeq.protocol.wire.monique.codec import decode_replies, encode
 from wakeq.protocol.wire.monique.commands import (
     Command,
     Error,
@@ -40,7 +41,6 @@ from wakeq.protocol.wire.monique.commands import (
 )
 from wakeq.protocol.wire.monique.errors import MoniqueError
 from wakeq.protocol.wire.monique.exchange import ANY, Subscription
-from wakeq.protocol.wire.monique.frames import decode_replies, encode
 from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX
 from wakeq.protocol.wire.monique.tags import read_tag
 

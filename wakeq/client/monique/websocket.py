@@ -23,7 +23,7 @@ from wakeq.protocol.errors import (
     Unauthorized,
     WakeqError,
 )
-from wakeq.protocol.wire.monique.frames import FRAME_BYTES_MAX
+from wakeq.protocol.wire.monique.codec import FRAME_BYTES_MAX
 
 try:
     from websockets.client import ClientProtocol

@@ -25,7 +25,7 @@ from wakeq.protocol.errors import (
     Unauthorized,
     WakeqError,
 )
-from wakeq.protocol.wire.taskflux import packets as wire
+from wakeq.protocol.wire.taskflux import commands as wire
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS, Dialect
 
 T = TypeVar("T")

@@ -23,8 +23,8 @@ from wakeq.http.websocket.path import WebSocketPath
 from wakeq.protocol.access import Right
 from wakeq.protocol.errors import NotLeader
 from wakeq.protocol.queue.outcomes import Refusal
+from wakeq.protocol.wire.monique.codec import FRAME_BYTES_MAX, decode, encode
 from wakeq.protocol.wire.monique.commands import Bad, Command, PushedToMq, Reply
-from wakeq.protocol.wire.monique.frames import FRAME_BYTES_MAX, decode, encode
 from wakeq.protocol.wire.websocket import BINARY, frame
 
 # Frames up to this size are joined into one write; a longer one is not copied.

@@ -3,7 +3,7 @@
 from typing import Any
 
 from wakeq.actors.log.pending import TAKEN_BACK, UNKNOWN, Pending
-from wakeq.actors.mail import Asker
+from wakeq.actors.mail import NoopTicket
 from wakeq.actors.runtime import Process, Runtime
 from wakeq.protocol.log.entries import Noop
 from wakeq.protocol.queue.lanes import Proposal
@@ -123,14 +123,14 @@ def test_whoever_is_given_up_hears_unknown_once_and_no_outcome() -> None:
 
 def test_process_that_is_forgotten_hears_nothing_and_its_entries_stay() -> None:
     runtime, asker = Runtime(), Hearing()
-    process, other = runtime.spawn(Silent), runtime.spawn(Silent)
+    rebuilt = runtime.spawn(Silent)
     pending = entered(None, asker)
-    pending.enter(7, 3, 1_000, [Proposal(NOOP, Asker(each, None, None)) for each in (process, other)])
+    pending.enter(7, 3, 1_000, [Proposal(NOOP, NoopTicket()), Proposal(NOOP, NoopTicket(rebuilt))])
 
-    pending.forget(process)
+    pending.forget_no_ops()
 
     assert [item.index for item in pending.items] == [5, 6, 7, 8]
-    assert [item.reply_to for item in pending.items] == [None, asker, None, Asker(other, None, None)]
+    assert [item.reply_to for item in pending.items] == [None, asker, None, None]
 
 
 def test_pending_entries_are_awaited_while_anybody_has_asked() -> None:

@@ -1,4 +1,4 @@
-"""LogDriver at a leader that others replace: who is answered what, which writes count, as of which moment it serves.
+"""RaftLog at a leader that others replace: who is answered what, which writes count, as of which moment it serves.
 
 The others are played by hand: an Append says exactly what a later leader's log holds, entry by entry.
 """
@@ -12,7 +12,7 @@ from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, Op
 from tests.helpers.disks.sync_place import sync_on_loop
 from wakeq.actors.log.peer import FromPeer, Peer
 from wakeq.actors.log.raft_log import UNKNOWN_AFTER_S, WRITE_MESSAGES_MAX, GiveUp
-from wakeq.actors.mail import Answered, Asker, Propose, Throttle
+from wakeq.actors.mail import Propose, Throttle
 from wakeq.protocol.log.entries import Draft, Noop, Publish
 from wakeq.protocol.log.records import encode_entry
 from wakeq.protocol.queue.lanes import Proposal
@@ -63,7 +63,7 @@ class Deposed:
 
     def listen(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Hear what it says to the others from now on."""
-        for peer in self.log._peers.values():
+        for peer in self.log.table.peers.values():
             assert isinstance(peer, Peer)
             monkeypatch.setattr(peer._door, "send", self.said.extend)
 
@@ -160,7 +160,7 @@ def test_asker_of_a_later_term_is_not_given_up_with_askers_of_the_lost_term(depo
 
 def test_asker_that_was_answered_unknown_gets_no_second_answer(deposed: Deposed) -> None:
     operator, at, term = deposed.node.runtime.spawn(Operator), deposed.begin, deposed.term
-    deposed.log.tell(Propose([Proposal(Publish(Q, [Draft(b"m")]), Asker(operator, None, None))]))
+    deposed.log.tell(Propose([Proposal(Publish(Q, [Draft(b"m")]), operator.asker)]))
     deposed.cluster.advance(4 * ELECTION_S)
     term_then = deposed.log.core.term
 
@@ -168,7 +168,7 @@ def test_asker_that_was_answered_unknown_gets_no_second_answer(deposed: Deposed)
 
     assert deposed.log.core.committed == at + 1
     assert term_then >= term
-    assert len([heard for heard in operator.heard if isinstance(heard, Answered)]) == 1
+    assert len(operator.heard) == 1
 
 
 def test_proposal_that_was_parked_when_leadership_was_lost_is_refused_and_not_written(deposed: Deposed) -> None:
@@ -371,4 +371,4 @@ def test_publishes_in_no_write_yet_are_answered_when_the_leader_is_deposed(
     answers = [reply["err"] for reply in (*client.take(), *other.take())]
     assert sorted(answers) == ["NOT_LEADER"] * answers.count("NOT_LEADER") + ["UNKNOWN"] * answers.count("UNKNOWN")
     assert len(answers) == 4
-    assert not leader.raft_log._collected
+    assert leader.raft_log.at_rest

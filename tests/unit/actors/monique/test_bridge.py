@@ -1,5 +1,7 @@
 """Bridge on a broker by hand: which component gets which task, and what ends it."""
 
+from functools import partial
+
 import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
@@ -243,7 +245,7 @@ def test_task_delivered_by_an_earlier_bridge_is_found_although_the_queue_has_tro
     bridge = place.bridge(0)
     if trouble == "answered twice":
         again = place.new_bridge()
-        again.tell(Answered([(Looked("sums", 7), None, Page([], 0, 0))]))
+        again.tell(Answered(partial(again._looked, Looked("sums", 7)), Page([], 0, 0)))
         bridge.stop()
     refusal = None
     monkeypatch.setattr(QueueUser, "_look_at", asked)

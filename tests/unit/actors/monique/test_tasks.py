@@ -1,6 +1,7 @@
 """Tasks on a broker by hand: what is kept on its queue, what is said of it, and what is killed."""
 
 import json
+from functools import partial
 from typing import Any
 
 import msgpack
@@ -10,7 +11,7 @@ from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.loops.recorder import Recorder
 from tests.helpers.monique.by_hand import push, subscribe, transfer
 from tests.helpers.monique.place import BODY_BYTES_MAX, TASK, Place, kinds
-from wakeq.actors.mail import Answered, Asker, Pressure, Propose
+from wakeq.actors.mail import Answered, Pressure, Propose, ReplyByMail
 from wakeq.actors.monique import tasks as monique_tasks
 from wakeq.actors.monique.mail import Cancel, Relayed
 from wakeq.actors.monique.queue_user import ANSWER_MS_MAX, PAGE, Looked, QueueUser
@@ -249,11 +250,12 @@ def test_page_that_never_comes_is_asked_for_again_and_an_unrequested_one_is_igno
     broker: Broker, worker: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, asked = with_a_task_of_before(broker), QueueUser._look_at
-    place.tasks.tell(Answered([(Looked("sums", 0), None, Page([], 0, 0))]))
+    tasks = place.tasks
+    tasks.tell(Answered(partial(tasks._looked, Looked("sums", 0)), Page([], 0, 0)))
     monkeypatch.setattr(QueueUser, "_look_at", lambda *_: None)
 
     place.kill("t1")
-    place.tasks.tell(Answered([(Looked("sums", 7), None, Page([], 0, 0))]))
+    tasks.tell(Answered(partial(tasks._looked, Looked("sums", 7)), Page([], 0, 0)))
     monkeypatch.setattr(QueueUser, "_look_at", asked)
     broker.advance(ANSWER_MS_MAX / 1000 + 1)
 
@@ -266,7 +268,7 @@ def test_kills_search_the_queue_once_when_all_its_tasks_are_known(
     looks: list[str] = []
     asked = QueueUser._look_at
     monkeypatch.setattr(
-        QueueUser, "_look_at", lambda self, queue, after: looks.append(queue) or asked(self, queue, after)
+        QueueUser, "_look_at", lambda self, queue, *about: looks.append(queue) or asked(self, queue, *about)
     )
     place.client().ask(push(TASK, id="t1"))
 
@@ -364,33 +366,36 @@ def test_tasks_beyond_a_bound_are_refused_while_the_disk_hangs(
     assert worker.figures("sums")["size"] == 4
 
 
-def may_read_on(port: Recorder) -> list[object]:
-    """The tickets of what was answered."""
-    return [ticket for message in port.got for ticket, _, _ in message.answers]
-
-
 def test_components_are_not_read_on_while_too_much_is_on_its_way_to_the_disk(
     broker: Broker, place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They would not hear that their task is refused; so they wait, and what they have sent is kept."""
     monkeypatch.setattr(monique_tasks, "UNDER_WAY_MAX", 4)
     port = broker.runtime.spawn(Recorder)
+    may_read_on: list[tuple[str, ...]] = []
     broker.log_disk.held = True
 
     def read(*task_ids: str) -> None:
         transfers = [transfer(TASK, id=task_id) for task_id in task_ids]
-        place.exchange.tell(Relayed(transfers, Asker(port, task_ids, None)))
+        asker: ReplyByMail[None] = ReplyByMail(port, lambda _: may_read_on.append(task_ids))
+        place.exchange.tell(Relayed(transfers, asker))
         broker.settle()
+        hear()
+
+    def hear() -> None:
+        while port.got:
+            port.got.pop(0).deliver()
 
     read("t1")
     read("t2", "t3", "t4", "t5", "t6")
     read("t7")
 
-    assert may_read_on(port) == [("t1",)]
+    assert may_read_on == [("t1",)]
     broker.log_disk.held = False
     broker.log_disk.complete()
     broker.settle()
-    assert may_read_on(port) == [("t1",), ("t2", "t3", "t4", "t5", "t6"), ("t7",)]
+    hear()
+    assert may_read_on == [("t1",), ("t2", "t3", "t4", "t5", "t6"), ("t7",)]
     assert worker.figures("sums")["size"] == 7
 
 

@@ -1,16 +1,14 @@
 """A look at many queues, a slice at a time."""
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
-from wakeq.actors.mail import Asker
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues.listing import SLICE_QUEUES, Listing
+from wakeq.protocol.queue.orders import NOBODY
 from wakeq.protocol.queue.outcomes import Refusal
-
-NOBODY = cast(Asker, None)
 
 
 def test_next_slice_comes_when_all_of_this_one_have_answered() -> None:

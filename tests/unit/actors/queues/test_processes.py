@@ -1,12 +1,11 @@
 """QueueProcesses: each queue has one process, whatever becomes of it while others crash."""
 
-from typing import Any
-
 from tests.helpers.brokers.broker import Broker, Client
-from wakeq.actors.mail import Asker, Propose
+from wakeq.actors.mail import Answered, Propose, ReplyByMail
 from wakeq.actors.runtime import Process
 from wakeq.protocol.log.entries import DeleteQueue, Draft, Entry, Publish
 from wakeq.protocol.queue.lanes import Proposal
+from wakeq.protocol.queue.outcomes import Outcome
 
 Q = "q"
 
@@ -17,10 +16,13 @@ class Operator(Process):
     def __init__(self, log: Process, entry: Entry) -> None:
         super().__init__()
         self.results: list[int] = []
-        log.tell(Propose([Proposal(entry, Asker(self, None, None))]))
+        log.tell(Propose([Proposal(entry, ReplyByMail(self, self._take))]))
 
-    def on_receive(self, message: Any) -> None:
-        self.results += [result for _, _, outcome in message.answers for result in outcome.results]
+    def on_receive(self, message: Answered[Outcome]) -> None:
+        message.deliver()
+
+    def _take(self, outcome: Outcome) -> None:
+        self.results += outcome.results
 
 
 def test_queue_created_again_before_its_crashing_entry_is_skipped_is_made_once(

@@ -8,7 +8,7 @@ from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.clusters.by_hand import HandCluster, HandNode
 from tests.helpers.disks.sync_place import sync_on_loop
 from tests.helpers.doors.lanes import HandSession
-from wakeq.actors.mail import Answered, Asker, Fetch, Propose, Want
+from wakeq.actors.mail import Answered, Propose, ReplyByMail
 from wakeq.actors.queue import crashing, leading
 from wakeq.actors.queue import process as queue
 from wakeq.actors.queue.leading import Lead
@@ -29,14 +29,17 @@ Q = "q"
 
 
 class Listener(Process):
-    """An asker; keeps the places of what was answered."""
+    """Asks by mail; keeps the names of what was answered."""
 
     def __init__(self) -> None:
         super().__init__()
         self.heard: list[Any] = []
 
-    def on_receive(self, message: Answered) -> None:
-        self.heard += [place for _, place, _ in message.answers]
+    def asker(self, name: str) -> ReplyByMail[Any]:
+        return ReplyByMail(self, lambda _: self.heard.append(name))
+
+    def on_receive(self, message: Answered[Any]) -> None:
+        message.deliver()
 
 
 def test_queue_that_crashes_once_is_rebuilt_and_nothing_is_lost(
@@ -176,7 +179,7 @@ def test_entry_that_crashes_a_queue_three_times_is_skipped_with_its_reason(
         assert broker.queues.skipped_count == entries > 0
     with broker.files.store.read() as view:
         assert any(b"ZeroDivisionError: poisoned" in value for _, value in view.scan(QUEUES))
-    assert "is set aside: it crashed the queue: ZeroDivisionError: poisoned" in caplog.text
+    assert "which crashed the queue: ZeroDivisionError: poisoned" in caplog.text
 
 
 @pytest.mark.parametrize("numbered", [False, True])
@@ -257,7 +260,7 @@ def test_queue_that_crashes_again_while_it_is_rebuilt_begins_to_lead_once(
     assert led == [broker.queue(Q)]  # once more would forget who sleeps, who waits, and what is on its way
 
 
-@pytest.mark.parametrize("what", ["a batch", "a look at all queues", "a fetch"])
+@pytest.mark.parametrize("what", ["a batch", "a look at all queues", "one look"])
 def test_mail_before_the_news_of_a_crash_is_answered(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -280,18 +283,16 @@ def test_mail_before_the_news_of_a_crash_is_answered(
         match what:
             case "a batch":
                 entries = [Publish(name, [Draft(b"")]) for name in ("a", "b")]
-                broker.raft_log.on_receive(
-                    Propose([Proposal(entry, Asker(listener, None, entry.queue)) for entry in entries])
-                )
+                broker.raft_log.on_receive(Propose([Proposal(entry, listener.asker(entry.queue)) for entry in entries]))
             case "a look at all queues":
-                broker.queues.tell(Stats(Asker(listener, None, "all"), "", all_queues=True))
+                broker.queues.tell(Stats(listener.asker("all"), "", all_queues=True))
             case _:
-                broker.queues.tell(Fetch("a", listener, None, [Want("a", 0)]))
+                broker.queues.tell(Stats(listener.asker("a"), "a"))
 
     monkeypatch.setattr(Ledger, "publish", fragile)
     client.publish("a", "poison")
 
-    assert sorted(listener.heard) == {"a batch": ["a", "b"], "a look at all queues": ["all"], "a fetch": ["a"]}[what]
+    assert sorted(listener.heard) == {"a batch": ["a", "b"], "a look at all queues": ["all"], "one look": ["a"]}[what]
     assert crashed
 
 

@@ -1,13 +1,12 @@
-"""TaskFluxSubscriber and the queues: what a client holds, what comes back, who waits, and what is bounded."""
+"""TaskFluxSession and the queues: what a client holds, what comes back, who waits, and what is bounded."""
 
 import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.taskflux.by_hand import HandTaskFlux, error, held, stored
 from wakeq.actors.queue.waiting import settle
-from wakeq.actors.sessions.in_flight import IN_FLIGHT_MAX
-from wakeq.protocol.wire.taskflux.dialects import CSHARP
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.actors.sessions.in_flight import IN_FLIGHT_MAX, KEPT_BYTES_MIN
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     EMPTY,
     NACK,
@@ -31,6 +30,7 @@ from wakeq.protocol.wire.taskflux.packets import (
     QueueSizeViolation,
     Record,
 )
+from wakeq.protocol.wire.taskflux.dialects import CSHARP
 
 TIMEOUT_S = 60.0
 
@@ -288,8 +288,8 @@ def test_reading_pauses_while_too_much_is_under_way(broker: Broker, flux: HandTa
 
 
 def test_enqueue_that_awaits_its_ack_is_counted_as_kept(flux: HandTaskFlux) -> None:
-    flux.ask(Enqueue("", 1, bytes(500)))
-    assert flux.door.kept_bytes > 500
+    flux.ask(Enqueue("", 1, bytes(KEPT_BYTES_MIN)))
+    assert flux.door.kept_bytes > KEPT_BYTES_MIN
 
     flux.ask(ACK)
 

@@ -1,4 +1,4 @@
-"""TaskFluxSubscriber where a delivery removes at once: acknowledged ahead, or in the legacy dialect."""
+"""TaskFluxSession where a delivery removes at once: acknowledged ahead, or in the legacy dialect."""
 
 import pytest
 
@@ -8,8 +8,7 @@ from wakeq.actors.mail import Propose
 from wakeq.protocol.log.entries import ANY_TOKEN, Ack
 from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.uid import parse
-from wakeq.protocol.wire.taskflux.dialects import LEGACY, SPEC, Dialect
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     NACK,
     OK,
@@ -21,6 +20,7 @@ from wakeq.protocol.wire.taskflux.packets import (
     Dequeue,
     Record,
 )
+from wakeq.protocol.wire.taskflux.dialects import LEGACY, SPEC, Dialect
 
 
 def test_acknowledgement_ahead_shares_the_entry_of_its_delivery(

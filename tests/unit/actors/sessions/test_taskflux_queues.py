@@ -1,10 +1,10 @@
-"""TaskFluxSubscriber and what a queue refuses: queues that are not there, limits, policies, and the list."""
+"""TaskFluxSession and what a queue refuses: queues that are not there, limits, policies, and the list."""
 
 import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.taskflux.by_hand import PAYLOAD_BYTES_MAX, HandTaskFlux, error, stored
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     OK,
     Count,

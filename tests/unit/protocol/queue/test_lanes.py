@@ -245,10 +245,6 @@ def test_acknowledgement_that_has_its_outcome_keeps_nothing_leased() -> None:
     assert kept == []
 
 
-def test_acknowledgement_without_an_asker_needs_no_slot() -> None:
-    AckTicket(None, lambda: None).tell(BUSY)
-
-
 def test_answer_that_waits_for_its_commit_is_not_given_when_that_is_refused() -> None:
     (slot,) = slots(1, HandSession())
 

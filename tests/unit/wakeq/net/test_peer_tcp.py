@@ -231,7 +231,7 @@ def certified(authority: Authority, pair: Pair) -> PeerTls:
 
 @pytest.mark.parametrize(
     ("claims", "answer"),
-    [(1, "in"), (2, "its certificate does not stand for c.example"), (9, "node 9 is not known here")],
+    [(1, "in"), (2, "its certificate is not for c.example"), (9, "node 9 is not known here")],
 )
 def test_node_with_the_certificate_of_another_is_refused(
     authority: Authority, claims: int, answer: str, caplog: pytest.LogCaptureFixture
@@ -385,7 +385,7 @@ def test_more_newcomers_than_a_cluster_has_are_refused(caplog: pytest.LogCapture
 
     assert 1 in met
     assert len(met) == NEWCOMERS_MAX + 1
-    assert f"{NEWCOMERS_MAX} others that are not are connected" in caplog.text
+    assert f"{NEWCOMERS_MAX} other unknown nodes are connected" in caplog.text
 
 
 def test_flood_of_refusals_is_a_few_lines_of_log(caplog: pytest.LogCaptureFixture) -> None:

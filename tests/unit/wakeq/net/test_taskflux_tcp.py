@@ -22,19 +22,19 @@ from wakeq.actors.sessions.door import (
 )
 from wakeq.net.listening import bound_socket
 from wakeq.net.taskflux_tcp import TaskFluxTcpDoor, TaskFluxTcpListener
-from wakeq.protocol.wire.taskflux.dialects import SPEC
-from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.errors import Crowded
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.codec import encode
+from wakeq.protocol.wire.taskflux.commands import (
     OK,
     AuthorizationRequest,
     Bad,
     BootstrapRequest,
     Count,
+    Crowded,
     Enqueue,
     ErrorResponse,
     Record,
 )
+from wakeq.protocol.wire.taskflux.dialects import SPEC
 
 pytestmark = pytest.mark.usefixtures("short_goodbyes")
 

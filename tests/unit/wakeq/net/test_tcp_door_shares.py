@@ -17,9 +17,9 @@ from wakeq.actors.runtime.rounds import (
 from wakeq.actors.sessions.door import Closed, Ended
 from wakeq.net.taskflux_tcp import TaskFluxTcpListener
 from wakeq.net.worker_tcp import WorkerTcpListener
+from wakeq.protocol.wire.taskflux.codec import encode
+from wakeq.protocol.wire.taskflux.commands import ACK, AuthorizationRequest, BootstrapRequest, Enqueue, Enqueues
 from wakeq.protocol.wire.taskflux.dialects import SPEC
-from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.packets import ACK, AuthorizationRequest, BootstrapRequest, Enqueue, Enqueues
 from wakeq.protocol.wire.worker.codec import VALUES_OF_A_COMMAND, Fet, Ping
 
 pytestmark = pytest.mark.usefixtures("short_goodbyes")

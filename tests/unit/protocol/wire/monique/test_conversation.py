@@ -1,5 +1,6 @@
 """A MoniQue connection: what is answered, in which order, and that nothing a client says ends it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgpack
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeq.protocol.errors import Busy
+from wakeq.protocol.wire.monique.codec import decode, encode
 from wakeq.protocol.wire.monique.commands import (
     Bad,
     Command,
@@ -24,19 +26,46 @@ from wakeq.protocol.wire.monique.commands import (
     Unsubscribe,
     Unsubscribed,
 )
-from wakeq.protocol.wire.monique.conversation import Conversation, Intent, Push
+from wakeq.protocol.wire.monique.conversation import Conversation, Push
 from wakeq.protocol.wire.monique.errors import BadMessage
 from wakeq.protocol.wire.monique.exchange import ANY, SUBSCRIPTIONS_MAX, Exchange, Subscription, TooManySubscriptions
-from wakeq.protocol.wire.monique.frames import decode, encode
 from wakeq.protocol.wire.monique.tags import read_tag
+from wakeq.protocol.wire.slots import Slot
 
 TAG = "config:example_clock:i::c"
 PAIRS = (Subscription("example_clock", ANY), Subscription("example_clock", ANY), Subscription(ANY, "error"))
 
 
-def done(conversation: Conversation, intents: list[Intent]) -> list[Reply]:
-    conversation.resolve((intent, None) for intent in intents)
-    return conversation.answers()
+class HandSession:
+    """A session that keeps what its conversation wants done."""
+
+    def __init__(self) -> None:
+        self.is_dirty = False
+        self.begun: list[Slot] = []
+        self.conversation = Conversation(self)
+
+    def note_dirty(self) -> None:
+        assert not self.is_dirty, "it is flushed once"
+        self.is_dirty = True
+
+    def do(self, slots: Sequence[Slot]) -> None:
+        self.begun += slots
+
+    def receive(self, *commands: Command | Bad) -> list[Slot]:
+        """Let one read bring these; return what is to be done."""
+        self.conversation.receive(commands)
+        begun, self.begun = self.begun, []
+        return begun
+
+    def hear(self) -> list[Reply]:
+        self.is_dirty = False
+        return self.conversation.take_replies()
+
+    def finish(self, *slots: Slot) -> list[Reply]:
+        """Have these done."""
+        for slot in slots:
+            slot.tell(None)
+        return self.hear()
 
 
 class Scheduler:
@@ -44,16 +73,17 @@ class Scheduler:
 
     def __init__(self, clients: str) -> None:
         self.exchange = Exchange[str]()
-        self.conversations = {name: Conversation() for name in clients}
+        self.sessions = {name: HandSession() for name in clients}
         self.received: dict[str, list[bytes]] = {name: [] for name in clients}
 
     def say(self, name: str, commands: list[Command | Bad]) -> list[Reply]:
-        conversation = self.conversations[name]
-        conversation.resolve([(intent, self._do(name, intent)) for intent in conversation.receive(commands)])
-        return conversation.answers()
+        session = self.sessions[name]
+        for slot in session.receive(*commands):
+            slot.tell(self._do(name, slot.command))
+        return session.hear()
 
-    def _do(self, name: str, intent: Intent) -> TooManySubscriptions | None:
-        match intent.work:
+    def _do(self, name: str, command: Any) -> TooManySubscriptions | None:
+        match command:
             case Subscribe(data=subscriptions):
                 try:
                     self.exchange.subscribe(name, subscriptions)
@@ -68,11 +98,11 @@ class Scheduler:
 
 
 def test_ping_is_answered_at_once_with_its_own_nanoseconds() -> None:
-    conversation = Conversation()
+    session = HandSession()
 
-    assert conversation.receive([Ping(1528135691016224827), Ping(2**64 - 1)]) == []
-    assert conversation.answers() == [Pong(1528135691016224827), Pong(2**64 - 1)]
-    assert conversation.answers() == []
+    assert session.receive(Ping(1528135691016224827), Ping(2**64 - 1)) == []
+    assert session.hear() == [Pong(1528135691016224827), Pong(2**64 - 1)]
+    assert session.hear() == []
 
 
 @pytest.mark.parametrize(
@@ -82,77 +112,79 @@ def test_ping_is_answered_at_once_with_its_own_nanoseconds() -> None:
 def test_subscriptions_are_acknowledged_as_they_came_once_they_are_in_effect(
     command: Any, answer: Any, pairs: tuple[Subscription, ...]
 ) -> None:
-    conversation = Conversation()
+    session = HandSession()
 
-    (intent,) = conversation.receive([command(pairs)])
+    (slot,) = session.receive(command(pairs))
 
-    assert intent.work == command(pairs)
-    assert conversation.answers() == []
-    assert done(conversation, [intent]) == [answer(pairs)]
+    assert slot.command == command(pairs)
+    assert session.hear() == []
+    assert session.finish(slot) == [answer(pairs)]
 
 
 @pytest.mark.parametrize("tag", [TAG, TAG.encode()], ids=["str", "bin"])
 def test_push_is_acknowledged_with_its_tag_in_the_form_in_which_it_came(tag: str | bytes) -> None:
-    conversation = Conversation()
+    session = HandSession()
 
-    (intent,) = conversation.receive([PushToMq(Tagged(b"\x89...", tag))])
+    (slot,) = session.receive(PushToMq(Tagged(b"\x89...", tag)))
 
-    assert intent.work == Push(read_tag(TAG), b"\x89...")
-    assert done(conversation, [intent]) == [PushedToMq(tag)]
+    assert slot.command == Push(read_tag(TAG), b"\x89...", tag)
+    assert session.finish(slot) == [PushedToMq(tag)]
 
 
 @pytest.mark.parametrize("tag", ["Config:a_b:i::c", "config:a_b", b"\xff", msgpack.packb(TAG.encode())])
 def test_push_with_a_bad_tag_is_refused_and_not_passed_on(tag: str | bytes) -> None:
-    conversation = Conversation()
+    session = HandSession()
 
-    assert conversation.receive([PushToMq(Tagged(b"m", tag)), Ping(1)]) == []
+    assert session.receive(PushToMq(Tagged(b"m", tag)), Ping(1)) == []
 
-    error, pong = conversation.answers()
+    error, pong = session.hear()
     assert isinstance(error, Error)
     assert "tag" in error.error
     assert pong == Pong(1)
 
 
 def test_bad_frame_is_answered_in_its_place() -> None:
-    conversation = Conversation()
+    session = HandSession()
 
-    assert conversation.receive(decode([b"\xc1", *encode([Ping(1), Pong(2)])])) == []
+    assert session.receive(*decode([b"\xc1", *encode([Ping(1), Pong(2)])])) == []
 
-    assert [type(answer) for answer in conversation.answers()] == [Error, Pong, Error]
+    assert [type(answer) for answer in session.hear()] == [Error, Pong, Error]
 
 
 def test_answers_come_in_the_order_of_the_commands_whatever_is_done_first() -> None:
-    conversation = Conversation()
-    subscribe, push, late = conversation.receive(
-        [Ping(1), Subscribe(PAIRS), Ping(2), PushToMq(Tagged(b"m", TAG)), PushToMq(Tagged(b"n", TAG.encode()))]
+    session = HandSession()
+    subscribe, push, late = session.receive(
+        Ping(1), Subscribe(PAIRS), Ping(2), PushToMq(Tagged(b"m", TAG)), PushToMq(Tagged(b"n", TAG.encode()))
     )
-    assert conversation.answers() == [Pong(1)]
-    assert conversation.in_flight == 4
+    assert session.hear() == [Pong(1)]
+    assert session.conversation.in_flight == 4
 
-    assert done(conversation, [late, push]) == []
-    assert done(conversation, [subscribe]) == [Subscribed(PAIRS), Pong(2), PushedToMq(TAG), PushedToMq(TAG.encode())]
-    assert conversation.in_flight == 0
+    assert session.finish(late, push) == []
+    assert session.finish(subscribe) == [Subscribed(PAIRS), Pong(2), PushedToMq(TAG), PushedToMq(TAG.encode())]
+    assert session.conversation.in_flight == 0
 
 
 def test_failed_command_is_answered_with_its_error_in_its_place() -> None:
-    conversation = Conversation()
-    full, bad = conversation.receive([Subscribe(PAIRS), Ping(1), PushToMq(Tagged(b"m", TAG))])
+    session = HandSession()
+    full, bad = session.receive(Subscribe(PAIRS), Ping(1), PushToMq(Tagged(b"m", TAG)))
 
-    conversation.resolve([(bad, BadMessage("it has no id")), (full, Busy("later"))])
+    bad.tell(BadMessage("it has no id"))
+    full.tell(Busy("later"))
 
-    assert conversation.answers() == [Error("later"), Pong(1), Error("it has no id")]
+    assert session.hear() == [Error("later"), Pong(1), Error("it has no id")]
 
 
 def test_outcome_that_is_told_twice_counts_once() -> None:
-    conversation = Conversation()
-    first, _ = conversation.receive([PushToMq(Tagged(b"m", TAG)), PushToMq(Tagged(b"m", "data:a:i::c"))])
+    session = HandSession()
+    first, _ = session.receive(PushToMq(Tagged(b"m", TAG)), PushToMq(Tagged(b"m", "data:a:i::c")))
 
-    conversation.resolve([(first, None), (first, Busy("later"))])
+    first.tell(None)
+    first.tell(Busy("later"))
 
-    assert conversation.answers() == [PushedToMq(TAG)]
-    conversation.resolve([(first, None)])
-    assert conversation.answers() == []
-    assert conversation.in_flight == 1
+    assert session.hear() == [PushedToMq(TAG)]
+    first.tell(None)
+    assert session.hear() == []
+    assert session.conversation.in_flight == 1
 
 
 @given(st.lists(st.sampled_from("spab"), max_size=12), st.randoms())
@@ -161,13 +193,13 @@ def test_outcomes_in_any_order_give_the_answers_in_order(kinds: list[str], chanc
         {"s": Subscribe(PAIRS), "p": Ping(n), "a": PushToMq(Tagged(b"m", f"data:a:{n}::c")), "b": Unsubscribe(())}[kind]
         for n, kind in enumerate(kinds)
     ]
-    conversation = Conversation()
-    intents = conversation.receive(commands)
-    chance.shuffle(intents)
+    session = HandSession()
+    slots = session.receive(*commands)
+    chance.shuffle(slots)
 
-    answers = conversation.answers()
-    for intent in intents:
-        answers += done(conversation, [intent])
+    answers = session.hear()
+    for slot in slots:
+        answers += session.finish(slot)
 
     expected = {"s": "Subscribed", "p": "Pong", "a": "PushedToMq", "b": "Unsubscribed"}
     assert [type(answer).__name__ for answer in answers] == [expected[kind] for kind in kinds]

@@ -2,183 +2,243 @@
 
 import pytest
 
-from tests.helpers.taskflux.conversation import answers, ready, stored, taken, works
+from tests.helpers.taskflux.conversation import TERM, commands, held, ready, stored, taken
+from wakeq.protocol.errors import Forbidden
+from wakeq.protocol.errors import NotLeader as NotLeaderError
 from wakeq.protocol.log.entries import Reason
-from wakeq.protocol.wire.taskflux.intents import Delivery, Remove, Return
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.queue.outcomes import Refusal
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     EMPTY,
     NACK,
     OK,
+    BusinessError,
     ClusterMetadataRequest,
+    ClusterMetadataResponse,
     Count,
     CountResponse,
     CreateQueue,
     DeleteQueue,
     Dequeue,
     Enqueue,
+    ErrorCode,
     ErrorResponse,
     ListQueues,
     NotLeader,
     Packet,
     QueueSizeViolation,
     Record,
+    Remove,
     Response,
+    Return,
+    Store,
 )
+
+DEPOSED = Refusal(NotLeaderError.code, "node 2 leads")
 
 
 def test_pipelined_enqueues_are_under_way_together() -> None:
-    conversation = ready()
+    session = ready()
     first, second = Enqueue("q", 1, b"a"), Enqueue("r", 2, b"b")
 
-    intents = conversation.receive([first, ACK, second, ACK])
+    slots = session.receive(first, ACK, second, ACK)
 
-    assert works(intents) == [stored(first), stored(second)]
-    assert answers(conversation) == [OK]
-    assert not conversation.resolve([(intents[1], QueueSizeViolation(3))])
-    assert answers(conversation) == []
-    assert not conversation.resolve([(intents[0], OK)])
-    assert answers(conversation) == [OK, OK, QueueSizeViolation(3)]
-    assert conversation.in_flight == 0
+    assert commands(slots) == [stored(first), stored(second)]
+    assert session.hear() == [OK]
+    assert not session.resolve((slots[1], QueueSizeViolation(3)))
+    assert session.hear() == []
+    assert not session.resolve((slots[0], OK))
+    assert session.hear() == [OK, OK, QueueSizeViolation(3)]
+    assert session.conversation.in_flight == 0
 
 
 @pytest.mark.parametrize("look", [Dequeue("q"), Count("q"), ListQueues()], ids=lambda look: type(look).__name__)
 def test_look_at_queues_waits_for_earlier_enqueues(look: Packet) -> None:
-    conversation = ready()
-    (enqueue,) = conversation.receive([Enqueue("q", 1, b"a"), ACK, look])
+    session = ready()
+    enqueue, other = session.receive(Enqueue("q", 1, b"a"), ACK, Enqueue("r", 1, b"a"), ACK, look)
 
-    assert works(conversation.resolve([(enqueue, OK)])) == [look]
+    assert not session.resolve((other, OK))
+    assert commands(session.resolve((enqueue, OK))) == [look]
+
+
+def test_enqueue_waits_for_no_other_enqueue_and_metadata_for_nothing() -> None:
+    session = ready()
+    session.receive(Enqueue("q", 1, b"a"), ACK)
+
+    (second,) = session.receive(ClusterMetadataRequest(), Enqueue("q", 1, b"b"), ACK)
+
+    assert second.command == stored(Enqueue("q", 1, b"b"))
+    assert session.conversation.slots[2].outcome == ClusterMetadataResponse(("a:1",), 0, 0)
 
 
 @pytest.mark.parametrize("first", [CreateQueue("q"), DeleteQueue("q"), Dequeue("q", 5)], ids=lambda p: type(p).__name__)
 def test_commands_behind_a_queue_change_or_a_dequeue_wait_for_its_outcome(first: Packet) -> None:
-    conversation = ready()
-    (alone,) = conversation.receive([first, ACK, ClusterMetadataRequest(), Enqueue("q", 1, b"a"), ACK])
-    assert conversation.in_flight == 5
+    session = ready()
+    (alone,) = session.receive(first, ACK, ClusterMetadataRequest(), Enqueue("q", 1, b"a"), ACK)
+    assert session.conversation.in_flight == 5
 
-    begun = conversation.resolve([(alone, EMPTY if isinstance(first, Dequeue) else OK)])
+    begun = session.resolve((alone, EMPTY if isinstance(first, Dequeue) else OK))
 
-    assert works(begun) == [ClusterMetadataRequest(), stored(Enqueue("q", 1, b"a"))]
+    assert commands(begun) == [stored(Enqueue("q", 1, b"a"))]
+    assert [type(answer) for answer in session.hear()][1:] == [ClusterMetadataResponse, type(OK)]
 
 
 def test_dequeue_does_not_wait_for_the_acknowledgement_before_it() -> None:
-    conversation = ready()
-    taken(conversation)
+    session = ready()
+    remove = taken(session)
 
-    removed, second = conversation.receive([ACK, Dequeue("q")])
-    conversation.resolve([(second, Delivery(Record(2, b"b"), 72))])
+    removed, second = session.receive(ACK, Dequeue("q"))
+    session.resolve((second, Record(2, b"b")))
 
-    assert removed.work == Remove("q", 7)
-    assert answers(conversation) == []
-    conversation.resolve([(removed, OK)])
-    assert answers(conversation) == [OK, Record(2, b"b")]
+    assert removed.command == remove
+    assert session.hear() == []
+    session.resolve((removed, OK))
+    assert session.hear() == [OK, Record(2, b"b")]
 
 
 def test_record_that_waits_behind_an_acknowledgement_can_be_withdrawn_until_it_is_sent() -> None:
-    conversation = ready()
-    taken(conversation)
-    removed, second = conversation.receive([ACK, Dequeue("q")])
-    assert conversation.unseen is None
+    session = ready()
+    taken(session)
+    removed, second = session.receive(ACK, Dequeue("q"))
 
-    conversation.resolve([(second, Delivery(Record(2, b"b"), 72))])
-    assert conversation.unseen == conversation.held == Remove("q", 72)
-    conversation.withdraw(NotLeader(1))
+    session.resolve((second, Record(2, b"b", 72)))
+    remove = held(session)
+    session.leader, session.withdrawn[TERM] = 1, DEPOSED
+    session.resolve((removed, OK))
 
-    assert (conversation.unseen, conversation.held) == (None, None)
-    conversation.resolve([(removed, OK)])
-    assert answers(conversation) == [OK, NotLeader(1)]
-    assert conversation.receive([ACK]) == [], "nothing is held"
+    assert session.hear() == [OK, NotLeader(1)]
+    assert session.unsent == [("q", [remove.holding])]
+    assert session.conversation.held is None
+    assert session.receive(ACK) == [], "nothing is held"
 
 
-def test_record_that_was_sent_or_acknowledged_is_not_unseen() -> None:
-    conversation = ready()
-    taken(conversation)
-    assert (conversation.unseen, conversation.held) == (None, Remove("q", 7))
+def test_record_that_was_sent_or_acknowledged_ahead_is_not_withdrawn() -> None:
+    session = ready()
+    taken(session)
+    session.withdrawn[TERM] = DEPOSED
+    assert held(session).holding.number == 7
 
-    _, second = conversation.receive([ACK, Dequeue("q")])
-    conversation.receive([ACK])
-    conversation.resolve([(second, Delivery(Record(2, b"b"), 72))])
+    removed, second = session.receive(ACK, Dequeue("q"))
+    session.receive(ACK)
+    (ahead,) = session.resolve((second, Record(2, b"b", 72)), (removed, OK))
 
-    assert (conversation.unseen, conversation.held) == (None, None)
+    assert session.hear() == [OK, Record(2, b"b", 72)]
+    assert isinstance(ahead.command, Remove)
+    assert session.unsent == []
+    assert session.conversation.held is None
 
 
 def test_record_of_one_dequeue_acknowledged_ahead_is_removed_when_it_has_come() -> None:
-    conversation = ready()
+    session = ready()
 
-    (dequeue,) = conversation.receive([Dequeue("q"), ACK])
-    (removed,) = conversation.resolve([(dequeue, Delivery(Record(1, b"a"), 71))])
+    (dequeue,) = session.receive(Dequeue("q"), ACK)
+    (removed,) = session.resolve((dequeue, Record(1, b"a", 71)))
 
-    assert answers(conversation) == [Record(1, b"a")]
-    assert removed.work == Remove("q", 71)
+    assert session.hear() == [Record(1, b"a", 71)]
+    assert isinstance(removed.command, Remove)
+    assert removed.command.holding.number == 71
 
 
 def test_dequeue_is_not_begun_for_a_client_that_does_not_read() -> None:
-    conversation = ready()
-    conversation.hold_up()
+    session = ready()
+    session.conversation.is_held_up = True
 
-    begun = conversation.receive([Enqueue("q", 1, b"a"), ACK, Dequeue("q")])
-    conversation.resolve([(begun[0], OK)])
+    (store,) = session.receive(Enqueue("q", 1, b"a"), ACK, Dequeue("q"))
+    assert session.resolve((store, OK)) == []
+    session.conversation.is_held_up = False
+    session.conversation.go_on()
 
-    assert works(begun) == [stored(Enqueue("q", 1, b"a"))]
-    assert works(conversation.go_on()) == [Dequeue("q")]
+    assert store.command == stored(Enqueue("q", 1, b"a"))
+    assert commands(session.begun()) == [Dequeue("q")]
 
 
-def test_count_behind_a_nack_waits_until_the_record_is_back() -> None:
-    conversation = ready()
-    taken(conversation)
-    (returned,) = conversation.receive([NACK, Count("q")])
+@pytest.mark.parametrize(
+    ("packets", "command"),
+    [
+        ([Count("q")], Count("q")),
+        ([Dequeue("q")], Dequeue("q")),
+        ([ListQueues()], ListQueues()),
+        ([Enqueue("q", 1, b"a"), ACK], stored(Enqueue("q", 1, b"a"))),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_look_or_enqueue_behind_a_nack_waits_until_the_record_is_back(packets: list[Packet], command: object) -> None:
+    session = ready()
+    remove = taken(session)
+    (returned,) = session.receive(NACK, *packets)
 
-    assert returned.work == Return("q", 7)
-    assert works(conversation.resolve([(returned, OK)])) == [Count("q")]
+    assert returned.command == Return("q", remove.holding)
+    assert commands(session.resolve((returned, OK))) == [command]
 
 
 def test_ack_behind_an_empty_dequeue_is_swallowed() -> None:
-    conversation = ready()
-    (dequeue,) = conversation.receive([Dequeue("q"), ACK])
+    session = ready()
+    (dequeue,) = session.receive(Dequeue("q"), ACK)
 
-    assert not conversation.resolve([(dequeue, EMPTY)])
-    assert answers(conversation) == [EMPTY]
+    assert not session.resolve((dequeue, EMPTY))
+    assert session.hear() == [EMPTY]
 
 
 def test_outcome_that_is_told_twice_counts_once() -> None:
-    conversation = ready()
-    (enqueue,) = conversation.receive([Enqueue("q", 1, b"a"), ACK, Count("q")])
+    session = ready()
+    (enqueue,) = session.receive(Enqueue("q", 1, b"a"), ACK, Count("q"))
 
-    (count,) = conversation.resolve([(enqueue, OK), (enqueue, NotLeader(2))])
-    conversation.resolve([(count, CountResponse(1)), (enqueue, OK)])
+    (count,) = session.resolve((enqueue, OK), (enqueue, NotLeader(2)))
+    session.resolve((count, CountResponse(1)), (enqueue, OK))
 
-    assert answers(conversation) == [OK, OK, CountResponse(1)]
+    assert session.hear() == [OK, OK, CountResponse(1)]
 
 
 def test_not_leader_may_be_the_outcome_of_any_command() -> None:
-    conversation = ready()
-    intents = conversation.receive([Enqueue("q", 1, b"a"), ACK])
-    conversation.resolve([(intents[0], NotLeader(2))])
-    taken_away = conversation.receive([Dequeue("q")])
-    conversation.resolve([(taken_away[0], NotLeader(2))])
+    session = ready()
+    (store,) = session.receive(Enqueue("q", 1, b"a"), ACK)
+    session.resolve((store, NotLeader(2)))
+    (dequeue,) = session.receive(Dequeue("q"))
+    session.resolve((dequeue, NotLeader(2)))
 
-    assert answers(conversation) == [OK, NotLeader(2), NotLeader(2)]
-    assert not conversation.closing
+    assert session.hear() == [OK, NotLeader(2), NotLeader(2)]
+    assert not session.conversation.closing
 
 
 def test_record_whose_removal_failed_is_given_back() -> None:
-    conversation = ready()
-    taken(conversation)
-    (remove,) = conversation.receive([ACK])
+    session = ready()
+    remove = taken(session)
+    (removed,) = session.receive(ACK)
 
-    assert works(conversation.resolve([(remove, NotLeader(1))])) == [Return("q", 7, Reason.RETURNED)]
-    assert answers(conversation) == [NotLeader(1)]
+    assert commands(session.resolve((removed, NotLeader(1)))) == [Return("q", remove.holding, Reason.RETURNED)]
+    assert session.hear() == [NotLeader(1)]
 
 
 @pytest.mark.parametrize("outcome", [OK, NotLeader(1)], ids=lambda outcome: type(outcome).__name__)
 def test_wrong_packet_is_answered_only_when_the_record_is_back(outcome: Response) -> None:
-    conversation = ready()
-    taken(conversation)
-    (returned,) = conversation.receive([ListQueues()])
-    assert answers(conversation) == []
-    assert not conversation.finished
+    session = ready()
+    taken(session)
+    (returned,) = session.receive(ListQueues())
+    assert session.hear() == []
+    assert not session.conversation.is_finished
 
-    conversation.resolve([(returned, outcome)])
+    session.resolve((returned, outcome))
 
-    assert [type(answer) for answer in answers(conversation)] == [ErrorResponse]
-    assert conversation.finished
+    assert [type(answer) for answer in session.hear()] == [ErrorResponse]
+    assert session.conversation.is_finished
+
+
+def test_command_that_the_client_may_not_do_is_refused_in_its_place_and_filed_nowhere() -> None:
+    session = ready()
+    session.forbidden[Store] = Forbidden("no right to publish")
+
+    assert session.receive(Enqueue("q", 1, b"a"), ACK) == []
+
+    _, answer = session.hear()
+    assert isinstance(answer, BusinessError)
+    assert (answer.code, answer.details) == (ErrorCode.UNKNOWN, "FORBIDDEN: no right to publish")
+    assert session.conversation.in_flight == 0
+
+
+def test_forbidden_dequeue_does_not_keep_later_packets_waiting() -> None:
+    session = ready()
+    session.forbidden[Dequeue] = Forbidden("no right to fetch")
+
+    (store,) = session.receive(Dequeue("q", 5), Enqueue("q", 1, b"a"), ACK)
+
+    assert isinstance(store.command, Store)

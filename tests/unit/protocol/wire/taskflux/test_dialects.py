@@ -2,8 +2,8 @@
 
 import pytest
 
+from wakeq.protocol.wire.taskflux.commands import BootstrapRequest
 from wakeq.protocol.wire.taskflux.dialects import CSHARP, LEGACY, SPEC, Dialect, dialect_of
-from wakeq.protocol.wire.taskflux.packets import BootstrapRequest
 
 
 @pytest.mark.parametrize("configured", [SPEC, CSHARP], ids=lambda dialect: dialect.name)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.taskflux.apart import apart
 from wakeq.protocol.log.entries import Draft
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     NACK,
     TAKEN_TOGETHER_MAX,

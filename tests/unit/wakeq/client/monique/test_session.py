@@ -28,6 +28,7 @@ from wakeq.protocol.errors import (
     TooLarge,
     Unauthorized,
 )
+from wakeq.protocol.wire.monique.codec import FRAME_BYTES_MAX, decode, encode
 from wakeq.protocol.wire.monique.commands import (
     Bad,
     Command,
@@ -46,7 +47,6 @@ from wakeq.protocol.wire.monique.commands import (
 )
 from wakeq.protocol.wire.monique.errors import BadEncoding, BadMessage, BadTransfer, ErrorCode
 from wakeq.protocol.wire.monique.exchange import Subscription
-from wakeq.protocol.wire.monique.frames import FRAME_BYTES_MAX, decode, encode
 from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX, ids_as_bytes
 from wakeq.protocol.wire.monique.tags import read_tag
 from wakeq.protocol.wire.websocket import BINARY, frame

@@ -11,10 +11,9 @@ from wakeq.client.taskflux import requests
 from wakeq.client.taskflux.call_script import CallScript, Close, Connect, Pause, Receive, Send, Steps, with_port
 from wakeq.client.taskflux.requests import BATCH_MAX, Cluster, NotAllEnqueued, QueueInfo, Record, UnexpectedAnswer
 from wakeq.protocol import errors
-from wakeq.protocol.wire.taskflux import packets as wire
+from wakeq.protocol.wire.taskflux import commands as wire
+from wakeq.protocol.wire.taskflux.codec import RequestReader, encode
 from wakeq.protocol.wire.taskflux.dialects import CSHARP, SPEC, Dialect
-from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.reader import RequestReader
 
 T = TypeVar("T")
 Answer = Callable[[wire.Packet], Iterable[wire.Packet]]

@@ -17,8 +17,8 @@ from wakeq.monique import AsyncMoniqueClient, MoniqueClient
 from wakeq.net.listening import bound_socket
 from wakeq.protocol.errors import BrokerUnreachable
 from wakeq.protocol.queue.outcomes import Refusal
+from wakeq.protocol.wire.monique.codec import encode
 from wakeq.protocol.wire.monique.commands import Bad, Ping, Pong
-from wakeq.protocol.wire.monique.frames import encode
 from wakeq.protocol.wire.websocket import BINARY, frame
 
 

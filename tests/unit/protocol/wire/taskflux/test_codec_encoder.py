@@ -3,9 +3,8 @@
 import pytest
 
 from wakeq.protocol.errors import BadCommand, BadField, Refused
-from wakeq.protocol.wire.taskflux.dialects import CSHARP, LEGACY, SPEC, Dialect
-from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.codec import encode
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     OK,
     BusinessError,
@@ -20,6 +19,7 @@ from wakeq.protocol.wire.taskflux.packets import (
     QueueInfo,
     Record,
 )
+from wakeq.protocol.wire.taskflux.dialects import CSHARP, LEGACY, SPEC, Dialect
 
 
 def test_batch_is_its_packets_one_after_the_other() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.helpers.examples import examples
 from tests.helpers.steps import peak_bytes, steps
 from wakeq.protocol.errors import WakeqError
+from wakeq.protocol.wire.monique.codec import decode, decode_replies, encode
 from wakeq.protocol.wire.monique.commands import (
     Bad,
     Command,
@@ -32,7 +33,6 @@ from wakeq.protocol.wire.monique.commands import (
 )
 from wakeq.protocol.wire.monique.errors import BadFrame, BadTag, MoniqueError
 from wakeq.protocol.wire.monique.exchange import SUBSCRIPTION_CHARS_MAX, SUBSCRIPTIONS_MAX, Exchange, Subscription
-from wakeq.protocol.wire.monique.frames import decode, decode_replies, encode
 from wakeq.protocol.wire.monique.messages import check_for_components, decode_message
 from wakeq.protocol.wire.monique.tags import read_tag
 

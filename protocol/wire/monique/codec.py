@@ -1,4 +1,4 @@
-"""The frames of MoniQue over WebSocket, one MessagePack map each.
+"""Codec: the frames of MoniQue over WebSocket, one MessagePack map each.
 
     frames --> decode --> [Command | Bad]         (server)        [Reply] --> encode --> frames
     frames --> decode_replies --> [Reply]         (client)        [Command] --> encode --> frames

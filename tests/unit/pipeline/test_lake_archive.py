@@ -11,10 +11,9 @@ import pyarrow.parquet as parquet
 import pytest
 
 from tests.helpers.journal.files import AT_MS, CLUSTER, EVERYTHING, JournalFiles, rows_of
+from wakeq.pipeline import lake as archive_module
 from wakeq.pipeline.journal import walk as journal_walk
-from wakeq.pipeline.lake import archive as archive_module
-from wakeq.pipeline.lake.archive import archive
-from wakeq.pipeline.lake.lake import check_lake
+from wakeq.pipeline.lake import archive, check_lake
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.errors import BadSettings, DamagedFile, StorageError, WrongVersion
 from wakeq.protocol.log.entries import Ack, CreateQueue, Draft, Publish

@@ -4,7 +4,8 @@ import pytest
 
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Result
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.answers import INT32_MAX, INT64_MAX, info_of, policies_of, refused
+from wakeq.protocol.wire.taskflux.commands import (
     QA,
     BusinessError,
     CreateQueue,
@@ -16,7 +17,6 @@ from wakeq.protocol.wire.taskflux.packets import (
     QueueSizeViolation,
     Response,
 )
-from wakeq.protocol.wire.taskflux.queues import INT32_MAX, INT64_MAX, info_of, policies_of, refused
 
 MIB = 1 << 20
 

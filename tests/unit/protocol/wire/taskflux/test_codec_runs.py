@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from tests.helpers.taskflux.apart import apart
 from wakeq.protocol.log.entries import Draft
-from wakeq.protocol.wire.taskflux.dialects import CSHARP, SPEC, Dialect
-from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.codec import RequestReader, Runs, encode
+from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     NACK,
     TAKEN_TOGETHER_MAX,
@@ -24,8 +23,7 @@ from wakeq.protocol.wire.taskflux.packets import (
     Enqueues,
     Packet,
 )
-from wakeq.protocol.wire.taskflux.reader import RequestReader
-from wakeq.protocol.wire.taskflux.runs import Runs
+from wakeq.protocol.wire.taskflux.dialects import CSHARP, SPEC, Dialect
 
 LIMIT_BYTES = 40
 NAMES = st.text(st.characters(codec="latin-1"), max_size=3)

@@ -11,14 +11,13 @@ from tests.helpers.examples import examples
 from tests.helpers.steps import peak_bytes, steps
 from tests.helpers.taskflux.apart import apart
 from wakeq.protocol.errors import WakeqError
-from wakeq.protocol.wire.taskflux.dialects import CSHARP, DIALECTS, LEGACY, SPEC, Dialect
-from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.errors import BadBody, PacketTooLong, UnexpectedPacket
-from wakeq.protocol.wire.taskflux.packets import (
+from wakeq.protocol.wire.taskflux.codec import PacketReader, RequestReader, ResponseReader, encode
+from wakeq.protocol.wire.taskflux.commands import (
     Ack,
     AuthorizationRequest,
     AuthorizationResponse,
     Bad,
+    BadBody,
     BootstrapRequest,
     BootstrapResponse,
     BusinessError,
@@ -42,12 +41,14 @@ from wakeq.protocol.wire.taskflux.packets import (
     NotLeader,
     Ok,
     Packet,
+    PacketTooLong,
     PayloadSizeViolation,
     QueueInfo,
     QueueSizeViolation,
     Record,
+    UnexpectedPacket,
 )
-from wakeq.protocol.wire.taskflux.reader import PacketReader, RequestReader, ResponseReader
+from wakeq.protocol.wire.taskflux.dialects import CSHARP, DIALECTS, LEGACY, SPEC, Dialect
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

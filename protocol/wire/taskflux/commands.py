@@ -1,9 +1,6 @@
-"""What is said in the TaskFlux protocol: one Struct for each packet, command and response.
+"""Commands: the packets of TaskFlux, what is wrong where none could be read, and what is done with records.
 
-A command is its CommandRequest, a response its CommandResponse: nobody needs the envelope by itself.  What differs
-between dialects (markers, numbers of codes, a record's id) is not in here, see taskflux/dialects.py.
-Queue names are text with one character for each byte, so that a forbidden name comes through as it was sent;
-only `check_name` makes a name of it.  What busy connections say over and over is one value for many packets.
+Plain data; the dialects say how much of it each of them has.  Enqueues, Dequeues, Oks and Taken stand for many packets.
 """
 
 from enum import IntEnum
@@ -11,8 +8,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from wakeq.protocol.errors import WakeqError
-from wakeq.protocol.log.entries import Draft
+from wakeq.protocol.errors import Busy, FrameTooLarge, WakeqError
+from wakeq.protocol.log.entries import Draft, Reason, Token
 
 METHOD_NONE = ord("N")  # the only method of authorization that the protocol has: there is none
 METHOD_TOKEN = ord("T")  # ours: a String with the token follows
@@ -274,3 +271,86 @@ Response: TypeAlias = (
     | EnqueueResponse | Record | Empty | CountResponse | BusinessError | ListQueuesResponse | Violation | Oks | Taken
 )  # fmt: skip
 Packet: TypeAlias = Request | Response
+
+
+# What is done with records ------------------------------------------------------------------------------------------
+
+
+class Holding(Struct, frozen=True, gc=False):
+    """A record that a client holds, by what its queue calls it, and until when it is leased at first."""
+
+    uid: str
+    queue_id: int
+    number: int
+    token: Token
+    until_ms: int
+
+
+class Store(Struct, frozen=True, gc=False):
+    """Records of one queue whose Enqueues are acknowledged."""
+
+    queue: str
+    drafts: list[Draft]
+    is_unheard: bool = False  # not even the first Ok has been answered yet
+
+
+class Take(Struct, frozen=True, gc=False):
+    """Dequeues of one queue that are acknowledged already, or never will be: a record is removed by being delivered.
+
+    It is done for the first of them, without a wait; the others have their turn again.
+    """
+
+    queue: str
+    dequeues: list[Dequeue]
+
+
+class Remove(Struct, frozen=True, gc=False):
+    """The client has taken the record."""
+
+    queue: str
+    holding: Holding
+
+
+class Return(Struct, frozen=True, gc=False):
+    """The record is to be available again.
+
+    `reason` tells a client that gave it back, or went away with it, from one that never had it.
+    """
+
+    queue: str
+    holding: Holding
+    reason: Reason = Reason.NACK
+    instead: Response | None = None  # is answered in place of Ok
+
+
+# What can be wrong ----------------------------------------------------------------------------------------------------
+
+# Raised by nobody to the outside: the reader puts them, as a Bad, where the packet would have been, and a client's
+# session may raise what it finds there.  The text names the byte or the field, what it was and what it must be.
+
+
+class BadPacket(WakeqError):
+    """Bytes that are no packet.  Where the next packet begins is unknown."""
+
+    code = "BAD_PACKET"
+    closes = True
+
+
+class UnexpectedPacket(BadPacket):
+    """A marker or a packet that may not come here."""
+
+
+class BadBody(BadPacket):
+    """A framed body that is no command.  The frame says where the next packet begins, so the stream goes on."""
+
+    closes = False
+
+
+class Crowded(Busy):
+    """All connections together hold too much that is unfinished, and this one some of it."""
+
+    closes = True
+
+
+class PacketTooLong(FrameTooLarge):
+    """A packet that announces more bytes than are read.  They are not."""

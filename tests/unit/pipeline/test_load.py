@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers.clients.bulk import MemoryClient
 from wakeq.client.bulk import BulkClient
-from wakeq.pipeline.lake.load import Mapping, load
+from wakeq.pipeline.load import Mapping, load
 from wakeq.protocol.errors import BadSettings, Disconnected
 
 
