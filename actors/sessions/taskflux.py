@@ -54,7 +54,7 @@ class TaskFluxSession(Process):
         self.door_kind = door.kind
         self.is_dirty = False  # there is something to send at the end of the round
         self.needs_permission = services.gate is not None
-        self.lanes_of = services.lobby.lanes_of
+        self.filed = services.lobby.filed
         self.withdrawal = services.withdrawal
         self._door = door
         self._services = services
