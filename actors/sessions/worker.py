@@ -13,14 +13,18 @@ from wakeq.actors.mail import Gone, Inquire, Unsent, Woken
 from wakeq.actors.queues.lobby import Lobby
 from wakeq.actors.runtime import Process
 from wakeq.actors.sessions.access import STRANGER, Gate
-from wakeq.actors.sessions.connection_facts import describe
-from wakeq.actors.sessions.door import DOOR_WORKER_WS, Closed, Door, Ended, Received
-from wakeq.actors.sessions.in_flight import (
+from wakeq.actors.sessions.door import (
+    DOOR_WORKER_WS,
     IN_FLIGHT_BYTES_MAX,
     IN_FLIGHT_LOW,
     IN_FLIGHT_MAX,
     KEPT_BYTES_MIN,
     Batches,
+    Closed,
+    Door,
+    Ended,
+    Received,
+    describe,
 )
 from wakeq.actors.sessions.operator_mail import Administer, Describe
 from wakeq.actors.sessions.permissions import refusal_of
