@@ -237,7 +237,7 @@ class Snapshots(Process):
             return  # it is sound, or another one has taken its place
         if not isinstance(message.error, StorageError):
             raise message.error
-        logger.error("%s; the state is sound, and another image is written in its place", message.error)
+        logger.error("%s; the state is sound, and another image replaces it", message.error)
         if self._thread is None:
             self._begin()
 

@@ -54,7 +54,7 @@ CLI_INTRO = f"""\
 
 {MADE}
 
-Results go to standard output, remarks about them to standard error. An error is one line,
+Results go to standard output, other messages to standard error. An error is one line,
 `wakeq: what happened; what to try`, and an [exit status](exit-codes.md). Every command that reads has `--json`,
 which prints one value a line; its fields may grow in number but are never renamed. Commands that destroy
 something ask first, unless you give `--yes`. There is no colour if the output is not a terminal or `NO_COLOR`
@@ -89,7 +89,7 @@ EXIT_INTRO = f"""\
 
 {MADE}
 
-They are the same for every command. "Nothing to fetch" has its own status, so that a script can tell it from a
+They are the same for every command. "Nothing to fetch" has its own status, so that a script can distinguish it from a
 refusal: `while wakeq fetch jobs --ack; do :; done; test $? = 3` empties a queue, or fails if it could not.
 From 64 on they are those of `sysexits.h`.
 
@@ -101,7 +101,7 @@ MEANINGS = {
     "INTERNAL": "A fault of the broker itself. Report it, with the broker's log.",
     "REFUSED": "Refused for a reason that has no code of its own; the detail says which.",
     "BAD_JSON": "The line or frame is not a JSON object. Nothing was done; the connection stays open.",
-    "BAD_COMMAND": "`cmd` is missing or unknown. Is the client newer than the broker?",
+    "BAD_COMMAND": "`cmd` is missing or unknown. Perhaps the client is newer than the broker.",
     "BAD_FIELD": "A field is missing, of the wrong type or out of its range; the detail names it.",
     "BAD_NAME": "A queue's name has bytes outside of 33..126, or more than 255 of them.",
     "TOO_LARGE": "A message, batch or line beyond its limit. Split it, or raise `message_bytes_max`.",
@@ -110,47 +110,46 @@ MEANINGS = {
     "QUEUE_FULL": "The queue or the node is at its limit of messages or bytes. Try later, or raise it.",
     "TOO_MANY_QUEUES": "The node has `queues_max` queues, or the token has made `queues_per_token_max`. Drop some, or "
     "raise it.",
-    "KEY_RANGE": "The priority is outside of what the queue allows (`priority_min`, `priority_max`).",
-    "STALE_LEASE": "This lease is over: the message timed out, and may be with another worker. Do not repeat it.",
+    "KEY_RANGE": "The priority is outside of the queue's range (`priority_min`, `priority_max`).",
+    "STALE_LEASE": "This lease has ended, and another worker may have the message. Do not repeat the command.",
     "EPOCH_EXPIRED": "The claim of this epoch is over: settled, or not renewed in time. Stage another one.",
     "STASH_EXPIRED": "A stash that was to be published is gone, or has another size. Stash its messages again.",
     "EPOCH_OLD": "The writer has published a later epoch already. Give a higher epoch, or another writer.",
     "UNKNOWN_UID": "An ACK with `publish` of a message that is gone, or was never there. Nothing of it was done.",
-    "NOT_LEADER": "This node does not serve now; `leader` says who does.",
+    "NOT_LEADER": "This node does not serve now; `leader` is the address of the node that does.",
     "NO_QUORUM": "No majority answers this leader in time, or its disk does not. Try another node, or try later.",
     "UNKNOWN": "The change may have been made or not. Repeat it with the same `id` or session number.",
     "BUSY": "Not now: a limit was reached, or the disk does not answer. The same command may succeed later.",
-    "SET_ASIDE": "The broker crashed on it three times and left it out. Report it; `wakeq inspect` says why.",
+    "SET_ASIDE": "The queue crashed on this command three times and skips it. Report it; `wakeq inspect` says why.",
     "DISK_FULL": "The disk is nearly full. Publishes are refused; acknowledging and deleting still work.",
-    "UNAUTHORIZED": "No token was shown, or one that is unknown, expired or revoked. The connection is closed.",
+    "UNAUTHORIZED": "There was no token, or it is unknown, expired or revoked. The connection is closed.",
     "FORBIDDEN": "The token does not carry the right to do this to this queue. The connection stays open.",
     "STORAGE": "The data directory cannot be used or trusted; the message says why, and what to do.",
-    "DAMAGED": "A file's marker, version, checksum or content does not fit; the message names the place.",
-    "DISOWNED": "The data directory is not the one that joined the cluster, or has lost what it promised.",
-    "PEER": "Whatever answers at a peer's address is not a node of this cluster. Check `cluster.peers`.",
-    "DIVERGED": "The leader's log contradicts what is committed here: a majority lost its disks, or there is a bug.",
+    "DAMAGED": "A file's marker, version, checksum or content is wrong; the message names the place.",
+    "DISOWNED": "The data directory is not the one that joined the cluster, or lacks entries that it has confirmed.",
+    "PEER": "The program that answers at a peer's address is not a node of this cluster. Check `cluster.peers`.",
+    "DIVERGED": "The leader's log contradicts entries committed here: a majority lost its disks, or there is a bug.",
     "IN_USE": "Another broker holds the data directory; the message names its process.",
     "VERSION": "The data directory is of a release that this one does not read, or of version 1 with `--no-upgrade`.",
     "HISTORY_GONE": "A part of the journal was removed while it was read. Start again, or keep more (`journal`).",
-    "SYNC_FAILED": "The disk refused a write. The broker stops rather than promise what it cannot keep.",
-    "SETTINGS": "A setting, flag or address is wrong; the message says what would be right.",
-    "LISTEN": "A port is taken, or the address is not this machine's (yet). It may succeed later.",
-    "NOT_INSTALLED": "This command needs a package, or Java; the message says which, and how to get it.",
+    "SYNC_FAILED": "The disk failed a write. The broker stops, because it could no longer keep its promises.",
+    "SETTINGS": "A setting, flag or address is wrong; the message names a correct value.",
+    "LISTEN": "A port is in use, or the address is not of this machine (yet). A later start may succeed.",
+    "NOT_INSTALLED": "This command needs a package, or Java; the message says which, and how to install it.",
     "SPARK": "A Spark job failed for a reason that wakeq does not know; the message has its first line.",
-    "ON_EVENT_LOOP": "A call that waits was made where an event loop runs; the message says what to await instead.",
+    "ON_EVENT_LOOP": "A blocking call was made on an event loop; the message names the call to await instead.",
     "UNREACHABLE": "No broker answers at the address.",
-    "DISCONNECTED": "The connection ended before the answer; it may have been done or not.",
+    "DISCONNECTED": "The connection ended before the answer; the command may or may not have been done.",
 }
 
 STATUSES = {
     0: "Done. For `serve`: stopped cleanly.",
-    EXIT_FAILED: "The broker refused it (standard error says why), or you answered no to the question. "
-    "For `work` and `run`: something was cut short, and its message given back.",
+    EXIT_FAILED: "The broker refused the command (standard error says why), or you answered no to the question. "
+    "For `work` and `run`: a handler or command was cut short, and its message released.",
     EXIT_USAGE: "The command line is wrong.",
-    EXIT_NOTHING: "Nothing there: no message to fetch, or for `work --once` to handle; "
-    "or the message to ack, nack or touch is gone, or not with a worker.",
-    65: "A file of the data directory is damaged. `inspect` and `repair --dry-run` say so of the directory that they "
-    "look at.",
+    EXIT_NOTHING: "No message: none to fetch, or for `work --once` to handle; "
+    "or the message to ack, nack or touch is gone, or not leased.",
+    65: "A file of the data directory is damaged; `inspect` and `repair --dry-run` use it to report damage.",
     66: "The data directory is of another release.",
     69: "No broker answers or serves, or the connection ended; or something that the command needs is not installed.",
     70: "The data directory cannot be used or trusted; or a bug ended the broker (standard error says where).",
@@ -161,7 +160,7 @@ STATUSES = {
     78: "A setting is wrong.",
     EXIT_INTERRUPTED: "Ended by Ctrl-C. For `work` and `run`: a second signal, SIGINT, ended it at once.",
     143: "For `serve`, `work` and `run`: a second signal, SIGTERM, ended it at once.",
-    EXIT_BROKEN_PIPE: "Whoever read the output stopped reading.",
+    EXIT_BROKEN_PIPE: "The program that reads the output stopped reading.",
 }
 
 NOBODY = cast(Any, None)  # the tables are only read
@@ -171,9 +170,9 @@ METRICS_INTRO = f"""\
 
 {MADE}
 
-What `GET /metrics` says, in the text format of Prometheus. Names never change; new ones are added. Counters of a
-queue begin again when it is purged; those of all queues only grow. Only the node that leads exports what has to do
-with queues, so sums over a cluster are right. How to use them: [monitoring](../operations/monitoring.md).
+The metrics of `GET /metrics`, in the text format of Prometheus. Names never change; new ones are added. Counters of a
+queue begin again when it is purged; those of all queues only grow. Only the leader exports the metrics of queues, so
+sums over a cluster are right. How to use them: [monitoring](../operations/monitoring.md).
 """
 
 HTTP_INTRO = f"""\
@@ -182,12 +181,12 @@ HTTP_INTRO = f"""\
 {MADE}
 
 JSON over the HTTP port (8080), under `{PREFIX}`. The same as an OpenAPI document: `GET {PREFIX}/openapi.json`. A
-body must have `Content-Type: application/json`, also where there is nothing to say (`{{}}`). With tokens, send
+body must have `Content-Type: application/json`, even if it is empty (`{{}}`). With tokens, send
 `Authorization: Bearer TOKEN`. A refusal is `{{"error": {{"code", "detail"}}}}`, in a cluster with the `leader`'s worker
-address where another node leads. Rights: `look` is any right, `read` is fetch or admin, `admin` is admin, for the queue
-that is named, or for all queues where none is. How to use it: [operating](../operations/admin.md).
+address if another node leads. Rights: `look` is any right, `read` is fetch or admin, `admin` is admin, for the queue
+that is named, or for all queues if none is. How to use it: [operating](../operations/admin.md).
 
-Besides: `/livez`, `/readyz` (with `?leader`, only the node that serves is ready), [`/metrics`](metrics.md), and the
+Other paths: `/livez`, `/readyz` (with `?leader`, only the node that serves is ready), [`/metrics`](metrics.md), and the
 dashboard at `/`.
 """
 
@@ -284,7 +283,7 @@ def _metrics(families: Sequence[Family]) -> str:
         f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels) or '-'} | {about} |"
         for name, kind, about, labels in families
     ]
-    return "\n".join(("| Name | Kind | Labels | What it says |", "| --- | --- | --- | --- |", *rows)) + "\n"
+    return "\n".join(("| Name | Kind | Labels | Meaning |", "| --- | --- | --- | --- |", *rows)) + "\n"
 
 
 def every_route() -> list[Route]:

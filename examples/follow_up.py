@@ -1,6 +1,6 @@
 """One step of a chain: acknowledge a message and publish its follow-up, both or neither.
 
-python examples/follow_up.py orders invoices     # takes one order, leaves one invoice
+python examples/follow_up.py orders invoices     # fetches one order, publishes one invoice
 """
 
 import sys

@@ -3,7 +3,7 @@
     wakeq run examples.send_mail:worker         # with SMTP_SERVER=HOST:PORT; else localhost:25
     python -m examples.send_mail ada@example.org "Good morning" "The text of the mail."
 
-If the mail server is away, or answers "not now" (4xx), the mail is retried at growing intervals for about a day. If it
+If the mail server is down, or answers "not now" (4xx), the mail is retried at growing intervals for about a day. If it
 answers "never" (5xx), the message becomes a dead letter: see `wakeq queue peek mails.dead`.
 """
 

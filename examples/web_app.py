@@ -15,7 +15,7 @@ from aiohttp import web
 from wakeq import AsyncClient, WakeqError, errors
 
 BROKER = web.AppKey("broker", AsyncClient)
-# If the broker is away, a visitor waits for the answer no longer than this.
+# If the broker is unreachable, a visitor waits for the answer no longer than this.
 RECONNECT_FOR_S = 2.0
 
 

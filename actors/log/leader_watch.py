@@ -44,9 +44,11 @@ class LeaderWatch:
         """This node leads no longer."""
         away, voters = self._away(), self._core.members.voters
         if 2 * len(away) < len(voters):
-            logger.info("this node leads no longer, as it did in term %d", term)
+            logger.info("this node no longer leads; it led in term %d", term)
             return
-        logger.warning("%s away: without a majority this node, which led in term %d, cannot serve", _are(away), term)
+        logger.warning(
+            "%s unreachable: without a majority this node, which led in term %d, cannot serve", _are(away), term
+        )
         self._has_warned = True
 
     def tick(self, now_ms: int, *, serves: bool) -> None:
@@ -77,7 +79,7 @@ class LeaderWatch:
         if not self._told_removal:
             self._told_removal = True
             logger.warning(
-                "this node was removed from the cluster, by entry %d: it serves nobody and takes no part any more; "
+                "this node was removed from the cluster by entry %d: it no longer serves clients or votes; "
                 "stop it, or add it again (`wakeq cluster add`)",
                 self._core.removed_by,
             )
@@ -98,7 +100,7 @@ class LeaderWatch:
         ]
         if members != self._members:
             self._members = members
-            logger.info("from entry %d on the cluster is %s", index, "; ".join(members))
+            logger.info("members of the cluster from entry %d on: %s", index, "; ".join(members))
 
     def _tell(self, leader: int, term: int) -> None:
         """Say who leads; as loudly as that nobody did."""
@@ -112,22 +114,22 @@ class LeaderWatch:
             self._served_ms = now_ms
         elif not self._has_warned and now_ms - self._served_ms >= span_ms:
             self._has_warned = True
-            logger.warning("for %.3g s nobody has served: %s", span_ms / 1000, self._why())
+            logger.warning("no node has served for %.3g s: %s", span_ms / 1000, self._why())
 
     def _why(self) -> str:
         core = self._core
         config, away = core.members.config, self._away()
         if core.leads and not config.founded:
-            begins = "a new cluster begins when every node was there once"
-            return f"{begins}, and {_are(away)} away" if away else begins
+            begins = "a new cluster begins once every node has been up"
+            return f"{begins}, and {_are(away)} unreachable" if away else begins
         if config.member(core.me.node_id) is None:
             return "this node does not belong to the cluster; stop it, or add it (`wakeq cluster add`)"
         if 2 * len(away) >= len(core.members.voters):
-            return f"{_are(away)} away, and without a majority nobody can lead"
+            return f"{_are(away)} unreachable, and without a majority no node can lead"
         if core.leads:
             return self._why_not_here()
         return (
-            "a majority is connected, and no leader stays; a connected node may hang, or the network be slow: a "
+            "a majority is connected, but no node stays leader; a node may hang, or the network may be slow: a "
             f"round trip between the nodes must take less than {self._round_trip_ms_max} ms, half of "
             "cluster.election_ms; if `wakeq cluster status` at another node does not list this one, "
             "`wakeq cluster add` lets it join, and if it was removed, stop it"

@@ -60,7 +60,7 @@ class Leadership:
         if node_id is None:
             heirs = self.heirs
             if not heirs:
-                raise BadField("no other voter is connected, so nobody could take over")
+                raise BadField("no other voter is connected, so none could take over")
             node_id = max(heirs, key=lambda other: leader.peers[other].counted_match)
         leader.transfer(node_id)
         return node_id

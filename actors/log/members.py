@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from wakeq.actors.log.payloads import Payloads
-from wakeq.actors.log.peer import Connected, Outgoing, PeerDoor
+from wakeq.actors.log.peer import Connected, Outgoing, PeerDoor, ToSend
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import BadField
 from wakeq.protocol.raft.core import Core
@@ -120,14 +120,14 @@ class PeerTable:
 
     def send(self, messages: Sequence[AnyMessage], at_hand: Payloads) -> None:
         """Let the receivers have their messages, each Append with its entries if they are at hand."""
-        batches: dict[int, list[tuple[Any, list[bytes] | None]]] = {}
+        batches: dict[int, list[ToSend]] = {}
         for message in messages:
             payloads = None
             if type(message) is Append and message.last_index > message.prev_index:
                 payloads = at_hand.get(message.prev_index + 1, message.last_index)
             elif type(message) in CARRIES_CLOCK:
                 message = self._with_clock(message)
-            batches.setdefault(message.receiver, []).append((message, payloads))
+            batches.setdefault(message.receiver, []).append(ToSend(message, payloads))
         for node_id, batch in batches.items():
             if node_id in self.peers:
                 self.peers[node_id].tell(Outgoing(batch))
@@ -148,17 +148,17 @@ class PeerTable:
 def with_member(config: Config, node_id: int | None, address: str) -> Config:
     """Return the members and one more, which does not vote yet."""
     if node_id is None or not address:
-        raise BadField("a node is added by its number and its address for the other nodes")
+        raise BadField("to add a node, give its number and its address for the other nodes")
     split_address(address)  # check it now: what is in the log, every node has to live with
     if config.member(node_id) is not None:
-        raise BadField(f"node {node_id} belongs to the cluster already; remove it first, or take another number")
+        raise BadField(f"node {node_id} belongs to the cluster already; remove it first, or choose another number")
     added = (*config.members, Member(node_id, voter=False, address=address))
     return msgspec.structs.replace(config, members=tuple(sorted(added, key=lambda member: member.node_id)))
 
 
 def without_member(config: Config, node_id: int | None) -> Config:
     if node_id is None or config.member(node_id) is None:
-        raise BadField(f"node {node_id} does not belong to the cluster; `wakeq cluster status` lists who does")
+        raise BadField(f"node {node_id} does not belong to the cluster; `wakeq cluster status` lists its members")
     return msgspec.structs.replace(
         config, members=tuple(member for member in config.members if member.node_id != node_id)
     )

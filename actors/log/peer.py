@@ -9,7 +9,7 @@ longer in memory is read from the log, meanwhile what comes behind it waits.  It
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -74,10 +74,17 @@ class Refuse(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
-class Outgoing(msgspec.Struct, frozen=True, gc=False):
-    """What the peer is to hear, each Append with its entries if they were at hand."""
+class ToSend(NamedTuple):
+    """A message to a peer; an Append with its entries if they were at hand."""
 
-    messages: list[tuple[AnyMessage | Chunk | ChunkTaken, Payloads | None]]
+    message: AnyMessage | Chunk | ChunkTaken
+    payloads: Payloads | None = None
+
+
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
+    """What the peer is to hear."""
+
+    messages: list[ToSend]
 
 
 class FromPeer(msgspec.Struct, frozen=True, gc=False):
@@ -121,7 +128,7 @@ class Peer(Process):
         self._read = read  # reads entries that are no longer in memory
         self._door: PeerDoor | None = None  # the connection, if there is one
         self._life = (0, 0)  # disk and incarnation of the peer, as it said when it connected
-        self._queue: deque[tuple[Any, Payloads | None]] = deque()  # what waits to be sent, with the entries at hand
+        self._queue: deque[ToSend] = deque()  # what waits to be sent
         self._reading: Append | None = None  # what stands in front, whose entries are being read
 
     def on_receive(self, message: Any) -> None:
@@ -175,11 +182,11 @@ class Peer(Process):
         if door is None:
             return
         ahead: list[Frame] = []
-        for said, payloads in message.messages:
-            if isinstance(said, AHEAD):
-                ahead.append(said)
+        for to_send in message.messages:
+            if isinstance(to_send.message, AHEAD):
+                ahead.append(to_send.message)
             elif len(self._queue) < QUEUED_MAX:
-                self._queue.append((said, payloads))
+                self._queue.append(to_send)
         if ahead:
             door.send(ahead)
         self._send_queued(door)
@@ -188,17 +195,18 @@ class Peer(Process):
         """Write what waits, until the connection is full or something has to be read first."""
         frames: list[Frame] = []
         while self._queue and self._reading is None and not door.is_full:
-            said, payloads = self._queue[0]
-            if isinstance(said, Append) and said.last_index > said.prev_index:
-                if payloads is None:
-                    self._begin_reading(said)
-                    break
-                said = Entries(said, payloads)
+            message, payloads = self._queue[0]
+            if not (isinstance(message, Append) and message.last_index > message.prev_index):
+                self._queue.popleft()
+                frames.append(message)
+                continue
+            if payloads is None:
+                self._begin_reading(message)
+                break
             self._queue.popleft()
-            frames.append(said)
-            if isinstance(said, Entries):
-                door.send(frames)  # large: see first whether the connection takes more
-                frames = []
+            frames.append(Entries(message, payloads))
+            door.send(frames)  # large: see first whether the connection takes more
+            frames = []
         if frames:
             door.send(frames)
 
@@ -215,9 +223,9 @@ class Peer(Process):
         if message.append is not self._reading or self._door is None:
             return
         self._reading = None
-        said, _ = self._queue.popleft()
+        self._queue.popleft()
         if message.payloads is not None:
-            self._queue.appendleft((said, message.payloads))
+            self._queue.appendleft(ToSend(message.append, message.payloads))
         self._send_queued(self._door)
 
 

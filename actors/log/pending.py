@@ -18,7 +18,9 @@ from wakeq.protocol.log.entries import Entry
 from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.outcomes import Refusal
 
-UNKNOWN = Refusal(OutcomeUnknown.code, "the leader changed meanwhile: this was done, or not; look, or repeat it")
+UNKNOWN = Refusal(
+    OutcomeUnknown.code, "the leader changed meanwhile: this may or may not have been done; check, or repeat it"
+)
 TAKEN_BACK = Refusal(NotLeader.code, "the leader changed meanwhile, and this was not done; repeat it there")
 
 

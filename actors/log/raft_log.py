@@ -24,7 +24,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -82,7 +82,7 @@ from wakeq.protocol.log.reader import decode_entry
 from wakeq.protocol.log.records import ENCODERS, encode_entry
 from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.leases.audience import NEVER
-from wakeq.protocol.queue.ledger.alike import Alike
+from wakeq.protocol.queue.ledger.uniform import UniformBatch
 from wakeq.protocol.queue.orders import ReplyTo
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft.core import Core
@@ -135,6 +135,13 @@ class CaughtUp(msgspec.Struct, frozen=True, gc=False):
     go_on: Callable[[], object]
 
 
+class Ahead(NamedTuple):
+    """Deliveries that had left before they came into the log."""
+
+    last_index: int  # they are committed with this entry
+    since_ms: int  # since when the first of them has left
+
+
 class RaftLog(Process):
     """The log of one node, from its start to its end."""
 
@@ -171,7 +178,7 @@ class RaftLog(Process):
         self._is_collect_queued = False  # COLLECT is in the mailbox
         self._is_lazy_queued = False  # LAZY will be
         self._ahead_since_ms = NEVER  # since when a delivery has left that is in no entry yet
-        self._ahead: deque[tuple[int, int]] = deque()  # the same of what was collected: (last index, since when)
+        self._ahead: deque[Ahead] = deque()  # the same of deliveries that are in entries
         self._is_throttled = False  # the state store is far behind
         self._parks = True  # proposals wait: for this node to lead, for the state store, or for a successor
         self._parked: deque[Propose] = deque()  # that wait
@@ -262,10 +269,10 @@ class RaftLog(Process):
         pending, ahead = self.pending.items, self._ahead
         since_ms = min(self.writer.writing_since_ms, self._ahead_since_ms)
         # What is not pending any more is committed.
-        while ahead and (not pending or ahead[0][0] < pending[0].index):
+        while ahead and (not pending or ahead[0].last_index < pending[0].index):
             ahead.popleft()
-        if ahead and ahead[0][1] < since_ms:
-            since_ms = ahead[0][1]
+        if ahead and ahead[0].since_ms < since_ms:
+            since_ms = ahead[0].since_ms
         if pending and pending[0].at_ms < since_ms:
             since_ms = pending[0].at_ms
         if self._parked_ms < since_ms and self._has_parked:
@@ -361,7 +368,7 @@ class RaftLog(Process):
         if items:
             self._append(items)
         if self._ahead_since_ms != NEVER and not self._collected:
-            self._ahead.append((self.core.log.last_index, self._ahead_since_ms))
+            self._ahead.append(Ahead(self.core.log.last_index, self._ahead_since_ms))
             self._ahead_since_ms = NEVER
 
     def _refuse_enlisted(self, refusal: Refusal) -> None:
@@ -762,7 +769,9 @@ class RaftLog(Process):
 
     def _truncate(self, index: int) -> None:
         """Drop entries that the leader does not have."""
-        logger.info("entries from %d on are dropped: the leader of term %d has others", index, self.core.term)
+        logger.info(
+            "truncating the log from entry %d on: the leader of term %d has other entries", index, self.core.term
+        )
         self.pending.drop_from(index)
         self.writer.truncate_from(index)
 
@@ -796,7 +805,7 @@ class RaftLog(Process):
         heir = self._heir_while_disk_hangs()
         if heir is not None:
             logger.warning(
-                "this node leads and its disk has not answered for %s: node %d is to lead instead",
+                "the disk of this leader has not answered for %s: transferring leadership to node %d",
                 self.writer.hang,
                 heir,
             )
@@ -806,14 +815,16 @@ class RaftLog(Process):
     def on_wish(self, wish: Transfer) -> None:
         """Transfer leadership because an operator has asked a follower for it."""
         if self._led_term and wish.term == self._led_term and self.core.members.knows(wish.sender, wish.disk_id):
-            logger.info("node %d passes on that an operator wants another leader", wish.sender)
+            logger.info("node %d passed on an operator's request to transfer leadership", wish.sender)
             self._close_first(lambda: self._grant(wish))
 
     def _grant(self, wish: Transfer) -> None:
         try:
             self.leadership.transfer(wish.heir)
         except Refused as refusal:
-            logger.warning("leadership stays here, though an operator asked node %d: %s", wish.sender, refusal)
+            logger.warning(
+                "an operator asked node %d to transfer leadership, but it stays here: %s", wish.sender, refusal
+            )
         self._attend()
 
     def on_inquire(self, message: Inquire) -> None:
@@ -852,7 +863,9 @@ class RaftLog(Process):
         """Start again without the state on disk: it is rebuilt from an image and the log, without that entry."""
         if self._neighbours is None:
             return  # a lone node writes no state while a queue is halted, so the state never had the entry
-        logger.warning("entry %d is set aside, but this node's state contains it: rebuilding it", message.index)
+        logger.warning(
+            "all nodes skip entry %d, but the state of this node contains it: rebuilding the state", message.index
+        )
         consensus, metadata = self.writer.log.directory, self.writer.metadata
 
         def work() -> None:
@@ -898,7 +911,7 @@ class RaftLog(Process):
         if self.core.fetched(message.stream) is None:
             self._images.tell(DropImage())
             return
-        logger.info("the state of the leader has come: starting again from it")
+        logger.info("received the state from the leader; restarting from it")
         consensus = self.writer.log.directory
         self._start_again_behind(lambda: mark_for_install(consensus))
 
@@ -980,7 +993,7 @@ def take_one_write(collected: deque[Proposal]) -> list[Proposal]:
         if type(entry) is Publish:
             drafts = entry.drafts
             messages += len(drafts)
-            size_bytes += len(drafts.bodies) if type(drafts) is Alike else sum([len(d.body) for d in drafts])
+            size_bytes += len(drafts.bodies) if type(drafts) is UniformBatch else sum([len(d.body) for d in drafts])
         else:
             messages += len(getattr(entry, "numbers", ())) or 1
     return taken

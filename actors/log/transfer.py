@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from wakeq.actors.log.peer import Outgoing, PeerChunks, PeerLost
+from wakeq.actors.log.peer import Outgoing, PeerChunks, PeerLost, ToSend
 from wakeq.actors.mail import Tick
 from wakeq.actors.runtime import Process
 from wakeq.actors.snapshots import ImageWritten, WriteImage
@@ -194,7 +194,7 @@ class Images(Process):
         self._wanted[node_id] = message.from_index
         if node_id in self._tried:
             self._tried.discard(node_id)
-            logger.warning("node %d could not use the state that it was sent: it gets a new image of it", node_id)
+            logger.warning("node %d could not use the image that it received; sending a new one", node_id)
             self._call_later(TICK_S, lambda: self._snapshots.tell(WriteImage(self)))
         else:
             self._open(node_id)
@@ -208,7 +208,7 @@ class Images(Process):
     def _opened(self, node_id: int, result: ImageReader | BaseException | None, *, is_new: bool) -> None:
         """Offer the image that there is if it is of use; else have one written."""
         if isinstance(result, DamagedFile) and not is_new:
-            logger.warning("%s; another image is written in its place", result)
+            logger.warning("%s; writing another image", result)
             result = None
         if isinstance(result, BaseException):
             raise result
@@ -259,7 +259,10 @@ class Images(Process):
                 sending = self._sending.get(message.node_id)
                 if sending is not None and sending.stream == frame.stream:
                     if not sending.is_begun:
-                        logger.info("sending the state to node %d, which needs more than the log has", sending.node_id)
+                        logger.info(
+                            "sending the state to node %d, which needs entries that the log no longer has",
+                            sending.node_id,
+                        )
                     sending.is_begun = sending.has_moved = True
                     self._tried.add(message.node_id)
                     sending.flying_bytes -= frame.size_bytes
@@ -285,7 +288,7 @@ class Images(Process):
         sending.flying_bytes += len(result)
         is_last = sending.reader.is_at_end
         chunk = Chunk(sending.stream, offset, result, is_last, sending.reader.crc if is_last else 0)
-        peer.tell(Outgoing([(chunk, None)]))
+        peer.tell(Outgoing([ToSend(chunk)]))
         if is_last:
             del self._sending[sending.node_id]
             sending.reader.close()
@@ -297,7 +300,7 @@ class Images(Process):
         if not sending.is_reading:
             sending.reader.close()
         if sending.is_begun:
-            logger.warning("the state for node %d is given up: %s", sending.node_id, why)
+            logger.warning("stopped sending the state to node %d: %s", sending.node_id, why)
         self._tell_log(ImageFailed(sending.node_id, sending.stream))
 
     def on_peer_lost(self, message: PeerLost) -> None:
@@ -322,7 +325,7 @@ class Images(Process):
         before, self._receiving = self._receiving, Receiving(message.peer, message.stream, result)
         if before is not None:  # two were offered while the thread was busy
             self._work(before.writer.close, _expect_none)
-        message.peer.tell(Outgoing([(ChunkTaken(message.stream, 0), None)]))
+        message.peer.tell(Outgoing([ToSend(ChunkTaken(message.stream, 0))]))
 
     def _take(self, chunk: Chunk) -> None:
         receiving = self._receiving
@@ -352,17 +355,17 @@ class Images(Process):
             self._work(receiving.writer.close, _expect_none)
             self._tell_log(ImageFetched(receiving.stream))
         else:
-            receiving.peer.tell(Outgoing([(ChunkTaken(receiving.stream, len(chunk.data)), None)]))
+            receiving.peer.tell(Outgoing([ToSend(ChunkTaken(receiving.stream, len(chunk.data)))]))
 
     def _end_receiving(self, why: str) -> None:
         receiving, self._receiving = self._receiving, None
         assert receiving is not None, "asked before"
-        logger.warning("the image that was coming is given up: %s", why)
+        logger.warning("stopped receiving an image: %s", why)
         self._work(receiving.writer.discard, _expect_none)
         self._tell_log(ImageBroken(receiving.stream))
 
     def on_drop(self, message: DropImage) -> None:
-        logger.info("the image that came is not needed any more")
+        logger.info("the received image is no longer needed")
 
 
 def _expect_none(result: object) -> None:

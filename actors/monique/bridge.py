@@ -180,7 +180,9 @@ class Bridge(QueueUser):
         try:
             transfer = task_transfer_of(delivery.body, headers_of(delivery.headers))
             if (transfer.tag.type, transfer.tag.spec) != (TASK, self._spec):
-                raise BadTag(f"what is tagged {transfer.tag.text[:SHOWN_CHARS_MAX]!a} is no task of {self._spec}")
+                raise BadTag(
+                    f"the message tagged {transfer.tag.text[:SHOWN_CHARS_MAX]!a} is not a task of {self._spec}"
+                )
             flaw = Parcel(transfer).flaw if self._checks else None
             if flaw is not None:
                 raise flaw

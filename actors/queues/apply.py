@@ -207,7 +207,7 @@ class Applier:
     def skip(self, entry: SetAside) -> None:
         """Skip an entry from now on."""
         logger.error(
-            "entry %d of queue %r is set aside: it crashed the queue: %s", entry.index, entry.queue, entry.reason
+            "skipping entry %d of queue %r, which crashed the queue: %s", entry.index, entry.queue, entry.reason
         )
         self._skipped.skip(entry)
         self.notes.append((entry.index, WHOLE, int(Result.SET_ASIDE)))

@@ -249,9 +249,11 @@ class Flusher:
         if has_room is self._lacks_room:
             self._lacks_room = not has_room
             if has_room:
-                logger.warning("the disk has room again: the state is written")
+                logger.warning("the disk has room again: writing the state store")
             else:
-                logger.warning("the disk is full: the state waits for room before it is written; the log has it all")
+                logger.warning(
+                    "the disk is full: the state store is not written until there is room; the log has all entries"
+                )
         return has_room
 
     def _put_off(self) -> None:

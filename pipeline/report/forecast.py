@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wakeq.pipeline.lake.lake import MESSAGE, happened
+from wakeq.pipeline.lake import MESSAGE, happened
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -57,7 +57,7 @@ from wakeq.protocol.log.layout import (
     sized,
     text_of,
 )
-from wakeq.protocol.queue.ledger.alike import Alike
+from wakeq.protocol.queue.ledger.uniform import UniformBatch
 
 NO_FOREIGN = sized(b"")  # of an acknowledgement of this queue's own messages alone
 
@@ -92,7 +92,7 @@ def _encode_publish(entry: Publish, at_ms: int) -> bytes:
     if entry.session:
         numbers = entry.ordinals[0] if entry.atomic else entry.ordinals
     head = _pack_head(ENTRY_VERSION, 1, entry.door, flags, len(drafts), at_ms, 0, entry.worker, len(name)) + name
-    if type(drafts) is Alike:
+    if type(drafts) is UniformBatch:
         return b"".join((head, drafts.items(numbers), extra, drafts.bodies))
     if entry.alike:
         texts = [d.body for d in drafts]
@@ -215,7 +215,7 @@ def _encode_stash(entry: Stash, at_ms: int) -> bytes:
     drafts = entry.drafts
     head = head_of(Kind.STASH, entry.queue, len(drafts), at_ms, worker=entry.worker, door=entry.door, flags=FLAG_ATOMIC)
     about = sized(_to_msgpack((entry.stash, entry.part, entry.keep_ms)))
-    if type(drafts) is Alike:
+    if type(drafts) is UniformBatch:
         return b"".join((head, drafts.items(0), about, drafts.bodies))
     items = [
         _pack_item(0, len(d.headers), len(d.body), 0, d.delay_ms, d.priority, d.expires_ms, d.timeout_ms, 0)

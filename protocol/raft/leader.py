@@ -327,7 +327,7 @@ class Leader:
         """Put a new configuration into the log (thesis 4.1); return its index."""
         core = self.core
         if not self.may_change:
-            raise Busy("another change of the members is under way, or this leader is new; try again shortly")
+            raise Busy("another change of the members is in progress, or this leader is new; try again shortly")
         if not core.members.config.founded and not core.members.is_lone:
             raise Busy("the cluster is not founded yet; start every node of it once")
         config = config.with_disks(self._disks())

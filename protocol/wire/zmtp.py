@@ -51,7 +51,7 @@ class Pusher:
             return
         for place, command in enumerate(self._commands()):
             if place >= TOGETHER_COMMANDS_MAX:
-                raise BadPeer("it does nothing but ask whether we are there")
+                raise BadPeer("it sends nothing but pings")
             self._obey(command)
 
     def bytes_to_send(self) -> bytes:
@@ -64,13 +64,13 @@ class Pusher:
         """Return whether the greeting is here; raise as soon as it cannot be one."""
         said = bytes(self._buffer[: len(GREETING)])
         if said[:1] not in (b"", _SIGNATURE[:1]) or (len(said) > 9 and said[9:10] != _SIGNATURE[9:]):
-            raise BadPeer("it does not greet as ZeroMQ does; is it told the wrong port?")
+            raise BadPeer("it does not send a ZeroMQ greeting; is it configured with the wrong port?")
         if len(said) > 10 and said[10] < _VERSION[0]:
-            raise BadPeer("it speaks ZeroMQ of before version 4; it needs a newer one")
+            raise BadPeer("it uses ZeroMQ before version 4; it needs a newer one")
         if len(said) < len(GREETING):
             return False
         if said[12:32] != _MECHANISM:
-            raise BadPeer("it wants to be secured by another mechanism than NULL, which there is not")
+            raise BadPeer("it requires a security mechanism other than NULL, which is not supported")
         del self._buffer[: len(GREETING)]
         self._greeted = True
         self._ready = _command(b"READY", _property(b"Socket-Type", b"PUSH"))
@@ -82,7 +82,7 @@ class Pusher:
         while len(buffer) >= 2:
             flags = buffer[0]
             if flags not in _FLAGS:
-                raise BadPeer("what it sends is not a ZeroMQ frame")
+                raise BadPeer("it sends bytes that are not a ZeroMQ frame")
             if not flags & _COMMAND:
                 raise BadPeer("it sends messages, which a PULL socket never does")
             start = 9 if flags & _LONG else 2
@@ -90,7 +90,7 @@ class Pusher:
                 return
             end = start + int.from_bytes(buffer[1:start], "big")
             if end > COMMAND_BYTES_MAX:
-                raise BadPeer(f"it sends a command of {end} bytes, at most {COMMAND_BYTES_MAX} are taken")
+                raise BadPeer(f"it sends a command of {end} bytes, at most {COMMAND_BYTES_MAX} are accepted")
             if len(buffer) < end:
                 return
             body = bytes(buffer[start:end])
@@ -101,17 +101,17 @@ class Pusher:
         size = body[0] if body else 0
         name, data = body[1 : 1 + size], body[1 + size :]
         if len(name) < size:
-            raise BadPeer("what it says breaks off in the middle of a name")
+            raise BadPeer("it sends a command that ends in the middle of its name")
         if name == b"READY" and not self.is_open:
             if _type_in(data) != b"PULL":
-                raise BadPeer("it is no PULL socket")
+                raise BadPeer("it is not a PULL socket")
             self.is_open = True
         elif name == b"PING" and self.is_open:
             self._pong = _command(b"PONG", data[_PING_TTL_BYTES:][:_PING_CONTEXT_BYTES_MAX])
         elif name == b"ERROR":
-            raise BadPeer("it refuses us")
+            raise BadPeer("it refuses this broker")
         elif not self.is_open:
-            raise BadPeer("it says something else where it should say that it is ready")
+            raise BadPeer("it sends another command in place of READY")
 
 
 def encode(frames: Sequence[bytes]) -> bytes:
@@ -143,7 +143,7 @@ def _type_in(metadata: bytes) -> bytes:
         name, rest = metadata[1 : 1 + size], metadata[1 + size :]
         length = int.from_bytes(rest[:4], "big")
         if len(name) < size or len(rest) < 4 + length:
-            raise BadPeer("what it says of itself breaks off")
+            raise BadPeer("its metadata is incomplete")
         if name.lower() == b"socket-type":
             return rest[4 : 4 + length]
         metadata = rest[4 + length :]

@@ -103,7 +103,7 @@ def _make_directory(directory: Path) -> None:
     try:
         directory.mkdir(mode=DIRECTORY_MODE)
     except OSError as error:
-        raise StorageError(f"{directory}: cannot be made: {error.strerror}; make it or choose another") from error
+        raise StorageError(f"{directory}: cannot be created: {error.strerror}; create it or choose another") from error
     sync_directory(directory.parent)
 
 

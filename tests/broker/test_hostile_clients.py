@@ -31,7 +31,7 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(queue._APPLY, Publish, fragile)
 
 
-def test_longest_timeout_delay_and_expiry_are_taken_and_survive(broker: Broker, client: Client) -> None:
+def test_longest_timeout_delay_and_expiry_are_accepted_and_survive(broker: Broker, client: Client) -> None:
     client.publish(Q, timeout=YEAR_S, expires=10 * YEAR_S)
     client.publish(Q, delay=YEAR_S)
     broker.flush()
@@ -41,7 +41,7 @@ def test_longest_timeout_delay_and_expiry_are_taken_and_survive(broker: Broker, 
     assert broker.client().figures(Q)["size"] == 2
 
 
-def test_longest_id_is_taken_and_survives(broker: Broker, client: Client) -> None:
+def test_longest_id_is_accepted_and_survives(broker: Broker, client: Client) -> None:
     name = "\N{GRINNING FACE}" * 120
     uid = client.publish(Q, id=name)
     broker.flush()
@@ -116,9 +116,9 @@ def test_lease_whose_end_was_refused_ends_a_little_later(broker: Broker, client:
     client.fetch(Q)
     leases = broker.queue(Q).leases
     assert leases is not None
-    leases.leave([1])  # an acknowledgement is on its way when the lease runs out ...
+    leases.mark_ending([1])  # an acknowledgement is on its way when the lease runs out ...
     broker.advance(5.5)
-    leases.stays([1], broker.now_ms())  # ... and is refused
+    leases.keep_leased([1], broker.now_ms())  # ... and is refused
 
     broker.advance(5)
 

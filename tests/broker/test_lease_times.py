@@ -152,7 +152,7 @@ def test_step_of_the_wall_clock_moves_no_deadline(broker: Broker, client: Client
     assert [client.call("FET", name)["cmd"] for name in (Q, "d")] == ["msg", "msg"]
 
 
-def test_pause_of_the_process_does_not_let_everything_fall_due_at_once(broker: Broker, client: Client) -> None:
+def test_pause_of_the_process_does_not_make_all_messages_due_at_once(broker: Broker, client: Client) -> None:
     client.publish(Q, timeout=60)
     client.fetch(Q)
 

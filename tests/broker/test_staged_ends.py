@@ -85,11 +85,11 @@ def test_renewals_leave_nothing_behind() -> None:
 def test_queue_that_never_stages_keeps_nothing_for_it(client: Client) -> None:
     client.publish("q", "a")
 
-    assert client.broker.queue("q").leases.ends is None  # type: ignore[union-attr]
+    assert client.broker.queue("q").leases.staged_ends is None  # type: ignore[union-attr]
     assert client.broker.queue("q").ledger.staging is None
 
 
-def test_stash_among_many_costs_a_look_at_itself(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cost_of_a_stash_does_not_depend_on_the_others(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(20):
         client.call("STASH", "q", stash=f"t{number}", messages=["a"])
     looked: list[Name] = []

@@ -21,10 +21,10 @@ from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.examples import examples
 from tests.helpers.journal.files import EVERYTHING, rows_of
 from tests.helpers.journal.random_life import KEEP, SEGMENT_BYTES, Life, broker_of_one
+from wakeq.pipeline import lake as archive_module
 from wakeq.pipeline.journal import plan as journal_plan
 from wakeq.pipeline.journal.rows import Wanted
-from wakeq.pipeline.lake import archive as archive_module
-from wakeq.pipeline.lake.archive import COLUMNS, archive
+from wakeq.pipeline.lake import COLUMNS, archive
 from wakeq.protocol.uid import prefix
 
 CHANCE_OF_AN_ARCHIVE = 0.05  # behind each step

@@ -25,7 +25,7 @@ def data_directory(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_one_row_for_each_event(spark: Any, data_directory: Path) -> None:
+def test_events_are_one_row_each(spark: Any, data_directory: Path) -> None:
     frame = spark.read.format("wakeq-journal").load(str(data_directory))
 
     rows = frame.where("queue <> ''").orderBy("index", "place").collect()
@@ -56,7 +56,9 @@ def test_options_choose_queue_time_and_bodies(spark: Any, data_directory: Path) 
     ("option", "value", "complaint"),
     [("since", "yesterday", "2026-01-31"), ("colour", "red", "unknown option colour"), ("body", "2", "true or false")],
 )
-def test_a_wrong_option_is_named(spark: Any, data_directory: Path, option: str, value: str, complaint: str) -> None:
+def test_wrong_option_is_named_in_the_error(
+    spark: Any, data_directory: Path, option: str, value: str, complaint: str
+) -> None:
     reader = spark.read.format("wakeq-journal").option(option, value)
 
     with pytest.raises(Exception, match=complaint):

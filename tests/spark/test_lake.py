@@ -12,8 +12,7 @@ from tests.helpers.journal.files import AT_MS, CLUSTER, JournalFiles, rows_of
 from tests.helpers.programs.started import eventually
 from wakeq.cli.entry import main
 from wakeq.client.bulk import BulkClient
-from wakeq.pipeline.lake.archive import archive
-from wakeq.pipeline.lake.lake import published
+from wakeq.pipeline.lake import archive, published
 from wakeq.pipeline.report.forecast import forecast
 from wakeq.pipeline.stream.options import write_options
 from wakeq.protocol.catalog import Policies
@@ -38,7 +37,7 @@ def bodies(spark: Any, lake: Path, where: str = "true") -> list[bytes]:
     return sorted(bytes(row.body) for row in published(spark, lake, "jobs", where).collect())
 
 
-def test_what_was_put_aside_arrives_when_it_is_published_and_never_if_it_is_not(spark: Any, tmp_path: Path) -> None:
+def test_stashed_messages_are_archived_only_once_published(spark: Any, tmp_path: Path) -> None:
     files, lake = JournalFiles(tmp_path / "data"), tmp_path / "lake"
     rows = [Draft(b"x", 7), Draft(b"y")]
     files.write(
@@ -64,7 +63,7 @@ def published_in(data: Path) -> int:
     return sum((row["event"], row["outcome"]) == ("published", "done") for row in rows_of(data))
 
 
-def test_a_job_of_which_a_task_was_tried_again_is_archived_and_replayed_once(spark: Any, tmp_path: Path) -> None:
+def test_job_with_a_repeated_task_is_archived_and_replayed_once(spark: Any, tmp_path: Path) -> None:
     from pyspark.sql.types import StringType, StructField, StructType
 
     from wakeq.pipeline.stream.sink import QueueWriter
@@ -95,7 +94,7 @@ def test_a_job_of_which_a_task_was_tried_again_is_archived_and_replayed_once(spa
         assert sorted(again) == bodies(spark, lake) == [b"m0", b"m1", b"m2"]
 
 
-def test_only_a_delivery_that_somebody_acknowledges_later_tells_how_long_work_takes(spark: Any, tmp_path: Path) -> None:
+def test_work_time_is_measured_from_later_acknowledged_deliveries_only(spark: Any, tmp_path: Path) -> None:
     files, lake = JournalFiles(tmp_path / "data"), tmp_path / "lake"
     lease = [AT_MS + 60_000]
     files.write(
@@ -116,7 +115,7 @@ def test_only_a_delivery_that_somebody_acknowledges_later_tells_how_long_work_ta
     assert hour.service_s == 1
 
 
-def test_what_becomes_of_a_stash_after_an_archive_is_told_by_the_next_one(spark: Any, tmp_path: Path) -> None:
+def test_stash_that_ends_after_an_archive_is_in_the_next_archive(spark: Any, tmp_path: Path) -> None:
     files, lake = JournalFiles(tmp_path / "data"), tmp_path / "lake"
     files.write(CreateQueue("jobs", Policies()), Stash("jobs", [Draft(b"x")], "attempt", 0, 1000))
     files.outcomes(0, queues=[(1, 2, "jobs")])
@@ -130,7 +129,7 @@ def test_what_becomes_of_a_stash_after_an_archive_is_told_by_the_next_one(spark:
     assert (before, bodies(spark, lake)) == ([], [b"x"])
 
 
-def test_clusters_that_count_alike_do_not_lend_each_other_what_was_put_aside(spark: Any, tmp_path: Path) -> None:
+def test_clusters_with_equal_counters_keep_their_stashes_apart(spark: Any, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     for cluster, body in ((CLUSTER, b"x"), (CLUSTER[::-1], b"y")):
         files = JournalFiles(tmp_path / cluster.hex(), cluster=cluster)

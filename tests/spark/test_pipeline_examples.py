@@ -17,7 +17,7 @@ DEADLINE_S = 600.0  # some start a virtual machine of their own, and the machine
 
 
 @pytest.mark.usefixtures("spark")
-def test_the_nightly_script_archives_and_reports(tmp_path: Path) -> None:
+def test_nightly_script_archives_and_reports(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path / "data")
     files.write(CreateQueue("jobs", Policies()), Publish("jobs", [Draft(b"x")]))
     files.outcomes(0, queues=[(1, 2, "jobs")])

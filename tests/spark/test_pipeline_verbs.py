@@ -84,12 +84,12 @@ def test_forecast_says_how_many_workers_a_lake_asks_for(
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_session_leaves_java_home_to_its_user() -> None:
+def test_session_does_not_change_java_home() -> None:
     """Else the next one would look for Java where the first one has been."""
     assert "wakeq-spark-" not in os.environ.get("JAVA_HOME", "")
 
 
-def test_workers_import_what_is_installed_and_compile_nothing(spark: Any) -> None:
+def test_workers_import_installed_modules_and_compile_nothing(spark: Any) -> None:
     import pyspark
     from pyspark.sql.functions import udf
 
@@ -107,7 +107,7 @@ def is_called_with(first: str, second: str, process: Path) -> bool:
 
 @pytest.mark.usefixtures("needs_spark")
 @pytest.mark.parametrize("begun", ["/spark-class", "org.apache.spark.deploy.SparkSubmit"])
-def test_an_interrupt_while_spark_starts_is_silent_and_leaves_no_virtual_machine_behind(
+def test_interrupt_during_the_start_of_spark_is_silent_and_ends_its_virtual_machine(
     data: Path, tmp_path: Path, begun: str
 ) -> None:
     made = tmp_path / "made"
@@ -124,7 +124,7 @@ def test_an_interrupt_while_spark_starts_is_silent_and_leaves_no_virtual_machine
     assert list(made.glob("wakeq-spark-*")) == []
 
 
-def test_without_java_one_line_says_what_to_do(data: Path, tmp_path: Path) -> None:
+def test_missing_java_is_one_line_with_advice(data: Path, tmp_path: Path) -> None:
     done = wakeq("report", data, "--out", tmp_path / "r.html", JAVA_HOME=str(tmp_path))
 
     assert done.returncode == 69

@@ -62,7 +62,7 @@ def wait_until_published(client: BulkClient, count: int, is_running: Callable[[]
         raise AssertionError(f"{count} messages were not published in time")
 
 
-def test_driver_worker_and_broker_are_killed_and_every_message_comes_once(tmp_path: Path) -> None:
+def test_messages_arrive_once_although_driver_worker_and_broker_are_killed(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     address = f"127.0.0.1:{port}"  # the same after a restart: drivers look for it there
     with BrokerProcess(tmp_path / "data", "--worker-port", str(port)) as broker:
@@ -87,7 +87,7 @@ def test_driver_worker_and_broker_are_killed_and_every_message_comes_once(tmp_pa
         assert [client.stats("in")[name] for name in ("size", "leased")] == [0, 0]
 
 
-def test_the_leader_is_killed_and_every_message_comes_once(spark: Any, tmp_path: Path) -> None:
+def test_messages_arrive_once_although_the_leader_is_killed(spark: Any, tmp_path: Path) -> None:
     expected = [f"m{i}" for i in range(2 * MESSAGES)]
     with Cluster(tmp_path) as cluster:
         client = BulkClient(cluster.addresses)

@@ -15,7 +15,7 @@ from tests.helpers.network.listening import watched
 from tests.helpers.programs.started import eventually
 from wakeq.cli.entry import main
 from wakeq.client.bulk import BulkClient
-from wakeq.pipeline.lake.archive import archive
+from wakeq.pipeline.lake import archive
 from wakeq.pipeline.stream.options import write_options
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
@@ -95,7 +95,7 @@ def _is_reader(pid: int) -> bool:
         return False
 
 
-def test_a_peek_shows_what_is_there_and_changes_nothing(world: World) -> None:
+def test_peek_shows_messages_and_changes_nothing(world: World) -> None:
     world.client.publish("q", "a", priority=3, headers={"trace": "1"})
     world.publish("q", 4)
     reader = world.spark.read.format("wakeq").option("broker", world.address).option("includeHeaders", "true")
@@ -110,7 +110,7 @@ def test_a_peek_shows_what_is_there_and_changes_nothing(world: World) -> None:
     assert reader.load("q").count() == 5
 
 
-def test_a_job_publishes_everything_it_holds_in_order_of_priority(world: World) -> None:
+def test_job_publishes_all_its_rows_in_order_of_priority(world: World) -> None:
     frame = world.spark.createDataFrame(
         [("late", 9, None), ("first", -1, {"a": "b"})], "body string, priority int, headers map<string,string>"
     )
@@ -123,7 +123,7 @@ def test_a_job_publishes_everything_it_holds_in_order_of_priority(world: World) 
     assert world.client.stats("q")["stashed"] == 0
 
 
-def test_a_job_that_fails_publishes_nothing_of_what_its_tasks_had_put_aside(world: World) -> None:
+def test_failed_job_publishes_no_stashed_message(world: World) -> None:
     frame = world.spark.range(30_000).coalesce(1)  # the first 10,000 are put aside before the last one is reached
     frame = frame.selectExpr("if(id = 29999, raise_error('boom'), cast(id as string)) as body")
 
@@ -135,7 +135,7 @@ def test_a_job_that_fails_publishes_nothing_of_what_its_tasks_had_put_aside(worl
     assert (stats["ready"], world.fetched("q")) == (0, [])
 
 
-def test_available_now_takes_what_is_there_in_batches_of_the_limit(world: World) -> None:
+def test_available_now_reads_present_messages_in_limited_batches(world: World) -> None:
     bodies = world.publish("q", 25)
     sink = Kept()
 
@@ -146,7 +146,7 @@ def test_available_now_takes_what_is_there_in_batches_of_the_limit(world: World)
     assert world.client.stats("q")["acked"] == 25
 
 
-def test_a_checkpoint_can_be_settled_to_its_last_finished_batch(world: World) -> None:
+def test_checkpoint_is_settled_up_to_its_last_finished_batch(world: World) -> None:
     world.publish("q", 5)
     world.run(world.stream("q"), Kept(), once=True)  # it does not look for a second batch
     assert world.client.stats("q")["staged"] == 5
@@ -169,7 +169,7 @@ def test_autoack_settles_the_last_batch_too(world: World) -> None:
     eventually(lambda: world.client.stats("q")["acked"] == 25, "the last batch is settled, beside Spark")
 
 
-def test_a_batch_that_failed_is_the_same_after_a_restart(world: World) -> None:
+def test_failed_batch_is_the_same_after_a_restart(world: World) -> None:
     world.publish("q", 20)
 
     def fail(frame: Any, batch: int) -> None:
@@ -186,7 +186,7 @@ def test_a_batch_that_failed_is_the_same_after_a_restart(world: World) -> None:
     assert sink.all == sorted([*(f"m{i}" for i in range(20)), "urgent"])
 
 
-def test_a_query_opens_no_port_at_which_somebody_else_could_be_taken_for_its_worker(world: World) -> None:
+def test_query_opens_no_port_to_foreign_workers(world: World) -> None:
     world.publish("q", 20)
     sink = Kept()
 
@@ -197,7 +197,7 @@ def test_a_query_opens_no_port_at_which_somebody_else_could_be_taken_for_its_wor
     assert opened == set()
 
 
-def test_two_queries_on_one_queue_share_its_messages(world: World) -> None:
+def test_queries_on_one_queue_share_its_messages(world: World) -> None:
     bodies = world.publish("q", 200)
     sinks = [Kept(), Kept()]
     queries = []
@@ -211,7 +211,7 @@ def test_two_queries_on_one_queue_share_its_messages(world: World) -> None:
     assert sorted(sinks[0].all + sinks[1].all) == sorted(bodies)
 
 
-def test_what_a_query_enriches_comes_once_whatever_run_is_cut_short(world: World) -> None:
+def test_enriched_messages_arrive_once_although_runs_are_killed(world: World) -> None:
     world.publish("in", 20)
     frame = world.stream("in", maxOffsetsPerTrigger=10).selectExpr("concat(cast(body as string), '!') as body")
     writer = frame.writeStream.format("wakeq").option("broker", world.address).option("queue", "out")
@@ -232,7 +232,7 @@ def test_what_a_query_enriches_comes_once_whatever_run_is_cut_short(world: World
     assert sorted(world.fetched("out")) == sorted(f"m{i}!" for i in range(25))
 
 
-def test_the_example_makes_a_bill_of_each_order(world: World) -> None:
+def test_example_makes_a_bill_of_each_order(world: World) -> None:
     world.client.publish_many("orders", [{"id": i, "item": item, "count": i} for i, item in ((1, "tea"), (2, "cake"))])
 
     start(world.spark, world.address, str(world.tmp_path / "c"), stop_when_empty=True).awaitTermination()
@@ -241,7 +241,7 @@ def test_the_example_makes_a_bill_of_each_order(world: World) -> None:
     assert bills == [{"id": 1, "item": "tea", "cost": 3.5}, {"id": 2, "item": "cake", "cost": 8.5}]
 
 
-def test_an_archive_is_replayed(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_archive_is_replayed(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     data, lake, bare = world.broker.data_dir, world.tmp_path / "lake", world.tmp_path / "bare"
     for i in range(4):
         world.client.publish("q", f"m{i}", priority=i)
@@ -282,9 +282,7 @@ def test_an_archive_is_replayed(world: World, capsys: pytest.CaptureFixture[str]
     assert world.client.stats("again")["published"] == 2
 
 
-def test_a_task_with_very_many_pieces_stashes_them_under_several_names(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_task_with_many_pieces_stashes_them_under_several_names(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark.sql.types import StringType, StructField, StructType
 
     from wakeq.pipeline.stream import sink
@@ -301,7 +299,7 @@ def test_a_task_with_very_many_pieces_stashes_them_under_several_names(
     assert world.fetched("q") == [f"m{i}" for i in range(5)]
 
 
-def test_an_epoch_that_is_over_raises_or_is_left_to_a_later_one(world: World) -> None:
+def test_ended_epoch_raises_or_is_left_to_a_later_one(world: World) -> None:
     world.publish("q", 4)
 
     def fail(frame: Any, batch: int) -> None:
@@ -322,7 +320,7 @@ def test_an_epoch_that_is_over_raises_or_is_left_to_a_later_one(world: World) ->
     assert sink.all == ["m4", "m5", "m6"]
 
 
-def test_a_query_that_stood_still_for_too_long_stops_and_says_why(world: World) -> None:
+def test_query_that_was_paused_too_long_stops_with_a_reason(world: World) -> None:
     bodies = world.publish("q", 3)
 
     def stands_still(frame: Any, batch: int) -> None:
@@ -353,11 +351,11 @@ def test_a_query_that_stood_still_for_too_long_stops_and_says_why(world: World) 
         ("broker", "127.0.0.1:1", "no broker answers at 127.0.0.1:1"),
     ],
 )
-def test_a_wrong_option_is_one_line_that_says_what_to_do(world: World, option: str, value: str, complaint: str) -> None:
+def test_wrong_option_is_one_line_with_advice(world: World, option: str, value: str, complaint: str) -> None:
     with pytest.raises(Exception, match=complaint):
         world.spark.read.format("wakeq").option("queue", "q").option(option, value).load().count()
 
 
-def test_a_column_that_cannot_be_published_is_named(world: World) -> None:
+def test_unpublishable_column_is_named(world: World) -> None:
     with pytest.raises(Exception, match="column id cannot be published; select body"):
         world.spark.range(3).write.format("wakeq").option("broker", world.address).mode("append").save("q")

@@ -40,7 +40,7 @@ def made(spark_session: Any, history: Path) -> Iterator[tuple[Report, Tables]]:
     journal_plan.SPAN_BYTES_MIN = before
 
 
-def test_the_report_of_a_random_history_equals_the_oracle(made: tuple[Report, Tables], history: Path) -> None:
+def test_report_of_a_random_history_equals_the_oracle(made: tuple[Report, Tables], history: Path) -> None:
     report, _tables = made
 
     expected = figures_of(rows_of(history, wanted=EVERYTHING))
@@ -72,7 +72,7 @@ def check_spans(spans: Spans, values: list[float]) -> None:
             assert found == pytest.approx(percentile(values, percent), rel=0.01, abs=0.001)
 
 
-def test_a_queue_and_a_time_choose_what_is_reported(spark: Any, history: Path) -> None:
+def test_report_can_be_limited_to_a_queue_and_a_time(spark: Any, history: Path) -> None:
     rows = [row for row in rows_of(history) if row["queue"] == "a"]
     since_ms = int(rows[len(rows) // 2]["at"].timestamp() * 1000)
 

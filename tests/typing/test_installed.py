@@ -10,7 +10,7 @@ reveal_type(Client().publish("q", "x"))
 """
 
 
-def test_a_program_elsewhere_sees_the_types(tmp_path: Path) -> None:
+def test_installed_package_shows_its_types_to_a_program(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
 
     command = [sys.executable, "-m", "mypy", "--strict", "program.py"]

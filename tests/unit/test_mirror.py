@@ -11,7 +11,7 @@ ROOMS = ("protocol", "storage", "actors", "wakeq", "pipeline")
 NOT_OF_A_MODULE = {Path("wakeq/test_imports.py")}  # about all modules together
 
 
-def test_each_unit_test_lies_where_its_module_lies() -> None:
+def test_unit_tests_mirror_the_tree() -> None:
     files = [path.relative_to(UNIT) for room in ROOMS for path in (UNIT / room).rglob("test_*.py")]
 
     strays = [str(file) for file in files if file not in NOT_OF_A_MODULE and not has_module(file)]

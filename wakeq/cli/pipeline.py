@@ -23,7 +23,7 @@ from wakeq.cli.output import print_json, print_table, say, show_progress
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from wakeq.pipeline.lake.load import Progress
+    from wakeq.pipeline.load import Progress
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -77,7 +77,7 @@ def load(
     from wakeq.pipeline.session import check_packages
 
     check_packages("pyarrow", "numpy", extra="journal")
-    from wakeq.pipeline.lake.load import Mapping, load
+    from wakeq.pipeline.load import Mapping, load
 
     def show(progress: "Progress") -> None:
         show_progress(f"{progress.rows:,} messages published ...")
@@ -106,8 +106,8 @@ def replay(broker: Broker, lake: Path, queue: str, where: str, target: str, dry_
     from wakeq.pipeline.session import check_packages
 
     check_packages("pyspark", "pyarrow")
-    from wakeq.pipeline.lake.lake import check_lake, published
-    from wakeq.pipeline.lake.lake import replay as again
+    from wakeq.pipeline.lake import check_lake, published
+    from wakeq.pipeline.lake import replay as again
 
     check_lake(lake)
     # An unreachable broker is reported before Spark has started.
@@ -183,7 +183,7 @@ def report(
 @click.option("--to", "lake", required=True, metavar="LAKE", type=click.Path(file_okay=False, path_type=Path),
               help="The folder of Parquet files; created if it does not exist.")  # fmt: skip
 @click.option("--bodies", is_flag=True, help="Also archive the bodies of messages.")
-@click.option("--skip-gaps", is_flag=True, help="Skip for good what none of the directories has any more.")
+@click.option("--skip-gaps", is_flag=True, help="Skip, for ever, entries that none of the directories has any more.")
 @json_option
 def archive(data_dirs: tuple[Path, ...], lake: Path, bodies: bool, skip_gaps: bool, as_json: bool) -> None:
     """Add the events since the last run to a lake.
@@ -194,7 +194,7 @@ def archive(data_dirs: tuple[Path, ...], lake: Path, bodies: bool, skip_gaps: bo
     from wakeq.pipeline.session import check_packages
 
     check_packages("pyarrow", "numpy", extra="journal")
-    from wakeq.pipeline.lake.archive import archive as bring_up_to_date
+    from wakeq.pipeline.lake import archive as bring_up_to_date
 
     def tell(events: int, _through: int) -> None:
         show_progress(f"{events:,} events archived ...")
@@ -224,7 +224,7 @@ def forecast(lake: Path, wait_s: float, percent: float, as_json: bool) -> None:
     from wakeq.pipeline.session import check_packages
 
     check_packages("pyspark", "pyarrow")
-    from wakeq.pipeline.lake.lake import check_lake
+    from wakeq.pipeline.lake import check_lake
     from wakeq.pipeline.report.forecast import forecast as make_forecast
 
     check_lake(lake)

@@ -68,7 +68,7 @@ POLICY_OPTIONS = (
     click.option(
         "--wake",
         type=click.Choice(["sleeper", "ready", "all"]),
-        help="Whom a message wakes: as many sleepers as there are messages (ready), all, or as each asked (sleeper).",
+        help="Which sleepers a message wakes: as many as there are messages (ready), all, or as each asked (sleeper).",
     ),
     click.option(
         "--lease", type=click.Choice(["fast", "strict"]), help="Whether a delivery waits until it is on disk (strict)."
@@ -252,9 +252,9 @@ def redrive_(
 ) -> None:
     """Move dead letters back to the queues they came from.
 
-    A letter leaves QUEUE in the same step in which it is published again.  One without an origin stays, unless you give
-    --to; and so does one whose origin does not send its dead letters to QUEUE, unless you give --anywhere.  With
-    --where or --rate this goes over the HTTP port.
+    A dead letter leaves QUEUE in the same step in which it is published again.  It stays if it has no origin, unless
+    you give --to, or if its origin does not send its dead letters to QUEUE, unless you give --anywhere.  With --where
+    or --rate this uses the HTTP port.
     """
     if not dry_run:
         matching = f" that match {' and '.join(where)}" if where else ""

@@ -36,14 +36,14 @@ def _check_safety(settings: Settings) -> None:
     if (tls.cert_file is None) != (tls.key_file is None):
         raise BadSettings("tls.cert_file and tls.key_file belong together; set both or none")
     if tls.peer_ca_file is not None and tls.cert_file is None:
-        raise BadSettings("tls.peer_ca_file needs a certificate to show; set tls.cert_file and tls.key_file")
+        raise BadSettings("tls.peer_ca_file needs a certificate of this node; set tls.cert_file and tls.key_file")
     _check_peers(settings)
     if settings.insecure:
         return
     if is_this_machine(settings.host):
         return
-    missing = [] if settings.auth.required else ["asks for no tokens (auth.required)"]
-    missing += [] if tls.cert_file is not None else ["speaks no TLS (tls.cert_file, tls.key_file)"]
+    missing = [] if settings.auth.required else ["requires no tokens (auth.required)"]
+    missing += [] if tls.cert_file is not None else ["uses no TLS (tls.cert_file, tls.key_file)"]
     if missing:
         raise BadSettings(
             f"other machines reach host {settings.host}, but the broker {' and '.join(missing)}; "
@@ -107,7 +107,7 @@ def _check_peers(settings: Settings) -> None:
             "--insecure if their network is private, and set cluster.secret_file"
         )
     if cluster.secret_file is None and (settings.auth.required or not are_here):
-        why = "asks clients for tokens" if settings.auth.required else "has nodes on several machines"
+        why = "requires tokens of clients" if settings.auth.required else "has nodes on several machines"
         raise BadSettings(
             f"the cluster {why}, but its nodes do not authenticate each other; set tls.peer_ca_file, or set "
             "cluster.secret_file to a file that is the same on every node: `wakeq cluster secret --out FILE` makes one"

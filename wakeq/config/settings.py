@@ -83,7 +83,7 @@ class Retry:
     backoff: str = setting("fixed", "Whether the pause doubles with each failure", one_of=("fixed", "exponential"))
     base: float = setting(0.0, "The pause after the first failure; 0 = none", unit="s", least=0, most=SPAN_S_MAX)
     max: float = setting(3600.0, "The longest pause", unit="s", least=0, most=SPAN_S_MAX)
-    jitter: float = setting(0.0, "The fraction of the pause that may be taken off at random", least=0, most=1)
+    jitter: float = setting(0.0, "The fraction of the pause that may be subtracted at random", least=0, most=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class QueueDefaults:
     priority_max: int | None = setting(None, "The highest priority", kind=int, least=INT64_MIN, most=INT64_MAX)
     structure: str = setting("H4", "How priorities are kept: `H4` for any, `QA` for a small range", one_of=("H4", "QA"))
     timeout: int = setting(
-        60, "A message that is not acknowledged within this time is delivered again", unit="s", least=5, most=SPAN_S_MAX
+        60, "A message that is not acknowledged within this time is redelivered", unit="s", least=5, most=SPAN_S_MAX
     )
     max_deliveries: int = setting(
         0, "After this many failed deliveries a message becomes a dead letter; 0 = no limit", unit="deliveries", least=0
@@ -109,11 +109,11 @@ class QueueDefaults:
     )
     wake: str = setting(
         "sleeper",
-        "Whom a message wakes: as many sleepers as there are messages (`ready`), `all`, or as each asked (`sleeper`)",
+        "Which sleepers a message wakes: as many as there are messages (`ready`), `all`, or as each asked (`sleeper`)",
         one_of=("sleeper", "ready", "all"),
     )
     lease: str = setting(
-        "fast", "`strict`: a delivery leaves only once it is on disk itself", one_of=("fast", "strict")
+        "fast", "`strict`: a delivery is sent only once its record is on disk", one_of=("fast", "strict")
     )
     on_disconnect: str = setting(
         "keep",
@@ -148,7 +148,7 @@ class Tls:
 class Cluster:
     node: int | None = setting(
         None,
-        "Which of `cluster.peers` this node is, counting from 0; unset = it is alone",
+        "The place of this node in `cluster.peers`, counting from 0; unset = a single broker",
         kind=int,
         least=0,
         most=65535,
@@ -161,8 +161,8 @@ class Cluster:
     join: bool = setting(False, "Join a cluster that exists; matters only while the data directory is empty")
     secret_file: Path | None = setting(
         None,
-        "A text of 32 bytes or more by which the nodes know each other, the same on every node "
-        "(`wakeq cluster secret`); needed with tokens, and between machines, where the nodes speak no TLS",
+        "A text of 32 bytes or more with which the nodes prove their identity, the same on every node "
+        "(`wakeq cluster secret`); needed with tokens, and between machines, unless the nodes use TLS",
         kind=Path,
     )
     worker_address: str | None = setting(
@@ -189,7 +189,7 @@ class Monique:
     routes: Mapping[str, str] | None = setting(
         None, "Specs whose tasks are stored on a queue, and the queue of each", kind=dict
     )
-    creator: str = setting("wakeq", "The creator named in messages that are sent for such a worker")
+    creator: str = setting("wakeq", "The creator named in answers of workers that name none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,14 +231,14 @@ class Settings:
     )
     queues_max: int = setting(
         100_000,
-        "Nothing creates a queue while there are this many, checked twice a second, except dead letters; 0 = no limit",
+        "With this many queues only dead letters create another, checked twice a second; 0 = no limit",
         least=0,
         reloadable=True,
     )
     queues_per_token_max: int = setting(
         10_000,
-        "The most queues that the clients of one token create by publishing, of those that are there and since the "
-        "node started; 0 = no limit",
+        "The most existing queues that the clients of one token have created by publishing since the node started; "
+        "0 = no limit",
         least=0,
     )
     insecure: bool = setting(False, "Allow other machines to connect without tokens, or without TLS")
@@ -254,7 +254,7 @@ class Settings:
     )
     buffer_bytes_max: int = setting(
         1024 * MIB,
-        "The most unfinished commands and unread answers of all connections; then those that have some are refused",
+        "The most unfinished commands and unread answers of all connections; then connections with some are refused",
         unit="bytes",
         least=MIB,
         reloadable=True,

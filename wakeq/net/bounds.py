@@ -3,7 +3,7 @@
     unsent replies, incomplete commands, unfinished work --> pause reading, resume it, drop the connection
 
 Every connection counts into the memory that all connections of a node hold (`Admission`).  The bounds judge sizes and
-moments only: they never see a command or a reply, and their door does what they decide.
+moments only: they never see a command or a reply, and only their door acts on the socket.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from wakeq.actors.sessions.door import FRAME_S_MAX, Admission, Backlog, Verdict
 # With fewer unsent replies, and less unfinished work, a connection needs no watching.
 WATCHED_BYTES_MIN = 64 * 1024
 
-# Bits that say who has paused reading; `BY_REST` is the door itself, which has received more than its share.
+# Bits for the reasons to pause reading.  `BY_REST`: the connection has sent more than its share.
 BY_SESSION, BY_BACKLOG, BY_STOP, BY_REST = 1, 2, 4, 8
 
 
@@ -56,7 +56,7 @@ class Bounds:
         # Counts the memory of all connections.
         self._admission = admission
         self._clock = clock
-        # The bits of everyone who has paused reading.
+        # The bits of all reasons for which reading is paused.
         self.paused = 0
         # Judges the unsent replies, while there are many.
         self._backlog: Backlog | None = None
@@ -77,13 +77,13 @@ class Bounds:
         return is_open and not self.held_bytes and not self.paused
 
     def pause(self, door: BoundedDoor, by: int) -> None:
-        """Read nothing until everyone who has paused reading resumes it."""
+        """Read nothing until every reason to pause has been taken back by `resume`."""
         if not self.paused:
             door.pause_reading()
         self.paused |= by
 
     def resume(self, door: BoundedDoor, by: int) -> None:
-        """Read again, unless somebody else has paused reading."""
+        """Read again, unless there is another reason to pause."""
         was_paused, self.paused = self.paused, self.paused & ~by
         if was_paused and not self.paused:
             if self.unfinished_since_s is not None:

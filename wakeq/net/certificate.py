@@ -1,9 +1,9 @@
-"""Certificate: from when until when the certificates of a PEM file hold (RFC 5280, 4.1.2.5).
+"""Certificate: when the certificates of a PEM file begin and end (RFC 5280, 4.1.2.5).
 
     PEM file --> every certificate in it --> begins, ends
 
-Python tells that only of what was shown in a handshake, and of what has ended not even then: so it is read from the
-bytes here.  Nothing is verified; whoever asks has loaded the file with OpenSSL before.
+Python shows these dates only for a certificate of a handshake, and not for one that has ended, so they are read from
+the bytes here.  Nothing is verified: the caller has loaded the file with OpenSSL before.
 """
 
 import re
@@ -20,18 +20,19 @@ _PEM: Final = re.compile(
 _VERSION: Final = 0xA0  # tags of DER (X.690)
 _UTC_TIME: Final = 0x17
 _MOMENT_LETTERS: Final = len("YYYYMMDDHHMMSSZ")
-_CENTURY_TURNS: Final = "50"  # a year of two digits from here on was in the last century
+# A year of two digits from here on was in the last century.
+_CENTURY_TURNS: Final = "50"
 
 
 class Validity(NamedTuple):
-    """From when until when a certificate holds."""
+    """When a certificate begins and ends."""
 
     begins: datetime
     ends: datetime
 
 
 def validities(path: Path) -> list[Validity]:
-    """Return this of every certificate in a file, in their order."""
+    """Return the validity of every certificate in a file, in their order."""
     try:
         return [_validity_of(b64decode(body)) for body in _PEM.findall(path.read_text(errors="replace"))]
     except (ValueError, IndexError) as error:
@@ -63,6 +64,7 @@ def _moment(der: bytes, tag: int, begin: int, end: int) -> datetime:
     text = der[begin:end].decode("ascii")
     if tag == _UTC_TIME:
         text = ("19" if text[:2] >= _CENTURY_TURNS else "20") + text
-    if len(text) != _MOMENT_LETTERS:  # strptime would also take what has fewer digits
+    # strptime would also accept fewer digits.
+    if len(text) != _MOMENT_LETTERS:
         raise ValueError(f"{text} is not a time")
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)

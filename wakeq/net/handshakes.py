@@ -1,10 +1,10 @@
-"""Handshakes: the connections of a port whose other end has not proved yet who it is.
+"""Handshakes: the connections of a port whose peers have not authenticated yet.
 
     enter(source, end) --> a place; if there are too many, the oldest one of the source that has the most is ended
-    leave(place)       --> it is known now, or gone
+    leave(place)       --> the peer has authenticated, or is gone
 
-So whoever only connects, however often, ends his own connections first, and never keeps out who comes from elsewhere.
-A place has no limit of time of its own: who holds it sees to that.
+So a source that connects again and again ends its own connections first, and never keeps out other sources.  A place
+has no deadline; its holder sets one.
 """
 
 from collections import OrderedDict
@@ -15,7 +15,7 @@ HANDSHAKES_MAX: Final = 256
 
 
 class Place:
-    """One connection.  `end` is called at most once, when it has to make room."""
+    """One connection.  `end` is called at most once, when the connection has to make room."""
 
     __slots__ = ("end", "source")
 
@@ -25,18 +25,19 @@ class Place:
 
 
 class Handshakes:
-    """See the head of this file."""
+    """The places of one port."""
 
     def __init__(self, most: int = HANDSHAKES_MAX) -> None:
         self._most = most
         self._count = 0
-        self._by_source: dict[str, OrderedDict[Place, None]] = {}  # each in the order in which they came
+        # The places of each source, the oldest first.
+        self._by_source: dict[str, OrderedDict[Place, None]] = {}
 
     def __len__(self) -> int:
         return self._count
 
     def enter(self, source: str, end: Callable[[], None]) -> Place:
-        """Give a connection from there a place."""
+        """Give a connection from this source a place."""
         place = Place(source, end)
         self._by_source.setdefault(source, OrderedDict())[place] = None
         self._count += 1

@@ -1,8 +1,8 @@
 """Listening: a port of any protocol, with TLS or without.
 
-    host, port --> a bound socket --> accept --> whoever connects is served by what `make_door` returns
+    host, port --> a bound socket --> accept --> each connection is served by a door of `make_door`
 
-It knows no protocol, and counts nobody who comes without TLS: that is the matter of the door.
+It knows no protocol.  Without TLS the doors count their connections themselves.
 """
 
 import asyncio
@@ -27,10 +27,11 @@ async def bound_socket(host: str, port: int) -> socket.socket:
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except UnicodeError as error:
-        raise socket.gaierror(socket.EAI_NONAME, f"{host!r} can be no name") from error
+        raise socket.gaierror(socket.EAI_NONAME, f"{host!r} is not a valid host name") from error
     try:
         return listening_socket(found[0][0], found[0][4])
-    except OSError as error:  # of several ports it must be known which one
+    except OSError as error:
+        # A node has several ports, so the error must name one.
         raise OSError(error.errno, f"port {port}: {error.strerror}") from error
 
 
@@ -44,7 +45,8 @@ def listening_socket(family: int, address: Any) -> socket.socket:
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_EVERY_S)
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_TRIES)
-        if family == socket.AF_INET6:  # on `::` IPv4 is served too: there is only one host to name
+        if family == socket.AF_INET6:
+            # `::` serves IPv4 too, because the settings name only one host.
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         bound.setblocking(False)
         bound.bind(address)
@@ -65,13 +67,13 @@ class SystemRefusal(Protocol):
 
 
 def cannot_listen(where: str, error: SystemRefusal) -> CannotListen:
-    """Return what to say of a port of ZeroMQ that cannot be had, and what to try."""
+    """Return the error of a ZeroMQ port that cannot be opened, with advice."""
     if error.errno in (EMFILE, ENFILE):
         hint = "allow the broker more open files"
     elif error.errno == EADDRINUSE:
         hint = "is another scheduler there?"
     else:
-        hint = "name an IPv4 address of this machine, a name that stands for one, or *"
+        hint = "name an IPv4 address of this machine, the name of one, or *"
     return CannotListen(f"cannot listen on {where}: {error.strerror}; {hint}")
 
 
@@ -83,7 +85,7 @@ async def accept(
     tls: ServerTls | None,
     admission: Admission | Handshakes,
 ) -> Server:
-    """Let others connect; with TLS a connection is counted by `admission` until its handshake is done."""
+    """Accept connections; with TLS `admission` counts each of them until its handshake is done."""
     if tls is None:
         return await asyncio.get_running_loop().create_server(make_door, sock=bound, backlog=backlog)
     bound.listen(backlog)

@@ -1,8 +1,8 @@
 """MoniqueZmq: all ports of ZeroMQ to which MoniQue's components connect, as config.json names them.
 
-    config.json --> PULL and PUB for both layers, PUSH for each controller --> whoever is told
+    config.json --> PULL and PUB for both layers, PUSH for each controller --> tell(transfers, components)
 
-Open while this node leads, for a component cannot be sent elsewhere.  It makes no process.
+The ports are open while this node leads, for a component cannot be redirected.  It makes no process.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,13 +16,14 @@ from wakeq.actors.sessions.door import Admission
 from wakeq.net.push_port import PushPort
 from wakeq.net.zmq_ports import Frames, PubPort, PullPort
 
-LINGER_MS = 1_000  # for components to take what was published last
+# For components to read the last published messages.
+LINGER_MS = 1_000
 
 Tell = Callable[[Any], None]
 
 
 class Layered(Protocol):
-    """Where one end of the scheduler is."""
+    """The address of one end of the scheduler."""
 
     @property
     def host(self) -> str: ...
@@ -35,11 +36,12 @@ class Layered(Protocol):
 
 
 class MoniqueZmq:
-    """See the head of this file."""
+    """All ports of ZeroMQ of one node."""
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
-        self.layers: Layers | None = None  # where all components listen
+        # The ports to which all components listen.
+        self.layers: Layers | None = None
         self._context = zmq.Context(io_threads=1)
         self._ports: list[PullPort | PubPort | PushPort] = []
 
@@ -80,12 +82,12 @@ class MoniqueZmq:
         return port
 
     def begin_again(self) -> None:
-        """Somebody else is told from now on what components send."""
+        """Forget earlier transfers: their receiver has ended, and another one begins."""
         for port in self._pulls():
             port.begin_again()
 
     def stop_reading(self) -> None:
-        """Take what components have sent, and then nothing more."""
+        """Take the transfers that have arrived, and read nothing more."""
         for port in self._pulls():
             port.stop_reading()
 
@@ -93,13 +95,13 @@ class MoniqueZmq:
         return [port for port in self._ports if isinstance(port, PullPort)]
 
     def close(self) -> None:
-        """End all of it at once; what was not sent is lost."""
+        """Close all ports at once; unsent transfers are lost."""
         for port in self._ports:
             port.close()
         self._context.destroy(linger=0)
 
     def finish(self) -> Callable[[], None]:
-        """Close all ports; return what waits until the last that was published is sent, and must not be on the loop."""
+        """Close all ports; return a call that waits until the last messages are sent, and must not run on the loop."""
         for port in self._ports:
             if isinstance(port, PubPort):
                 port.close(LINGER_MS)

@@ -3,8 +3,8 @@
     address --> connection, proof on both sides --> Introduced --> frames <--> the process of that peer
 
 The node with the higher number dials the other, at once and again after a pause whenever the connection is lost; so
-two nodes have one connection.  Whoever has not proved which node it is holds one of a bounded number of places, and
-nothing else here.  Must never look inside a message of the core.
+two nodes have one connection.  A peer that has not proved which node it is holds one of a bounded number of places, and
+nothing else.  It must never look inside a message of the core.
 """
 
 import asyncio
@@ -21,19 +21,26 @@ from wakeq.actors.log.peer import Broken, Heard, Writable
 from wakeq.actors.sessions.door import Told
 from wakeq.net.handshakes import Handshakes, Place
 from wakeq.net.listening import Server, accept
-from wakeq.net.tls import PeerTls, stands_for
+from wakeq.net.tls import PeerTls, is_valid_for
 from wakeq.protocol.errors import PeerRefused
 from wakeq.protocol.wire.peer.frames import NO_CLUSTER, Frame, Hello, split_address
 from wakeq.protocol.wire.peer.session import NONCE_BYTES, PeerSession
 
-HELLO_S_MAX = 2.0  # for a connection to be made and its other end to prove who it is
-OF_USE_S = 1.0  # a connection that ends sooner was refused at its other end, most likely
-PAUSE_S_MIN, PAUSE_S_MAX = 0.05, 1.0  # between two attempts to connect
-UNSENT_BYTES_MAX = 1 << 20  # beyond it the peer's process keeps what it has to say
-NEWCOMERS_MAX = 16  # connected nodes of which neither the members nor the settings know
+# For a connection to be made and its peer to prove which node it is.
+HELLO_S_MAX = 2.0
+# A connection that ends sooner was refused by its peer, most likely.
+OF_USE_S = 1.0
+# Between two attempts to connect.
+PAUSE_S_MIN, PAUSE_S_MAX = 0.05, 1.0
+# With more unsent bytes the process of the peer keeps its messages.
+UNSENT_BYTES_MAX = 1 << 20
+# Connected nodes that neither the members nor the settings name.
+NEWCOMERS_MAX = 16
 ACCEPT_BACKLOG = 64
-UNACKNOWLEDGED_MS_MAX = 3_000  # then the kernel gives a connection up ...
-KEEPALIVE_S = 1  # ... and asks so often: two followers have nothing to say that would show that one of them is gone
+# The kernel ends a connection on which bytes stay unacknowledged for so long.
+UNACKNOWLEDGED_MS_MAX = 3_000
+# Two followers send each other nothing, so only a keepalive shows that one of them is gone.
+KEEPALIVE_S = 1
 
 HUNG_UP = "it hung up before it said which node it is; its log says why, or it wants TLS (tls.peer_ca_file)"
 HUNG_UP_KNOWN = "it hung up as soon as it knew which node this is; its log says why"
@@ -45,12 +52,13 @@ logger = logging.getLogger("wakeq.peers")
 
 
 class Identity(NamedTuple):
-    """How this node says and proves which one it is, and what it needs to believe another one."""
+    """The proof of which node this is, and the means to check that of a peer."""
 
     hello: Callable[[], Hello]
     secret: bytes | None = None
     tls: PeerTls | None = None
-    address_of: Callable[[int], str] = lambda _: ""  # of a node as the settings have it, empty if they do not
+    # The address of a node in the settings, empty if they have none.
+    address_of: Callable[[int], str] = lambda _: ""
 
 
 class PeerTcpDoor(asyncio.Protocol):
@@ -58,14 +66,18 @@ class PeerTcpDoor(asyncio.Protocol):
 
     def __init__(self, tcp: "PeerTcp", expected: int | None = None) -> None:
         self._tcp = tcp
-        self._expected = expected  # which node was dialled
+        # The node that was dialled; None if the peer dialled.
+        self._expected = expected
         self._transport: asyncio.Transport | None = None
         self._session = tcp.new_session(dials=expected is not None)
-        self._node_id: int | None = None  # of the peer, once that is proved
+        # The node of the peer, once that is proved.
+        self._node_id: int | None = None
         self._told: Told | None = None
-        self._early: list[Frame] = []  # came before anybody was there to hear it
+        # Frames that arrived before `begin`.
+        self._early: list[Frame] = []
         self._deadline: asyncio.TimerHandle | None = None
-        self._place: Place | None = None  # among those who have not proved who they are
+        # Its place among the peers that have not proved which node they are.
+        self._place: Place | None = None
         self.is_full = False
         self.is_closed_here = False
         self.lost = asyncio.get_running_loop().create_future()
@@ -76,7 +88,9 @@ class PeerTcpDoor(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         _set_options(transport.get_extra_info("socket"))
         self._transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX, low=UNSENT_BYTES_MAX // 4)
-        self._deadline = asyncio.get_running_loop().call_later(HELLO_S_MAX, self.close, "it did not say who it is")
+        self._deadline = asyncio.get_running_loop().call_later(
+            HELLO_S_MAX, self.close, "it did not say which node it is"
+        )
         self._tcp.doors.add(self)
         if self._expected is None:
             source = transport.get_extra_info("peername") or ("",)
@@ -102,9 +116,10 @@ class PeerTcpDoor(asyncio.Protocol):
             self._told.arrive(Heard(frames))
 
     def _begin(self, hello: Hello) -> None:
-        """The peer has proved that it belongs here; see whether it is the one that it says."""
-        if hello.cluster_id == NO_CLUSTER:  # it asked which one this is, and was told
-            assert self._transport is not None, "it has just said something"
+        """Check that the peer, which belongs to the cluster, is the node that it claims to be."""
+        # A node that joins only asks for the id of the cluster, and has it now.
+        if hello.cluster_id == NO_CLUSTER:
+            assert self._transport is not None, "it has just received a hello"
             self._transport.close()
             return
         if self._expected not in (None, hello.node_id):
@@ -113,7 +128,7 @@ class PeerTcpDoor(asyncio.Protocol):
             self._tcp.check_newcomer(hello.node_id, self._certificate())
         self._node_id = hello.node_id
         self._forget_place()
-        self._tcp.say_connected(hello.node_id, self.peer, is_dialled=self._expected is not None)
+        self._tcp.log_connected(hello.node_id, self.peer, is_dialled=self._expected is not None)
         self._tcp.introduced(Introduced(self, hello))
 
     def _certificate(self) -> dict[str, Any]:
@@ -139,13 +154,13 @@ class PeerTcpDoor(asyncio.Protocol):
         self._tcp.doors.discard(self)
         self._forget_place()
         if self._node_id is not None:
-            self._tcp.say_lost(self._node_id, str(exc or "it was closed"))
+            self._tcp.log_lost(self._node_id, str(exc or "it was closed"))
         if self._told is not None:
             self._told.tell(Broken(self, str(exc or "closed")))
         if not self.lost.done():
             self.lost.set_result(self._node_id is not None)
 
-    # --- the process's side ---
+    # --- the side of the peer's process ---
 
     @property
     def peer(self) -> str:
@@ -154,12 +169,12 @@ class PeerTcpDoor(asyncio.Protocol):
 
     @property
     def node_id(self) -> int | None:
-        """Which node is at the other end, once that is proved."""
+        """The node of the peer, once that is proved."""
         return self._node_id
 
     @property
-    def has_said_who(self) -> bool:
-        """Whether the other end has said who it is, and perhaps not proved it."""
+    def has_claimed(self) -> bool:
+        """Whether the peer has named its node, and perhaps not proved it."""
         return self._session.claimed is not None
 
     def begin(self, told: Told) -> None:
@@ -196,16 +211,19 @@ class PeerTcp:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._dialers: dict[int, asyncio.Task[None]] = {}
         self._refusals = Complaints(logger)
-        self._news: dict[tuple[int | None, str], Complaints] = {}  # by member (None: any other node) and what happened
-        self._refused: dict[int | None, str] = {}  # what was said last of the node that was dialled, or that dialled
-        self._hung_up: set[int] = set()  # nodes that did so without a word when they were dialled last
+        # Log lines about connections, by member (None: any other node) and kind.
+        self._news: dict[tuple[int | None, str], Complaints] = {}
+        # The last refusal that was logged, by the node that was dialled; None for peers that dialled.
+        self._refused: dict[int | None, str] = {}
+        # Nodes that hung up without a reason when they were dialled last.
+        self._hung_up: set[int] = set()
 
     @property
     def node_id(self) -> int:
         return self._identity.hello().node_id
 
     def new_session(self, *, dials: bool) -> PeerSession:
-        """Begin a conversation."""
+        """Return the session of a new connection."""
         own, secret, tls, _ = self._identity
         return PeerSession(own(), secret, secrets.token_bytes(NONCE_BYTES), dials=dials, seals=tls is None)
 
@@ -221,24 +239,24 @@ class PeerTcp:
         )
 
     def check_newcomer(self, node_id: int, certificate: dict[str, Any]) -> None:
-        """Refuse who has connected if its certificate stands for another node, or too many came that nobody knows."""
+        """Refuse a peer with the certificate of another node, or one unknown node too many."""
         host = self._host_of(node_id)
         if self._identity.tls is not None:
             if not host:
                 raise PeerRefused(
-                    f"node {node_id} is not known here, so that its certificate could stand for it; run "
+                    f"node {node_id} is not known here, so its certificate cannot be checked; run "
                     f"`wakeq cluster add {node_id} HOST:PORT`, or start this node with a list of peers that has it"
                 )
-            if not stands_for(certificate, host):
+            if not is_valid_for(certificate, host):
                 raise PeerRefused(
-                    f"its certificate does not stand for {host}, where node {node_id} is; have one issued for that name"
+                    f"its certificate is not for {host}, the host of node {node_id}; have one issued for that name"
                 )
         newcomers = sum(door.node_id is not None and not self._host_of(door.node_id) for door in self.doors)
         if not host and newcomers >= NEWCOMERS_MAX:
-            raise PeerRefused(f"node {node_id} is not known here, and {newcomers} others that are not are connected")
+            raise PeerRefused(f"node {node_id} is not known here, and {newcomers} other unknown nodes are connected")
 
     def _host_of(self, node_id: int) -> str:
-        """Return where a node is, as the members or the settings have it; empty if neither knows it."""
+        """Return the host of a node from the members or the settings; empty if neither has it."""
         if node_id in self._addresses:
             return self._addresses[node_id][0]
         address = self._identity.address_of(node_id)
@@ -264,12 +282,15 @@ class PeerTcp:
         tls = None if self._identity.tls is None else self._identity.tls.dialing
         made = asyncio.get_running_loop().create_connection(lambda: PeerTcpDoor(self, node_id), host, port, ssl=tls)
         try:
-            async with asyncio.timeout(HELLO_S_MAX):  # `wait_for` would miss being told to end in the moment it is made
+            # `wait_for` would miss a cancellation in the moment in which the connection is made.
+            async with asyncio.timeout(HELLO_S_MAX):
                 _transport, door = await made
-        except ssl.SSLError as error:  # a certificate, most likely, which waiting will not mend
+        except ssl.SSLError as error:
+            # Most likely a certificate; another attempt will not help.
             self.refused(node_id, f"{host}:{port}", f"no TLS with it: {error.reason or error}")
             return False
-        except (OSError, UnicodeError) as error:  # a timeout is one too; and a name that cannot be one of a host
+        except (OSError, UnicodeError) as error:
+            # This includes a timeout, and a name that is not valid for a host.
             self._hung_up.discard(node_id)
             logger.debug("node %d does not answer at %s:%d: %s", node_id, host, port, error)
             return False
@@ -280,44 +301,45 @@ class PeerTcp:
         if was_of_use or door.is_closed_here:
             self._hung_up.discard(node_id)
         elif node_id not in self._hung_up:
-            self._hung_up.add(node_id)  # it may have been ended in that moment
+            # Once is no sign of a refusal: the peer may have been ended in that moment.
+            self._hung_up.add(node_id)
         else:
-            reason = HUNG_UP_UNPROVED if door.has_said_who else HUNG_UP
+            reason = HUNG_UP_UNPROVED if door.has_claimed else HUNG_UP
             self.refused(node_id, f"{host}:{port}", HUNG_UP_KNOWN if is_known else reason)
         return was_of_use
 
-    # --- what the log is told --------------------------------------------------------------------------------------
+    # --- log lines -------------------------------------------------------------------------------------------------
 
     def refused(self, expected: int | None, where: str, reason: str) -> None:
-        """Say what is wrong with an address, once; if it is always something else, now and then."""
+        """Log why a peer is refused: the same reason once, changing reasons now and then."""
         if self._refused.get(expected) != reason:
             self._refused[expected] = reason
             self._refusals.say(f"the peer at {where} is refused: {reason}")
 
-    def say_connected(self, node_id: int, where: str, *, is_dialled: bool) -> None:
-        """Say that a node is there."""
+    def log_connected(self, node_id: int, where: str, *, is_dialled: bool) -> None:
+        """Log that a node is connected."""
         text = (
             f"connected to node {node_id} at {where}" if is_dialled else f"node {node_id} has connected, from {where}"
         )
-        self._say_of(node_id, "connected", text)
+        self._log(node_id, "connected", text)
 
-    def say_lost(self, node_id: int, reason: str) -> None:
-        """Say that a node is not there any more."""
-        self._say_of(node_id, "lost", f"the connection to node {node_id} is lost: {reason}")
+    def log_lost(self, node_id: int, reason: str) -> None:
+        """Log that the connection to a node is lost."""
+        self._log(node_id, "lost", f"the connection to node {node_id} is lost: {reason}")
 
-    def _say_of(self, node_id: int, what: str, text: str) -> None:
-        key = node_id if node_id in self._addresses else None, what
+    def _log(self, node_id: int, kind: str, text: str) -> None:
+        key = node_id if node_id in self._addresses else None, kind
         if key not in self._news:
             self._news[key] = Complaints(logger, level=logging.INFO)
         self._news[key].say(text)
 
-    def look(self) -> None:
-        """Say what was left out; called now and then."""
+    def tick(self) -> None:
+        """Log the number of suppressed lines; called now and then."""
         for complaints in (self._refusals, *self._news.values()):
             complaints.look()
 
     async def close(self) -> None:
-        """End all of them."""
+        """Close all connections."""
         if self._server is not None:
             self._server.close()
         for dialer in self._dialers.values():

@@ -1,10 +1,10 @@
-"""PushPort: where the components of one spec connect to be given tasks, each of which goes to one that is named.
+"""PushPort: the port at which the components of one spec connect to get tasks, each task for a named component.
 
-    PULL sockets --> who is there --> changed(components)          send(component, frames) --> that one
+    PULL sockets --> changed(connected components)          send(component, frames) --> that component
 
-It speaks ZeroMQ by itself (`zmtp.py`): libzmq would choose the component, and say neither which one it was nor what
-became of a task whose component went away.  What a component has not taken from us holds nobody else up; nothing waits
-here behind it.  Its connections and what they hold count into what all doors may have.
+It speaks ZeroMQ by itself (`zmtp.py`): libzmq would choose the component, and would report neither its choice nor the
+fate of a task whose component went away.  A component that does not read delays no other component, and no task waits
+here for it.  The connections and their memory count into the bounds of all doors.
 """
 
 import asyncio
@@ -19,15 +19,18 @@ from wakeq.actors.sessions.door import HANDSHAKE_S_MAX, Admission
 from wakeq.net.listening import KEEPALIVE_EVERY_S, KEEPALIVE_IDLE_S, KEEPALIVE_TRIES, cannot_listen, listening_socket
 from wakeq.protocol.wire.zmtp import GREETING, BadPeer, Pusher, encode
 
-COMPONENTS_MAX = 1_000  # of one port; who comes then waits until one of them has gone
-ACCEPT_AGAIN_S = 1.0  # after there was no file for a connection
-SILENT_S_MAX = KEEPALIVE_IDLE_S + KEEPALIVE_EVERY_S * KEEPALIVE_TRIES  # as long as keepalive takes without a task
+# Of one port; another component waits until one of them has gone.
+COMPONENTS_MAX = 1_000
+# The pause after the process had no file for a connection.
+ACCEPT_AGAIN_S = 1.0
+# A component whose kernel acknowledges no task is lost after as long as keepalive takes without a task.
+SILENT_S_MAX = KEEPALIVE_IDLE_S + KEEPALIVE_EVERY_S * KEEPALIVE_TRIES
 
 logger = logging.getLogger("wakeq.monique")
 
 
 class PushPort:
-    """A port, and who is connected to it."""
+    """A port and its connected components."""
 
     def __init__(
         self,
@@ -38,22 +41,24 @@ class PushPort:
         *,
         on_lease: bool = False,
     ) -> None:
-        """Listen on a host, `*` for all of this machine's, and a port, 0 for a free one.
+        """Listen on a host, `*` for all addresses of this machine, and a port, 0 for a free one.
 
-        `changed` is called with the components when one came or went, or when one can take something again.  What is
-        given `on_lease` somebody else can have: a component that takes nothing for some seconds is let go of.
+        `changed` is called with the components when one came or went, or when one can take a task again.  Tasks that
+        are `on_lease` are redelivered if they get lost, so a component that acknowledges nothing is dropped soon.
         """
         self._changed = changed
         self._admission = admission
         self._loop = asyncio.get_running_loop()
         self._listening = _bound(host, port)
-        if on_lease:  # without one, who has enough to do for longer than that would lose what it has not read yet
+        if on_lease:
+            # Without leases a component that is busy for longer would lose the tasks that it has not read.
             self._listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENT_S_MAX * 1000))
         self.address = "{}:{}".format(*self._listening.getsockname()[:2])
         self._complaints = Complaints(logger)
         self._ids = count(1)
         self._connections: set[Connection] = set()
-        self._open: dict[int, Connection] = {}  # those that have said who they are, by the number they got here
+        # The connections that have proved to be components, by their number.
+        self._open: dict[int, Connection] = {}
         self._arrivals: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._accepts = False
@@ -61,25 +66,25 @@ class PushPort:
 
     @property
     def components(self) -> int:
-        """How many are connected."""
+        """How many components are connected."""
         return len(self._open)
 
     def can_take(self, component: int) -> bool:
-        """Whether this component is there, and has taken what it got before."""
+        """Whether this component is connected, and nothing waits to be sent to it."""
         connection = self._open.get(component)
         return connection is not None and connection.can_take
 
     def send(self, component: int, frames: Sequence[bytes]) -> bool:
-        """Give it to this component; False if it has gone, or has not taken what it got before."""
+        """Send a task to this component; False if it has gone, or an earlier task still waits to be sent."""
         connection = self._open.get(component)
         return connection is not None and connection.send(frames)
 
-    def look(self) -> None:
-        """Say who is connected."""
+    def report(self) -> None:
+        """Call `changed` with the connected components."""
         self._changed(tuple(self._open))
 
     def close(self) -> None:
-        """Let go of everybody; what a component has not taken is lost to it."""
+        """Close every connection; unsent tasks are lost."""
         self._is_closed = True
         self._pause()
         self._listening.close()
@@ -105,7 +110,8 @@ class PushPort:
             accepted, address = self._listening.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
-        except OSError as error:  # no more files, most likely
+        except OSError as error:
+            # There are no more files, most likely.
             self._complaints.say(f"no component can be accepted at {self.address}: {error.strerror}")
             self._pause()
             self._loop.call_later(ACCEPT_AGAIN_S, self._accept_again)
@@ -113,7 +119,8 @@ class PushPort:
         counted_at = address[0] if self._admission.counts_addresses else ""
         refusal = self._admission.enter(counted_at)
         if refusal:
-            accepted.close()  # ZeroMQ has no words for it
+            # ZeroMQ has no message for a refusal.
+            accepted.close()
             return
         accepted.setblocking(False)
         made = Connection(self, next(self._ids), "{}:{}".format(*address), counted_at)
@@ -127,30 +134,31 @@ class PushPort:
     async def _arrive(self, made: "Connection", accepted: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(lambda: made, accepted)
-        except (OSError, asyncio.CancelledError):  # it is gone already, or this port is
+        except (OSError, asyncio.CancelledError):
+            # The connection is lost already, or this port was closed.
             if not made.is_connected:
                 accepted.close()
                 self.went(made)
 
-    # --- what the connections tell it -------------------------------------------------------------------------------
+    # --- called by the connections ----------------------------------------------------------------------------------
 
     def came(self, connection: "Connection") -> None:
-        """It has said that it is a component."""
+        """Add a connection that has proved to be a component."""
         self._open[connection.id] = connection
-        self.look()
+        self.report()
 
     def took(self) -> None:
-        """A component has taken what it was given."""
+        """Report that a component can take a task again."""
         if not self._is_closed:
-            self.look()
+            self.report()
 
     def hold(self, size_bytes: int) -> bool:
-        """Count so much more, or less, as held for components; False if that is too much with what all doors hold."""
+        """Count so many bytes more, or less, as held for components; False if all doors together hold too much."""
         self._admission.held_bytes += size_bytes
         return not self._admission.crowded
 
     def went(self, connection: "Connection") -> None:
-        """It is gone."""
+        """Remove a connection that is lost."""
         if connection not in self._connections:
             return
         self._connections.discard(connection)
@@ -159,41 +167,44 @@ class PushPort:
         if not self._is_closed:
             self._accept_again()
             if was_open:
-                self.look()
+                self.report()
 
     def complain(self, error: BadPeer, connection: "Connection") -> None:
-        """Somebody connected who is no component."""
+        """Log a connection that is no component."""
         self._complaints.say(f"{connection.peer} is not a component for {self.address}: {error}")
 
 
 class Connection(asyncio.Protocol):
-    """One component, or who is yet to say that it is one."""
+    """One connection: a component, once its handshake is done."""
 
     __slots__ = ("_deadline", "_held_bytes", "_port", "_pusher", "_transport", "counted_at", "id", "peer")
 
     def __init__(self, port: PushPort, id: int, peer: str, counted_at: str) -> None:
         self.id = id
         self.peer = peer
-        self.counted_at = counted_at  # the address, if it matters where a connection comes from
+        # The address for which the connection is counted, if connections are counted by address.
+        self.counted_at = counted_at
         self._port = port
         self._pusher = Pusher()
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._held_bytes = 0  # when it took no more; while there are any it is given nothing
+        # Unsent bytes when writing was paused; while there are any, the component gets no task.
+        self._held_bytes = 0
 
     @property
     def is_connected(self) -> bool:
-        """Whether the loop looks after it."""
+        """Whether the loop has a transport for it."""
         return self._transport is not None
 
     @property
     def can_take(self) -> bool:
-        """Whether nothing that was written is still here."""
+        """Whether it is connected and no unsent task waits."""
         return self._transport is not None and not self._transport.is_closing() and not self._held_bytes
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=0)  # a task had better wait where all can have it
+        # A task had better wait in its queue, where every component can get it.
+        self._transport.set_write_buffer_limits(high=0)
         self._transport.write(GREETING)
         self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_S_MAX, self._transport.abort)
 
@@ -215,14 +226,14 @@ class Connection(asyncio.Protocol):
             self._port.came(self)
 
     def send(self, frames: Sequence[bytes]) -> bool:
-        """Write it, unless what was written before is still here."""
+        """Write a task, unless an earlier one is still unsent."""
         if self._transport is None or not self.can_take:
             return False
         self._transport.write(encode(frames))
         return True
 
     def pause_writing(self) -> None:
-        """Nothing more for it; nor is it asked what it wants, for it would not take the answer."""
+        """Send nothing more, and read nothing: the component would not take the answers either."""
         assert self._transport is not None, "connected"
         self._held_bytes = self._transport.get_write_buffer_size()
         self._transport.pause_reading()
@@ -231,23 +242,23 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         assert self._transport is not None, "connected"
-        self._let_go()
+        self._release_held()
         self._transport.resume_reading()
         self._port.took()
 
-    def _let_go(self) -> None:
+    def _release_held(self) -> None:
         self._port.hold(-self._held_bytes)
         self._held_bytes = 0
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._let_go()
+        self._release_held()
         if self._deadline is not None:
             self._deadline.cancel()
         self._port.went(self)
 
     def close(self) -> None:
-        """End it; what is on its way to the component still goes there, unless it does not take it."""
+        """Close the connection; bytes on their way are still sent, unless the component does not read."""
         if self._transport is not None:
             self._transport.abort() if self._held_bytes else self._transport.close()
 

@@ -1,8 +1,8 @@
-"""Sweeping: one timer for all connections of a port or a path, which rests while nobody has to be looked at.
+"""Sweeping: one timer for all connections of a port or a path, which rests while no connection is watched.
 
-    begin --> SWEEP_EVERY_S later: sweep --> again, for as long as that says that somebody is left to be looked at
+    begin --> SWEEP_EVERY_S later: sweep --> again, as long as it returns that a connection is watched
 
-It knows no connection: whom to look at, and what for, is the matter of whoever owns it.
+It knows no connection: its owner knows which ones to check.
 """
 
 import asyncio
@@ -12,24 +12,24 @@ SWEEP_EVERY_S = 1.0
 
 
 class Sweeping:
-    """See the head of this file."""
+    """The timer of one port or path."""
 
     def __init__(self, sweep: Callable[[], bool]) -> None:
         self._sweep = sweep
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """There is somebody to be looked at."""
+        """Start the timer, unless it runs."""
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(SWEEP_EVERY_S, self._go)
+            self._timer = asyncio.get_running_loop().call_later(SWEEP_EVERY_S, self._fire)
 
     def stop(self) -> None:
-        """Nobody is there any more."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _go(self) -> None:
+    def _fire(self) -> None:
         self._timer = None
         if self._sweep():
             self.begin()

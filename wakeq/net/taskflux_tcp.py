@@ -1,9 +1,9 @@
 """The TaskFlux protocol over TCP: binary packets in, binary packets out.
 
-    socket --> packets --> one Received --> subscriber --> send --> one write --> socket
+    socket --> packets --> one Received --> session --> send --> one write --> socket
 
-A listener has one dialect for all who do not say that they are older.  Of a connection that neither says nor is told
-anything for the idle limit the subscriber hears; whether it may be closed is his to say.  Must never look inside a
+A listener has one dialect for all clients that do not name an older one.  The session is told of a connection on which
+nothing was sent or received for the idle limit, and decides whether to close it.  A door must never look inside a
 packet, or answer one itself.
 """
 
@@ -31,8 +31,10 @@ from wakeq.protocol.wire.taskflux.commands import PAYLOAD_BYTES_MAX, Bad, Crowde
 from wakeq.protocol.wire.taskflux.dialects import Dialect
 
 IDLE_S = 60.0
-IDLE_SLICE = 128  # connections looked at in one turn of the loop
-LOOK_AGAIN_S_MIN = 0.01
+# Idle connections that are reported in one turn of the loop.
+IDLE_SLICE = 128
+# Between two checks for idle connections.
+CHECK_S_MIN = 0.01
 CROWDED = "too much is unfinished on all connections together; try again later"
 
 
@@ -58,25 +60,27 @@ class TaskFluxTcpDoor(TcpDoor[Response]):
         return encode(replies, self._reader.dialect)
 
     def is_burst(self, replies: Sequence[Response]) -> bool:
-        """Whoever pipelines may read later: his subscriber begins less when he is congested."""
+        """A client that pipelines may read later: its session begins less while the connection is congested."""
         return True
 
     def forget_unfinished(self) -> None:
         self._reader.forget()
 
     def turn_away(self, reason: str) -> None:
-        self.refuse([], reason)  # before the handshake nothing is said
+        # Before the handshake nothing can be sent.
+        self.refuse([], reason)
 
     def take(self, data: bytes, at: int, commands_max: int) -> int:
         reader, end = self._reader, len(data)
         if self._subscriber is None:
             return end
-        if self.presumes:
-            self.expel("too much was begun before the handshake")
+        if self.exceeds_stranger_bytes:
+            self.expel("the packet before the handshake is too long")
             return end
         if end > FREE_BYTES:
             end = min(end, at + max(SHARE_BYTES_MAX, reader.missing_bytes))
-        data = data[at:end]  # not copied, if that is all of it
+        # All of the data is not copied.
+        data = data[at:end]
         size_bytes = reader.waiting_bytes + len(data)
         packets = reader.receive(data, commands_max)
         end -= reader.unread_bytes
@@ -87,9 +91,10 @@ class TaskFluxTcpDoor(TcpDoor[Response]):
                 packets.append(Bad(Crowded(CROWDED)))
                 self.stop_receiving()
         if packets:
-            self._port.heard_of(self)
+            self._port.note_traffic(self)
             count = len(packets)
-            if size_bytes > FREE_BYTES:  # records that come in one piece are work, each of them
+            if size_bytes > FREE_BYTES:
+                # Each record of a piece is work.
                 count += sum([len(packet) for packet in packets if type(packet) is Enqueues])
             self._listener.admission.rounds.left -= count
             self._subscriber.arrive(Received(packets, size_bytes))
@@ -99,7 +104,7 @@ class TaskFluxTcpDoor(TcpDoor[Response]):
         if self._transport is None:
             return
         super().send(replies)
-        self._port.heard_of(self)
+        self._port.note_traffic(self)
         if self._transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
             self.is_congested = True
 
@@ -110,8 +115,8 @@ class TaskFluxTcpDoor(TcpDoor[Response]):
             self.check(self._listener.clock())
             self._subscriber.tell(Drained())
 
-    def was_quiet(self) -> None:
-        """Nothing came or went for the idle limit."""
+    def report_idle(self) -> None:
+        """Tell the session that nothing was sent or received for the idle limit."""
         if self._subscriber is not None:
             self._subscriber.tell(Idle())
 
@@ -135,8 +140,9 @@ class TaskFluxTcpListener(TcpListener[TaskFluxTcpDoor]):
         self.dialect = dialect
         self.packet_bytes_max = max(PACKET_BYTES_MAX, payload_bytes_max + PACKET_ROOM_BYTES)
         self._idle_s = idle_s
-        self._quiet: OrderedDict[TaskFluxTcpDoor, float] = OrderedDict()  # since when; the longest first
-        self._looking: asyncio.TimerHandle | None = None
+        # When each connection had its last traffic; the longest idle one first.
+        self._traffic_s: OrderedDict[TaskFluxTcpDoor, float] = OrderedDict()
+        self._idle_timer: asyncio.TimerHandle | None = None
 
     def make_door(self) -> TaskFluxTcpDoor:
         return TaskFluxTcpDoor(self)
@@ -144,11 +150,11 @@ class TaskFluxTcpListener(TcpListener[TaskFluxTcpDoor]):
     def enter(self, door: TaskFluxTcpDoor) -> None:
         super().enter(door)
         if door.receives:
-            self.heard_of(door)
-            self._look_in_time()
+            self.note_traffic(door)
+            self._set_idle_timer()
 
     def send_away(self) -> None:
-        """Take no more connections, and have the clients go, each in answer to what it asks for next."""
+        """Accept no more connections, and send each client away with the answer to its next command."""
         if self._server is not None:
             self._server.close()
         for door in self.doors:
@@ -157,35 +163,35 @@ class TaskFluxTcpListener(TcpListener[TaskFluxTcpDoor]):
 
     def leave(self, door: TaskFluxTcpDoor, *, entered: bool) -> None:
         super().leave(door, entered=entered)
-        self._quiet.pop(door, None)
+        self._traffic_s.pop(door, None)
 
-    def heard_of(self, door: TaskFluxTcpDoor) -> None:
-        """Something came or went."""
-        self._quiet[door] = self.clock()
-        self._quiet.move_to_end(door)
+    def note_traffic(self, door: TaskFluxTcpDoor) -> None:
+        """Restart the idle limit of a connection."""
+        self._traffic_s[door] = self.clock()
+        self._traffic_s.move_to_end(door)
 
-    def look_for_quiet(self) -> None:
-        """Tell those that have been quiet for the idle limit; whoever may be so hears again after another one."""
+    def report_idle(self) -> None:
+        """Report connections that were idle for the limit; one that stays is reported again after another limit."""
         now_s = self.clock()
         for _ in range(IDLE_SLICE):
-            door, since_s = next(iter(self._quiet.items()), (None, now_s))
+            door, since_s = next(iter(self._traffic_s.items()), (None, now_s))
             if door is None or now_s - since_s < self._idle_s:
                 break
-            self.heard_of(door)
-            door.was_quiet()
+            self.note_traffic(door)
+            door.report_idle()
 
-    def _look_in_time(self) -> None:
-        if self._looking is None and self._quiet:
-            since_s = next(iter(self._quiet.values()))
-            wait_s = max(since_s + self._idle_s - self.clock(), LOOK_AGAIN_S_MIN)
-            self._looking = asyncio.get_running_loop().call_later(wait_s, self._look)
+    def _set_idle_timer(self) -> None:
+        if self._idle_timer is None and self._traffic_s:
+            since_s = next(iter(self._traffic_s.values()))
+            wait_s = max(since_s + self._idle_s - self.clock(), CHECK_S_MIN)
+            self._idle_timer = asyncio.get_running_loop().call_later(wait_s, self._on_idle_timer)
 
-    def _look(self) -> None:
-        self._looking = None
-        self.look_for_quiet()
-        self._look_in_time()
+    def _on_idle_timer(self) -> None:
+        self._idle_timer = None
+        self.report_idle()
+        self._set_idle_timer()
 
     async def close(self, reason: str = "the broker stops") -> None:
         await super().close(reason)
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()

@@ -66,7 +66,7 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
 
     # The first command says what the connection may do.
     access: Access | None = None
-    # Whether reading pauses as soon as the peer leaves much unread, whatever it asked for.
+    # Whether reading pauses as soon as much is unread, also behind a burst of publishes.
     pauses_early = False
 
     def __init__(self, listener: Port) -> None:
@@ -171,7 +171,7 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         if rest is None or bounds is None:
             return
         if bounds.paused != BY_REST:
-            # The last one to resume reading asks for another turn.
+            # `_resume` asks for another turn when nothing else pauses reading.
             rest.is_waiting = False
             return
         rest.taken_bytes = self._take_some(rest.data, rest.taken_bytes)
@@ -216,7 +216,7 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         reason = f"connection lost: {exc}" if exc else "closed by peer"
         if rest is not None and bounds is not None and not bounds.reason and not bounds.paused & BY_STOP:
             rest.is_lost, bounds.reason = True, reason
-            # Commands that have arrived are carried out, even if nobody will read their answers.
+            # Commands that have arrived are carried out, though their answers cannot be sent.
             bounds.paused &= BY_REST
             self._wait_for_turn(rest)
         else:
@@ -256,8 +256,8 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         return self._bounds is not None and self._bounds.work_bytes > 0
 
     @property
-    def presumes(self) -> bool:
-        """Whether a peer that has not authenticated has begun more than anybody needs for that."""
+    def exceeds_stranger_bytes(self) -> bool:
+        """Whether a peer has begun a longer command than authentication needs, and has not authenticated."""
         return self.unfinished_bytes > STRANGER_BYTES_MAX and self._listener.is_stranger(self)
 
     # --- the session's side ---

@@ -1,6 +1,6 @@
-"""TcpListener: a port; it accepts connections, keeps count of them, and looks after those that are not at rest.
+"""TcpListener: a port; it accepts and counts connections, and watches those that are not at rest.
 
-    connections --> a door each, from a subclass --> subscribers
+    connections --> a door each, from a subclass --> sessions
 
 One timer serves the whole port, and none runs while every connection is at rest.  It knows no protocol.
 """
@@ -22,13 +22,16 @@ from wakeq.net.tls import ServerTls
 
 DoorT = TypeVar("DoorT", bound=TcpDoor[Any])
 
-ACCEPT_BACKLOG = 4096  # connections that the kernel keeps until they are accepted
-CLOSE_SLICE = 128  # connections closed in one turn of the loop
-GOODBYE_S_MAX = 1.0  # for peers to hear that we stop, and to close
+# Connections that the kernel keeps until they are accepted.
+ACCEPT_BACKLOG = 4096
+# Connections that are closed in one turn of the loop.
+CLOSE_SLICE = 128
+# For peers to read that we stop, and to close.
+GOODBYE_S_MAX = 1.0
 
 
 class TcpListener(Generic[DoorT]):
-    """See the head of this file."""
+    """One port; a subclass knows the protocol."""
 
     def __init__(
         self,
@@ -42,20 +45,25 @@ class TcpListener(Generic[DoorT]):
         self.admission = admission or Admission()
         self.clock = clock or asyncio.get_running_loop().time
         self.doors: set[DoorT] = set()
-        self.refused = 0  # connections turned away because there were too many
+        # Connections that were turned away because there were too many.
+        self.refused = 0
         self._make_subscriber = make_subscriber
         self._tls = tls
-        self._handshake_s = handshake_s  # a peer must say who it is in that time; None: it need not
-        self._strangers: dict[DoorT, float] = {}  # those who have not, and since when; the longest first
+        # The time in which a peer must authenticate; None if it need not.
+        self._handshake_s = handshake_s
+        # Connections that have not authenticated, and since when they are open; the oldest first.
+        self._strangers: dict[DoorT, float] = {}
+        # Connections that are not at rest.
         self._watched: set[DoorT] = set()
-        self._departed: deque[DoorT] = deque()  # their peers have closed, they have not
+        # Connections whose peers have closed, and that are still to be closed here.
+        self._departed: deque[DoorT] = deque()
         self._sweeping = Sweeping(self.sweep)
         self._server: Server | None = None
         self._empty = asyncio.Event()
 
     @abstractmethod
     def make_door(self) -> DoorT:
-        """Return what is to serve a new connection."""
+        """Return the door of a new connection."""
 
     async def start(self, bound: socket.socket) -> int:
         """Accept connections at a bound socket; return its port."""
@@ -65,14 +73,14 @@ class TcpListener(Generic[DoorT]):
         return int(bound.getsockname()[1])
 
     def stop_reading(self) -> None:
-        """Take no more connections and no more commands; what was taken is still answered."""
+        """Accept no more connections and commands; accepted commands are still answered."""
         if self._server is not None:
             self._server.close()
         for door in self.doors:
             door.stop_reading()
 
     async def close(self, reason: str = "the broker stops") -> None:
-        """Accept nothing more, then close what is open, a few in each turn of the loop."""
+        """Accept nothing more, then close all connections, a few in each turn of the loop."""
         if self._server is not None:
             self._server.close()
         self._empty.clear()
@@ -89,12 +97,13 @@ class TcpListener(Generic[DoorT]):
             await self._empty.wait()
         self._sweeping.stop()
 
-    # --- what the doors tell it ---
+    # --- called by the doors ---
 
     def enter(self, door: DoorT) -> None:
-        """A connection was made: give it a subscriber, or turn it away."""
+        """Give a new connection a session, or turn it away."""
         self.doors.add(door)
-        if self.admission.counts_addresses:  # to ask for it costs memory for as long as the connection lasts
+        # An address costs memory for as long as the connection lasts.
+        if self.admission.counts_addresses:
             door.counted_at = sys.intern(door.peer.rpartition(":")[0])
         refusal = self.admission.enter(door.counted_at)
         if refusal:
@@ -107,15 +116,15 @@ class TcpListener(Generic[DoorT]):
             self._sweeping.begin()
 
     def welcome(self, door: DoorT) -> None:
-        """The peer of this connection has said who it is."""
+        """Note that the peer of this connection has authenticated."""
         self._strangers.pop(door, None)
 
     def is_stranger(self, door: DoorT) -> bool:
-        """Whether the peer of this connection has not said who it is, and should."""
+        """Whether the peer of this connection must authenticate and has not."""
         return door in self._strangers
 
     def leave(self, door: DoorT, *, entered: bool) -> None:
-        """A connection is gone."""
+        """Forget a connection that is gone."""
         self.doors.discard(door)
         self._watched.discard(door)
         self._strangers.pop(door, None)
@@ -125,7 +134,7 @@ class TcpListener(Generic[DoorT]):
             self._empty.set()
 
     def depart(self, door: DoorT) -> None:
-        """The peer of this connection has closed."""
+        """Close this connection, whose peer has closed, in one of the next turns of the loop."""
         if not self._departed:
             asyncio.get_running_loop().call_soon(self._finish_some)
         self._departed.append(door)
@@ -137,7 +146,7 @@ class TcpListener(Generic[DoorT]):
             asyncio.get_running_loop().call_soon(self._finish_some)
 
     def watch(self, door: DoorT) -> None:
-        """Look at this connection from time to time."""
+        """Check this connection every second."""
         self._watched.add(door)
         self._sweeping.begin()
 
@@ -145,7 +154,7 @@ class TcpListener(Generic[DoorT]):
         self._watched.discard(door)
 
     def sweep(self) -> bool:
-        """Look at all connections that are not at rest; return whether any are left."""
+        """Check all connections that are not at rest; return whether any are left."""
         now_s = self.clock()
         for door in list(self._watched):
             door.check(now_s)
@@ -158,4 +167,4 @@ class TcpListener(Generic[DoorT]):
             if now_s - since_s < self._handshake_s:
                 return
             del self._strangers[door]
-            door.expel(f"it did not say who it is within {self._handshake_s:g} s")
+            door.expel(f"it did not authenticate within {self._handshake_s:g} s")

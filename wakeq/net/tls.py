@@ -1,9 +1,9 @@
-"""TLS of the doors: the certificate that they show, and the handshake that stands before each of them.
+"""TLS of the doors: their certificate, and the handshake before each connection.
 
     accepted socket --> Admission --> handshake, in time --> the door, as if the connection had just been made
 
-A connection is counted before its handshake, so that those who stall in it are bounded like all others.  Certificates
-are read again by `reload`; who is connected stays connected.  Must never know what is spoken behind it.
+A connection is counted before its handshake, so that stalled handshakes are bounded like all connections.  `reload`
+reads certificates again; existing connections stay.  It must never know the protocol inside.
 """
 
 import asyncio
@@ -23,13 +23,14 @@ from wakeq.net.handshakes import Handshakes
 from wakeq.protocol.errors import BadSettings
 
 ACCEPT_AGAIN_S = 1.0
-CLOSE_S_MAX = 5.0  # for the peer to say that it has heard that we close
+# For the peer to acknowledge that we close.
+CLOSE_S_MAX = 5.0
 
 logger = logging.getLogger("wakeq.tls")
 
 
 def server_context(cert_file: Path, key_file: Path, client_ca_file: Path | None = None) -> ssl.SSLContext:
-    """Make the context of a door; with a CA only those are let in who show a certificate of it."""
+    """Make the context of a door; with a CA a client must show a certificate of it."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         context.load_cert_chain(cert_file, key_file)
@@ -42,7 +43,7 @@ def server_context(cert_file: Path, key_file: Path, client_ca_file: Path | None 
 
 
 def peer_context(cert_file: Path, key_file: Path, ca_file: Path) -> ssl.SSLContext:
-    """Make the context with which a node dials another one: both show a certificate of the same CA."""
+    """Make the context for dialling a node: both show a certificate of the same CA."""
     try:
         context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=str(ca_file))
         context.load_cert_chain(cert_file, key_file)
@@ -58,7 +59,7 @@ def _unusable(error: OSError, *files: Path | None) -> BadSettings:
 
 
 class ServerTls:
-    """The context that new connections get; those that are made keep the one that they have."""
+    """The context of new connections; existing ones keep theirs."""
 
     def __init__(self, make_context: Callable[[], ssl.SSLContext]) -> None:
         self._make_context = make_context
@@ -66,12 +67,12 @@ class ServerTls:
         self.complaints = Complaints(logger)
 
     def reload(self) -> None:
-        """Read the files again; if they are no good the old ones go on, and BadSettings is raised."""
+        """Read the files again, or raise BadSettings and keep the old context."""
         self.context = self._make_context()
 
 
 class PeerTls:
-    """Both sides of the connections between nodes, each of which shows a certificate of the same authority."""
+    """Both sides of the connections between nodes, which all show a certificate of the same authority."""
 
     def __init__(self, cert_file: Path, key_file: Path, ca_file: Path) -> None:
         self.accepting = ServerTls(lambda: server_context(cert_file, key_file, ca_file))
@@ -79,15 +80,15 @@ class PeerTls:
         self._files = cert_file, key_file, ca_file
 
     def reload(self) -> None:
-        """Read the files again; what is connected stays so."""
+        """Read the files again; existing connections stay."""
         self.accepting.reload()
         self.dialing = peer_context(*self._files)
 
 
-def stands_for(certificate: Mapping[str, Any], host: str) -> bool:
-    """Whether a certificate, as `getpeercert` gives it, is for this name or address (RFC 6125, and 2818 for addresses).
+def is_valid_for(certificate: Mapping[str, Any], host: str) -> bool:
+    """Whether a certificate of `getpeercert` is valid for this name or address (RFC 6125, and 2818 for addresses).
 
-    The accepting side has to ask this itself; the dialling side has OpenSSL do it, by the same rules.
+    The accepting side has to check this itself; for the dialling side OpenSSL does, by the same rules.
     """
     named: list[tuple[str, str]] = list(certificate.get("subjectAltName", ()))
     try:
@@ -102,7 +103,7 @@ def stands_for(certificate: Mapping[str, Any], host: str) -> bool:
 
 
 def _is_name_of(name: str, host: str) -> bool:
-    """Compare by labels; the first one of a certificate may be `*`, which stands for one label."""
+    """Compare by labels; the first one of a certificate may be `*`, which matches any one label."""
     name_labels, labels = name.lower().rstrip(".").split("."), host.lower().rstrip(".").split(".")
     if name_labels[0] == "*" and len(name_labels) > 2:
         name_labels, labels = name_labels[1:], labels[1:] if labels[0] else []
@@ -110,7 +111,7 @@ def _is_name_of(name: str, host: str) -> bool:
 
 
 class TlsServer:
-    """A port with TLS: it accepts, counts, has hands shaken, and makes a door of what is secured."""
+    """A port with TLS: it accepts and counts connections, and makes a door after each handshake."""
 
     def __init__(
         self,
@@ -128,7 +129,7 @@ class TlsServer:
         self._accepting = loop.create_task(self._accept(loop))
 
     def close(self) -> None:
-        """Accept nothing more; what is secured stays."""
+        """Accept nothing more; connections whose handshake is done stay."""
         for task in (self._accepting, *self._arrivals):
             task.cancel()
         self._listening.close()
@@ -137,7 +138,8 @@ class TlsServer:
         while True:
             try:
                 accepted, address = await loop.sock_accept(self._listening)
-            except OSError as error:  # no more files, most likely
+            except OSError as error:
+                # There are no more files, most likely.
                 self._tls.complaints.say(f"no connection can be accepted: {error.strerror}")
                 await asyncio.sleep(ACCEPT_AGAIN_S)
                 continue
@@ -147,7 +149,8 @@ class TlsServer:
                 self._arrivals.add(task)
                 task.add_done_callback(self._arrivals.discard)
             else:
-                accepted.close()  # before the handshake nothing can be said
+                # Before the handshake no reason can be sent.
+                accepted.close()
 
     async def _secure(self, loop: asyncio.AbstractEventLoop, accepted: socket.socket, arrival: "Arrival") -> None:
         try:
@@ -158,23 +161,25 @@ class TlsServer:
                 ssl_handshake_timeout=HANDSHAKE_S_MAX,
                 ssl_shutdown_timeout=CLOSE_S_MAX,
             )
-        except OSError as error:  # of which SSLError and TimeoutError are
+        except OSError as error:
+            # SSLError and TimeoutError are OSErrors.
             self._tls.complaints.say(f"no TLS with {arrival.address}: {_reason(error)}")
         finally:
             arrival.leaves()
 
 
 class Arrival(asyncio.Protocol):
-    """A connection until its handshake is done; then its door takes over, and counts it from there."""
+    """A connection until its handshake is done; then its door counts and serves it."""
 
     def __init__(self, server: TlsServer, accepted: socket.socket, address: str) -> None:
         self.address = address
         self._server = server
         self._accepted = accepted
-        self._leave: Callable[[], None] | None = None  # frees what it was counted as
+        # Ends the counting of the connection.
+        self._leave: Callable[[], None] | None = None
 
     def enters(self) -> bool:
-        """Whether there is room for it."""
+        """Count the connection; return whether there is room for it."""
         admission, address = self._server.admission, self.address
         if isinstance(admission, Handshakes):
             self._leave = partial(admission.leave, admission.enter(address, self._end))
@@ -186,12 +191,13 @@ class Arrival(asyncio.Protocol):
         return True
 
     def _end(self) -> None:
-        """Make room for another one: the handshake fails, whatever it waits for."""
-        with suppress(OSError):  # it may have ended
+        """Make room for another connection: the handshake fails, whatever it waits for."""
+        # The connection may have ended already.
+        with suppress(OSError):
             self._accepted.shutdown(socket.SHUT_RDWR)
 
     def leaves(self) -> None:
-        """It is over, or somebody else counts it."""
+        """Stop counting: the handshake failed, or a door counts the connection."""
         leave, self._leave = self._leave, None
         if leave is not None:
             leave()
@@ -204,5 +210,5 @@ class Arrival(asyncio.Protocol):
 
 
 def _reason(error: BaseException) -> str:
-    """Say it in few words; what OpenSSL says has no text of the peer in it."""
+    """Return a short reason; texts of OpenSSL have nothing of the peer in them."""
     return (getattr(error, "reason", None) or str(error) or type(error).__name__).replace("\n", " ")

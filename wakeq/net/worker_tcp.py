@@ -1,8 +1,8 @@
 """WorkerTcpDoor: the worker protocol over TCP: JSON lines in and out, and frames for blocks of messages.
 
-    socket --> lines, frames --> decode --> one Received --> subscriber --> send --> one write --> socket
+    socket --> lines, frames --> decode --> one Received --> session --> send --> one write --> socket
 
-All commands of one read are told to the subscriber at once.  It must never look inside a command, or answer one itself.
+All commands of one read go to the session together.  A door must never look inside a command, or answer one itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,8 @@ class WorkerTcpDoor(TcpDoor[Reply]):
     def __init__(self, listener: "WorkerTcpListener") -> None:
         super().__init__(listener)
         self._line_bytes_max = listener.line_bytes_max
-        self._reader: BlockReader | None = None  # only while a line or frame is unfinished
+        # Exists only while a line or frame is incomplete.
+        self._reader: BlockReader | None = None
 
     @property
     def unfinished_bytes(self) -> int:
@@ -50,7 +51,8 @@ class WorkerTcpDoor(TcpDoor[Reply]):
         end = len(data)
         if end > SHARE_BYTES_MAX or (end > FREE_BYTES and data.count(b"\n", at) > commands_max):
             end = end_of_lines(data, at, commands_max, SHARE_BYTES_MAX)
-        data = data[at:end]  # not copied, if that is all of it
+        # All of the data is not copied.
+        data = data[at:end]
         size_bytes = len(data)
         is_whole = self._reader is None and data.endswith(b"\n") and size_bytes <= self._line_bytes_max
         if is_whole and not may_hold_frames(data):
@@ -67,8 +69,10 @@ class WorkerTcpDoor(TcpDoor[Reply]):
 
     def _cut(self, data: bytes) -> list[Command | Bad]:
         """Decode data that begins or ends in the middle of a line, or has frames."""
-        if self.presumes:
-            return self._end(b"", FrameTooLarge("too much was begun before HELLO with a token; say who you are first"))
+        if self.exceeds_stranger_bytes:
+            return self._end(
+                b"", FrameTooLarge("the command is too long before HELLO; authenticate with HELLO and a token first")
+            )
         reader = self._reader or BlockReader(self._line_bytes_max)
         try:
             lines = reader.receive(data)
@@ -87,7 +91,7 @@ class WorkerTcpDoor(TcpDoor[Reply]):
         return decode(lines) if lines else []
 
     def _end(self, lines: bytes, error: Refused) -> list[Command | Bad]:
-        """Return the last commands of this connection; the subscriber answers the error behind them, and closes."""
+        """Return the last commands of this connection; the session answers the error behind them, and closes."""
         self.stop_receiving()
         return [*decode(lines), Bad(error)]
 

@@ -1,11 +1,11 @@
-"""ZeroMQ sockets on the event loop: PULL to take from components, PUB to tell all of them.
+"""ZeroMQ sockets on the event loop: PULL receives from components, PUB publishes to all of them.
 
     PULL --> take(transfers of one turn) --> passed_on          publish --> PUB
 
-libzmq carries the bytes in a thread of its own, which runs no Python and is there only while such a port is open; its
-file descriptor says once that something has changed, so a socket is always read until nothing is left; but not while
-much of what was taken has not been passed on: then libzmq holds back those who send.  Nothing here looks inside a
-frame.  A component that is slow misses messages, and holds nobody up.
+libzmq carries the bytes in a thread of its own, which runs no Python and exists only while such a port is open.  Its
+file descriptor signals a change once, so a socket is always read until it is empty; but not while many transfers have
+not been passed on: then libzmq holds back the senders.  A slow component misses messages and delays no other one.
+Nothing here looks inside a frame.
 """
 
 import asyncio
@@ -18,12 +18,18 @@ from wakeq.actors.sessions.door import HANDSHAKE_S_MAX
 from wakeq.net.listening import KEEPALIVE_EVERY_S, KEEPALIVE_IDLE_S, KEEPALIVE_TRIES, cannot_listen
 from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX
 
-TOGETHER_TRANSFERS_MAX, TOGETHER_BYTES_MAX = 256, 4 << 20  # read in one turn of the loop
-TAKEN_MAX = 16  # of such turns that have not been passed on; beyond it nothing is read
-LAST_TRANSFERS_MAX, LAST_BYTES_MAX = 4_096, 256 << 20  # read when it stops
-RECEIVED_MAX = 64  # transfers of one component that libzmq keeps until we read
-UNSENT_MAX = 1_000  # transfers for one subscriber of PUB; what is more, it misses
-COPIED_BYTES_MAX = 64 * 1024  # a longer frame is not copied when it is sent
+# Read in one turn of the loop.
+TOGETHER_TRANSFERS_MAX, TOGETHER_BYTES_MAX = 256, 4 << 20
+# With so many turns not passed on, the port reads nothing.
+TAKEN_MAX = 16
+# Read at a stop.
+LAST_TRANSFERS_MAX, LAST_BYTES_MAX = 4_096, 256 << 20
+# Transfers of one component that libzmq keeps until they are read.
+RECEIVED_MAX = 64
+# Unsent transfers for one subscriber of PUB; it misses further ones.
+UNSENT_MAX = 1_000
+# A longer frame is not copied when it is sent.
+COPIED_BYTES_MAX = 64 * 1024
 
 Frames = Sequence[bytes]
 
@@ -44,7 +50,7 @@ class ZmqPort:
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], kind: int, host: str, port: int, *, kept_max: int
     ) -> None:
-        """Bind to a host, `*` for all of this machine's, and a port, 0 for a free one.
+        """Bind to a host, `*` for all addresses of this machine, and a port, 0 for a free one.
 
         `kept_max` is how many transfers libzmq keeps for one component.
         """
@@ -65,12 +71,12 @@ class ZmqPort:
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT).removeprefix("tcp://")
 
     def close(self, linger_ms: int = 0) -> None:
-        """End it; libzmq tries for so long to send what it still has."""
+        """Close the socket; libzmq tries for so long to send the rest."""
         self._socket.close(linger=linger_ms)
 
 
 class PullPort(ZmqPort):
-    """Where components send."""
+    """A port to which components send."""
 
     def __init__(
         self,
@@ -80,26 +86,29 @@ class PullPort(ZmqPort):
         take: Callable[[list[Frames]], None],
         rounds: Rounds | None = None,
     ) -> None:
-        """What was told by one `take` is over with one `passed_on`."""
+        """Each call of `take` is followed by one of `passed_on`, when its transfers have been passed on."""
         super().__init__(context, zmq.PULL, host, port, kept_max=RECEIVED_MAX)
         self._take = take
         self._rounds = rounds or Rounds()
-        self._is_waiting = False  # for its turn
+        # Whether the port waits for its turn.
+        self._is_waiting = False
         self._fd = self._socket.fileno()
-        self._under_way = 0  # how often something was taken that has not been passed on
-        self._is_deaf = False  # to the file descriptor, which would go on saying what we cannot hear now
+        # Calls of `take` whose transfers have not been passed on.
+        self._under_way = 0
+        # Whether the file descriptor is not watched, because it would signal all the time.
+        self._is_deaf = False
         self._loop.add_reader(self._fd, self._read)
         self._loop.call_soon(self._read)
 
     def passed_on(self) -> None:
-        """What was taken at once is over."""
-        self._go_on(max(0, self._under_way - 1))
+        """Note that the transfers of one `take` have been passed on."""
+        self._resume(max(0, self._under_way - 1))
 
     def begin_again(self) -> None:
-        """Whoever was told before will not say what was passed on; somebody else is told from now on."""
-        self._go_on(0)
+        """Forget earlier transfers: their receiver has ended, and another one begins."""
+        self._resume(0)
 
-    def _go_on(self, under_way: int) -> None:
+    def _resume(self, under_way: int) -> None:
         self._under_way = under_way
         if self._is_deaf and not self._socket.closed:
             self._is_deaf = False
@@ -107,7 +116,7 @@ class PullPort(ZmqPort):
             self._loop.call_soon(self._read)
 
     def _read(self) -> None:
-        """Read what is there; come back when it is this port's turn again if that was a lot."""
+        """Read what has arrived, and wait for another turn if that was a lot."""
         if self._socket.closed or self._is_waiting:
             return
         if self._under_way >= TAKEN_MAX:
@@ -118,12 +127,12 @@ class PullPort(ZmqPort):
             self._rounds.wait(self)
 
     def take_turn(self) -> None:
-        """Go on reading, in turn with all doors."""
+        """Read more, in turn with all doors."""
         self._is_waiting = False
         self._read()
 
     def _read_up_to(self, count: int, size_bytes: int) -> bool:
-        """Read until there are so many, or so large ones; False if there are no more."""
+        """Read up to so many transfers or bytes; return whether more may be there."""
         taken: list[Frames] = []
         try:
             while len(taken) < count and size_bytes > 0:
@@ -131,7 +140,8 @@ class PullPort(ZmqPort):
                 size_bytes -= sum(map(len, taken[-1]))
             is_empty = False
         except zmq.Again:
-            is_empty = True  # the file descriptor says when it no longer is
+            # The file descriptor signals further ones.
+            is_empty = True
         if taken:
             self._under_way += 1
             self._rounds.left -= len(taken)
@@ -139,7 +149,7 @@ class PullPort(ZmqPort):
         return not is_empty
 
     def stop_reading(self) -> None:
-        """Take what has come, and then no more: whoever sent it believes that it was delivered."""
+        """Take the transfers that have arrived, because their senders believe them delivered; then close."""
         if not self._socket.closed:
             self._read_up_to(LAST_TRANSFERS_MAX, LAST_BYTES_MAX)
             self.close()
@@ -151,13 +161,13 @@ class PullPort(ZmqPort):
 
 
 class PubPort(ZmqPort):
-    """Where all components listen."""
+    """A port to which all components listen."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], host: str, port: int) -> None:
         super().__init__(context, zmq.PUB, host, port, kept_max=UNSENT_MAX)
 
     def publish(self, transfers: Sequence[Frames]) -> None:
-        """Tell all who are subscribed."""
+        """Send transfers to all subscribed components."""
         if self._socket.closed:
             return
         for frames in transfers:

@@ -298,7 +298,7 @@ class MoniqueDoors:
             giver = runtime.spawn(Bridge, spec, queue, port, self._exchange, queues, counters, checks=checks)
         runtime.monitor(self._exchange, giver, f"the controller of {spec}")
         self._givers[spec] = giver
-        port.look()
+        port.report()
         if self._is_closing:
             self._rest_bridges()
 

@@ -304,7 +304,7 @@ class Node:
             self._fail(error)
         self.security.tick()
         if self._peers is not None:
-            self._peers.look()
+            self._peers.tick()
         if self.listeners is not None:
             self.listeners.monique.tick()
         self._return_memory()

@@ -2,8 +2,8 @@
 
     connect(door) --> WorkerSession, RaftLog, Queues, QueueProcess, as in a node        crash, start --> the files again
 
-Time moves by `advance` only, and whatever is told is served by `settle`, to the end, before anything else happens; so
-a test sees the same thing each time.  It must never hold a rule of queues: what it runs is what a node runs.
+Time moves by `advance` only, and `settle` serves all mail before anything else happens, so a test sees the same each
+time.  It must never hold a rule of queues: it runs the same actors as a node.
 """
 
 import os
@@ -28,10 +28,14 @@ from wakeq.storage.memory_directory import MemoryDirectory
 from wakeq.storage.thread import Disk, InlineDisk
 from wakeq.testing.manual_time import ManualTime
 
-MESSAGES_MAX = 2_000_000  # in one settling; more go in circles
-CALLS_AT_ONE_MOMENT_MAX = 3_000  # callbacks without time passing; more is a loop that spins
-NO_THREAD = 0  # the number of no thread
-NEVER_BYTES = 1 << 62  # the size of a log behind which an image of the state would be written
+# Mails of one `settle`; with more, the actors send them in circles.
+MESSAGES_MAX = 2_000_000
+# Callbacks while no time passes; with more, the timers spin.
+CALLS_AT_ONE_MOMENT_MAX = 3_000
+# The number of no thread.
+NO_THREAD = 0
+# The size of the log at which an image of the state would be written.
+NEVER_BYTES = 1 << 62
 
 DOWN = "the broker is down since crash(); restart() brings it back"
 FORKED = "a broker in memory serves only the process that made it; give a child a broker with a port, `wakeq serve`"
@@ -39,10 +43,7 @@ DISK_FULL = Refusal("DISK_FULL", "the disk is full, for the test says so; disk_f
 
 
 class Machine(ABC):
-    """A broker by hand, on files of a subclass's choice.
-
-    `failures` are what its essential processes died of; `settle` raises the first.
-    """
+    """A broker by hand, on the files of a subclass."""
 
     def __init__(
         self,
@@ -52,37 +53,40 @@ class Machine(ABC):
         snapshot_bytes_min: int = NEVER_BYTES,
     ) -> None:
         self.time = time
-        self.incarnation = 0  # how often it was started; a connection belongs to one of them
+        # The number of starts; a connection belongs to one of them.
+        self.incarnation = 0
         self.is_up = False
+        # The errors that ended essential actors; `settle` raises the first.
         self.failures: list[BaseException] = []
         self._settings = settings
         self._snapshot_bytes_min = snapshot_bytes_min
         self._disk_is_full = False
         self._pid = os.getpid()
         self.runtime = Runtime()
-        self._lock = threading.RLock()  # whoever holds it is the broker's one thread for so long
+        # Its holder is the one thread of the broker.
+        self._lock = threading.RLock()
         self._calls_seen = (0, 0.0)
 
-    # What a broker stands on ------------------------------------------------------------------------------------
+    # Files, disks and clocks ------------------------------------------------------------------------------------
 
     @abstractmethod
     def open_files(self) -> DurableFiles:
-        """Open what was kept; the first time there is nothing."""
+        """Open the kept files; the first time they are empty."""
 
     @abstractmethod
     def close_files(self) -> None:
-        """Let go of what was opened; what was synced stays."""
+        """Close the files; synced bytes stay."""
 
     def new_disk(self, name: str) -> Disk:
-        """Return what stands for the thread of that name."""
+        """Return the substitute of the disk thread of that name."""
         return InlineDisk()
 
     def start_clock(self) -> None:
-        """Make the clock by what the files know, which is never ahead of time by hand."""
+        """Make the clock after the last moment in the files, which is never ahead of the manual time."""
         assert self.files.store.applied().clock_ms <= self.now_ms()
 
     def begin_clock(self) -> None:
-        """Go on from the last moment that the log knows."""
+        """Continue after the last moment that the log knows."""
         assert self.assembly.clock_ms <= self.now_ms()
 
     def now_ms(self) -> int:
@@ -90,17 +94,17 @@ class Machine(ABC):
         return self.time.now_ms()
 
     def behind_ms(self) -> int:
-        """Return how far that clock has still to lean forward."""
+        """Return how far that clock still has to catch up."""
         return 0
 
     def draw(self) -> float:
-        """Return a chance: always the same, so that a test can know when a retry is due."""
+        """Return a random draw: always the same, so that a test knows when a retry is due."""
         return 0.0
 
     # Up and down ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Open, recover, lead: what a node does."""
+        """Open the files, recover and lead, as a node does."""
         with self.turn():
             self.incarnation += 1
             self.failures = []
@@ -122,7 +126,8 @@ class Machine(ABC):
 
     def _assemble(self) -> Assembly:
         environment = Environment(
-            now_ms=lambda: self.now_ms(),  # looked up each time: a test may put another clock in its place
+            # Looked up each time, because a test may replace the clock.
+            now_ms=lambda: self.now_ms(),
             stamp_ms=lambda: self.now_ms(),
             behind_ms=lambda: self.behind_ms(),
             call_later=self.time.call_later,
@@ -140,7 +145,7 @@ class Machine(ABC):
             self.settle()
 
     def crash(self) -> None:
-        """Lose every process, every connection, and whatever was not synced."""
+        """Lose every actor, every connection, and all bytes that were not synced."""
         with self.turn():
             if self.is_up:
                 self.is_up = False
@@ -153,7 +158,7 @@ class Machine(ABC):
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Be the broker's one thread for the length of the block; the others wait, or tell by ref."""
+        """Be the one thread of the broker for the length of the block; other threads wait, or tell by ref."""
         with self._lock:
             before, self.runtime.thread = self.runtime.thread, threading.get_ident()
             try:
@@ -176,33 +181,34 @@ class Machine(ABC):
             raise AssertionError("the timers spin: something is due again and again at one moment")
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and do what falls due; a broker that is down only grows older."""
+        """Let time pass and do everything that is due meanwhile; nothing is, while the broker is down."""
         with self.turn():
             self.time.advance(seconds)
             if self.is_up:
                 self.settle()
 
     def advance_to_next(self, seconds: float) -> bool:
-        """Let time pass up to the next thing that falls due within so many seconds; False if there is none."""
+        """Let time pass up to the next timer within so many seconds; return False if there is none."""
         with self.turn():
             if not self.time.advance_to_next(seconds):
                 return False
             self.settle()
             return True
 
-    # Who talks to it --------------------------------------------------------------------------------------------
+    # Connections ------------------------------------------------------------------------------------------------
 
     def connect(self, door: Door[wire.Reply]) -> WorkerSession:
         """Make the process that serves one connection."""
         if not self.is_up:
             raise BrokerUnreachable(DOWN)
-        if os.getpid() != self._pid:  # the copy would write into the log of the original
+        # A forked copy would write into the log of the original.
+        if os.getpid() != self._pid:
             raise BrokerUnreachable(FORKED)
         self._workers += 1
         return self.runtime.spawn(WorkerSession, door, self._workers, self._services)
 
     def disk_full(self, full: bool) -> None:
-        """Have publishes refused as on a full disk, or taken again; it outlasts a restart."""
+        """Refuse publishes as on a full disk, or accept them again; this outlasts a restart."""
         with self.turn():
             self._disk_is_full = full
             if self.is_up:
@@ -214,7 +220,7 @@ class Machine(ABC):
 
 
 class MemoryMachine(Machine):
-    """A broker whose files are in memory: there between a crash and a start, gone with `close`."""
+    """A broker whose files are in memory; they survive a crash and end with `close`."""
 
     def __init__(self, time: ManualTime) -> None:
         super().__init__(time)
@@ -230,6 +236,6 @@ class MemoryMachine(Machine):
         self.files.log.close()
 
     def close(self) -> None:
-        """End it for good."""
+        """End the broker for good."""
         self.crash()
         self._directory.close()

@@ -51,7 +51,7 @@ class Exchange(Generic[Subscriber]):
         if len(before) + len(added) > SUBSCRIPTIONS_MAX:
             raise TooManySubscriptions(
                 f"these would make {len(before) + len(added)} subscriptions of one connection, at most "
-                f"{SUBSCRIPTIONS_MAX} are kept; unsubscribe, or use {ANY}"
+                f"{SUBSCRIPTIONS_MAX} are allowed; unsubscribe, or use {ANY}"
             )
         for subscription in added:
             self._subscriptions.setdefault(subscriber, {})[subscription] = None

@@ -127,7 +127,7 @@ def encode_message(message: Message, ids_as_bytes: Collection[str] = ()) -> byte
     tag_of(message)
     packed = msgspec.msgpack.encode(_with_old_ids(message, ids_as_bytes) if ids_as_bytes else message)
     if len(packed) > MESSAGE_BYTES_MAX:
-        raise BadMessage(f"the message has {len(packed)} bytes, at most {MESSAGE_BYTES_MAX} are taken; split it")
+        raise BadMessage(f"the message has {len(packed)} bytes, at most {MESSAGE_BYTES_MAX} are accepted; split it")
     return packed
 
 

@@ -42,14 +42,14 @@ def read_tag(raw: str | bytes) -> Tag:
     """Return the tag, or raise BadTag."""
     size = len(raw) if isinstance(raw, bytes) or raw.isascii() else len(raw.encode())
     if size > TAG_BYTES_MAX:
-        raise BadTag(f"the tag has {size} bytes, at most {TAG_BYTES_MAX} are taken")
+        raise BadTag(f"the tag has {size} bytes, at most {TAG_BYTES_MAX} are accepted")
     if isinstance(raw, bytes):
         raw = _text(raw)
     fields = raw.split(SEPARATOR)
     if len(fields) != FIELDS:
         raise BadTag(f"tag {_shown(raw)} has {len(fields)} fields, it must have {FIELDS}: type:spec:id:pid:creator")
     if fields[0] not in TYPES:
-        raise BadTag(f"tag {_shown(raw)}: the type in front must be config, result, error or data, in small letters")
+        raise BadTag(f"tag {_shown(raw)}: the type in front must be config, result, error or data, in lower case")
     return Tag(*fields)
 
 

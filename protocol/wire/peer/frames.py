@@ -136,7 +136,7 @@ def _check_doors(hello: Hello) -> None:
         except BadField:
             host = ""
         if not 0 < len(host) <= HOST_CHARS_MAX or not host.isprintable() or set(host) & NO_HOST:
-            raise PeerRefused(f"node {hello.node_id} names an address for clients that is no HOST:PORT")
+            raise PeerRefused(f"node {hello.node_id} names an address for clients that is not HOST:PORT")
 
 
 class BodyReader:
@@ -157,13 +157,13 @@ class BodyReader:
             return None
         size, checksum = FRONT.unpack_from(buffer)
         if size > self.body_bytes_max:
-            raise PeerRefused(f"a frame of {size} bytes; nothing that long comes here")
+            raise PeerRefused(f"a frame of {size} bytes, which is too long")
         end = FRONT.size + size
         if len(buffer) < end + mac_bytes:
             return None
         found = bytes(buffer[FRONT.size : end + mac_bytes])
         if crc32(found[:size] if mac_bytes else found) != checksum:
-            raise PeerRefused(f"a frame of {size} bytes whose checksum does not fit")
+            raise PeerRefused(f"a frame of {size} bytes with a wrong checksum")
         del buffer[: end + mac_bytes]
         return found
 
@@ -173,7 +173,7 @@ def decode_body(body: bytes) -> Frame:
     try:
         frame = _DECODER.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise PeerRefused(f"a frame that says nothing we know ({error})") from error
+        raise PeerRefused(f"an unknown frame ({error})") from error
     if isinstance(frame, Entries):
         _check_entries(frame.append, frame.payloads)
     elif isinstance(frame, Append):

@@ -21,7 +21,7 @@ from wakeq.protocol.log import entries as log
 from wakeq.protocol.log.entries import Draft, Reason
 from wakeq.protocol.queue import orders
 from wakeq.protocol.queue.lanes import Filed
-from wakeq.protocol.queue.outcomes import Delivery, HandedOver, Leased, Refusal
+from wakeq.protocol.queue.outcomes import Delivery, Leased, Refusal, RemovedOnDelivery
 from wakeq.protocol.wire.slots import MISSING, SeveralResults, Slot
 from wakeq.protocol.wire.taskflux.answers import REPLIES, Known, in_dialect, policies_of, refusal, taken
 from wakeq.protocol.wire.taskflux.checks import wrong_in, wrong_name
@@ -324,7 +324,7 @@ class Conversation:
         if wrong is None and packet.queue:
             self._change(packet, log.CreateQueue(packet.queue, policies_of(packet)))
         elif wrong is None:
-            self._refuse(ErrorCode.QUEUE_EXISTS, "the default queue is always there")
+            self._refuse(ErrorCode.QUEUE_EXISTS, "the default queue always exists")
         elif self.dialect.refuses_at_once:
             self._refuse_at_once(*wrong)
         else:
@@ -497,7 +497,7 @@ class Conversation:
             self.held, self._unseen = held, slot
         return Record(found.priority, found.body, found.number)
 
-    def _taken(self, take: Take, outcome: HandedOver | Refusal | None) -> Response | list[Response]:
+    def _taken(self, take: Take, outcome: RemovedOnDelivery | Refusal | None) -> Response | list[Response]:
         """Dequeues are over as far as there were records for them; the others have their turn again."""
         dequeues = take.dequeues
         self._together -= len(dequeues) - 1

@@ -12,8 +12,8 @@ from wakeq.protocol.catalog import Policies, changed, check
 from wakeq.protocol.errors import BadField, TooLarge
 from wakeq.protocol.log import entries as log
 from wakeq.protocol.log.entries import ANY_TOKEN, Draft, Reason, Result, Token
-from wakeq.protocol.queue.ledger.alike import alike_texts, shape_of
-from wakeq.protocol.queue.ledger.results import published_uids
+from wakeq.protocol.queue.ledger.publishers import published_uids
+from wakeq.protocol.queue.ledger.uniform import shape_of, uniform_texts
 from wakeq.protocol.queue.outcomes import Delivery, Outcome, Refusal
 from wakeq.protocol.uid import uid_of
 from wakeq.protocol.wire.worker import codec as wire
@@ -24,7 +24,7 @@ DIGITS_MAX = 18  # of either part of a lease: what fits the log's 64 bits
 REFUSALS = {
     Result.STALE: (
         "STALE_LEASE",
-        "the lease is over: the message came back, and another worker may have it; drop this result, and next time use "
+        "the lease is over, and another worker may have the message; drop this result, and next time use "
         "a longer timeout, or touch the message in time",
     ),
     Result.QUEUE_FULL: ("QUEUE_FULL", "the queue has reached its limit; try again when it has fewer messages"),
@@ -35,12 +35,12 @@ REFUSALS = {
     Result.NO_QUEUE: ("Q_NOT_FOUND", "this queue does not exist; publish to it or create it first"),
     Result.EXISTS: ("Q_EXISTS", "this queue exists already; update it to change its policies"),
     Result.DEFAULT_QUEUE: ("BAD_NAME", "the default queue cannot be deleted; purge it instead"),
-    Result.SET_ASIDE: ("SET_ASIDE", "the broker could not apply this and set it aside; see wakeq inspect"),
+    Result.SET_ASIDE: ("SET_ASIDE", "this command crashed its queue, which skips it; see wakeq inspect"),
     Result.UNKNOWN: ("UNKNOWN_UID", "there is no such message in this queue"),
     Result.REJECTED: ("BUSY", "not now; try again"),
     Result.EPOCH_EXPIRED: (
         "EPOCH_EXPIRED",
-        "the claim of this epoch is over: it was settled, or its messages are back in line",
+        "the claim of this epoch is over: it was settled, or its messages are ready again",
     ),
     Result.STASH_EXPIRED: (
         "STASH_EXPIRED",
@@ -73,11 +73,11 @@ def drafts_of(pub: wire.Pub, limit: int) -> Sequence[Draft]:
         size = sum(len(draft.body) + len(draft.headers) for draft in drafts)
         if size > BATCH_BYTES_MAX and len(drafts) > 1:
             raise TooLarge(
-                f"the batch has {size} bytes with its headers, at most {BATCH_BYTES_MAX} are taken; split it"
+                f"the batch has {size} bytes with its headers, at most {BATCH_BYTES_MAX} are accepted; split it"
             )
         return drafts
     shape = shape_of(pub.priority, pub.delay * 1000, pub.expires * 1000, (pub.timeout or 0) * 1000)
-    alike = alike_texts(cast("list[str]", pub.messages), shape)
+    alike = uniform_texts(cast("list[str]", pub.messages), shape)
     _check_size(max(alike.sizes), limit)
     return alike
 
@@ -91,7 +91,7 @@ def token_of(lease: str) -> Token:
     """Read a lease token as we write it."""
     term, _, sequence = lease.partition("-")
     if not (term.isdecimal() and sequence.isdecimal()) or len(term) > DIGITS_MAX or len(sequence) > DIGITS_MAX:
-        raise BadField("lease is not one that this broker gave out")
+        raise BadField("lease was not issued by this broker")
     return int(term), int(sequence)
 
 
@@ -144,7 +144,7 @@ def settled_reply(command: wire.Settle, uids: Sequence[str], results: Sequence[i
     unknown, stale = by_code.pop(Result.UNKNOWN, None), by_code.pop(Result.STALE, None)
     if stale:
         done = by_code.get(Result.DONE)
-        detail = f"{len(stale)} of {len(uids)} leases are over: the messages came back, perhaps to others"
+        detail = f"{len(stale)} of {len(uids)} leases are over, and other workers may have the messages"
         return wire.Nok(
             err="STALE_LEASE", detail=detail, uids=done, unknown=unknown, stale=stale, cmd_id=command.cmd_id
         )

@@ -71,7 +71,9 @@ class Buffers:
 
     def _column(self, name: str) -> list[memoryview]:
         if name not in KINDS or name in self._found:
-            raise BadField(f"columns: {name[:40]!a} is not a column, or is given twice; there are {', '.join(KINDS)}")
+            raise BadField(
+                f"columns: {name[:40]!a} is not a column, or is given twice; the columns are {', '.join(KINDS)}"
+            )
         if KINDS[name] == INT64:
             return [self._take(8 * self._rows)]
         offsets = self._take(4 * (self._rows + 1))

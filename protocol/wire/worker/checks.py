@@ -193,9 +193,9 @@ def check_nack(command: Nack) -> Nack:
     """Check a NACK; an error text that is too long is cut, not refused."""
     check_settle(command)
     if command.dead and command.delay is not None:
-        raise BadField("give delay or dead, not both: a dead letter does not come back")
+        raise BadField("give delay or dead, not both: a dead letter is not redelivered")
     if command.exhausted and not command.dead:
-        raise BadField("exhausted says why a message becomes a dead letter: give dead, too")
+        raise BadField("exhausted is the reason of a dead letter: give dead too")
     if command.dead and not command.failed:
         raise BadField("give dead or failed false, not both: a dead letter has failed")
     if command.error is not None and len(command.error) > ERROR_CHARS_MAX:
@@ -225,7 +225,7 @@ def check_block(command: PubBlock) -> PubBlock:
     if messages is None and (command.rows is None or not command.columns):
         raise BadField("rows and columns must be given with a block")
     if isinstance(command, Stash) and (command.n is not None or command.id is not None):
-        raise BadField("a stash has no id and no n: its part makes it known")
+        raise BadField("a stash has no id and no n: its part identifies it")
     return command
 
 

@@ -276,8 +276,8 @@ def _no_object(line: bytes | str) -> Bad:
     """Refuse a line without parsing it; that of a request by HTTP also ends the connection."""
     end = line[-_HTTP_END_BYTES:]
     if " HTTP/" in (end if isinstance(end, str) else end.decode("latin-1")):
-        return Bad(NotSpoken("this port does not speak HTTP; it takes JSON objects, one a line"))
-    return Bad(BadJson("not JSON, or no object: a command is a JSON object"))
+        return Bad(NotSpoken("this port does not speak HTTP; it accepts JSON objects, one per line"))
+    return Bad(BadJson("not a JSON object; every command is one"))
 
 
 def _decode_object(given: dict[str, Any]) -> Command | Bad:

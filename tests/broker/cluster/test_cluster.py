@@ -239,7 +239,7 @@ def test_successor_has_all_messages_whose_publish_was_answered(cluster: HandClus
     assert [client.fetch(Q)["uid"] for _ in range(5)] == uids
 
 
-def test_delivery_that_is_committed_stays_with_its_worker_when_the_leader_dies(
+def test_committed_delivery_stays_with_its_worker_when_the_leader_is_killed(
     cluster: HandCluster, leader: HandNode
 ) -> None:
     worker = leader.client()
@@ -294,9 +294,7 @@ def test_waiting_fetch_at_a_leader_that_steps_down_is_refused(cluster: HandClust
     assert [reply["err"] for reply in worker.take()] == ["NOT_LEADER"]
 
 
-def test_leader_that_stood_still_finds_that_out_before_it_takes_anything(
-    cluster: HandCluster, leader: HandNode
-) -> None:
+def test_leader_after_a_pause_notices_it_before_it_accepts_commands(cluster: HandCluster, leader: HandNode) -> None:
     leader.client().publish(Q)
     cluster.advance(0.2)
     last_index = leader.opened.log.last_index

@@ -256,7 +256,7 @@ def test_wrong_clock_after_an_outage_of_all_nodes_ends_nothing_early(
     assert led(cluster) is cluster.nodes[0]
 
 
-def test_follower_that_stood_still_has_the_leaders_clock_again_at_once(cluster: HandCluster, leader: HandNode) -> None:
+def test_follower_after_a_pause_has_the_leaders_clock_at_once(cluster: HandCluster, leader: HandNode) -> None:
     follower = cluster.others(leader)[0]
 
     follower.freeze()

@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.brokers.by_hand import HandDisk
 from tests.helpers.clusters.by_hand import HandCluster, HandNode, Operator, leads_again, size_of, successor
-from wakeq.actors.log.peer import Outgoing, Peer
+from wakeq.actors.log.peer import Outgoing, Peer, ToSend
 from wakeq.actors.log.raft_log import BEAT
 from wakeq.actors.mail import HandOver, LogItem, OutOfRoom, Propose, StateHasSkippedEntry
 from wakeq.actors.queue.process import QueueProcess
@@ -54,7 +54,7 @@ def test_append_of_a_former_term_is_not_sent_with_the_entries_that_replaced_its_
     header = (core.me.node_id, other.number, core.me.disk_id, core.me.incarnation)
 
     for of_term in (term - 1, term):
-        peer.tell(Outgoing([(Append(*header, of_term, last - 1, of_term, last, ((last, of_term),), 0), None)]))
+        peer.tell(Outgoing([ToSend(Append(*header, of_term, last - 1, of_term, last, ((last, of_term),), 0))]))
     cluster.settle()
 
     assert [frame.append.term for frame in left if isinstance(frame, Entries)] == [term]

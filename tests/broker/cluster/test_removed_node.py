@@ -36,7 +36,7 @@ def test_removed_node_knows_that_it_is_removed(removed: HandNode) -> None:
     assert reply["detail"] == "this node was removed from the cluster; connect to another one"
 
 
-def test_removed_node_stands_for_no_election(removed: HandNode) -> None:
+def test_removed_node_does_not_campaign(removed: HandNode) -> None:
     term = removed.raft_log.core.term
 
     removed.network.advance(10 * ELECTION_S)
@@ -45,7 +45,7 @@ def test_removed_node_stands_for_no_election(removed: HandNode) -> None:
     assert removed.raft_log.core.term == term
 
 
-def test_removed_node_that_is_started_again_is_told_again(removed: HandNode) -> None:
+def test_removed_node_is_told_again_after_a_restart(removed: HandNode) -> None:
     removed.kill()
 
     removed.network.bring_up(removed)
@@ -53,9 +53,7 @@ def test_removed_node_that_is_started_again_is_told_again(removed: HandNode) -> 
     assert knows(removed) == ("removed", False)
 
 
-def test_node_that_was_away_when_it_was_removed_is_told_when_it_comes_back(
-    cluster: HandCluster, leader: HandNode
-) -> None:
+def test_absent_removed_node_is_told_when_it_reconnects(cluster: HandCluster, leader: HandNode) -> None:
     away = cluster.others(leader)[0]
     cluster.advance(0.5)
     away.kill()

@@ -40,7 +40,7 @@ def test_metadata_of_every_node_name_all_nodes_the_leader_and_itself(cluster: Ha
     assert answers == [[ClusterMetadataResponse(ADDRESSES, leader.number, node.number)] for node in cluster.nodes]
 
 
-def test_node_that_was_never_heard_of_has_the_address_of_the_one_that_answers(directory: Path) -> None:
+def test_unknown_node_has_the_address_of_the_one_that_answers(directory: Path) -> None:
     cluster = HandCluster(directory)
     for node in cluster.nodes[:2]:
         cluster.bring_up(node)

@@ -96,5 +96,5 @@ def test_leader_that_cannot_transfer_leadership_logs_the_request(
 
     transfer(asked)
 
-    assert any("leadership stays here, though an operator asked node" in record.message for record in caplog.records)
+    assert any("to transfer leadership, but it stays here" in record.message for record in caplog.records)
     assert cluster.leader() is leader

@@ -144,7 +144,7 @@ def test_fault_3_sleeper_that_asks_for_it_is_woken_only_with_a_message(
     assert (woken[::2], sum(woken[1::2])) == ([1] * 10, 1)
 
 
-def test_fault_3_wake_of_a_worker_that_dies_is_passed_on(
+def test_fault_3_wake_of_a_killed_worker_goes_to_another(
     shared_broker: BrokerProcess, connect: Connect, publisher: LineClient, queue: str
 ) -> None:
     publisher.ask("CREATE", queue, wake="ready")

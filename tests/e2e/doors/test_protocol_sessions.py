@@ -196,7 +196,7 @@ def test_root_of_the_http_port_greets(shared_broker: BrokerProcess) -> None:
     assert "wakeq" in text
 
 
-def test_client_that_publishes_too_much_at_once_is_told_and_continues(broker: BrokerProcess) -> None:
+def test_client_that_publishes_too_much_at_once_is_refused_and_continues(broker: BrokerProcess) -> None:
     host, port = broker.worker_address
     with Client(f"{host}:{port}") as client:
         with pytest.raises(TooLarge):

@@ -252,7 +252,7 @@ def test_damaged_image_is_found_after_a_start_and_replaced(broker: Broker, caplo
 
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert f"{path}: at offset" in caplog.text
-    assert "another image is written in its place" in caplog.text
+    assert "another image replaces it" in caplog.text
     assert broker.snapshots.taken == taken + 1
     verify_snapshot(path, broker.files.identity)
 

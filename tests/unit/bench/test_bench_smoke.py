@@ -26,7 +26,7 @@ TINY = Plan(seconds=0.2, scale=0.001)
 # Tables and bars ----------------------------------------------------------------------------------------
 
 
-def test_a_table_puts_words_left_and_numbers_right() -> None:
+def test_table_aligns_words_left_and_numbers_right() -> None:
     text = table(["peer", "rate"], [["a", "1,234"], ["longer", "-"]])
 
     assert text.splitlines() == [
@@ -37,7 +37,7 @@ def test_a_table_puts_words_left_and_numbers_right() -> None:
     ]
 
 
-def test_a_section_shows_ratios_to_the_yardstick_and_the_verdict_on_each_bar() -> None:
+def test_section_shows_ratios_to_the_yardstick_and_the_verdict_on_each_bar() -> None:
     cells = {"wakeq": [{"rate": 60.0, "per_cpu": 90.0}], "toy-group": [{"rate": 100.0, "per_cpu": 100.0}]}
 
     text = section(WORKLOADS["W1"], cells, rounds=1)
@@ -52,7 +52,7 @@ def test_a_section_shows_ratios_to_the_yardstick_and_the_verdict_on_each_bar() -
     assert "not measured" in text  # the peers that were not there
 
 
-def test_a_ratio_is_made_within_each_round_and_a_failed_round_keeps_its_place() -> None:
+def test_ratio_is_made_within_each_round_and_a_failed_round_keeps_its_place() -> None:
     ours: list[dict[str, float]] = [{"rate": 10.0}, {"rate": 50.0}, {"rate": 30.0}]
     theirs: list[dict[str, float]] = [{"rate": 10.0}, {}, {"rate": 10.0}]
 
@@ -65,7 +65,7 @@ def test_a_ratio_is_made_within_each_round_and_a_failed_round_keeps_its_place() 
 @pytest.mark.parametrize(("reached", "aim", "verdict"), [
     (50.0, False, Verdict.MET), (50.1, False, Verdict.MISSED), (50.1, True, Verdict.AIM_MISSED),
 ])  # fmt: skip
-def test_an_upper_bar_is_met_at_its_value_and_a_missed_aim_is_no_failure(
+def test_upper_bar_is_met_at_its_value_and_a_missed_aim_is_no_failure(
     reached: float, aim: bool, verdict: Verdict
 ) -> None:
     bar = Bar("W5", "stall_ms", "", 50, at_most=True, aim=aim)
@@ -93,7 +93,7 @@ def test_calls_are_told_by_file_for_each_of_what_was_done() -> None:
     assert told[4:] == ["| actors/queue.py |  2.10 |", "| elsewhere       |  0.50 |"]
 
 
-def test_a_profile_counts_the_last_frame_of_each_stack() -> None:
+def test_profile_counts_the_last_frame_of_each_stack() -> None:
     raw = "thread (0x1): loop;outer (a.py:1);inner (a.py:2) 30\nthread (0x1): loop;outer (a.py:1) 10\n"
 
     lines = summary(raw, {"rate": 1.0}).splitlines()
@@ -107,7 +107,7 @@ def test_a_profile_counts_the_last_frame_of_each_stack() -> None:
 # Flow -----------------------------------------------------------------------------------------------------
 
 
-def test_a_flow_grants_no_more_than_the_backlog_allows_and_resumes_when_it_shrinks() -> None:
+def test_flow_grants_no_more_than_the_backlog_allows_and_resumes_when_it_shrinks() -> None:
     async def scenario() -> None:
         flow, resumed = Flow(count=1_000, backlog_max=600), []
         assert flow.grant(900) == 600
@@ -128,7 +128,7 @@ def test_a_flow_grants_no_more_than_the_backlog_allows_and_resumes_when_it_shrin
     asyncio.run(scenario())
 
 
-def test_whoever_waits_for_a_flow_hears_of_a_broken_connection() -> None:
+def test_waiting_for_a_flow_fails_when_a_connection_breaks() -> None:
     async def scenario() -> None:
         flow = Flow(seconds=60)
         flow.grant(10)
@@ -143,7 +143,7 @@ def test_whoever_waits_for_a_flow_hears_of_a_broken_connection() -> None:
     asyncio.run(scenario())
 
 
-def test_a_flow_that_closes_after_its_last_answer_still_ends() -> None:
+def test_flow_that_closes_after_its_last_answer_still_ends() -> None:
     async def scenario() -> None:
         flow = Flow(count=10)
         waiting = asyncio.create_task(flow.all_finished())
@@ -159,7 +159,7 @@ def test_a_flow_that_closes_after_its_last_answer_still_ends() -> None:
     asyncio.run(scenario())
 
 
-def test_a_balanced_flow_holds_consumers_back_until_something_was_published() -> None:
+def test_balanced_flow_holds_consumers_back_until_the_first_publish() -> None:
     async def scenario() -> None:
         flow, resumed = Flow(count=10, balanced=True), []
         assert not flow.may_fetch(lambda: resumed.append("fetch"))
@@ -182,7 +182,7 @@ JSON_STREAM = (
 )
 
 
-def test_each_json_message_is_acknowledged_once_wherever_the_stream_is_cut() -> None:
+def test_json_messages_are_acknowledged_once_at_any_cut_of_the_stream() -> None:
     async def requests(cut: int) -> list[bytes]:
         wire, flow = Wire(), Flow(count=9)
         consumer = WakeqConsumer(flow, 64)
@@ -226,7 +226,7 @@ def test_polled_answers_are_told_apart_wherever_the_stream_is_cut(
 @pytest.mark.parametrize(("workload", "peer_class"), [
     ("W1", ToyGroup), ("W1", FakeWakeq), ("W2B", FakeWakeq), ("W4", FakeWakeq), ("W4B", FakeWakeq),
 ])  # fmt: skip
-def test_a_tiny_run_gives_every_figure_of_its_table(workload: str, peer_class: type[Peer], tmp_path: Path) -> None:
+def test_tiny_run_gives_every_figure_of_its_table(workload: str, peer_class: type[Peer], tmp_path: Path) -> None:
     figures = asyncio.run(run_cell(WORKLOADS[workload], peer_class(tmp_path), TINY, tmp_path))
 
     wanted = {column.figure for column in WORKLOADS[workload].columns} - {"per_cpu"}  # too short for the clock's tick

@@ -141,7 +141,7 @@ def test_numbered_member_sends_the_bytes_of_the_python_client() -> None:
     assert hello.startswith(b'{"cmd":"HELLO","session":"')
 
 
-def test_each_numbered_member_has_a_session_of_its_own() -> None:
+def test_numbered_members_have_sessions_of_their_own() -> None:
     async def hello() -> bytes:
         member, wire = connected(NumberedMember, Flow())
         asyncio.get_running_loop().call_soon(member.data_received, b'{"cmd":"hello"}\n')

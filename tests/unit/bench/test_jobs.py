@@ -33,7 +33,7 @@ def use_fake(monkeypatch: pytest.MonkeyPatch, mode: str = "work") -> None:
     monkeypatch.setitem(LIBRARIES, "fake", fake)
 
 
-def test_a_job_that_runs_twice_counts_once_and_one_mapping_sees_the_other(tmp_path: Path) -> None:
+def test_job_that_runs_twice_counts_once_in_every_mapping(tmp_path: Path) -> None:
     seen = Marks.create(tmp_path / "marks", jobs=3)
     worker = Marks(tmp_path / "marks")
 
@@ -44,7 +44,7 @@ def test_a_job_that_runs_twice_counts_once_and_one_mapping_sees_the_other(tmp_pa
     assert seen.count() == 2
 
 
-def test_a_job_that_nobody_published_leaves_no_mark(tmp_path: Path) -> None:
+def test_unpublished_job_leaves_no_mark(tmp_path: Path) -> None:
     marks = Marks.create(tmp_path / "marks", jobs=3)
 
     with pytest.raises(IndexError):
@@ -52,7 +52,7 @@ def test_a_job_that_nobody_published_leaves_no_mark(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workload", jobs.WORKLOADS, ids=lambda workload: workload.name)
-def test_a_tiny_run_gives_every_figure_of_its_table(
+def test_tiny_run_gives_every_figure_of_its_table(
     workload: Workload, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     use_fake(monkeypatch)
@@ -72,14 +72,14 @@ def test_side_by_side_counts_the_jobs_behind_the_warm_up(monkeypatch: pytest.Mon
     assert figures["count"] == TINY.count(1_000, least=100)
 
 
-def test_a_worker_that_ends_fails_the_cell_in_its_own_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_ended_worker_fails_the_cell_with_its_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use_fake(monkeypatch, "die")
 
     with pytest.raises(PeerFailed, match="worker of fake ended with 1: the worker of this test has no wish to work"):
         asyncio.run(run_cell(W7, FakeLibrary(tmp_path), TINY, tmp_path))
 
 
-def test_a_job_that_is_never_done_fails_the_cell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_unfinished_job_fails_the_cell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use_fake(monkeypatch, "skip")
     monkeypatch.setattr(jobs, "DONE_S_MAX", 2.0)
 
@@ -88,7 +88,7 @@ def test_a_job_that_is_never_done_fails_the_cell(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("peer_class", [Huey, Dramatiq, Celery, Rq])
-def test_each_library_has_a_module_and_a_pinned_version(peer_class: type[JobsOnRedis]) -> None:
+def test_libraries_have_a_module_and_a_pinned_version(peer_class: type[JobsOnRedis]) -> None:
     module = LIBRARIES[peer_class.name].module
 
     assert pinned(peer_class.name)[0].isdigit()

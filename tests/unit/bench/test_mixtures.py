@@ -82,7 +82,7 @@ def test_every_command_is_one_that_the_broker_knows(mixture: Mixture) -> None:
 
 @pytest.mark.parametrize("is_sorted", [False, True])
 @pytest.mark.parametrize("mixture", [RETURNS, RANDOM], ids=["returns", "random"])
-def test_nothing_is_said_of_a_message_whose_lease_was_ended_before(mixture: Mixture, is_sorted: bool) -> None:
+def test_message_with_an_ended_lease_gets_no_command(mixture: Mixture, is_sorted: bool) -> None:
     for seed in range(50):
         ended: set[str] = set()
         for command in wave(mixture, is_sorted=is_sorted, seed=str(seed)):

@@ -66,9 +66,7 @@ def consumer(flow: Flow) -> tuple[RabbitConsumer, Wire]:
     ([confirm(1), confirm(2), confirm(1, several=True)], [1, 1, 0]),
     ([confirm(5), confirm(3, several=True), confirm(5, several=True)], [1, 3, 1]),
 ])  # fmt: skip
-def test_each_publish_counts_as_confirmed_once_in_whatever_order_confirms_come(
-    confirms: list[bytes], counted: list[int]
-) -> None:
+def test_publishes_count_once_in_any_order_of_confirms(confirms: list[bytes], counted: list[int]) -> None:
     made = producer()
 
     assert [made.confirmations(data) for data in confirms] == counted
@@ -83,7 +81,7 @@ def test_confirms_are_counted_wherever_the_stream_is_cut() -> None:
         assert made.confirmations(stream[:cut]) + made.confirmations(stream[cut:]) == 7
 
 
-def test_each_delivery_is_acknowledged_once_wherever_the_stream_is_cut() -> None:
+def test_deliveries_are_acknowledged_once_at_any_cut_of_the_stream() -> None:
     again = b"\x30\x00" + struct.pack(">I", 19) + b"\x10x-delivery-countb\x01" + b"\x02"
     stream = delivery(1, b"x" * 100) + delivery(258, b"x", properties=again) + delivery(3, END * 30)
 
@@ -98,7 +96,7 @@ def test_each_delivery_is_acknowledged_once_wherever_the_stream_is_cut() -> None
 
 
 @pytest.mark.parametrize("answer", [NACK, CLOSE, CLOSE[:14]])
-def test_an_answer_that_is_no_confirm_ends_the_cell(answer: bytes) -> None:
+def test_unexpected_answer_to_a_publish_ends_the_cell(answer: bytes) -> None:
     with pytest.raises(PeerFailed):
         producer().confirmations(confirm(1) + answer)
 
@@ -106,7 +104,7 @@ def test_an_answer_that_is_no_confirm_ends_the_cell(answer: bytes) -> None:
 @pytest.mark.parametrize(
     "answer", [CLOSE, CLOSE[:12], delivery(1, b"x") + CLOSE, delivery(1, b"x").replace(WORKER, b"\x01v")]
 )
-def test_an_answer_that_is_no_delivery_ends_the_cell(answer: bytes) -> None:
+def test_unexpected_answer_to_a_fetch_ends_the_cell(answer: bytes) -> None:
     async def scenario() -> None:
         flow = Flow(seconds=60)
         flow.grant(1)
@@ -138,7 +136,7 @@ async def caller(answers: bytes, cut: int) -> tuple[RabbitCaller, Wire]:
     return made, wire
 
 
-def test_each_fetch_brings_one_message_wherever_the_stream_is_cut() -> None:
+def test_fetches_get_one_message_each_at_any_cut_of_the_stream() -> None:
     stream = GOT + got(258)
 
     async def acknowledged(cut: int) -> bytes:
@@ -153,7 +151,7 @@ def test_each_fetch_brings_one_message_wherever_the_stream_is_cut() -> None:
         assert asyncio.run(acknowledged(cut)) == acknowledgement(9) + acknowledgement(258)
 
 
-def test_a_fetch_asks_again_when_there_was_nothing() -> None:
+def test_empty_fetch_is_repeated() -> None:
     async def scenario() -> bytes:
         made, _ = await caller(GOT_NOTHING + GOT, len(GOT_NOTHING))
         return await asyncio.wait_for(made.fetch(), 1)
@@ -161,7 +159,7 @@ def test_a_fetch_asks_again_when_there_was_nothing() -> None:
     assert asyncio.run(scenario()) == struct.pack(">Q", 9)
 
 
-def test_a_worker_that_dozes_wakes_with_the_tag_of_its_message() -> None:
+def test_dozing_worker_wakes_with_the_tag_of_its_message() -> None:
     async def scenario() -> bytes:
         qos_ok, consume_ok = (struct.pack(">HH", 60, number) for number in (11, 21))
         answers = frame(1, qos_ok) + frame(1, consume_ok + WORKER) + delivery(7, b"x")
@@ -181,7 +179,7 @@ def fetch(made: RabbitCaller) -> object:
 
 
 @pytest.mark.parametrize(("answer", "step"), [(NACK, publish), (CLOSE, fetch), (confirm(1)[:-1] + b"?", publish)])
-def test_a_caller_refuses_what_it_did_not_ask_for(answer: bytes, step: Callable[[RabbitCaller], object]) -> None:
+def test_caller_refuses_an_unrequested_answer(answer: bytes, step: Callable[[RabbitCaller], object]) -> None:
     async def scenario() -> None:
         made, _ = await caller(answer, 3)
         with pytest.raises(PeerFailed):
@@ -190,7 +188,7 @@ def test_a_caller_refuses_what_it_did_not_ask_for(answer: bytes, step: Callable[
     asyncio.run(scenario())
 
 
-def test_two_servers_share_no_directory(tmp_path: Path) -> None:
+def test_servers_share_no_directory(tmp_path: Path) -> None:
     ours, other = (RabbitQuorum(tmp_path / name).environment() for name in ("a", "b"))
 
     moved = {name for name, value in ours.items() if value.startswith(str(tmp_path / "a"))}
@@ -200,7 +198,7 @@ def test_two_servers_share_no_directory(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("peer_class", [RabbitQuorum, RabbitClassic])
-def test_a_tiny_run_gives_every_figure_and_leaves_no_process(peer_class: type[Peer], tmp_path: Path) -> None:
+def test_tiny_run_gives_every_figure_and_leaves_no_process(peer_class: type[Peer], tmp_path: Path) -> None:
     if sentence := peer_class.missing():
         pytest.skip(sentence)
     before = process_tree(os.getpid())

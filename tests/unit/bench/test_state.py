@@ -9,9 +9,7 @@ from wakeq.storage.state.lmdb_store import StateStore
 from wakeq.storage.state.store import MESSAGES
 
 
-def test_a_tiny_run_gives_every_figure_and_leaves_an_empty_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tiny_run_gives_every_figure_and_leaves_an_empty_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, small in (("RECORDS", 3_000), ("TOGETHER", 1_000), ("SWEPT", 1_500), ("READS", 3)):
         monkeypatch.setattr(state, name, small)
 

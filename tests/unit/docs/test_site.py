@@ -109,7 +109,7 @@ def test_every_page_stands_in_the_sidebar_once() -> None:
     assert sorted(listed) == sorted(pages - {Path("docs/index.md"), *pages_below()})
 
 
-def test_the_sidebar_has_the_four_kinds_of_documentation() -> None:
+def test_sidebar_has_the_four_kinds_of_documentation() -> None:
     assert list(CONTENTS) == ["Tutorial", "How-to", "Reference", "Explanation"]
 
 
@@ -123,7 +123,7 @@ def test_every_page_of_the_site_is_found_by_who_begins_at_its_index(site: Path) 
 
 
 @pytest.mark.long
-def test_the_site_opens_at_the_page_of_contents(site: Path) -> None:
+def test_site_opens_at_the_page_of_contents(site: Path) -> None:
     assert page_of(site / "index.html").links == ["docs/index.html"]
     assert (site / "docs" / "index.html").is_file()
 
@@ -136,7 +136,7 @@ def test_every_link_inside_the_site_leads_somewhere(site: Path) -> None:
 
 
 @pytest.mark.long
-def test_no_page_of_the_site_asks_another_host(site: Path) -> None:
+def test_pages_of_the_site_request_no_other_host(site: Path) -> None:
     loads = {load for page in site.rglob("*.html") for load in page_of(page).loads}
     styles = {path.name for path in site.rglob("*.css") if LOADED_BY_STYLE.search(path.read_text(encoding="utf-8"))}
 

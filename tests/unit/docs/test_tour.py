@@ -63,7 +63,7 @@ def test_every_name_in_the_tour_is_defined_in_a_file_that_it_names(name: str) ->
     assert name.removesuffix("()") in defined()
 
 
-def test_the_tour_names_files_and_functions_at_all() -> None:
+def test_tour_names_files_and_functions() -> None:
     calls = [name for name in NAMES if CALL.fullmatch(name)]
 
     assert len(FILES) > 20

@@ -52,9 +52,7 @@ def test_java_is_taken_from_java_home_or_from_the_path(
 
 
 @pytest.mark.parametrize(("version", "release"), [("1.8.0_302", 8), ("11.0.2", 11)])
-def test_a_java_that_is_too_old_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, release: int
-) -> None:
+def test_outdated_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, release: int) -> None:
     program = java_at(tmp_path / "on-the-path", version)
 
     with pytest.raises(NotInstalled, match=rf"17 or newer, and {program} is {release}: .*wakeq\[spark-jre\]"):
@@ -64,7 +62,7 @@ def test_a_java_that_is_too_old_is_named(
         find_java()
 
 
-def test_where_there_is_none_one_can_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_java_is_refused_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotInstalled, match=r"Spark needs Java 17 or newer: install one, or pip install"):
         find_java()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -73,7 +71,7 @@ def test_where_there_is_none_one_can_be_had(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("version", "is_passed"), [("17.0.15", True), ("25.0.2", False)])
-def test_the_shim_passes_on_all_but_what_java_would_complain_of(tmp_path: Path, version: str, is_passed: bool) -> None:
+def test_shim_passes_every_argument_on_that_java_accepts(tmp_path: Path, version: str, is_passed: bool) -> None:
     java = java_at(tmp_path / "with a space", version, says="""printf '%s\\n' "$@" """)
     shim = tmp_path / "shim"
     shim.write_text(shim_of(java))
@@ -86,9 +84,7 @@ def test_the_shim_passes_on_all_but_what_java_would_complain_of(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(("program", "home"), [(f"{session.LAUNCHER} x.SparkSubmit", "/spark"), ("x.SparkSubmit", "")])
-def test_the_shim_keeps_from_spark_alone_where_it_finds_its_zip_of_pyspark(
-    tmp_path: Path, program: str, home: str
-) -> None:
+def test_shim_hides_spark_home_from_one_program_only(tmp_path: Path, program: str, home: str) -> None:
     shim = tmp_path / "shim"
     shim.write_text(shim_of(java_at(tmp_path / "java", says="""echo "$SPARK_HOME" "$@" """)))
     shim.chmod(0o700)
@@ -102,7 +98,7 @@ def test_the_shim_keeps_from_spark_alone_where_it_finds_its_zip_of_pyspark(
 
 
 @pytest.mark.parametrize(("size", "fits"), [(60, True), (61, False)])
-def test_spark_meets_its_workers_in_a_folder_where_the_name_of_a_socket_is_not_too_long(size: int, fits: bool) -> None:
+def test_socket_folder_of_spark_has_a_short_name(size: int, fits: bool) -> None:
     folder = Path("/" + "f" * (size - 1))
 
     settings = sockets_in(folder)
@@ -140,7 +136,7 @@ def interrupted_start(begin_shell: Callable[[], subprocess.Popen[str]]) -> subpr
     return started
 
 
-def test_an_interrupt_ends_what_starts_the_virtual_machine_and_all_that_it_has_started(
+def test_interrupt_ends_the_launcher_of_the_virtual_machine_and_its_children(
     begin_shell: Callable[[], subprocess.Popen[str]],
 ) -> None:
     """Who is left would look for a program in a folder that is gone, and complain."""
@@ -150,7 +146,7 @@ def test_an_interrupt_ends_what_starts_the_virtual_machine_and_all_that_it_has_s
     assert started.stdout.read() == ""  # nobody is left who could say anything
 
 
-def test_an_interrupt_leaves_a_virtual_machine_that_was_there_before(
+def test_interrupt_leaves_an_earlier_virtual_machine(
     begin_shell: Callable[[], subprocess.Popen[str]],
 ) -> None:
     before = begin_shell()

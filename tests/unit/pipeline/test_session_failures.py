@@ -18,7 +18,7 @@ wakeq.protocol.errors.{error}: {words}
 
 
 @pytest.mark.parametrize("kind", [BrokerUnreachable, DamagedFile])
-def test_an_error_of_a_worker_is_the_same_error_here(kind: type[WakeqError]) -> None:
+def test_worker_error_keeps_its_type(kind: type[WakeqError]) -> None:
     words = "no broker answers at h:1 (refused); is `wakeq serve` running?"
 
     error = plain_error(OF_A_WORKER.format(error=kind.__name__, words=words))
@@ -27,7 +27,7 @@ def test_an_error_of_a_worker_is_the_same_error_here(kind: type[WakeqError]) -> 
     assert (str(error), error.exit_status) == (words, kind.exit_status)
 
 
-def test_an_error_of_another_room_keeps_its_words() -> None:
+def test_foreign_error_keeps_its_text() -> None:
     error = plain_error("Traceback:\nwakeq.client.timeouts.Closed: this client was closed\n")
 
     assert (type(error), str(error)) == (WakeqError, "this client was closed")
@@ -41,7 +41,7 @@ def test_an_error_of_another_room_keeps_its_words() -> None:
         ("", "it did not say why"),
     ],
 )
-def test_what_spark_itself_fails_of_is_its_first_line(text: str, line: str) -> None:
+def test_failure_of_spark_is_its_first_line(text: str, line: str) -> None:
     error = plain_error(text)
 
     assert isinstance(error, SparkFailed)
@@ -51,7 +51,7 @@ def test_what_spark_itself_fails_of_is_its_first_line(text: str, line: str) -> N
 
 
 @pytest.mark.spark
-def test_work_that_was_broken_off_is_an_interrupt_and_no_failure() -> None:
+def test_cancelled_work_is_an_interrupt_and_no_failure() -> None:
     errors = pytest.importorskip("pyspark.errors", reason="pyspark is not installed")
 
     def work() -> None:

@@ -17,7 +17,7 @@ def run_python(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
 
 
-def test_nobody_imports_a_room_by_its_folder() -> None:
+def test_rooms_are_imported_by_their_package_name() -> None:
     folders = ("wakeq", *ROOMS_AT_THE_TOP, "tests", "bench", "examples", "docs")
     files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
 
@@ -83,7 +83,7 @@ def test_every_public_name_can_be_had() -> None:
     assert set(wakeq.__all__) - {"__version__"} == set(wakeq.HOMES)
 
 
-def test_the_journal_is_read_without_spark() -> None:
+def test_journal_is_read_without_spark() -> None:
     code = "import sys, wakeq.pipeline.journal.table; print(any(n.partition('.')[0] == 'pyspark' for n in sys.modules))"
 
     assert run_python(code) == "False\n"

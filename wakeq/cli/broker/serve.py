@@ -56,7 +56,7 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
             click.option("--host", help="The address to listen on."),
             click.option("--worker-port", type=int, help="Port of the worker protocol; 0: any free one."),
             click.option("--http-port", type=int, help="Port of HTTP and WebSocket; 0: any free one."),
-            click.option("--node", "node", type=int, help="Which of --peers this node is, counting from 0."),
+            click.option("--node", "node", type=int, help="The place of this node in --peers, counting from 0."),
             click.option("--peers", help="HOST:PORT of every node of the cluster, separated by commas."),
             click.option("--join", is_flag=True, help="Join a cluster that exists already."),
             click.option("--taskflux-port", type=int, help="Port of the TaskFlux protocol; 0: any free one."),

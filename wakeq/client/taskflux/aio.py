@@ -253,7 +253,7 @@ class AsyncHeldRecord:
         if isinstance(record, Record):
             self._connection = connection
             return record
-        await client._run(client._script.give_back(connection))
+        await client._run(client._script.return_connection(connection))
         return None
 
     def give_back(self) -> None:

@@ -189,7 +189,7 @@ class HeldRecord:
         if isinstance(record, Record):
             self._connection = connection
             return record
-        client._run(client._script.give_back(connection))
+        client._run(client._script.return_connection(connection))
         return None
 
     def give_back(self) -> None:

@@ -128,7 +128,7 @@ class CallScript:
     def call(self, make: Callable[[], Request[T]]) -> Steps[T]:
         """Send a request to the leader and return the result."""
         connection, result = yield from self.ask(make)
-        yield from self.give_back(connection)
+        yield from self.return_connection(connection)
         return result
 
     def ask(self, make: Callable[[], Request[T]]) -> Steps[tuple[PooledConnection, T]]:
@@ -156,7 +156,7 @@ class CallScript:
                 yield Close(connection)
                 raise
             except WakeqError:
-                yield from self.give_back(connection)
+                yield from self.return_connection(connection)
                 raise
 
     def end_record(self, connection: PooledConnection, request: Request[T]) -> Steps[T]:
@@ -171,12 +171,12 @@ class CallScript:
             yield Close(connection)
             raise
         self._answered()
-        yield from self.give_back(connection)
+        yield from self.return_connection(connection)
         if request.moved is not None:
             raise redirect(connection.address, None)
         return request.result()
 
-    def give_back(self, connection: PooledConnection) -> Steps[None]:
+    def return_connection(self, connection: PooledConnection) -> Steps[None]:
         """Keep a connection for the next call."""
         if self._is_closed or len(self._idle) >= IDLE_MAX:
             yield Close(connection)
@@ -188,7 +188,7 @@ class CallScript:
     def connect(self) -> Steps[None]:
         """Make a connection, or raise the error that prevents it."""
         connection = yield from self._working_connection()
-        yield from self.give_back(connection)
+        yield from self.return_connection(connection)
 
     def _working_connection(self) -> Steps[PooledConnection]:
         """Return a connection that is not known to be broken."""

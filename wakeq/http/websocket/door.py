@@ -274,7 +274,7 @@ class WebSocketDoor(Generic[ReplyT]):
             if bounds.closing_at_s is None:
                 return False
         elif self.stranger_since_s is not None and now_s - self.stranger_since_s >= HANDSHAKE_S_MAX:
-            self.expel(f"it did not say who it is within {HANDSHAKE_S_MAX:g} s")
+            self.expel(f"it did not authenticate within {HANDSHAKE_S_MAX:g} s")
         elif self._unfinished_bytes <= 0:
             bounds.unfinished_since_s = None
         elif bounds.unfinished_since_s is None:

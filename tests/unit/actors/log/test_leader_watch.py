@@ -64,7 +64,7 @@ def test_node_without_a_majority_logs_once_the_absent_nodes_and_then_the_leader(
     cluster.advance(1)
 
     away = " and ".join(f"node {node.number} (node-{node.number}:2603)" for node in cluster.others(left))
-    assert warned == [f"for 10 s nobody has served: {away} are away, and without a majority nobody can lead"]
+    assert warned == [f"no node has served for 10 s: {away} are unreachable, and without a majority no node can lead"]
     assert len(lines(said, logging.WARNING)) == 2
     assert " leads in term " in lines(said, logging.WARNING)[-1]
 
@@ -90,8 +90,8 @@ def test_new_cluster_that_waits_for_a_node_says_for_which(said: pytest.LogCaptur
     cluster.advance(LONG_S + 2 * ELECTION_S)
 
     assert lines(said, logging.WARNING) == [
-        "for 10 s nobody has served: a new cluster begins when every node was there once, and node 2 (node-2:2603) "
-        "is away"
+        "no node has served for 10 s: a new cluster begins once every node has been up, and node 2 (node-2:2603) "
+        "is unreachable"
     ]
     cluster.close()
 
@@ -106,7 +106,7 @@ def test_new_cluster_whose_last_node_has_just_come_names_no_absent_node(
 
     cluster.advance(LONG_S + 2 * ELECTION_S)
 
-    assert "for 10 s nobody has served: a new cluster begins when every node was there once" in lines(said)
+    assert "no node has served for 10 s: a new cluster begins once every node has been up" in lines(said)
     cluster.close()
 
 
@@ -120,7 +120,7 @@ def test_removed_node_logs_its_removal_once(
     cluster.advance(LONG_S)
 
     (warned,) = lines(said, logging.WARNING)
-    assert warned.startswith("this node was removed from the cluster, by entry ")
+    assert warned.startswith("this node was removed from the cluster by entry ")
 
 
 def test_node_that_missed_its_removal_logs_that_it_may_have_been_removed(
@@ -147,7 +147,7 @@ def test_leader_that_answers_reach_too_late_says_why_it_cannot_serve(
 
     assert leader.raft_log.core.leads
     assert lines(said, logging.WARNING) == [
-        "for 10 s nobody has served: this node leads, but a majority answers it only after 600 ms, and that must take "
+        "no node has served for 10 s: this node leads, but a majority answers it only after 600 ms, and that must take "
         "less than 500 ms, half of cluster.election_ms; find out what slows the network or the nodes, or set "
         "cluster.election_ms to at least 1800 on every node"
     ]
@@ -225,7 +225,7 @@ def test_leaders_that_come_and_go_are_told_as_an_outage(
 
     warned = lines(said, logging.WARNING)
     assert len(warned) == 3  # each node once
-    assert all("for 10 s nobody has served: " in line and "cluster.election_ms" in line for line in warned)
+    assert all("no node has served for 10 s: " in line and "cluster.election_ms" in line for line in warned)
 
 
 def test_round_trip_too_long_for_an_election_is_logged_as_an_outage(
@@ -262,5 +262,5 @@ def test_members_are_logged_by_every_node_and_again_when_they_change(
 
 
 def belongings(said: pytest.LogCaptureFixture) -> list[str]:
-    """What was said after `from entry N on the cluster is`."""
-    return [line.partition(" is ")[2] for line in lines(said) if line.startswith("from entry ")]
+    """What was said after `members of the cluster from entry N on:`."""
+    return [line.partition(" on: ")[2] for line in lines(said) if line.startswith("members of the cluster from entry ")]

@@ -119,8 +119,8 @@ def test_added_member_does_not_vote_and_stands_in_its_order() -> None:
 @pytest.mark.parametrize(
     ("node_id", "address", "why"),
     [
-        (None, "other:5000", "by its number and its address"),
-        (2, "", "by its number and its address"),
+        (None, "other:5000", "give its number and its address"),
+        (2, "", "give its number and its address"),
         (2, "nonsense", "nonsense"),
         (1, "other:5000", "belongs to the cluster already"),
     ],

@@ -1,4 +1,4 @@
-"""LogDriver at a leader that others replace: who is answered what, which writes count, as of which moment it serves.
+"""RaftLog at a leader that others replace: who is answered what, which writes count, as of which moment it serves.
 
 The others are played by hand: an Append says exactly what a later leader's log holds, entry by entry.
 """
@@ -63,7 +63,7 @@ class Deposed:
 
     def listen(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Hear what it says to the others from now on."""
-        for peer in self.log._peers.values():
+        for peer in self.log.table.peers.values():
             assert isinstance(peer, Peer)
             monkeypatch.setattr(peer._door, "send", self.said.extend)
 
@@ -371,4 +371,4 @@ def test_publishes_in_no_write_yet_are_answered_when_the_leader_is_deposed(
     answers = [reply["err"] for reply in (*client.take(), *other.take())]
     assert sorted(answers) == ["NOT_LEADER"] * answers.count("NOT_LEADER") + ["UNKNOWN"] * answers.count("UNKNOWN")
     assert len(answers) == 4
-    assert not leader.raft_log._collected
+    assert leader.raft_log.at_rest

@@ -410,7 +410,7 @@ def test_hang_is_counted_by_checks_and_reported_now_and_then(files: Files, caplo
     assert files.writer.hang_ms == 2 * files.core.settings.election_ms
     assert files.writer.hang == "2.0 s"
     assert [record.getMessage() for record in caplog.records] == [
-        "the disk does not answer: a write of the log has been under way for 1.0 s"
+        "the disk does not answer: a write of the log has taken 1.0 s so far"
     ]
 
 

@@ -149,7 +149,7 @@ def test_message_that_is_no_task_of_the_components_becomes_a_dead_letter(
 
     worker.publish("sums", "[1, 2]", headers={"monique-tag": tag, "monique-encoding": "JSON"})
 
-    assert "is no task of sum_it" in worker.fetch("sums.dead")["headers"]["wakeq-error"]
+    assert "is not a task of sum_it" in worker.fetch("sums.dead")["headers"]["wakeq-error"]
     assert place.port.ids() == []
 
 

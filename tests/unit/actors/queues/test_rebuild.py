@@ -179,7 +179,7 @@ def test_entry_that_crashes_a_queue_three_times_is_skipped_with_its_reason(
         assert broker.queues.skipped_count == entries > 0
     with broker.files.store.read() as view:
         assert any(b"ZeroDivisionError: poisoned" in value for _, value in view.scan(QUEUES))
-    assert "is set aside: it crashed the queue: ZeroDivisionError: poisoned" in caplog.text
+    assert "which crashed the queue: ZeroDivisionError: poisoned" in caplog.text
 
 
 @pytest.mark.parametrize("numbered", [False, True])

@@ -152,7 +152,7 @@ def test_end_that_has_to_wait_gets_nothing_until_it_lands(loop: HandLoop) -> Non
     assert [data for _, data in loop.flying] == [b"<ab"]
 
 
-def test_both_doors_hear_once_that_a_connection_is_closed(loop: HandLoop) -> None:
+def test_closed_connection_is_reported_once_at_both_doors(loop: HandLoop) -> None:
     port = loop.run_until_complete(listening(loop, Echo))
     transport, client = loop.run_until_complete(loop.create_connection(Silent, "127.0.0.1", port))
 

@@ -127,7 +127,7 @@ def test_generator_expression_counts_and_belongs_to_its_function() -> None:
     assert way.calls == 6  # the expression begins, goes on, and ends
 
 
-def test_each_step_of_a_generator_is_a_call() -> None:
+def test_generator_steps_are_calls() -> None:
     assert calls(seen(exhausts)) == [("exhausts", 0), ("steps", 1), ("steps", 1), ("steps", 1)]
 
 

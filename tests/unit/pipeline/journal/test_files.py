@@ -18,7 +18,7 @@ from wakeq.protocol.log.format import HEADER_BYTES
 from wakeq.protocol.uid import uid_of
 
 
-def test_a_torn_tail_ends_at_the_last_right_record(tmp_path: Path) -> None:
+def test_torn_tail_ends_at_the_last_valid_record(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path / "data")
     files.write(JOBS, publish("a"), publish("b"))
     files.outcomes(0)
@@ -30,7 +30,7 @@ def test_a_torn_tail_ends_at_the_last_right_record(tmp_path: Path) -> None:
     assert [row["index"] for row in rows_of(files.path)] == [1, 2]
 
 
-def test_a_record_that_has_rotted_where_the_log_is_still_written_is_no_end(tmp_path: Path) -> None:
+def test_rotten_record_of_the_active_log_is_not_its_end(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path)
     for body in ("a", "b", "c"):
         files.write(publish(body))
@@ -43,7 +43,7 @@ def test_a_record_that_has_rotted_where_the_log_is_still_written_is_no_end(tmp_p
         short(tmp_path)
 
 
-def test_what_is_written_while_the_end_is_looked_at_is_no_damage(
+def test_record_written_during_the_check_of_the_end_is_no_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = JournalFiles(tmp_path)
@@ -63,7 +63,7 @@ def test_what_is_written_while_the_end_is_looked_at_is_no_damage(
     assert [row[0] for row in short(tmp_path)] == [1]
 
 
-def test_what_is_cut_off_while_the_end_is_looked_at_is_no_damage(
+def test_record_cut_off_during_the_check_of_the_end_is_no_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a node that follows another leader from now on: what it had not confirmed is not what it was."""
@@ -89,7 +89,7 @@ def test_what_is_cut_off_while_the_end_is_looked_at_is_no_damage(
     assert [row[0] for row in short(tmp_path)] == [1]
 
 
-def test_a_damaged_block_of_a_sealed_segment_says_so(tmp_path: Path) -> None:
+def test_damaged_block_of_a_sealed_segment_is_reported(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path / "data")
     files.write(JOBS, publish("a" * 1000))
     files.seal()
@@ -103,7 +103,7 @@ def test_a_damaged_block_of_a_sealed_segment_says_so(tmp_path: Path) -> None:
         rows_of(files.path)
 
 
-def test_a_log_without_outcomes_as_older_releases_left_it_is_read_with_what_it_tells(tmp_path: Path) -> None:
+def test_log_without_outcomes_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path / "data", first_index=50)
     files.write(publish("a"), Delivered("jobs", 7, [3], [99_000], 1), PurgeQueue("jobs"), publish("b"))
 
@@ -135,7 +135,7 @@ def test_history_is_one_over_sealed_segments_the_journal_and_the_log(
     assert [row["uid"] for row in rows_of(files.path, cores=1000)][1:] == [uid_of(1, number) for number in (1, 2, 3)]
 
 
-def test_several_nodes_tell_each_entry_once(tmp_path: Path) -> None:
+def test_entries_of_several_nodes_are_read_once(tmp_path: Path) -> None:
     one, two = JournalFiles(tmp_path / "one"), JournalFiles(tmp_path / "two", node=2)
     for files in (one, two):
         files.write(JOBS, publish("a"))
@@ -152,9 +152,7 @@ def test_several_nodes_tell_each_entry_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_sealed", [False, True])
-def test_what_only_a_lost_leader_had_is_not_told_in_place_of_what_was_committed(
-    tmp_path: Path, is_sealed: bool
-) -> None:
+def test_entries_of_a_lost_leader_do_not_replace_committed_ones(tmp_path: Path, is_sealed: bool) -> None:
     lost, winner, third = (JournalFiles(tmp_path / str(node), node=node) for node in (1, 2, 3))
     for files in (lost, winner, third):
         files.write(JOBS, publish("a"))
@@ -180,7 +178,7 @@ def test_what_only_a_lost_leader_had_is_not_told_in_place_of_what_was_committed(
     assert rows_of(lost.path, third.path, wanted=EVERYTHING) == expected[:3], "the lost one has the lower term"
 
 
-def test_what_one_node_is_still_writing_and_another_does_not_have_any_more_is_told(tmp_path: Path) -> None:
+def test_entries_in_the_active_log_of_one_node_are_read_though_another_has_removed_them(tmp_path: Path) -> None:
     slow, fast = (JournalFiles(tmp_path / str(node), node=node) for node in (1, 2))
     for files in (slow, fast):
         files.write(JOBS, publish("a"))
@@ -196,7 +194,7 @@ def test_what_one_node_is_still_writing_and_another_does_not_have_any_more_is_to
     assert [row["index"] for row in rows_of(slow.path, fast.path)] == [1, 2, 3, 4]
 
 
-def test_what_only_a_directory_without_outcomes_has_is_told_as_far_as_it_is_sealed(tmp_path: Path) -> None:
+def test_sealed_entries_of_a_directory_without_outcomes_are_read(tmp_path: Path) -> None:
     old, new = JournalFiles(tmp_path / "old"), JournalFiles(tmp_path / "new", node=2, first_index=3)
     old.write(JOBS, publish("a"))
     old.seal()
@@ -216,7 +214,7 @@ def test_directories_of_different_clusters_are_refused(tmp_path: Path) -> None:
         History([one.path, two.path])
 
 
-def test_a_segment_that_is_sealed_or_moved_while_it_is_read_is_found_again(tmp_path: Path) -> None:
+def test_segment_sealed_or_moved_during_a_read_is_found_again(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path / "data")
     files.write(JOBS, publish("a"))
     files.outcomes(0)
@@ -233,7 +231,7 @@ def test_a_segment_that_is_sealed_or_moved_while_it_is_read_is_found_again(tmp_p
 
 
 @pytest.mark.parametrize("look", [1, 2, 3])
-def test_a_segment_that_is_sealed_between_two_looks_for_it_is_found(
+def test_segment_sealed_between_two_listings_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: int
 ) -> None:
     files = JournalFiles(tmp_path / "data")
@@ -254,9 +252,7 @@ def test_a_segment_that_is_sealed_between_two_looks_for_it_is_found(
     assert segment.open().path.name == f"raft.log.{1:019d}"
 
 
-def test_the_first_segment_is_found_although_it_is_sealed_between_two_looks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_segment_sealed_between_two_listings_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = JournalFiles(tmp_path / "data")
     files.write(JOBS, publish("a"))
     files.outcomes(0)
@@ -286,7 +282,7 @@ def test_queue_and_time_choose_rows(tmp_path: Path) -> None:
     assert rows_of(files.path, wanted=Wanted(queue="nowhere")) == []
 
 
-def test_segments_that_are_of_another_time_are_not_read(tmp_path: Path) -> None:
+def test_segments_of_another_time_are_not_read(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path / "data")
     files.write(JOBS)
     for after in range(6):
@@ -305,6 +301,6 @@ def test_segments_that_are_of_another_time_are_not_read(tmp_path: Path) -> None:
     assert rows_of(files.path, wanted=Wanted(until_ms=at[1])) == []
 
 
-def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_path_of_no_data_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="not a data directory"):
         History([tmp_path])

@@ -31,7 +31,7 @@ from wakeq.protocol.uid import uid_of
 from wakeq.storage.log.journal import Keep
 
 
-def test_each_kind_of_entry_is_an_event(tmp_path: Path) -> None:
+def test_entries_of_every_kind_are_events(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path / "data")
     files.write(
         JOBS,
@@ -74,7 +74,7 @@ def test_bodies_are_found_behind_ids_sessions_headers_and_aliases(tmp_path: Path
     assert [row["body"] for row in rows[1:]] == [b"one", b"", b"three"]
 
 
-def test_an_acknowledgement_that_is_the_delivery_too_is_two_events(tmp_path: Path) -> None:
+def test_acknowledgement_that_includes_its_delivery_is_two_events(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path / "data")
     files.write(JOBS, publish("a", "b"), Ack("jobs", 1, [1, 2], [(0, 0)] * 2, delivered=True))
     files.outcomes(0, (3, 1, -1), queues=[(1, 3, "jobs")])
@@ -133,7 +133,7 @@ def test_entries_of_one_connection_are_of_that_in_their_head(tmp_path: Path) -> 
     ]  # fmt: skip
 
 
-def test_commands_that_a_broker_merged_are_told_by_connection(tmp_path: Path) -> None:
+def test_merged_commands_are_listed_by_connection(tmp_path: Path) -> None:
     broker = Broker(tmp_path / "data", keep=Keep(1 << 40, 1 << 40))
     clients = [broker.client() for _ in range(3)]
     for client in clients:
@@ -161,7 +161,7 @@ def test_commands_that_a_broker_merged_are_told_by_connection(tmp_path: Path) ->
         assert len({row["index"] for row in mine}) == 1, f"the three {event} are one entry"
 
 
-def test_what_was_refused_has_no_number_and_is_told_apart(tmp_path: Path) -> None:
+def test_refused_and_repeated_publishes_have_no_number_and_differ(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path / "data")
     files.write(JOBS, publish("a", "full", "b"), publish("again"), publish("c"))
     files.outcomes(0, (2, 1, -3), (3, 0, -13), queues=[(1, 4, "jobs")])
@@ -175,7 +175,7 @@ def test_what_was_refused_has_no_number_and_is_told_apart(tmp_path: Path) -> Non
     ]
 
 
-def test_what_an_operator_moves_leaves_one_queue_and_is_published_to_the_other(tmp_path: Path) -> None:
+def test_moved_message_leaves_one_queue_and_is_published_to_the_other(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path / "data")
     to_other = publish("a", "b", queue="other")
     files.write(
@@ -202,7 +202,7 @@ def test_what_an_operator_moves_leaves_one_queue_and_is_published_to_the_other(t
     assert bodies == [b"a", b"b", b"later"]
 
 
-def test_what_is_acknowledged_and_never_was_handed_out_is_cancelled(tmp_path: Path) -> None:
+def test_message_acknowledged_without_a_delivery_is_cancelled(tmp_path: Path) -> None:
     broker = Broker(tmp_path / "data", keep=Keep(1 << 40, 1 << 40))
     client = broker.client()
     waiting, worked = (client.publish("q") for _ in range(2))
@@ -218,7 +218,7 @@ def test_what_is_acknowledged_and_never_was_handed_out_is_cancelled(tmp_path: Pa
     assert told[2:] == [("cancelled", waiting, "done"), ("delivered", worked, "done"), ("acked", worked, "done")]
 
 
-def test_what_is_put_aside_is_published_when_its_stash_is_and_never_if_it_is_dropped(tmp_path: Path) -> None:
+def test_stashed_message_is_published_with_its_stash_or_never(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path / "data")
     files.write(
         JOBS,
@@ -253,7 +253,7 @@ def test_what_is_put_aside_is_published_when_its_stash_is_and_never_if_it_is_dro
     assert [revealed[name] for name in ("uid", "body", "size", "until")] == [uid_of(1, 3), None, None, None]
 
 
-def test_a_broker_tells_which_stashes_it_published_and_which_came_again(tmp_path: Path) -> None:
+def test_published_and_repeated_stashes_differ(tmp_path: Path) -> None:
     broker = Broker(tmp_path / "data", keep=Keep(1 << 40, 1 << 40))
     client = broker.client()
     for name, count in (("attempt", 2), ("again", 1), ("lost", 1)):
@@ -275,7 +275,7 @@ def test_a_broker_tells_which_stashes_it_published_and_which_came_again(tmp_path
 
 
 @pytest.mark.parametrize("more", [0, 2])
-def test_a_note_about_an_item_that_an_entry_does_not_have_is_about_no_other_entry(tmp_path: Path, more: int) -> None:
+def test_note_about_a_missing_item_concerns_no_other_entry(tmp_path: Path, more: int) -> None:
     files = JournalFiles(tmp_path / "data")
     renewal = Claim("jobs", 1, ClaimAction.RENEWED, "s", until_ms=9)
     files.write(JOBS, publish("a"), renewal, *[publish("innocent")] * more)
@@ -287,7 +287,7 @@ def test_a_note_about_an_item_that_an_entry_does_not_have_is_about_no_other_entr
     ]
 
 
-def test_a_queue_is_there_although_its_creation_was_set_aside(tmp_path: Path) -> None:
+def test_queue_exists_although_its_creation_was_skipped(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path / "data")
     files.write(JOBS, publish("a"))
     files.outcomes(0, (1, WHOLE, Result.SET_ASIDE), queues=[(1, 2, "jobs")])
@@ -295,7 +295,7 @@ def test_a_queue_is_there_although_its_creation_was_set_aside(tmp_path: Path) ->
     assert short(files.path)[1:] == [(2, "published", uid_of(1, 1), "done")]
 
 
-def test_the_end_of_which_nothing_is_known_is_open(tmp_path: Path) -> None:
+def test_unknown_end_is_open(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path / "data")
     files.write(JOBS, publish("a"))
     files.outcomes(0, queues=[(1, 2, "jobs")])
@@ -308,7 +308,7 @@ def test_the_end_of_which_nothing_is_known_is_open(tmp_path: Path) -> None:
     assert History([files.path]).spans(cores=1, settled_only=True)[0].stretches[-1].last_index == 2
 
 
-def test_what_no_file_tells_of_is_open_and_uids_go_on_behind_the_next_note_of_the_counters(tmp_path: Path) -> None:
+def test_missing_entries_are_open_and_uids_continue_at_the_next_counters(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path / "data")
     files.write(JOBS, publish("a"))
     files.outcomes(0, queues=[(1, 2, "jobs")])
@@ -327,7 +327,7 @@ def test_what_no_file_tells_of_is_open_and_uids_go_on_behind_the_next_note_of_th
     assert [uid for _, uid, _ in told[4:]] == [None, uid_of(1, 4), uid_of(1, 5)]
 
 
-def test_where_the_journal_begins_in_the_middle_uids_are_known_from_the_first_note_of_the_counters_on(
+def test_uids_are_known_from_the_first_counters_of_a_journal_on(
     tmp_path: Path,
 ) -> None:
     files = JournalFiles(tmp_path / "data", first_index=50)

@@ -18,14 +18,16 @@ def erlang_c(load: Fraction, workers: int) -> Fraction:
 
 
 @pytest.mark.parametrize(("load", "workers"), [("1/2", 1), ("2", 3), ("10", 12), ("199/2", 100)])
-def test_the_part_that_waits_at_all_is_that_of_erlang_c(load: str, workers: int) -> None:
+def test_waiting_part_equals_erlang_c(load: str, workers: int) -> None:
     expected = erlang_c(Fraction(load), workers)
 
     assert waits_longer(float(Fraction(load)), workers, service_s=1, wait_s=0) == pytest.approx(float(expected))
 
 
 @given(st.floats(0.001, 500), st.floats(0.001, 10), st.floats(0.001, 60), st.floats(50, 99.9))
-def test_the_answer_is_enough_and_one_less_is_not(rate: float, service_s: float, wait_s: float, percent: float) -> None:
+def test_forecast_is_the_smallest_sufficient_number(
+    rate: float, service_s: float, wait_s: float, percent: float
+) -> None:
     workers = workers_for(rate, service_s, wait_s=wait_s, percent=percent)
 
     load = rate * service_s
@@ -35,5 +37,5 @@ def test_the_answer_is_enough_and_one_less_is_not(rate: float, service_s: float,
     assert workers - 1 <= load or waits_longer(load, workers - 1, service_s, wait_s) > late
 
 
-def test_where_nothing_comes_nobody_is_needed() -> None:
+def test_queue_without_arrivals_needs_no_worker() -> None:
     assert workers_for(0, 5, wait_s=1, percent=90) == 0

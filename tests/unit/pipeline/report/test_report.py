@@ -63,7 +63,7 @@ def report(
     return report_of(tables, 0, until_s, bucket_s)
 
 
-def test_the_backlog_is_on_a_full_grid_and_counts_all_that_leave() -> None:
+def test_backlog_has_a_full_grid_and_counts_all_removals() -> None:
     leaving = [count(3, "acked", 2), count(5, "dead", 1), count(8, "expired", 1), count(9, "moved", 1)]
 
     made = report([count(0, "published", 6), *leaving])
@@ -74,7 +74,7 @@ def test_the_backlog_is_on_a_full_grid_and_counts_all_that_leave() -> None:
     assert made.queues[0].done == [0, 0, 0, 2, 0, 1, 0, 0, 1, 1]
 
 
-def test_what_was_in_a_queue_that_is_emptied_is_gone_and_the_next_incarnation_counts_anew() -> None:
+def test_purged_messages_are_gone_and_the_next_incarnation_counts_anew() -> None:
     purge = count(4, "purged", 1, None, emptied=50)
 
     made = report([count(0, "published", 5, 1), purge, count(6, "published", 2, 50)])
@@ -82,7 +82,7 @@ def test_what_was_in_a_queue_that_is_emptied_is_gone_and_the_next_incarnation_co
     assert made.queues[0].backlog == [5, 5, 5, 5, 0, 0, 2, 2, 2, 2]
 
 
-def test_what_was_there_before_is_counted_if_it_ended_in_this_time() -> None:
+def test_older_message_counts_if_it_ended_in_this_time() -> None:
     life = span("life", 0, 3, incarnation=1, from_before=3)
 
     made = report([count(2, "acked", 3)], [life])
@@ -91,7 +91,7 @@ def test_what_was_there_before_is_counted_if_it_ended_in_this_time() -> None:
     assert made.queues[0].backlog == [3, 3] + [0] * 8
 
 
-def test_refusals_reasons_and_hours_are_told() -> None:
+def test_refusals_reasons_and_hours_are_reported() -> None:
     rows = [
         count(0, "published", 4, outcome="queue_full"), count(0, "published", 1, outcome="open"),
         count(0, "released", 2, reason="nack"), count(0, "dead", 1, reason="timeout"),
@@ -127,20 +127,20 @@ def test_percentiles_are_right_to_one_part_in_a_hundred(values: list[int], perce
     assert found == pytest.approx(sorted(values)[rank - 1] / 1000, rel=0.0051, abs=0.0006)
 
 
-def test_a_bin_stands_for_what_is_in_it() -> None:
+def test_bin_represents_its_values() -> None:
     values = np.arange(0, 100_000)
 
     assert (np.abs(middle_ms(bins_of(values)) - values) <= 0.0051 * values + 0.5).all()
 
 
 @given(st.integers(1, 40_000_000))
-def test_the_grid_is_fine_and_not_too_fine(length_s: int) -> None:
+def test_grid_has_a_bounded_number_of_steps(length_s: int) -> None:
     bucket_s = bucket_for(0, length_s)
 
     assert length_s / bucket_s <= POINTS_MAX or bucket_s == BUCKETS_S[-1]
 
 
-def test_the_worst_queues_are_those_that_lose_or_repeat_or_pile_up() -> None:
+def test_worst_queues_lose_or_repeat_or_accumulate_messages() -> None:
     fine = [count(0, "published", 100, queue="fine"), count(1, "acked", 100, queue="fine")]
     dying = [count(0, "published", 100, queue="dying"), count(1, "dead", 90, queue="dying", reason="nack")]
 
@@ -149,7 +149,7 @@ def test_the_worst_queues_are_those_that_lose_or_repeat_or_pile_up() -> None:
     ]
 
 
-def test_the_page_is_whole_and_escapes_what_came_from_a_broker() -> None:
+def test_page_is_complete_and_escapes_text_from_a_broker() -> None:
     rows = [count(at_s, "published", 3, queue=name) for at_s in range(9) for name in ("<b>&", "", "x" * 99)]
     spans = [span("waiting", 1_500, 4, queue="<b>&"), span("working", 90_000, 4, queue="<b>&", worker=7)]
 
@@ -162,7 +162,7 @@ def test_the_page_is_whole_and_escapes_what_came_from_a_broker() -> None:
         xml.etree.ElementTree.fromstring(drawing)
 
 
-def test_a_report_of_nothing_is_a_page_too() -> None:
+def test_empty_report_is_a_page() -> None:
     assert "Nothing to show" in page_of(report([]))
 
 
@@ -178,10 +178,10 @@ def test_a_report_of_nothing_is_a_page_too() -> None:
         (200_000, "2.31 d"),
     ],
 )
-def test_spans_are_said_as_people_say_them(value: float | None, said: str) -> None:
+def test_spans_are_written_in_common_units(value: float | None, said: str) -> None:
     assert charts.duration(value) == said
 
 
 @given(st.floats(0.001, 1e12))
-def test_an_axis_ends_just_above_what_it_shows(value: float) -> None:
+def test_axis_ends_just_above_its_largest_value(value: float) -> None:
     assert value <= charts.nice_top(value) * (1 + 1e-9) <= 4.1 * value + 1e-6

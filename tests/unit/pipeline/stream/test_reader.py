@@ -44,7 +44,7 @@ def batches_of(reader: Any, start: dict[str, Any]) -> dict[str, Any]:
     return start
 
 
-def test_what_ran_is_settled_when_spark_asks_for_more(client: MemoryClient, reader: Readers) -> None:
+def test_finished_batch_is_settled_when_spark_asks_for_the_next(client: MemoryClient, reader: Readers) -> None:
     publish(client, 3)
     nightly = reader()
     nightly.prepareForTriggerAvailableNow()
@@ -54,7 +54,7 @@ def test_what_ran_is_settled_when_spark_asks_for_more(client: MemoryClient, read
     assert client.stats("q")["acked"] == 3
 
 
-def test_a_restart_that_finds_nothing_new_settles_the_last_batch(client: MemoryClient, reader: Readers) -> None:
+def test_restart_without_new_messages_settles_the_last_batch(client: MemoryClient, reader: Readers) -> None:
     publish(client, 2)
     before = reader()
     last = next_offset(before, before.initialOffset())
@@ -74,9 +74,7 @@ def lapsed(client: MemoryClient, reader: Any, days: int = 0) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("days", [0, 3])
-def test_a_query_whose_claim_lapsed_while_a_batch_ran_says_so_and_stops(
-    client: MemoryClient, reader: Readers, days: int
-) -> None:
+def test_query_with_a_lapsed_claim_stops_with_a_reason(client: MemoryClient, reader: Readers, days: int) -> None:
     running = reader()
     offset = lapsed(client, running, days)
     client.stage("q", "another", 1, count=1)  # whatever is claimed makes the broker look for what it can forget
@@ -88,7 +86,7 @@ def test_a_query_whose_claim_lapsed_while_a_batch_ran_says_so_and_stops(
             next_offset(running, offset)
 
 
-def test_who_told_it_to_go_on_gets_an_empty_batch_and_the_messages_in_a_later_one(
+def test_lapsed_claim_that_may_continue_gives_an_empty_batch_and_then_the_messages(
     client: MemoryClient, reader: Readers
 ) -> None:
     running = reader(failOnDataLoss="false")
@@ -98,9 +96,7 @@ def test_who_told_it_to_go_on_gets_an_empty_batch_and_the_messages_in_a_later_on
     assert next_offset(running, offset)["epoch"] == 2
 
 
-def test_a_slice_that_ends_while_it_is_read_fails_its_task_whatever_was_said(
-    client: MemoryClient, reader: Readers
-) -> None:
+def test_epoch_that_expires_during_a_read_fails_its_task(client: MemoryClient, reader: Readers) -> None:
     running = reader(failOnDataLoss="false")
     publish(client, 2)
     begin = running.initialOffset()
@@ -111,7 +107,7 @@ def test_a_slice_that_ends_while_it_is_read_fails_its_task_whatever_was_said(
         list(running.read(slices[0]))
 
 
-def test_a_named_source_without_a_checkpoint_goes_on_behind_all_that_it_had(
+def test_named_source_without_a_checkpoint_continues_behind_its_last_batch(
     client: MemoryClient, reader: Readers
 ) -> None:
     publish(client, 3)
@@ -122,9 +118,7 @@ def test_a_named_source_without_a_checkpoint_goes_on_behind_all_that_it_had(
     assert next_offset(anew, anew.initialOffset())["epoch"] == 5_001
 
 
-def test_a_named_source_without_a_checkpoint_has_first_what_is_still_open(
-    client: MemoryClient, reader: Readers
-) -> None:
+def test_named_source_without_a_checkpoint_begins_with_open_messages(client: MemoryClient, reader: Readers) -> None:
     publish(client, 3)
     for epoch in (7, 8):
         client.stage("q", "s", epoch, count=1)
@@ -136,7 +130,7 @@ def test_a_named_source_without_a_checkpoint_has_first_what_is_still_open(
 
 
 @pytest.mark.parametrize("ready", [0, 3])
-def test_what_was_staged_by_a_run_that_did_not_write_it_down_is_in_the_next_one_beside_what_is_ready(
+def test_messages_staged_by_an_unrecorded_batch_are_in_the_next_one_with_ready_messages(
     client: MemoryClient, reader: Readers, ready: int
 ) -> None:
     publish(client, 2)
@@ -150,7 +144,7 @@ def test_what_was_staged_by_a_run_that_did_not_write_it_down_is_in_the_next_one_
     assert client.stats("q")["acked"] == 2 + ready
 
 
-def test_a_checkpoint_of_another_broker_is_called_that(client: MemoryClient, reader: Readers) -> None:
+def test_checkpoint_of_another_broker_is_named_as_such(client: MemoryClient, reader: Readers) -> None:
     publish(client, 1)
     there = reader(broker="there:2601")
     end = next_offset(there, there.initialOffset())
@@ -163,9 +157,7 @@ def test_a_checkpoint_of_another_broker_is_called_that(client: MemoryClient, rea
         list(here.read(here.partitions(here.initialOffset(), end)[0]))
 
 
-def test_what_keeps_a_source_from_being_renewed_ends_its_query(
-    client: MemoryClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_renewal_ends_the_query(client: MemoryClient, monkeypatch: pytest.MonkeyPatch) -> None:
     from wakeq.pipeline.stream.renewals import Renewals
 
     answers = iter([EpochExpired("nothing is open"), Disconnected("for now"), Forbidden("no right to fetch from q")])

@@ -82,7 +82,7 @@ def test_spark_does_not_wait_for_a_broker_that_is_away(broker: Broker, listener:
     [(BrokerUnreachable("it is away"), "not settled: it is away"), (ZeroDivisionError("a bug"), "ZeroDivisionError")],
     ids=["away", "bug"],
 )
-def test_what_cannot_be_settled_is_said_and_the_next_one_tried(
+def test_failed_settling_is_logged_and_the_next_source_is_settled(
     broker: Broker, listener: Any, caplog: pytest.LogCaptureFixture, failure: Exception, says: str
 ) -> None:
     broker.is_back.set()
@@ -97,7 +97,7 @@ def test_what_cannot_be_settled_is_said_and_the_next_one_tried(
     assert says in caplog.text
 
 
-def test_offsets_of_others_are_left_alone(broker: Broker, listener: Any) -> None:
+def test_offsets_of_other_sources_are_ignored(broker: Broker, listener: Any) -> None:
     broker.is_back.set()
 
     listener.onQueryProgress(SimpleNamespace(progress=SimpleNamespace(sources=[SimpleNamespace(endOffset='{"a": 1}')])))

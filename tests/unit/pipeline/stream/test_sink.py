@@ -42,7 +42,7 @@ def batch(**columns: list[Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def test_a_batch_write_with_a_writer_says_which_of_its_epochs_it_is(writer: Writers) -> None:
+def test_batch_write_with_a_writer_names_its_epoch(writer: Writers) -> None:
     with pytest.raises(BadSettings, match="writer 'nightly' needs option epoch"):
         writer(writer="nightly")
     with pytest.raises(BadSettings, match="option epoch is 7, but there is no writer; give option writer, too"):
@@ -61,7 +61,7 @@ def test_a_batch_write_with_a_writer_says_which_of_its_epochs_it_is(writer: Writ
         ({"body": "String", "headers": "String"}, "column headers is string; it must be map<string,string>"),
     ],
 )
-def test_a_column_of_another_type_is_named_before_anything_runs(
+def test_column_of_a_wrong_type_is_named_before_the_job_runs(
     writer: Writers, kinds: dict[str, str], complaint: str
 ) -> None:
     with pytest.raises(BadField, match=complaint):
@@ -70,7 +70,7 @@ def test_a_column_of_another_type_is_named_before_anything_runs(
     writer(schema_of(body="Binary", priority="Short", delay="Long", headers="Map"))
 
 
-def test_a_job_that_nobody_named_takes_no_place_of_a_writer(client: MemoryClient, writer: Writers) -> None:
+def test_unnamed_job_occupies_no_writer(client: MemoryClient, writer: Writers) -> None:
     job = writer()
 
     for _ in range(2):  # as if the answer to the first one had been lost
@@ -80,7 +80,7 @@ def test_a_job_that_nobody_named_takes_no_place_of_a_writer(client: MemoryClient
     assert client.writer_epoch("q", job._writer) == 0
 
 
-def test_a_row_without_a_number_of_its_own_has_that_of_the_option(client: MemoryClient, writer: Writers) -> None:
+def test_row_without_a_priority_has_that_of_the_option(client: MemoryClient, writer: Writers) -> None:
     job = writer(schema_of(body="String", priority="Long"), priority="5")
 
     job.commit([job.write(iter([batch(body=["a", "b"], priority=pa.array([None, 9], pa.int64()))]))])
@@ -88,7 +88,7 @@ def test_a_row_without_a_number_of_its_own_has_that_of_the_option(client: Memory
     assert [message.priority for message in client.fetch_many("q", 9)] == [5, 9]
 
 
-def test_what_waited_for_too_long_to_be_published_says_what_to_do(client: MemoryClient, writer: Writers) -> None:
+def test_stash_published_too_late_is_refused_with_advice(client: MemoryClient, writer: Writers) -> None:
     job = writer(keep="60")
     stashed = job.write(iter([batch(body=["a"])]))
     client.machine.advance(61)

@@ -22,7 +22,7 @@ def rows_of(client: MemoryClient, monkeypatch: pytest.MonkeyPatch, **options: st
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
 
-def test_what_nobody_has_published_yet_is_not_seen(client: MemoryClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unpublished_messages_are_not_shown(client: MemoryClient, monkeypatch: pytest.MonkeyPatch) -> None:
     for part in range(3):
         client.stash("q", "t", part, Columns(1, ["body"], pack([("body", [b"hidden"])])), keep=60)
     client.publish("q", "a")
@@ -34,7 +34,7 @@ def test_what_nobody_has_published_yet_is_not_seen(client: MemoryClient, monkeyp
     assert "state" not in rows_of(client, monkeypatch)[0]
 
 
-def test_a_stream_has_no_state_to_tell() -> None:
+def test_stream_with_the_state_column_is_refused() -> None:
     from wakeq.pipeline.stream.source import QueueSource
 
     source = QueueSource({"queue": "q", "includestate": "true"})

@@ -48,7 +48,7 @@ def test_message_fits_only_if_all_conditions_hold() -> None:
 
 
 @pytest.mark.parametrize("condition", ["origin=mails", "reason=rejected", "error~such", "header.wakeq-error~such"])
-def test_dead_letter_is_picked_by_why_it_died(condition: str) -> None:
+def test_dead_letters_are_selected_by_their_reason(condition: str) -> None:
     assert fits(LETTER, [parse_condition(condition)])
 
 

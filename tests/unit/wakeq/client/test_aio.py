@@ -25,7 +25,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 # Calls ----------------------------------------------------------------------------------------------------
 
 
-def test_each_task_gets_its_own_answer() -> None:
+def test_tasks_get_their_own_answers() -> None:
     async def work() -> list[str]:
         async with AsyncClient(address) as client:
             return await asyncio.gather(*(client.publish("q", str(number)) for number in range(100)))

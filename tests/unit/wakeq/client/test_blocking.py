@@ -312,7 +312,7 @@ def test_connection_to_a_vanished_host_is_left_for_the_next_address(
     assert dialled == [vanishes, works]
 
 
-def test_only_address_is_dialled_again_after_its_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_address_is_dialled_again_after_its_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     def drops(_: int, command: wire.Command) -> wire.Reply:
         return wire.Okdrop(qname="q", cmd_id=command.cmd_id)
 

@@ -118,7 +118,7 @@ def test_waiting_fetch_does_not_delay_other_threads() -> None:
     assert sorted(uids) == ["p", "u"]
 
 
-def test_each_thread_gets_its_own_answer() -> None:
+def test_threads_get_their_own_answers() -> None:
     def script(_: int, command: wire.Command) -> wire.Reply:
         assert isinstance(command, wire.Pub)
         return wire.Ok(uid=f"uid of {command.message}", cmd_id=command.cmd_id)

@@ -106,7 +106,7 @@ def test_letter_without_origin_stays_and_is_counted(monkeypatch: pytest.MonkeyPa
         assert (stays["msg"], stays["state"], stays["failures"]) == ("by hand", "ready", 0)
 
 
-def test_letter_that_dies_again_is_not_moved_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_letter_that_fails_again_is_not_moved_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redrive_module, "BATCH_MAX", 1)
     with broker() as b:
         die(b, "a", "b")

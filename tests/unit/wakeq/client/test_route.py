@@ -279,7 +279,7 @@ def test_broken_connection_is_tried_once_with_reconnect_for_zero() -> None:
         route.failed(unreachable_at("a:1"), NOW_S)
 
 
-def test_only_address_is_dialled_for_the_next_call_after_silence_with_reconnect_for_zero() -> None:
+def test_single_address_is_dialled_by_the_next_call_after_silence_without_reconnects() -> None:
     route = connected_route("a:1", reconnect_for_s=0.0)
     with pytest.raises(errors.Disconnected) as caught:
         route.lost(fell_silent("a:1"), 0.0)
@@ -317,7 +317,7 @@ def test_end_of_attempts_is_logged(caplog: pytest.LogCaptureFixture) -> None:
         route.failed(unreachable_at("a:1"), NOW_S + 5)
 
     # The error lists the attempts.
-    assert caplog.messages[-1] == "no broker came back within 5 s"
+    assert caplog.messages[-1] == "no broker was reachable within 5 s"
 
 
 def test_error_for_several_addresses_gives_its_advice_once() -> None:

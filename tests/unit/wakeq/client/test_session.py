@@ -153,7 +153,7 @@ def test_command_without_a_connection_waits_for_the_next_one() -> None:
 
 
 @pytest.mark.parametrize(("code", "kind"), errors.BY_CODE.items())
-def test_each_refusal_code_has_its_own_error(code: str, kind: type[errors.Refused]) -> None:
+def test_refusal_codes_have_errors_of_their_own(code: str, kind: type[errors.Refused]) -> None:
     error = error_of(wire.Nok(err=code, detail="because"))
 
     assert type(error) is kind

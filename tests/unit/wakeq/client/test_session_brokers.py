@@ -198,7 +198,7 @@ def test_silence_limit_starts_anew_on_a_new_connection() -> None:
     assert session.next_check_s() == NOW_S + 2 * PING_AFTER_S
 
 
-def test_each_command_gets_its_own_error_when_no_broker_is_reached() -> None:
+def test_commands_get_separate_errors_when_no_broker_is_reached() -> None:
     session = online()
     tickets = [session.ask(wire.Ping(), NOW_S), session.ask(wire.Fet(qname="q", wait=5.0), NOW_S)]
     reason = errors.BrokerUnreachable("gone")

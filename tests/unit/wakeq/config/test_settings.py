@@ -242,8 +242,12 @@ def test_nodes_with_a_proof_of_identity_are_accepted(peers: str | None, others: 
 @pytest.mark.parametrize(
     ("peers", "others", "match"),
     [
-        (HERE, {"auth.required": True}, "asks clients for tokens, but .* `wakeq cluster secret --out FILE` makes one"),
-        (HERE, {"auth.required": True, "insecure": True}, "asks clients for tokens"),
+        (
+            HERE,
+            {"auth.required": True},
+            "requires tokens of clients, but .* `wakeq cluster secret --out FILE` makes one",
+        ),
+        (HERE, {"auth.required": True, "insecure": True}, "requires tokens of clients"),
         (ELSEWHERE, {"insecure": True}, "has nodes on several machines, but its nodes do not authenticate"),
         (ELSEWHERE, SECRET, "several machines and use no TLS"),
     ],

@@ -33,13 +33,13 @@ def of_openssl(path: Path) -> list[datetime]:
 
 
 @pytest.mark.parametrize("days", [2, 60 * 365])  # from 2050 on the year has four digits
-def test_it_is_told_as_openssl_tells_it(authority: Authority, days: int) -> None:
+def test_validity_equals_that_of_openssl(authority: Authority, days: int) -> None:
     pair = authority.issue(f"for-{days}", days=days)
 
     assert [list(validity) for validity in validities(pair.cert)] == [of_openssl(pair.cert)]
 
 
-def test_every_certificate_of_a_chain_is_looked_at(authority: Authority, tmp_path: Path) -> None:
+def test_every_certificate_of_a_chain_is_checked(authority: Authority, tmp_path: Path) -> None:
     leaf = authority.issue("leaf", days=3)
     chain = tmp_path / "chain.pem"
     chain.write_text(f"words before it\n{leaf.cert.read_text()}\n{authority.ca.cert.read_text()}")
@@ -50,7 +50,7 @@ def test_every_certificate_of_a_chain_is_looked_at(authority: Authority, tmp_pat
 
 
 @pytest.mark.parametrize("body", ["MA==", "MAMwAgIB", "!", SHORT_TIME])
-def test_what_is_no_certificate_is_named(tmp_path: Path, body: str) -> None:
+def test_malformed_certificate_is_refused_by_name(tmp_path: Path, body: str) -> None:
     path = tmp_path / "cert.pem"
     path.write_text(f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n")
 
@@ -75,7 +75,7 @@ def found(pair: Pair, monkeypatch: pytest.MonkeyPatch, after_s: int, peer_ca: Pa
         (-DAY_S, "bad", "not valid before"),
     ],
 )
-def test_the_doctor_says_in_time_when_a_certificate_ends(
+def test_doctor_warns_in_time_before_a_certificate_ends(
     authority: Authority, monkeypatch: pytest.MonkeyPatch, after_s: int, level: str, says: str
 ) -> None:
     pair = authority.issue("doctored", days=100)
@@ -87,9 +87,7 @@ def test_the_doctor_says_in_time_when_a_certificate_ends(
     assert str(of_openssl(pair.cert)[0 if after_s < 0 else 1].date()) in finding
 
 
-def test_the_doctor_looks_at_the_authority_of_the_peers_as_well(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_checks_the_authority_of_the_peers(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = authority.issue("long", days=100)
 
     findings = found(pair, monkeypatch, 0, peer_ca=authority.ca.cert)
@@ -99,7 +97,7 @@ def test_the_doctor_looks_at_the_authority_of_the_peers_as_well(
 
 
 @pytest.mark.parametrize("line", ["what -----BEGIN CERTIFICATE----- means", "# -----BEGIN CERTIFICATE-----"])
-def test_a_begin_inside_of_a_line_begins_nothing(authority: Authority, tmp_path: Path, line: str) -> None:
+def test_begin_mark_inside_a_line_is_ignored(authority: Authority, tmp_path: Path, line: str) -> None:
     leaf = authority.issue("quoted", days=3)
     path = tmp_path / "quoted.pem"
     path.write_text(f"{line}\n{leaf.cert.read_text()}")
@@ -122,7 +120,7 @@ def test_authorities_are_bad_only_when_all_of_them_have_ended(
     assert of_both.startswith(f"{level}: TLS with {both}: ")
 
 
-def test_of_a_chain_the_first_certificate_decides(
+def test_first_certificate_of_a_chain_decides(
     authority: Authority, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pair = authority.issue("first", days=200)
@@ -134,7 +132,7 @@ def test_of_a_chain_the_first_certificate_decides(
     assert finding.startswith("note: ")
 
 
-def test_a_chain_whose_first_certificate_has_ended_is_bad_however_long_the_others_hold(
+def test_chain_with_an_ended_first_certificate_is_bad(
     authority: Authority, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pair = authority.issue("ended", days=2)
@@ -146,7 +144,7 @@ def test_a_chain_whose_first_certificate_has_ended_is_bad_however_long_the_other
     assert finding.startswith("bad: ")
 
 
-def test_a_file_without_a_certificate_is_bad(tmp_path: Path) -> None:
+def test_file_without_a_certificate_is_bad(tmp_path: Path) -> None:
     path = tmp_path / "revoked.pem"
     path.write_text("-----BEGIN X509 CRL-----\nMA==\n-----END X509 CRL-----\n")
 

@@ -13,7 +13,7 @@ def filled(handshakes: Handshakes, *sources: str) -> list[str]:
     return ended
 
 
-def test_oldest_of_the_source_that_has_most_is_ended() -> None:
+def test_oldest_handshake_of_the_busiest_source_is_ended() -> None:
     assert filled(Handshakes(MOST), "a", "b", "b", "b", "c", "b") == ["b1", "b2"]
 
 
@@ -36,7 +36,7 @@ def test_connection_that_left_makes_room() -> None:
     assert filled(handshakes, *"abcd") == []
 
 
-def test_connection_that_was_ended_may_leave_as_well() -> None:
+def test_ended_connection_can_leave() -> None:
     handshakes = Handshakes(1)
     first = handshakes.enter("a", lambda: None)
     handshakes.enter("a", lambda: None)

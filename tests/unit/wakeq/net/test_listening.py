@@ -23,7 +23,7 @@ PORTS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("door", PORTS)
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6 beside IPv4")
-def test_who_listens_at_all_addresses_is_reached_by_both_kinds(door: str) -> None:
+def test_listener_at_all_addresses_is_reached_by_both_families(door: str) -> None:
     async def reached() -> list[int]:
         port = PORTS[door]()
         number = await port.start(await bound_socket("::", 0))
@@ -37,7 +37,7 @@ def test_who_listens_at_all_addresses_is_reached_by_both_kinds(door: str) -> Non
     assert asyncio.run(reached()) == [socket.AF_INET, socket.AF_INET6]
 
 
-def test_a_port_that_is_taken_is_a_named_error_and_leaves_no_socket_open() -> None:
+def test_port_in_use_is_a_named_error_and_leaves_no_socket_open() -> None:
     async def bind_twice() -> None:
         with await bound_socket("127.0.0.1", 0) as first:
             first.listen()
@@ -47,8 +47,8 @@ def test_a_port_that_is_taken_is_a_named_error_and_leaves_no_socket_open() -> No
         asyncio.run(bind_twice())
 
 
-def test_what_can_be_no_name_is_an_error_like_a_name_that_nobody_has() -> None:
-    with pytest.raises(socket.gaierror, match=r"'a\.\.b' can be no name"):
+def test_impossible_host_name_is_the_error_of_an_unknown_one() -> None:
+    with pytest.raises(socket.gaierror, match=r"'a\.\.b' is not a valid host name"):
         asyncio.run(bound_socket("a..b", 0))
 
 
@@ -56,9 +56,7 @@ PORT_SETTINGS = ("worker_port", "http_port", "taskflux_port")
 
 
 @pytest.mark.parametrize("which", [*PORT_SETTINGS, "peer"])
-def test_a_node_with_a_port_that_is_taken_refuses_before_it_leads_or_stands_for_election(
-    tmp_path: Path, which: str
-) -> None:
+def test_node_with_a_port_in_use_fails_before_any_election(tmp_path: Path, which: str) -> None:
     async def start(taken_port: int) -> None:
         ports: dict[str, Any] = dict.fromkeys(PORT_SETTINGS, 0)
         if which == "peer":

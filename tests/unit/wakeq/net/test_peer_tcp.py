@@ -58,7 +58,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-def test_a_name_that_can_be_no_host_is_a_node_that_does_not_answer() -> None:
+def test_impossible_host_name_is_a_node_without_an_answer() -> None:
     async def is_connected() -> bool:
         tcp = tcp_of(0)
         tcp.dial(1, ("a" * 70 + ".example", 2603))  # 63 characters are the most between two dots
@@ -76,7 +76,7 @@ async def dialled(tcp: PeerTcp) -> asyncio.Server:
     return server
 
 
-def test_who_dials_asks_the_other_end_whether_it_is_still_there() -> None:
+def test_dialled_connection_has_keepalive() -> None:
     async def is_asked() -> int:
         tcp = tcp_of(1)
         server = await dialled(tcp)
@@ -90,7 +90,7 @@ def test_who_dials_asks_the_other_end_whether_it_is_still_there() -> None:
     assert asyncio.run(is_asked()) == 1
 
 
-def test_it_ends_although_a_connection_is_made_in_that_moment() -> None:
+def test_close_ends_although_a_connection_is_made_meanwhile() -> None:
     async def end() -> None:
         tcp = tcp_of(1)
         server = await dialled(tcp)
@@ -102,7 +102,7 @@ def test_it_ends_although_a_connection_is_made_in_that_moment() -> None:
     asyncio.run(end())
 
 
-def test_a_peer_that_hangs_up_without_a_word_again_is_said_once_for_it_may_want_tls(
+def test_repeated_silent_hangup_is_logged_once_with_a_hint_at_tls(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """But not of one that was ended in that moment."""
@@ -127,7 +127,7 @@ def test_a_peer_that_hangs_up_without_a_word_again_is_said_once_for_it_may_want_
     ]
 
 
-def test_peer_that_hangs_up_whenever_it_knows_this_node_is_said_and_dialled_more_seldom(
+def test_peer_that_hangs_up_on_a_known_node_is_logged_and_dialled_less_often(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As one does that finds the certificate to be that of another node."""
@@ -171,7 +171,7 @@ def newcomer(
     return PeerSession(hello_of(node_id, cluster_id), secret, b"n" * NONCE_BYTES, dials=True, seals=seals)
 
 
-def test_two_nodes_with_one_secret_are_introduced_to_each_other() -> None:
+def test_nodes_with_one_secret_are_introduced_to_each_other() -> None:
     async def both() -> list[int]:
         met: list[int] = []
         zero = tcp_of(0, lambda it: met.append(it.hello.node_id), SECRET)
@@ -186,9 +186,7 @@ def test_two_nodes_with_one_secret_are_introduced_to_each_other() -> None:
 
 
 @pytest.mark.parametrize("secret", [None, b"another secret of thirty-two bytes"])
-def test_stranger_without_the_secret_is_introduced_to_nobody(
-    secret: bytes | None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_stranger_without_the_secret_is_not_introduced(secret: bytes | None, caplog: pytest.LogCaptureFixture) -> None:
     async def outcome() -> list[Introduced]:
         met: list[Introduced] = []
         tcp = tcp_of(0, met.append, SECRET)
@@ -209,7 +207,7 @@ def test_stranger_without_the_secret_is_introduced_to_nobody(
     assert "cluster.secret_file" in caplog.text
 
 
-def test_node_that_joins_is_told_the_cluster_and_introduced_to_nobody() -> None:
+def test_joining_node_learns_the_cluster_and_is_not_introduced() -> None:
     async def ask() -> tuple[str, int]:
         met: list[Introduced] = []
         async with listening(tcp_of(0, met.append, SECRET)) as port:
@@ -233,9 +231,9 @@ def certified(authority: Authority, pair: Pair) -> PeerTls:
 
 @pytest.mark.parametrize(
     ("claims", "answer"),
-    [(1, "in"), (2, "its certificate does not stand for c.example"), (9, "node 9 is not known here")],
+    [(1, "in"), (2, "its certificate is not for c.example"), (9, "node 9 is not known here")],
 )
-def test_node_is_only_the_one_that_its_certificate_stands_for(
+def test_node_with_the_certificate_of_another_is_refused(
     authority: Authority, claims: int, answer: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Node 1 lives at 127.0.0.1, and that is what its certificate says; node 2 elsewhere."""
@@ -260,7 +258,7 @@ def test_node_is_only_the_one_that_its_certificate_stands_for(
     assert (answer in caplog.text) is (answer != "in")
 
 
-def test_node_that_joins_may_ask_with_any_certificate_of_the_authority(authority: Authority) -> None:
+def test_joining_node_may_have_any_certificate_of_the_authority(authority: Authority) -> None:
     pair = authority.issue("joins")
 
     async def ask() -> str:
@@ -286,7 +284,7 @@ def test_frames_are_sealed_by_the_secret_unless_tls_does_that(authority: Authori
     assert two.receive(wire) == [ChunkTaken(1, 2)]
 
 
-def test_node_that_answers_where_another_one_should_is_introduced_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_node_at_the_address_of_another_is_not_introduced(caplog: pytest.LogCaptureFixture) -> None:
     met: list[int] = []
 
     async def dial() -> None:
@@ -324,7 +322,7 @@ def test_half_open_handshakes_do_not_keep_a_node_out(monkeypatch: pytest.MonkeyP
     assert asyncio.run(outcome()) == 1
 
 
-def test_place_of_who_hangs_up_before_it_says_anything_is_free_again() -> None:
+def test_place_of_a_silent_connection_is_free_after_its_hangup() -> None:
     async def outcome() -> int:
         zero = tcp_of(0, secret=SECRET)
         async with listening(zero) as port:
@@ -387,7 +385,7 @@ def test_more_newcomers_than_a_cluster_has_are_refused(caplog: pytest.LogCapture
 
     assert 1 in met
     assert len(met) == NEWCOMERS_MAX + 1
-    assert f"{NEWCOMERS_MAX} others that are not are connected" in caplog.text
+    assert f"{NEWCOMERS_MAX} other unknown nodes are connected" in caplog.text
 
 
 def test_flood_of_refusals_is_a_few_lines_of_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -83,7 +83,7 @@ async def taken(pull: Any) -> Any:
 
 
 @pytest.mark.parametrize("size", [0, 255, 256, 1 << 20])
-def test_a_task_goes_to_the_component_that_is_named_and_to_no_other_one(run: Run, size: int) -> None:
+def test_task_goes_only_to_the_named_component(run: Run, size: int) -> None:
     async def test(place: Place) -> None:
         one, one_pull = await place.component()
         other, other_pull = await place.component()
@@ -100,7 +100,7 @@ def test_a_task_goes_to_the_component_that_is_named_and_to_no_other_one(run: Run
     run(test)
 
 
-def test_who_has_gone_is_missed_at_once_and_gets_nothing(run: Run) -> None:
+def test_closed_component_is_removed_at_once_and_gets_nothing(run: Run) -> None:
     async def test(place: Place) -> None:
         one, one_pull = await place.component()
         other, _ = await place.component()
@@ -115,7 +115,7 @@ def test_who_has_gone_is_missed_at_once_and_gets_nothing(run: Run) -> None:
     run(test)
 
 
-def test_components_that_come_together_are_told_apart(run: Run) -> None:
+def test_components_that_connect_together_are_distinguished(run: Run) -> None:
     async def test(place: Place) -> None:
         pulls = [place.pull() for _ in range(20)]
         await until(lambda: len(place.there) == 20)
@@ -129,7 +129,7 @@ def test_components_that_come_together_are_told_apart(run: Run) -> None:
     run(test)
 
 
-def test_a_component_that_takes_nothing_is_offered_nothing_and_says_when_it_can(run: Run) -> None:
+def test_component_that_does_not_read_gets_nothing_until_it_reads(run: Run) -> None:
     async def test(place: Place) -> None:
         number, pull = await place.component()
         pull.close(linger=0)
@@ -158,7 +158,7 @@ def test_a_component_that_takes_nothing_is_offered_nothing_and_says_when_it_can(
 
 
 @pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", GREETING + b"\x00\x01x"])
-def test_who_is_no_component_is_shown_out_at_once_and_the_log_says_why(
+def test_connection_of_no_component_is_closed_and_logged(
     run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
     monkeypatch.setattr(module, "HANDSHAKE_S_MAX", 60)
@@ -185,7 +185,7 @@ def read_all(stranger: socket.socket) -> None:
         pass
 
 
-def test_who_says_nothing_is_no_component_and_is_shown_out_in_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_connection_is_closed_in_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HANDSHAKE_S_MAX", 0.1)
 
     async def test(place: Place) -> None:
@@ -201,7 +201,7 @@ def test_who_says_nothing_is_no_component_and_is_shown_out_in_time(run: Run, mon
     run(test)
 
 
-def test_a_component_is_a_connection_like_any_other_one(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_component_counts_as_a_connection(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def test(place: Place) -> None:
         place.admission.connections_max = 2
         place.admission.enter()  # at another door
@@ -222,9 +222,7 @@ def test_a_component_is_a_connection_like_any_other_one(run: Run, caplog: pytest
     assert "there are 2 connections already" in caplog.text
 
 
-def test_one_address_has_no_more_components_than_it_may_have_connections(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_components_of_one_address_are_limited_as_connections(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wakeq.actors.sessions.door.is_this_machine", lambda address: False)
 
     async def test(place: Place) -> None:
@@ -240,7 +238,7 @@ def test_one_address_has_no_more_components_than_it_may_have_connections(
     run(test)
 
 
-def test_what_a_component_does_not_take_is_held_for_all_and_who_makes_it_too_much_is_let_go_of(run: Run) -> None:
+def test_unread_tasks_count_as_held_and_the_component_beyond_the_bound_is_dropped(run: Run) -> None:
     async def test(place: Place) -> None:
         peers = [place.knock(GREETING + READY) for _ in range(2)]
         await until(lambda: len(place.there) == 2)
@@ -268,7 +266,9 @@ def fill(place: Place, number: int) -> None:
         pass
 
 
-def test_on_a_lease_who_acknowledges_nothing_for_long_is_given_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_component_on_a_lease_is_dropped_when_its_kernel_acknowledges_nothing(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Keepalive does not help while something is on the way: TCP would go on trying for a quarter of an hour."""
     monkeypatch.setattr(module, "SILENT_S_MAX", 0.2)
 
@@ -287,7 +287,7 @@ def test_on_a_lease_who_acknowledges_nothing_for_long_is_given_up(run: Run, monk
     run(test)
 
 
-def test_who_takes_nothing_is_not_asked_what_it_wants_until_it_does(run: Run) -> None:
+def test_component_that_does_not_read_is_not_read(run: Run) -> None:
     """Else the answers to its PINGs would fill the memory, and it needs nothing but the port."""
 
     async def test(place: Place) -> None:
@@ -315,7 +315,7 @@ def test_who_takes_nothing_is_not_asked_what_it_wants_until_it_does(run: Run) ->
     run(test)
 
 
-def test_beyond_a_bound_who_comes_waits_until_somebody_has_gone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_component_beyond_the_bound_waits_until_another_has_gone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "COMPONENTS_MAX", 1)
 
     async def test(place: Place) -> None:
@@ -331,7 +331,7 @@ def test_beyond_a_bound_who_comes_waits_until_somebody_has_gone(run: Run, monkey
     run(test)
 
 
-def test_a_closed_port_is_free_at_once_and_lets_go_of_everybody(run: Run) -> None:
+def test_closed_port_is_free_at_once_and_drops_its_components(run: Run) -> None:
     async def test(place: Place) -> None:
         number, _ = await place.component()
         port = int(place.port.address.rpartition(":")[2])
@@ -347,7 +347,7 @@ def test_a_closed_port_is_free_at_once_and_lets_go_of_everybody(run: Run) -> Non
 
 
 @pytest.mark.parametrize(("host", "address"), [("localhost", "127.0.0.1"), ("*", "0.0.0.0")])
-def test_it_listens_where_libzmq_would(host: str, address: str) -> None:
+def test_port_listens_at_the_same_addresses_as_libzmq(host: str, address: str) -> None:
     async def test() -> str:
         port = PushPort(host, 0, lambda _: None, Admission())
         port.close()
@@ -356,7 +356,7 @@ def test_it_listens_where_libzmq_would(host: str, address: str) -> None:
     assert asyncio.run(test()).rpartition(":")[0] == address
 
 
-def test_a_port_that_is_taken_or_a_host_that_is_not_ours_is_said() -> None:
+def test_port_in_use_and_foreign_host_are_named() -> None:
     async def test(host: str, port: int) -> None:
         PushPort(host, port, lambda _: None, Admission())
 

@@ -12,7 +12,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wakeq.net.sweeping.SWEEP_EVERY_S", 0.0)
 
 
-def test_it_sweeps_until_nobody_is_left_and_rests_until_somebody_comes() -> None:
+def test_sweeps_repeat_only_while_a_connection_is_watched() -> None:
     async def swept() -> tuple[int, int]:
         left = [False, True, True]
         sweeping = Sweeping(lambda: left.pop())
@@ -31,7 +31,7 @@ def test_it_sweeps_until_nobody_is_left_and_rests_until_somebody_comes() -> None
     assert asyncio.run(swept()) == (1, 0)
 
 
-def test_who_begins_again_is_swept_no_more_often_and_not_at_all_once_it_is_stopped() -> None:
+def test_repeated_begin_does_not_multiply_sweeps_and_stop_ends_them() -> None:
     async def counts() -> list[int]:
         seen: list[int] = []
         sweeping = Sweeping(lambda: seen.append(1) is not None)

@@ -85,7 +85,7 @@ class Port:
     def pass_time(self, seconds: float) -> None:
         self.clock.now_s += seconds
         self.listener.sweep()
-        self.listener.look_for_quiet()
+        self.listener.report_idle()
 
 
 @asynccontextmanager
@@ -98,7 +98,7 @@ async def listening(admission: Admission | None = None) -> AsyncIterator[Port]:
         await asyncio.wait_for(port.listener.close(), MAIL_S_MAX)
 
 
-def test_who_is_quiet_for_the_idle_limit_is_told_of_once_and_again_after_another_one(run: Run) -> None:
+def test_quiet_connection_is_reported_once_for_each_idle_limit(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
             _, _, subscriber = await port.greet()
@@ -115,7 +115,7 @@ def test_who_is_quiet_for_the_idle_limit_is_told_of_once_and_again_after_another
     run(test)
 
 
-def test_a_packet_and_an_answer_begin_the_idle_limit_anew_and_half_a_packet_does_not(run: Run) -> None:
+def test_packets_and_answers_restart_the_idle_limit_and_half_a_packet_does_not(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
             _, writer, subscriber = await port.greet()
@@ -137,7 +137,7 @@ def test_a_packet_and_an_answer_begin_the_idle_limit_anew_and_half_a_packet_does
     run(test)
 
 
-def test_a_connection_that_is_dropped_is_told_of(run: Run) -> None:
+def test_dropped_connection_is_reported(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
             reader, _, subscriber = await port.greet()
@@ -151,7 +151,7 @@ def test_a_connection_that_is_dropped_is_told_of(run: Run) -> None:
     run(test)
 
 
-def test_a_connection_that_is_gone_is_looked_after_no_more_whatever_is_still_kept_for_it(run: Run) -> None:
+def test_lost_connection_with_unread_bytes_is_not_watched(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
             _, writer, subscriber = await port.greet()
@@ -183,7 +183,7 @@ def test_packet_that_comes_in_many_reads_has_its_own_size(run: Run) -> None:
     run(test)
 
 
-def test_the_last_answer_arrives_although_the_client_goes_on_talking(run: Run) -> None:
+def test_last_answer_arrives_although_the_client_continues_to_send(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
             reader, writer, subscriber = await port.greet()
@@ -201,7 +201,7 @@ def test_the_last_answer_arrives_although_the_client_goes_on_talking(run: Run) -
     run(test)
 
 
-def test_a_half_closed_client_is_told_of_and_still_answered(run: Run) -> None:
+def test_half_closed_client_is_reported_and_still_answered(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
             reader, writer, subscriber = await port.greet()
@@ -216,7 +216,7 @@ def test_a_half_closed_client_is_told_of_and_still_answered(run: Run) -> None:
     run(test)
 
 
-def test_one_connection_too_many_is_closed_without_a_word(run: Run) -> None:
+def test_connection_beyond_the_limit_is_closed_silently(run: Run) -> None:
     async def test() -> None:
         async with listening(Admission(connections_max=1)) as port:
             await port.greet()
@@ -229,7 +229,7 @@ def test_one_connection_too_many_is_closed_without_a_word(run: Run) -> None:
     run(test)
 
 
-def test_who_leaves_much_unread_is_congested_until_he_has_read_it(run: Run) -> None:
+def test_client_with_much_unread_is_congested_until_it_has_read(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
             reader, writer, subscriber = await port.greet()
@@ -249,7 +249,7 @@ def test_who_leaves_much_unread_is_congested_until_he_has_read_it(run: Run) -> N
     run(test)
 
 
-def test_who_never_reads_is_disconnected(run: Run) -> None:
+def test_client_that_never_reads_is_disconnected(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
             _, writer, subscriber = await port.greet()
@@ -266,7 +266,7 @@ def test_who_never_reads_is_disconnected(run: Run) -> None:
     run(test)
 
 
-def test_when_all_together_hold_too_much_the_next_unfinished_packet_ends_its_connection(run: Run) -> None:
+def test_unfinished_packet_ends_its_connection_when_all_hold_too_much(run: Run) -> None:
     async def test() -> None:
         admission = Admission(held_bytes_max=200_000)
         async with listening(admission) as port:

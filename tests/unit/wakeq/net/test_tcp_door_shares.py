@@ -184,7 +184,7 @@ def test_short_read_that_is_more_than_the_least_share_is_taken_once(make_port: A
     assert transport(other).reads
 
 
-def test_no_more_than_64_kib_are_taken_in_a_turn() -> None:
+def test_turn_takes_at_most_64_kib() -> None:
     port = worker()
     guest = port.connect()
     line = PUB % (b"x" * 1_000)
@@ -224,7 +224,7 @@ def test_packet_longer_than_a_share_is_not_waited_for_in_shares() -> None:
 
 
 @pytest.mark.parametrize("step", [1_000, 7_001, 65_536, 100_003, 256_000])
-def test_shares_bring_the_same_commands_whatever_reads_they_came_in(step: int) -> None:
+def test_shares_have_the_same_commands_in_any_reads(step: int) -> None:
     port = worker()
     guest = port.connect()
     names = [f"{number:0{number % 300 + 1}}" for number in range(5_000)]
@@ -238,7 +238,7 @@ def test_shares_bring_the_same_commands_whatever_reads_they_came_in(step: int) -
 
 
 @pytest.mark.parametrize("step", [1_000, 7_001, 65_536, 100_003, 256_000])
-def test_shares_bring_the_same_packets_whatever_reads_they_came_in(step: int) -> None:
+def test_shares_have_the_same_packets_in_any_reads(step: int) -> None:
     port = flux()
     guest = port.connect(GREETING)
     enqueues = [Enqueue(f"q{number // 7}", number, bytes(number % 300)) for number in range(5_000)]
@@ -269,7 +269,7 @@ def test_paused_connection_has_no_turn_until_it_is_resumed() -> None:
     assert transport(guest).reads
 
 
-def test_end_is_told_behind_everything_that_came_before_it() -> None:
+def test_end_is_reported_behind_all_earlier_commands() -> None:
     port = worker()
     guest = port.connect()
     guest.door.data_received(PING * 3 * SHARE_COMMANDS_MAX)
@@ -297,7 +297,7 @@ def test_commands_of_a_connection_that_is_lost_are_still_carried_out() -> None:
 
 
 @pytest.mark.parametrize("end", ["close", "drop", "stop"])
-def test_what_waits_of_a_connection_that_we_end_is_forgotten(end: str) -> None:
+def test_rest_of_an_ended_connection_is_forgotten(end: str) -> None:
     port = worker()
     guest = port.connect()
     guest.door.data_received(PING * 3 * SHARE_COMMANDS_MAX)
@@ -315,7 +315,7 @@ def test_what_waits_of_a_connection_that_we_end_is_forgotten(end: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["close", "stop_reading"])
-def test_connection_that_is_lost_holds_up_no_shutdown(end: str) -> None:
+def test_lost_connection_does_not_delay_a_shutdown(end: str) -> None:
     port = worker()
     guest = port.connect()
     guest.door.data_received(PING * 3 * SHARE_COMMANDS_MAX)
@@ -328,7 +328,7 @@ def test_connection_that_is_lost_holds_up_no_shutdown(end: str) -> None:
     assert not port.listener.doors
 
 
-def test_nothing_is_taken_behind_a_command_that_closes_the_connection() -> None:
+def test_commands_behind_one_that_closes_the_connection_are_ignored() -> None:
     port = worker()
     guest = port.connect()
     guest.obeys = lambda received: guest.door.close("bad")
@@ -342,7 +342,7 @@ def test_nothing_is_taken_behind_a_command_that_closes_the_connection() -> None:
     assert port.admission.held_bytes == 0
 
 
-def test_what_is_being_done_is_held_until_it_is_done() -> None:
+def test_unfinished_commands_count_as_held_until_they_are_done() -> None:
     port = worker()
     guest = port.connect()
 
@@ -355,7 +355,7 @@ def test_what_is_being_done_is_held_until_it_is_done() -> None:
     assert (doing, more, port.admission.held_bytes) == (100_000, 100_001, 1)
 
 
-def test_who_floods_while_too_much_is_held_is_disconnected() -> None:
+def test_flooding_client_is_disconnected_while_too_much_is_held() -> None:
     port = worker(held_bytes_max=1_000)
     guest = port.connect()
 
@@ -378,7 +378,7 @@ def test_read_in_a_round_that_is_full_waits_for_the_next() -> None:
 
 
 @PROTOCOLS
-def test_each_command_of_a_read_counts_into_the_round(make_port: Any, hello: bytes, tiny: bytes) -> None:
+def test_commands_of_a_read_count_into_the_round(make_port: Any, hello: bytes, tiny: bytes) -> None:
     port = make_port()
     guest = port.connect(hello)
     before = port.rounds.left
@@ -400,7 +400,7 @@ def test_bytes_of_a_read_count_into_the_round_too(body_bytes: int) -> None:
     assert before - port.rounds.left == 1 + len(line) // COMMAND_BYTES
 
 
-def test_bytes_that_come_although_nothing_is_read_stand_behind_those_that_wait() -> None:
+def test_bytes_that_arrive_while_reading_is_paused_are_appended_to_the_rest() -> None:
     port = worker()
     guest = port.connect()
     bodies = [str(number) for number in range(3 * SHARE_COMMANDS_MAX)]

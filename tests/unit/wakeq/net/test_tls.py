@@ -16,7 +16,7 @@ from wakeq.actors.sessions.door import Admission, Door, Received
 from wakeq.client.connection import dial
 from wakeq.client.tls_connection import TlsConnection
 from wakeq.net.listening import bound_socket
-from wakeq.net.tls import ServerTls, server_context, stands_for
+from wakeq.net.tls import ServerTls, is_valid_for, server_context
 from wakeq.net.worker_tcp import WorkerTcpListener
 from wakeq.protocol.errors import BadSettings, BrokerUnreachable, Disconnected
 from wakeq.protocol.wire.worker.codec import Ping, Pong
@@ -82,7 +82,7 @@ def trusting(authority: Authority) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(authority.ca.cert))
 
 
-def test_what_is_said_arrives_in_both_directions_and_a_closed_connection_is_not_counted(
+def test_bytes_arrive_in_both_directions_and_a_closed_connection_is_not_counted(
     run: Run, authority: Authority, pair: Pair
 ) -> None:
     async def test() -> None:
@@ -101,7 +101,7 @@ def test_what_is_said_arrives_in_both_directions_and_a_closed_connection_is_not_
     run(test)
 
 
-def test_the_last_answer_arrives_before_the_connection_ends(run: Run, authority: Authority, pair: Pair) -> None:
+def test_last_answer_arrives_before_the_connection_ends(run: Run, authority: Authority, pair: Pair) -> None:
     async def test() -> None:
         async with listening(pair) as port:
             reader, writer = await asyncio.open_connection("127.0.0.1", port.port, ssl=trusting(authority))
@@ -117,7 +117,7 @@ def test_the_last_answer_arrives_before_the_connection_ends(run: Run, authority:
     run(test)
 
 
-def test_plain_text_on_the_port_is_shut_out_and_not_counted(
+def test_plain_text_on_a_tls_port_is_refused_and_not_counted(
     run: Run, pair: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test() -> None:
@@ -136,9 +136,7 @@ def test_plain_text_on_the_port_is_shut_out_and_not_counted(
     run(test)
 
 
-def test_who_stalls_in_the_handshake_is_counted_and_shut_out_in_time(
-    run: Run, pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stalled_handshake_is_counted_and_closed_in_time(run: Run, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wakeq.net.tls.HANDSHAKE_S_MAX", 0.5)
 
     async def test() -> None:
@@ -159,7 +157,7 @@ def test_who_stalls_in_the_handshake_is_counted_and_shut_out_in_time(
     run(test)
 
 
-def test_a_new_certificate_is_shown_after_a_reload_and_who_is_connected_stays(
+def test_new_certificate_is_used_after_a_reload_and_connections_stay(
     run: Run, tmp_path: Path, authority: Authority, pair: Pair
 ) -> None:
     live = Pair(tmp_path / "cert.pem", tmp_path / "key.pem")
@@ -228,7 +226,7 @@ class Served:
         return f"127.0.0.1:{self.port.port}"
 
 
-def test_one_thread_reads_while_another_writes(authority: Authority, pair: Pair) -> None:
+def test_thread_can_read_while_another_writes(authority: Authority, pair: Pair) -> None:
     with Served(pair) as served:
         wire = dial(served.address, trusting(authority), timeout_s=5)
         heard = bytearray()
@@ -249,7 +247,7 @@ def test_one_thread_reads_while_another_writes(authority: Authority, pair: Pair)
         wire.close()
 
 
-def test_what_came_while_one_looked_whether_the_broker_is_there_is_heard_once(authority: Authority, pair: Pair) -> None:
+def test_bytes_that_arrive_during_the_liveness_check_are_read_once(authority: Authority, pair: Pair) -> None:
     with Served(pair) as served:
         wire = dial(served.address, trusting(authority), timeout_s=5)
         wire.send(b'{"cmd":"PING"}\n', timeout_s=5)
@@ -264,7 +262,7 @@ def test_what_came_while_one_looked_whether_the_broker_is_there_is_heard_once(au
         wire.close()
 
 
-def test_a_connection_that_the_broker_ended_is_known_to_be_gone(authority: Authority, pair: Pair) -> None:
+def test_connection_ended_by_the_broker_is_known_as_lost(authority: Authority, pair: Pair) -> None:
     with Served(pair) as served:
         wire = dial(served.address, trusting(authority), timeout_s=5)
         wire.send(b'{"cmd":"PING"}\n', timeout_s=5)
@@ -279,19 +277,19 @@ def test_a_connection_that_the_broker_ended_is_known_to_be_gone(authority: Autho
         wire.close()  # the broker waits for that, though not for ever
 
 
-def test_a_certificate_that_nobody_trusts_is_refused(pair: Pair, tmp_path: Path) -> None:
+def test_untrusted_certificate_is_refused(pair: Pair, tmp_path: Path) -> None:
     stranger = Authority(tmp_path / "stranger", "stranger")
     with Served(pair) as served, pytest.raises(BrokerUnreachable, match="no TLS with"):
         dial(served.address, trusting(stranger), timeout_s=5)
 
 
-def test_a_certificate_for_another_host_is_refused(authority: Authority) -> None:
+def test_certificate_of_another_host_is_refused(authority: Authority) -> None:
     elsewhere = authority.issue("elsewhere", "DNS:elsewhere.example")
     with Served(elsewhere) as served, pytest.raises(BrokerUnreachable, match="no TLS with"):
         dial(served.address, trusting(authority), timeout_s=5)
 
 
-def test_a_port_that_says_nothing_is_given_up_in_time(authority: Authority) -> None:
+def test_silent_port_is_given_up_in_time(authority: Authority) -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -318,8 +316,8 @@ COMMON_NAME = {"subject": ((("organizationName", "b.example"),), (("commonName",
         (COMMON_NAME, "a.example"),  # where it has no other name
     ],
 )
-def test_certificate_stands_for_the_hosts_that_it_names(certificate: dict[str, object], host: str) -> None:
-    assert stands_for(certificate, host)
+def test_certificate_is_valid_for_the_hosts_that_it_names(certificate: dict[str, object], host: str) -> None:
+    assert is_valid_for(certificate, host)
 
 
 @pytest.mark.parametrize(
@@ -339,5 +337,5 @@ def test_certificate_stands_for_the_hosts_that_it_names(certificate: dict[str, o
         ({**NAMES, "subject": ((("commonName", "c.example"),),)}, "c.example"),
     ],
 )
-def test_certificate_stands_for_nobody_else(certificate: dict[str, object], host: str) -> None:
-    assert not stands_for(certificate, host)
+def test_certificate_is_valid_for_no_other_host(certificate: dict[str, object], host: str) -> None:
+    assert not is_valid_for(certificate, host)

@@ -14,7 +14,7 @@ from wakeq.protocol.wire.worker.codec import Fet, Ok, Ping, Pong, encode
 pytestmark = pytest.mark.usefixtures("short_goodbyes")
 
 
-def test_what_comes_together_is_told_once(run: Run) -> None:
+def test_commands_of_one_read_are_sent_to_the_session_together(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
             _, writer, subscriber = await port.ask()
@@ -28,7 +28,7 @@ def test_what_comes_together_is_told_once(run: Run) -> None:
     run(test)
 
 
-def test_a_line_in_pieces_is_told_when_it_is_whole(run: Run) -> None:
+def test_line_in_pieces_is_sent_when_it_is_complete(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
             _, writer, subscriber = await port.ask()
@@ -74,7 +74,7 @@ def test_answers_come_in_one_write_and_in_order(run: Run) -> None:
     run(test)
 
 
-def test_a_peer_that_goes_is_told_once_after_its_commands(run: Run) -> None:
+def test_end_of_a_peer_is_reported_once_after_its_commands(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
             _, writer, subscriber = await port.ask()
@@ -95,7 +95,7 @@ def test_a_peer_that_goes_is_told_once_after_its_commands(run: Run) -> None:
     run(test)
 
 
-def test_a_connection_at_rest_is_not_watched(run: Run) -> None:
+def test_connection_at_rest_is_not_watched(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
             _, writer, subscriber = await port.ask()
@@ -114,7 +114,7 @@ def test_a_connection_at_rest_is_not_watched(run: Run) -> None:
     run(test)
 
 
-def test_a_paused_door_receives_nothing_until_it_is_resumed(run: Run) -> None:
+def test_paused_door_receives_nothing_until_it_is_resumed(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
             reader, writer, subscriber = await port.ask()
@@ -132,7 +132,7 @@ def test_a_paused_door_receives_nothing_until_it_is_resumed(run: Run) -> None:
     run(test)
 
 
-def test_a_peer_that_does_not_close_after_the_goodbye_is_dropped_in_time(run: Run) -> None:
+def test_peer_that_does_not_close_is_dropped_in_time(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
             port.listener.line_bytes_max = 100
@@ -153,7 +153,7 @@ def test_a_peer_that_does_not_close_after_the_goodbye_is_dropped_in_time(run: Ru
     run(test)
 
 
-def test_stopping_lets_what_was_answered_go_out(run: Run) -> None:
+def test_stop_sends_the_remaining_answers(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
             reader, _writer, subscriber = await port.ask()
@@ -169,7 +169,7 @@ def test_stopping_lets_what_was_answered_go_out(run: Run) -> None:
     run(test)
 
 
-def test_peers_that_go_all_at_once_are_closed_a_few_in_each_turn(run: Run) -> None:
+def test_peers_that_leave_together_are_closed_a_few_in_each_turn(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
             writers = [(await port.ask())[1] for _ in range(2 * CLOSE_SLICE + 10)]

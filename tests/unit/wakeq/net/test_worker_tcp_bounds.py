@@ -28,7 +28,7 @@ def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "wakeq.doors"]
 
 
-def test_a_line_that_is_too_long_is_refused_last_and_nothing_is_read_after_it(run: Run) -> None:
+def test_line_beyond_the_limit_is_the_last_command_of_its_connection(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
             port.listener.line_bytes_max = 100
@@ -55,7 +55,7 @@ def test_a_line_that_is_too_long_is_refused_last_and_nothing_is_read_after_it(ru
     run(test)
 
 
-def test_a_line_that_was_begun_must_be_complete_in_time(run: Run) -> None:
+def test_incomplete_line_ends_the_connection_in_time(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
             _, writer, subscriber = await port.ask()
@@ -80,9 +80,7 @@ def test_a_line_that_was_begun_must_be_complete_in_time(run: Run) -> None:
     run(test)
 
 
-def test_a_peer_that_does_not_read_what_it_asked_for_is_disconnected(
-    run: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_peer_that_does_not_read_its_answers_is_disconnected(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         async with listening() as port:
             reader, _writer, subscriber = await port.ask()
@@ -104,7 +102,7 @@ def test_a_peer_that_does_not_read_what_it_asked_for_is_disconnected(
     run(test)
 
 
-def test_one_long_answer_alone_disconnects_nobody(run: Run) -> None:
+def test_single_long_answer_does_not_disconnect(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
             reader, _writer, subscriber = await port.ask()
@@ -119,7 +117,7 @@ def test_one_long_answer_alone_disconnects_nobody(run: Run) -> None:
     run(test)
 
 
-def test_the_oks_of_a_burst_may_pile_up_then_reading_pauses_then_the_connection_closes(run: Run) -> None:
+def test_unread_oks_of_a_burst_pause_reading_and_then_close_the_connection(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
             reader, writer, subscriber = await port.ask()
@@ -151,7 +149,7 @@ def test_the_oks_of_a_burst_may_pile_up_then_reading_pauses_then_the_connection_
     run(test)
 
 
-def test_one_connection_too_many_is_told_so_and_closed(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_connection_beyond_the_limit_is_refused_and_closed(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         async with listening(admission=Admission(connections_max=1)) as port:
             _, writer, subscriber = await port.ask()
@@ -188,7 +186,7 @@ def test_unfinished_lines_of_all_together_are_bounded(run: Run) -> None:
 
 
 @pytest.mark.parametrize("begun", [b'*33000000\n{"cmd":"PUBB"', b'{"cmd":"PUB","message":"'], ids=["frame", "line"])
-def test_who_has_not_said_who_he_is_may_not_begin_much(run: Run, begun: bytes) -> None:
+def test_stranger_may_not_begin_a_long_command(run: Run, begun: bytes) -> None:
     async def test() -> None:
         async with listening(handshake_s=5.0) as port:
             _, known, welcomed = await port.ask()
@@ -206,14 +204,14 @@ def test_who_has_not_said_who_he_is_may_not_begin_much(run: Run, begun: bytes) -
             await port.subscribers[-1].until(lambda: bool(port.subscribers[-1].commands))
             (bad,) = port.subscribers[-1].commands
             assert isinstance(bad, Bad)
-            assert "say who you are" in str(bad.error)
+            assert "authenticate with HELLO" in str(bad.error)
             assert not welcomed.commands
 
     run(test)
 
 
 @pytest.mark.parametrize("is_told", [True, False])
-def test_the_log_says_who_did_not_say_who_he_is_unless_he_was_shown_out_before(
+def test_silent_stranger_is_logged_unless_it_was_closed_before(
     run: Run, caplog: pytest.LogCaptureFixture, is_told: bool
 ) -> None:
     async def test() -> None:
@@ -226,12 +224,12 @@ def test_the_log_says_who_did_not_say_who_he_is_unless_he_was_shown_out_before(
             await stranger.until(lambda: stranger.closed is not None)
 
             said = [line.partition(" ")[2] for line in lines_of(caplog)]
-            assert said == ([] if is_told else ["was disconnected: it did not say who it is within 5 s"])
+            assert said == ([] if is_told else ["was disconnected: it did not authenticate within 5 s"])
 
     run(test)
 
 
-def test_who_is_shown_out_and_stays_is_dropped_without_a_line(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_closed_connection_that_stays_is_dropped_silently(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         async with listening() as port:
             _reader, _writer, subscriber = await port.ask()
@@ -249,7 +247,7 @@ def test_who_is_shown_out_and_stays_is_dropped_without_a_line(run: Run, caplog: 
 # --- the judgement alone ---
 
 
-def test_a_peer_that_reads_slowly_but_reads_is_kept() -> None:
+def test_slow_reader_is_kept() -> None:
     backlog, now_s, waiting = Backlog(0, 0.0), 0.0, BURST_BYTES_MAX + MIB
     assert backlog.wrote(waiting, waiting, now_s, burst=True, crowded=False) is Verdict.PAUSE
 
@@ -261,7 +259,7 @@ def test_a_peer_that_reads_slowly_but_reads_is_kept() -> None:
     assert backlog.check(waiting, now_s) is Verdict.RESUME
 
 
-def test_oks_that_wait_do_not_make_an_answer_to_something_else_too_much() -> None:
+def test_unread_oks_do_not_count_against_other_answers() -> None:
     backlog = Backlog(0, 0.0)
     backlog.wrote(100 * MIB, 100 * MIB, 0.0, burst=True, crowded=False)
 
@@ -270,6 +268,6 @@ def test_oks_that_wait_do_not_make_an_answer_to_something_else_too_much() -> Non
     assert verdict is Verdict.KEEP
 
 
-def test_when_too_much_is_held_for_all_a_burst_pauses_earlier() -> None:
+def test_burst_pauses_earlier_when_all_hold_too_much() -> None:
     assert Backlog(0, 0.0).wrote(5 * MIB, 5 * MIB, 0.0, burst=True, crowded=True) is Verdict.PAUSE
     assert Backlog(0, 0.0).wrote(5 * MIB, 5 * MIB, 0.0, burst=True, crowded=False) is Verdict.KEEP

@@ -74,7 +74,7 @@ def connected(context: Any, kind: int, address: str) -> Any:
     return made
 
 
-def test_everything_is_read_however_much_comes_at_once(run: Run) -> None:
+def test_port_reads_any_number_of_messages(run: Run) -> None:
     async def test(ours: Any, theirs: Any) -> None:
         taken: list[Any] = []
         together: list[int] = []
@@ -123,7 +123,7 @@ def test_large_messages_are_read_a_few_in_a_turn(run: Run) -> None:
     run(test)
 
 
-def test_nothing_is_read_while_much_of_what_was_taken_has_not_been_passed_on(run: Run) -> None:
+def test_port_reads_nothing_while_much_is_not_passed_on(run: Run) -> None:
     """So components wait, and nothing piles up here."""
 
     async def test(ours: Any, theirs: Any) -> None:
@@ -151,7 +151,7 @@ def test_nothing_is_read_while_much_of_what_was_taken_has_not_been_passed_on(run
     run(test)
 
 
-def test_who_does_not_say_who_it_is_is_shown_out_in_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unidentified_component_is_closed_in_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(module._OPTIONS, zmq.HANDSHAKE_IVL, 50)
 
     async def test(ours: Any, theirs: Any) -> None:
@@ -168,7 +168,7 @@ def test_who_does_not_say_who_it_is_is_shown_out_in_time(run: Run, monkeypatch: 
 
 
 @pytest.mark.parametrize("fails", ["socket", "bind"])
-def test_a_port_that_cannot_be_made_says_why(run: Run, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+def test_failed_port_gives_a_reason(run: Run, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
     def no_files(*_: Any) -> None:
         raise zmq.ZMQError(errno.EMFILE)
 
@@ -180,7 +180,7 @@ def test_a_port_that_cannot_be_made_says_why(run: Run, monkeypatch: pytest.Monke
     run(test)
 
 
-def test_what_is_here_when_it_stops_is_taken(run: Run) -> None:
+def test_received_messages_are_taken_at_a_stop(run: Run) -> None:
     """Whoever sent it believes that it was delivered."""
 
     async def test(ours: Any, theirs: Any) -> None:
@@ -204,7 +204,7 @@ def test_what_is_here_when_it_stops_is_taken(run: Run) -> None:
     run(test)
 
 
-def test_a_message_beyond_the_limit_ends_the_connection_and_no_other(run: Run) -> None:
+def test_message_beyond_the_limit_ends_only_its_connection(run: Run) -> None:
     async def test(ours: Any, theirs: Any) -> None:
         taken: list[Any] = []
 
@@ -225,7 +225,7 @@ def test_a_message_beyond_the_limit_ends_the_connection_and_no_other(run: Run) -
     run(test)
 
 
-def test_who_does_not_read_misses_what_is_published_and_holds_nobody_up(run: Run) -> None:
+def test_subscriber_that_does_not_read_misses_messages_and_delays_no_other(run: Run) -> None:
     async def test(ours: Any, theirs: Any) -> None:
         port = PubPort(ours, "127.0.0.1", 0)
         quick, slow = (connected(theirs, zmq.SUB, port.address) for _ in range(2))

@@ -83,7 +83,7 @@ def test_schedule_is_published_at_its_moments_with_the_options_of_the_task() -> 
     in_driven_time(scenario)
 
 
-def test_each_moment_has_one_message_with_many_instances() -> None:
+def test_moments_have_one_message_with_many_instances() -> None:
     async def scenario() -> None:
         outbox = Outbox()
 

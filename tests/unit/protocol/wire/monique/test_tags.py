@@ -38,13 +38,13 @@ def test_garbage_is_a_tag_with_five_fields_or_refused(raw: bytes | str) -> None:
         ("", "tag '' has 1 fields, it must have 5: type:spec:id:pid:creator"),
         ("config:a_b:id:creator", "has 4 fields"),
         ("config:a_b:id:::creator", "has 6 fields"),
-        ("Config:a_b:id::creator", "must be config, result, error or data, in small letters"),
+        ("Config:a_b:id::creator", "must be config, result, error or data, in lower case"),
         ("conf:a_b:id::creator", "'conf:a_b:id::creator': the type in front"),
         ("*:a_b:id::creator", "the type in front"),
         (b"config:\xff:::", "the tag is not UTF-8 at byte 7"),
         (b"\xc4\x0econfig:a_b:i::c", "the tag is not UTF-8 at byte 0; it is sent as text, not as MessagePack"),
-        ("data:" + "é" * 2045 + ":::", "the tag has 4098 bytes, at most 4096 are taken"),
-        ("config:" + "a" * TAG_BYTES_MAX + ":::", f"at most {TAG_BYTES_MAX} are taken"),
+        ("data:" + "é" * 2045 + ":::", "the tag has 4098 bytes, at most 4096 are accepted"),
+        ("config:" + "a" * TAG_BYTES_MAX + ":::", f"at most {TAG_BYTES_MAX} are accepted"),
     ],
 )
 def test_bad_tag_is_refused_in_plain_words(raw: str | bytes, text: str) -> None:

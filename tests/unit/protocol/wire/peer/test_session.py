@@ -188,7 +188,7 @@ def test_frame_other_than_a_proof_is_refused_before_the_proof(frame: Frame) -> N
 def test_long_frame_before_the_proof_is_refused_by_its_length() -> None:
     one, two = dialer(), acceptor()
 
-    with pytest.raises(PeerRefused, match="nothing that long"):
+    with pytest.raises(PeerRefused, match="which is too long"):
         two.receive(one.take_unsent() + FRONT.pack(HELLO_BYTES_MAX + 1, 0))
 
 

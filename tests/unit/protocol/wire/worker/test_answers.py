@@ -7,8 +7,8 @@ import pytest
 
 from wakeq.protocol.errors import BY_CODE
 from wakeq.protocol.log.entries import Result
-from wakeq.protocol.queue.ledger.alike import Alike
-from wakeq.protocol.queue.ledger.results import Mixed, Repeated
+from wakeq.protocol.queue.ledger.publishers import Mixed, Repeated
+from wakeq.protocol.queue.ledger.uniform import UniformBatch
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
 from wakeq.protocol.uid import UidMaker
 from wakeq.protocol.wire.worker import codec as wire
@@ -45,7 +45,7 @@ def test_texts_of_a_batch_become_the_draft_of_each_alone_in_one_buffer(
     drafts = drafts_of(batch, LIMIT)
 
     assert drafts == [draft_of(content, LIMIT) for content in wire.contents_of(batch)]
-    assert (type(drafts) is Alike) == (type(messages[0]) is str)
+    assert (type(drafts) is UniformBatch) == (type(messages[0]) is str)
 
 
 # --- replies to a publish --------------------------------------------------------------------------------------------

@@ -249,7 +249,7 @@ def test_nack_may_be_no_failure_or_for_good() -> None:
     [
         ('"dead":true,"delay":0', "give delay or dead, not both"),
         ('"dead":true,"failed":false', "give dead or failed false, not both"),
-        ('"exhausted":true', "exhausted says why"),
+        ('"exhausted":true', "exhausted is the reason"),
         ('"dead":null', "dead must be true or false, not null"),
         ('"failed":"no"', "failed must be true or false, not text"),
     ],

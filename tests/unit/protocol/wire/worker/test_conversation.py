@@ -2,7 +2,6 @@
 
 import json
 import sys
-import tracemalloc
 from base64 import b64encode
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +20,7 @@ from tests.helpers.doors.lanes import (
     publish_all,
     publish_slots,
 )
-from tests.helpers.steps import steps
+from tests.helpers.steps import peak_bytes, steps
 from wakeq.protocol.errors import Forbidden, NotLeader
 from wakeq.protocol.log.entries import (
     ANY_TOKEN,
@@ -1267,10 +1266,9 @@ def test_reads_that_stand_behind_many_writes_cost_no_copy_of_them_each(session: 
     """A client that pipelines on a slow disk must not cost the square of what it has in flight."""
     count = 500
     session.say(*[pub() for _ in range(count)])
-    tracemalloc.start()
-    session.say(*[read for _ in range(count)])
-    used = tracemalloc.get_traced_memory()[0]
-    tracemalloc.stop()
+    reads = [read for _ in range(count)]
+
+    used = peak_bytes(lambda: session.say(*reads))
 
     assert used < count * 1_500
 
@@ -1289,12 +1287,7 @@ def test_fetches_that_waited_are_let_go_though_the_client_does_nothing_else(
 def held_bytes(pairs: int, commands: list[wire.Command]) -> int:
     """Return how much memory a conversation takes for so many of these in a row, none of which is answered."""
     session, read = HandSession(), commands * pairs
-    tracemalloc.start()
-    try:
-        session.conversation.receive(read)
-        return tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
+    return peak_bytes(partial(session.conversation.receive, read))
 
 
 def refuse_all(pairs: int, commands: list[wire.Command]) -> None:

@@ -170,7 +170,7 @@ def test_later_batch_with_an_earlier_check_is_checked_in_time() -> None:
     in_driven_time(scenario)
 
 
-def test_nothing_is_fetched_before_the_queues_are_subscribed() -> None:
+def test_fetching_begins_after_the_queues_are_subscribed() -> None:
     async def scenario() -> None:
         world = World()
 
@@ -182,7 +182,7 @@ def test_nothing_is_fetched_before_the_queues_are_subscribed() -> None:
     in_driven_time(scenario)
 
 
-def test_nothing_is_fetched_without_a_connection() -> None:
+def test_engine_fetches_nothing_without_a_connection() -> None:
     async def scenario() -> None:
         world = World(takes_s=1.0)
         world.broker.publish("q", "m1", "m2", "m3")
@@ -285,7 +285,7 @@ def test_outcome_without_an_answer_is_reported_again(verb: str) -> None:
     in_driven_time(scenario)
 
 
-def test_each_outcome_has_its_own_command() -> None:
+def test_outcomes_have_commands_of_their_own() -> None:
     async def scenario() -> None:
         world = World(slots=8)
         followup = wire.Followup(qname="next", message="x")

@@ -11,10 +11,9 @@ import pyarrow.parquet as parquet
 import pytest
 
 from tests.helpers.journal.files import AT_MS, CLUSTER, EVERYTHING, JournalFiles, rows_of
+from wakeq.pipeline import lake as archive_module
 from wakeq.pipeline.journal import walk as journal_walk
-from wakeq.pipeline.lake import archive as archive_module
-from wakeq.pipeline.lake.archive import archive
-from wakeq.pipeline.lake.lake import check_lake
+from wakeq.pipeline.lake import archive, check_lake
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.errors import BadSettings, DamagedFile, StorageError, WrongVersion
 from wakeq.protocol.log.entries import Ack, CreateQueue, Draft, Publish
@@ -59,7 +58,7 @@ def same(rows: list[dict[str, Any]], expected: list[dict[str, Any]]) -> bool:
     return rows == [{name: row[name] for name in archive_module.COLUMNS[True]} for row in expected]
 
 
-def test_the_lake_has_each_event_once_and_a_second_run_adds_what_is_new(tmp_path: Path) -> None:
+def test_lake_has_each_event_once_and_a_second_run_adds_new_events(tmp_path: Path) -> None:
     files, lake = history(tmp_path), tmp_path / "lake"
 
     first = archive([files.path], lake, bodies=True)
@@ -80,7 +79,7 @@ def test_bodies_are_archived_only_if_they_are_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bodies", [True, False])
-def test_a_lake_is_with_bodies_or_without(tmp_path: Path, bodies: bool) -> None:
+def test_lake_with_bodies_takes_no_archive_without_them_nor_the_reverse(tmp_path: Path, bodies: bool) -> None:
     files, lake = history(tmp_path), tmp_path / "lake"
     other = JournalFiles(tmp_path / "two" / "data", cluster=CLUSTER[::-1])
     other.write(CreateQueue("other", Policies()))
@@ -95,7 +94,7 @@ def test_a_lake_is_with_bodies_or_without(tmp_path: Path, bodies: bool) -> None:
 
 
 @pytest.mark.parametrize("version", [2, 4])
-def test_a_lake_of_another_version_is_refused_by_who_adds_and_by_who_reads(tmp_path: Path, version: int) -> None:
+def test_lake_of_another_version_is_refused_for_adding_and_for_reading(tmp_path: Path, version: int) -> None:
     files, lake = history(tmp_path), tmp_path / "lake"
     archive([files.path], lake)
     (path,) = (lake / "_wakeq").glob("*.json")
@@ -106,7 +105,7 @@ def test_a_lake_of_another_version_is_refused_by_who_adds_and_by_who_reads(tmp_p
             refused()
 
 
-def test_two_archives_at_once_do_not_take_each_others_files(tmp_path: Path) -> None:
+def test_concurrent_archives_do_not_touch_each_others_files(tmp_path: Path) -> None:
     files, lake = history(tmp_path), tmp_path / "lake"
     heard: list[str] = []
 
@@ -121,7 +120,7 @@ def test_two_archives_at_once_do_not_take_each_others_files(tmp_path: Path) -> N
     assert archive([files.path], lake).events == 0
 
 
-def test_what_is_not_settled_is_left_for_later(tmp_path: Path) -> None:
+def test_entries_without_an_outcome_are_left_for_a_later_archive(tmp_path: Path) -> None:
     files, lake = history(tmp_path), tmp_path / "lake"
     files.write(Publish("jobs", [Draft(b"open")]))
 
@@ -135,7 +134,7 @@ def test_what_is_not_settled_is_left_for_later(tmp_path: Path) -> None:
     assert archived(lake)[-1]["outcome"] == "done"
 
 
-def test_a_run_may_be_killed_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_survives_a_kill_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, lake = history(tmp_path, batches=6), tmp_path / "lake"
     monkeypatch.setattr(archive_module, "STEP_EVENTS", 5)
     monkeypatch.setattr(journal_walk, "PIECE_BYTES", 1)
@@ -166,7 +165,7 @@ def test_a_run_may_be_killed_at_any_moment(tmp_path: Path, monkeypatch: pytest.M
     assert not list(lake.glob("date=*/.*"))
 
 
-def test_numbers_go_on_where_the_lake_ended_though_that_is_no_end_of_a_cut(
+def test_numbers_continue_at_the_end_of_the_lake_within_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files, lake = history(tmp_path, batches=1), tmp_path / "lake"
@@ -184,7 +183,7 @@ def test_numbers_go_on_where_the_lake_ended_though_that_is_no_end_of_a_cut(
     assert len(set(uids)) == len(uids) == 6
 
 
-def test_a_file_is_of_one_day(tmp_path: Path) -> None:
+def test_files_of_a_lake_cover_one_day(tmp_path: Path) -> None:
     files, lake = JournalFiles(tmp_path / "data"), tmp_path / "lake"
     until_midnight = DAY_ENTRIES - AT_MS // 1000 % DAY_ENTRIES
     files.write(*[Publish("jobs", [Draft(b"")]) for _ in range(until_midnight + 10)])
@@ -198,7 +197,7 @@ def test_a_file_is_of_one_day(tmp_path: Path) -> None:
         assert days == {path.parent.name}
 
 
-def test_what_was_gone_before_it_was_archived_is_counted(tmp_path: Path) -> None:
+def test_entries_removed_before_the_archive_are_counted(tmp_path: Path) -> None:
     files, lake = history(tmp_path), tmp_path / "lake"
     files.log.cut_below(4)
     next((files.path / "journal").glob("raft.log.*")).unlink()
@@ -209,7 +208,7 @@ def test_what_was_gone_before_it_was_archived_is_counted(tmp_path: Path) -> None
     assert archived(lake)[0]["index"] == 4
 
 
-def test_a_lake_that_has_begun_waits_for_entries_that_are_gone_until_it_is_told_to_skip_them(tmp_path: Path) -> None:
+def test_lake_waits_for_missing_entries_until_it_may_skip_them(tmp_path: Path) -> None:
     files, lake, skipping = history(tmp_path), tmp_path / "lake", tmp_path / "skipping"
     shutil.copytree(files.path, tmp_path / "other")
     files.log.cut_below(6)
@@ -226,7 +225,7 @@ def test_a_lake_that_has_begun_waits_for_entries_that_are_gone_until_it_is_told_
     assert same(archived(lake), rows_of(tmp_path / "other", wanted=EVERYTHING))
 
 
-def test_entries_of_which_nobody_says_what_became_of_them_are_a_gap(tmp_path: Path) -> None:
+def test_entries_without_any_outcome_are_a_gap(tmp_path: Path) -> None:
     files, lake, other = history(tmp_path, batches=1), tmp_path / "lake", tmp_path / "other"
     files.write(Publish("jobs", [Draft(b"refused")]))
     shutil.copytree(files.path, other)
@@ -258,7 +257,7 @@ def test_lakes_keep_clusters_apart(tmp_path: Path) -> None:
     assert len(archived(lake)) == 22
 
 
-def test_clusters_whose_ids_begin_alike_do_not_take_each_others_files(tmp_path: Path) -> None:
+def test_clusters_with_similar_ids_do_not_touch_each_others_files(tmp_path: Path) -> None:
     one, lake = history(tmp_path / "one"), tmp_path / "lake"
     two = JournalFiles(tmp_path / "two" / "data", cluster=CLUSTER[:15] + b"?")
     two.write(CreateQueue("other", Policies()))
@@ -270,9 +269,7 @@ def test_clusters_whose_ids_begin_alike_do_not_take_each_others_files(tmp_path: 
     assert len(archived(lake)) == 22
 
 
-def test_a_loss_of_power_takes_no_file_that_the_note_says_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_power_loss_keeps_every_file_that_the_note_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, lake = history(tmp_path), tmp_path / "some" / "where" / "lake"
     synced: dict[Path, set[str]] = {}  # what each folder holds also after a loss of power
     fsync, replace = os.fsync, os.replace
@@ -301,7 +298,7 @@ def test_a_loss_of_power_takes_no_file_that_the_note_says_is_there(
     assert files_of(lake)
 
 
-def test_a_damaged_note_and_an_empty_directory_are_refused(tmp_path: Path) -> None:
+def test_damaged_note_and_empty_directory_are_refused(tmp_path: Path) -> None:
     files, lake = history(tmp_path), tmp_path / "lake"
     archive([files.path], lake)
     next((lake / "_wakeq").glob("*.json")).write_text("{}")

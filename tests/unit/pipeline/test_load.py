@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers.clients.bulk import MemoryClient
 from wakeq.client.bulk import BulkClient
-from wakeq.pipeline.lake.load import Mapping, load
+from wakeq.pipeline.load import Mapping, load
 from wakeq.protocol.errors import BadSettings, Disconnected
 
 
@@ -22,7 +22,7 @@ def parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def test_rows_become_json_objects_or_what_a_column_says(client: MemoryClient, tmp_path: Path) -> None:
+def test_rows_become_json_objects_or_the_value_of_a_column(client: MemoryClient, tmp_path: Path) -> None:
     file = parquet(tmp_path / "a.parquet", [{"text": "late", "p": 9, "d": 0}, {"text": "first", "p": -1, "d": 0}])
 
     done = load(client, [file], "q", Mapping(body="text", priority="p", delay="d"))
@@ -32,7 +32,7 @@ def test_rows_become_json_objects_or_what_a_column_says(client: MemoryClient, tm
     assert bodies(client) == [b'{"text": "first", "d": 0}', b'{"text": "late", "d": 0}']
 
 
-def test_what_csv_says_is_published_as_it_stands_there(client: MemoryClient, tmp_path: Path) -> None:
+def test_csv_values_are_published_as_written(client: MemoryClient, tmp_path: Path) -> None:
     file = tmp_path / "A.CSV"
     file.write_text("id,zip,p\n007,01234, 2\nNA,1.50,\n")
 
@@ -54,7 +54,7 @@ def test_csv_and_json_lines_are_read_too(client: MemoryClient, tmp_path: Path) -
     assert bodies(client) == [b"1", b"2", b'{"n": 1,   "as": "it stands"}', b'{"n": 2}']
 
 
-def test_the_same_load_begun_again_goes_on_behind_what_was_published(client: MemoryClient, tmp_path: Path) -> None:
+def test_repeated_load_continues_behind_published_rows(client: MemoryClient, tmp_path: Path) -> None:
     file = parquet(tmp_path / "a.parquet", [{"text": f"m{i}"} for i in range(10)])
 
     class Breaks(MemoryClient):
@@ -77,7 +77,7 @@ def test_the_same_load_begun_again_goes_on_behind_what_was_published(client: Mem
     assert bodies(client) == [f"m{i}".encode() for i in range(10)]
 
 
-def test_a_load_begun_again_at_another_rate_goes_on_too(client: MemoryClient, tmp_path: Path) -> None:
+def test_repeated_load_at_another_rate_continues(client: MemoryClient, tmp_path: Path) -> None:
     file = parquet(tmp_path / "a.parquet", [{"text": f"m{i}"} for i in range(10)])
 
     class Stopped(MemoryClient):
@@ -94,9 +94,7 @@ def test_a_load_begun_again_at_another_rate_goes_on_too(client: MemoryClient, tm
     assert bodies(client) == [f"m{i}".encode() for i in range(10)]
 
 
-def test_a_load_that_has_a_name_goes_on_behind_what_it_had_whatever_became_of_its_file(
-    client: MemoryClient, tmp_path: Path
-) -> None:
+def test_named_load_continues_although_its_file_was_moved(client: MemoryClient, tmp_path: Path) -> None:
     first, longer = tmp_path / "a.jsonl", tmp_path / "moved.jsonl"
     first.write_text('{"n": 1}\n')
     longer.write_text('{"n": 1}\n{"n": 2}\n')
@@ -108,7 +106,7 @@ def test_a_load_that_has_a_name_goes_on_behind_what_it_had_whatever_became_of_it
     assert bodies(client) == [b'{"n": 1}', b'{"n": 2}']
 
 
-def test_two_loads_of_the_same_at_once_publish_each_row_once(client: MemoryClient, tmp_path: Path) -> None:
+def test_concurrent_loads_of_one_file_publish_each_row_once(client: MemoryClient, tmp_path: Path) -> None:
     file = parquet(tmp_path / "a.parquet", [{"text": f"m{i}"} for i in range(9)])
 
     class Overtaken(MemoryClient):
@@ -123,7 +121,7 @@ def test_two_loads_of_the_same_at_once_publish_each_row_once(client: MemoryClien
     assert client.stats("q")["stashed"] == 0
 
 
-def test_a_batch_that_was_stashed_and_not_published_is_published_once(client: MemoryClient, tmp_path: Path) -> None:
+def test_stashed_batch_is_published_once_by_the_next_load(client: MemoryClient, tmp_path: Path) -> None:
     file = parquet(tmp_path / "a.parquet", [{"text": "a"}])
 
     class Dies(MemoryClient):
@@ -153,7 +151,7 @@ def test_a_batch_that_was_stashed_and_not_published_is_published_once(client: Me
         ("a.csv", "id,p\n1,soon\n", Mapping(body="id", priority="p"), "column p: Failed to parse string: 'soon'"),
     ],
 )
-def test_what_cannot_be_loaded_is_one_line(
+def test_unreadable_file_is_one_line_of_error(
     client: MemoryClient, tmp_path: Path, name: str, text: str, mapping: Mapping, complaint: str
 ) -> None:
     (tmp_path / name).write_text(text)
