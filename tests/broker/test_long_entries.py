@@ -135,3 +135,12 @@ def test_clean_stop_between_two_steps_writes_all_of_the_entry(
 
     assert ready == [queues.applied[0]]
     assert broker.files.store.stats().records[MESSAGES] == len(MANY)
+
+
+def test_very_many_entries_that_may_take_steps_are_applied_in_one_call(broker: Broker, client: Client) -> None:
+    stashes = [f"s{number}" for number in range(1_200)]
+
+    replies = client.ask(*[{"cmd": "STASH", "qname": Q, "stash": name, "messages": ["m"]} for name in stashes])
+
+    assert {reply["cmd"] for reply in replies} == {"okrows"}, "each of them within one write"
+    assert client.call("UNSTASH", Q, writer="w", epoch=1, stashes=[(name, 1) for name in stashes])["rows"] == 1_200
