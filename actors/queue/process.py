@@ -317,8 +317,11 @@ class QueueProcess(Process):
         self.apply(taken.items, results)
         if self.steps is taken:  # else another entry has to be applied in steps
             self.steps = None
-            for message in taken.mail:
-                self.tell(message)
+            if self._mail:  # what came since its last turn is behind what was held: Follow and Lead keep their order
+                self._mail.extendleft(reversed(taken.mail))
+            else:
+                for message in taken.mail:
+                    self.tell(message)
 
     def _settle(self, outcomes: list[tuple[Any, int, Results]], is_changed: bool) -> None:
         """Serve who waits, and put what became of entries where it is waited for."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
-from wakeq.actors.mail import Tick
+from wakeq.actors.mail import Flushed, Tick
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.storage.state.store import MESSAGES
 
@@ -144,3 +144,27 @@ def test_very_many_entries_that_may_take_steps_are_applied_in_one_call(broker: B
 
     assert {reply["cmd"] for reply in replies} == {"okrows"}, "each of them within one write"
     assert client.call("UNSTASH", Q, writer="w", epoch=1, stashes=[(name, 1) for name in stashes])["rows"] == 1_200
+
+
+def test_mail_that_waited_for_the_last_step_is_handled_in_the_order_in_which_it_came(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.publish(Q, "first")
+    step, handle, told, handled = QueueProcess.step, QueueProcess.on_receive, list[Flushed](), list[Any]()
+
+    def busy(process: QueueProcess) -> None:
+        told.append(Flushed(len(told)))
+        process.tell(told[-1])
+        step(process)
+
+    def noted(process: QueueProcess, message: Any) -> None:
+        if process.steps is None and message in told:
+            handled.append(message)
+        handle(process, message)
+
+    monkeypatch.setattr(QueueProcess, "step", busy)
+    monkeypatch.setattr(QueueProcess, "on_receive", noted)
+    client.call("PUB", Q, messages=MANY)
+
+    assert len(told) > 2
+    assert handled == told
