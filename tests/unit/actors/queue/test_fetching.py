@@ -261,7 +261,9 @@ def test_queue_whose_bodies_are_in_memory_seldom_looks_whether_to_read_on(
 ) -> None:
     client.call("PUB", Q, messages=["m"] * 4 * reading.BODIES_AHEAD)
     looks: list[QueueProcess] = []
-    monkeypatch.setattr(reading, "read_on", lambda queue, read_on=reading.read_on: looks.append(queue) or read_on(queue))
+    monkeypatch.setattr(
+        reading, "read_on", lambda queue, read_on=reading.read_on: looks.append(queue) or read_on(queue)
+    )
 
     for _ in range(2 * reading.BODIES_AHEAD):
         client.fetch(Q)
