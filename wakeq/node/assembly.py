@@ -37,7 +37,7 @@ from wakeq.protocol.raft.messages import Append, HardState
 from wakeq.protocol.raft.settings import Me
 from wakeq.protocol.raft.settings import Settings as RaftSettings
 from wakeq.storage.log.sync_watch import SyncWatch
-from wakeq.storage.state.cut import load_members, load_queues, load_skipped
+from wakeq.storage.state.checkpoint import load_members, load_queues, load_skipped
 from wakeq.storage.thread import Disk
 
 UNBOUNDED_BYTES = 1 << 62

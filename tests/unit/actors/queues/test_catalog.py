@@ -17,7 +17,7 @@ from wakeq.protocol.log.entries import (
 )
 from wakeq.protocol.queue.outcomes import Outcome
 from wakeq.protocol.raft.membership import config_of
-from wakeq.storage.state.cut import Grave
+from wakeq.storage.state.checkpoint import Grave
 
 Q = "q"
 POLICIES = Policies(max_size=5)
