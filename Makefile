@@ -21,7 +21,7 @@ serve: $(RUNS) ## start a broker on 127.0.0.1 with its data in ./wakeq-data
 cluster: $(RUNS) ## start three nodes on this machine, for trying, with their data in ./wakeq-cluster
 	@exec $(BIN)/wakeq cluster try
 
-install: $(INSTALLED) ## make .venv and install wakeq into it, and what it is developed with
+install: $(INSTALLED) ## create .venv and install wakeq and its development tools into it
 
 # Only what a broker needs: whoever wants to try it has waited enough.
 # compat: a path that type checkers and editors follow too, where the default is an import hook that they do not see.
@@ -81,25 +81,25 @@ test: lint docs ## all of that, and tests with real brokers; some minutes
 browser:
 	@command -v chromium google-chrome >/dev/null || { test "$$(id -u)" = 0 && apt-get install -qq -y --no-install-recommends chromium >/dev/null 2>&1; } || echo "wakeq: there is no chromium, so the dashboard is not tested; install it (Debian: apt install chromium)"
 
-prove: browser $(SPARK_INSTALLED) ## what takes long to prove: crash loops, power cuts, wide simulations, all examples, Spark
+prove: browser $(SPARK_INSTALLED) ## the slow proofs: crash loops, power cuts, wide simulations, all examples, Spark
 	@failed=0; \
 	$(PYTEST) $(ON_ALL_CORES) -m "long or hypothesis or spark" $(SMALL) || failed=1; \
 	$(PYTEST) $(TWO_AT_ONCE) -m "long or spark" $(BROKERS) || failed=1; \
 	$(PYTEST) $(SPARK) || failed=1; \
 	exit $$failed
 
-bench: install ## measure, and keep the results in bench/results
+bench: install ## run the benchmarks; results go to bench/results
 	$(BIN)/python -m bench
 
-docs: install ## check the documentation: links, snippets, generated pages; make a site of it in docs/_build/html
+docs: install ## check the documentation: links, snippets, generated pages; build its site in docs/_build/html
 	$(BIN)/python docs/check.py
 	@rm -rf docs/_build
 	$(BIN)/python -m sphinx -q -W --keep-going -c docs -d docs/_build/doctrees . docs/_build/html
 
-reference: install ## make the generated pages of docs/reference again
+reference: install ## regenerate the pages of docs/reference that are generated
 	$(BIN)/python -m docs.reference_pages docs/reference
 
-tour: install ## make the pages of docs/tour again: which functions a command passes through
+tour: install ## regenerate the pages of docs/tour: which functions a command passes through
 	$(BIN)/python -m bench.tour
 
 dist: install ## build wheel and sdist into dist/
@@ -107,7 +107,7 @@ dist: install ## build wheel and sdist into dist/
 	$(BIN)/python -m build --outdir dist .
 	@rm -rf build
 
-simulation: install ## a thousand fresh seeds of the consensus core, in each mode
+simulation: install ## simulate the consensus core: a thousand fresh seeds in each mode
 	$(BIN)/python -m tests.simulation --first $$(date +%s) --seeds 1000 --mode safety --minimise
 	$(BIN)/python -m tests.simulation --first $$(date +%s) --seeds 1000 --mode liveness --minimise
 
@@ -117,5 +117,5 @@ mutants: install ## how many fresh seeds each planted bug takes to be found
 soak: install ## the same proofs with larger numbers, for hours
 	SOAK=1 $(PYTEST) -m long
 
-clean: ## remove what was made, but never data
+clean: ## remove generated files, but never data
 	rm -rf $(VENV) build dist docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,7 +1,7 @@
 """The messages that several actors send each other.  Plain data; the receiver decides what to do.
 
 To the log:    Propose --> RaftLog --> Committed --> Queues
-To a queue:    Staying, Unsent, Gone, and the orders of `protocol/queue/orders.py`
+To a queue:    KeepLeased, Unsent, Gone, and the orders of `protocol/queue/orders.py`
 To a session:  Woken;  to any actor that has asked: Answered
 The flush:     Collect (to each queue) --> Collected --> (state store) --> Flushed;  read from there: Loaded
 """
@@ -90,7 +90,7 @@ class Follow(msgspec.Struct, frozen=True, gc=False):
 # Straight ---------------------------------------------------------------------------------------------------------
 
 
-class Staying(msgspec.Struct, frozen=True, gc=False):
+class KeepLeased(msgspec.Struct, frozen=True, gc=False):
     """The log has refused the acknowledgement of these: they stay leased."""
 
     queue: str

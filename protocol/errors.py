@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 # What to do about a damaged state store: the hint of DamagedFile, wherever the damage is found.
 REBUILD: Final = (
     "stop the node, rename the folder `state` of its data directory and start it again: it makes a new one from its "
-    "snapshot and its log (`wakeq repair` does so where it sees the damage)"
+    "snapshot and its log (`wakeq repair` does so if it finds the damage)"
 )
 
 
@@ -66,7 +66,7 @@ class TooLarge(Refused):
 
 
 class FrameTooLarge(TooLarge):
-    """A frame that was not read at all: where the next one begins is unknown."""
+    """A frame that was not read at all, so the beginning of the next one is unknown."""
 
     closes = True
 
@@ -181,7 +181,7 @@ class StorageError(WakeqError):
 
 
 class DamagedFile(StorageError):
-    """A marker, version, checksum or content that does not fit.  Names file, offset, found, expected, what to do."""
+    """A wrong marker, version, checksum or content.  The text names file, offset, found, expected and a remedy."""
 
     code = "DAMAGED"
     exit_status = 65
@@ -221,7 +221,7 @@ class SyncFailed(StorageError):
 
 
 class LogDiverged(StorageError):
-    """The leader's log contradicts what is committed here: a majority has lost its disks, or there is a bug."""
+    """The leader's log contradicts entries committed here: a majority has lost its disks, or there is a bug."""
 
     code = "DIVERGED"
     exit_status = 65

@@ -32,6 +32,7 @@ STEM_CHARACTERS = UID_CHARACTERS - 2
 # Stems remembered for one queue, 0.1 MB.
 STEMS_MAX = 512
 # Queues whose stems are remembered.
+MAKERS_REMEMBERED_MAX = 1_024
 STEMS_QUEUES_MAX = 256
 # Queues whose prefix is remembered, 3 MB.
 PREFIXES_MAX = 16_384
@@ -124,6 +125,12 @@ class UidMaker:
         self._head = f"{self.prefix}{PAIRS[block // PAIR_BASE]}{PAIRS[block % PAIR_BASE]}"
 
 
+@lru_cache(maxsize=MAKERS_REMEMBERED_MAX)
+def maker_of(queue_id: int) -> UidMaker:
+    """Return the maker of a queue's uids; only some are remembered, because an idle queue is to be small."""
+    return UidMaker(queue_id)
+
+
 def parse(uid: str) -> tuple[int, int] | None:
     """Return queue id and number, or None if the uid does not have the form of ours."""
     if len(uid) != UID_CHARACTERS or uid[QUEUE_DIGITS] != SEPARATOR:
@@ -175,6 +182,9 @@ def numbers(uids: Sequence[str], prefix: str) -> list[int]:
     """Return the numbers of uids, -1 for each that does not belong to the queue with this prefix."""
     stems, lows, cut = stems_of(prefix), PAIR_VALUES, STEM_CHARACTERS
     try:
+        if len(uids) == 1:
+            (uid,) = uids
+            return [stems[uid[:cut]] + lows[uid[cut:]]]
         return [stems[uid[:cut]] + lows[uid[cut:]] for uid in uids]
     except KeyError:
         return [number_or_none(uid, stems) for uid in uids]

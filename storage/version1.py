@@ -175,7 +175,9 @@ def decode_command(
         case b"D":
             command = RemovedFirst(cursor.name())
             if len(data) == cursor.position + TIMEOUT_BYTES:
-                expected = "one of the one-phase protocol: with a timeout nobody knows whether the message was returned"
+                expected = (
+                    "one of the one-phase protocol: with a timeout it is unknown whether the message was returned"
+                )
                 raise cursor.fail(at=0, found="a Dequeue with a timeout", expected=expected)
         case b"C":
             command = Counted(cursor.name())

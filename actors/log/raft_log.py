@@ -82,7 +82,7 @@ from wakeq.protocol.log.reader import decode_entry
 from wakeq.protocol.log.records import ENCODERS, encode_entry
 from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.leases.audience import NEVER
-from wakeq.protocol.queue.ledger.alike import Alike
+from wakeq.protocol.queue.ledger.uniform import UniformBatch
 from wakeq.protocol.queue.orders import ReplyTo
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft.core import Core
@@ -993,7 +993,7 @@ def take_one_write(collected: deque[Proposal]) -> list[Proposal]:
         if type(entry) is Publish:
             drafts = entry.drafts
             messages += len(drafts)
-            size_bytes += len(drafts.bodies) if type(drafts) is Alike else sum([len(d.body) for d in drafts])
+            size_bytes += len(drafts.bodies) if type(drafts) is UniformBatch else sum([len(d.body) for d in drafts])
         else:
             messages += len(getattr(entry, "numbers", ())) or 1
     return taken

@@ -305,7 +305,7 @@ class LogWriter:
         self.hang_ms += self._check_ms
         if self.hang_ms >= self._warn_at_ms:
             self._warn_at_ms = self.hang_ms + int(HANG_AGAIN_S * 1000)
-            logger.warning("the disk does not answer: a write of the log has been under way for %s", self.hang)
+            logger.warning("the disk does not answer: a write of the log has taken %s so far", self.hang)
 
     @property
     def hang(self) -> str:

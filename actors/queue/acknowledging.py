@@ -11,14 +11,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from wakeq.actors.mail import Staying
+from wakeq.actors.mail import KeepLeased
 from wakeq.actors.queue import outgoing
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Ack, CreateQueue, Result
 from wakeq.protocol.queue import orders
-from wakeq.protocol.queue.lanes import Acking, Acks, AckSeveral, AckTicket, Filed, Rank
-from wakeq.protocol.queue.ledger.results import maker_of
+from wakeq.protocol.queue.lanes import Acking, Acks, AckSeveral, AckTicket, Filed, Outgoing, Rank
 from wakeq.protocol.queue.outcomes import Outcome
+from wakeq.protocol.uid import maker_of
 from wakeq.protocol.uid import numbers as numbers_of
 
 if TYPE_CHECKING:
@@ -32,19 +32,37 @@ def mark_acknowledged(queue: QueueProcess, filed: Filed) -> None:
     for order in filed.orders:
         if type(order) is AckSeveral and queue.leases is not None:
             numbers = [number for number in numbers_of(order.uids, maker_of(queue.ledger.id).prefix) if number > 0]
-            # A NACK or TOUCH that stands before it must not find these leaving.
+            # A NACK or TOUCH that stands before it must not find these marked.
             if not queue.marked_ahead:
                 queue.marked_ahead = set()
-            queue.marked_ahead.update([n for n in numbers if n not in queue.leases.leaving])
-            queue.leases.leave(numbers)
+            queue.marked_ahead.update([n for n in numbers if n not in queue.leases.ending])
+            queue.leases.mark_ending(numbers)
     while filed.acks:
         acks = filed.acks[0]
         if not queue.ledger.id:
             _answer_unknown(queue, acks)
-        elif isinstance(acks, Acks):
-            _propose_acks(queue, acks)
-        else:
+        elif isinstance(acks, AckSeveral):
             on_ack_several(queue, acks)
+        else:  # plain ones become one entry, with those that wait for the log already
+            queue_id, leases = queue.ledger.id, queue.leases
+            numbers = numbers_of(acks.uids, maker_of(queue_id).prefix)
+            foreign = {i: acks.uids[i] for i, number in enumerate(numbers) if number < 0} if min(numbers) < 0 else {}
+            if leases is not None:  # as in _mark
+                leases.mark_ending([number for number in numbers if number > 0] if foreign else numbers)
+            keep_leased = partial(queue.tell, KeepLeased(queue.name, queue_id, numbers))
+            acking = Acking(acks.door, queue_id, numbers, acks.tokens, foreign, acks.slots, [keep_leased])
+            last = outgoing.last_of(queue, Rank.ACK) if queue.outgoing else None
+            if (
+                isinstance(last, Acking)
+                and (last.door, last.queue_id) == (acking.door, queue_id)
+                and len(last.numbers) + len(numbers) <= outgoing.ENTRY_MESSAGES_MAX
+            ):
+                last.join(acking)
+            else:  # as in outgoing.put
+                if queue.outgoing is None:
+                    queue.outgoing = []
+                queue.outgoing.append(Outgoing(Rank.ACK, acking, None))
+                queue.services.raft_log.enlist(queue)
         del filed.acks[0]
 
 
@@ -56,26 +74,6 @@ def _answer_unknown(queue: QueueProcess, acks: Acks | AckSeveral) -> None:
             slot.tell(refusal or int(Result.UNKNOWN))
     else:
         acks.slot.tell(refusal or Outcome(queue.name, 0, [int(Result.UNKNOWN)] * len(acks.uids)))
-
-
-def _propose_acks(queue: QueueProcess, acks: Acks) -> None:
-    """Have plain acknowledgements in the log, in one entry with those that wait for it already."""
-    queue_id, leases = queue.ledger.id, queue.leases
-    numbers = numbers_of(acks.uids, maker_of(queue_id).prefix)
-    foreign = {i: acks.uids[i] for i, number in enumerate(numbers) if number < 0} if min(numbers) < 0 else {}
-    if leases is not None:  # marked, as in _mark
-        leases.leave([number for number in numbers if number > 0] if foreign else numbers)
-    keep_leased = partial(queue.tell, Staying(queue.name, queue_id, numbers))
-    acking = Acking(acks.door, queue_id, numbers, acks.tokens, foreign, acks.slots, [keep_leased])
-    last = outgoing.last_of(queue, Rank.ACK) if queue.outgoing else None
-    if (
-        isinstance(last, Acking)
-        and (last.door, last.queue_id) == (acking.door, queue_id)
-        and len(last.numbers) + len(numbers) <= outgoing.ENTRY_MESSAGES_MAX
-    ):
-        last.join(acking)
-    else:
-        outgoing.put(queue, Rank.ACK, acking)
 
 
 def on_ack_several(queue: QueueProcess, order: AckSeveral) -> None:
@@ -123,5 +121,5 @@ def on_acknowledge(queue: QueueProcess, order: orders.Acknowledge) -> None:
 def _mark(queue: QueueProcess, numbers: list[int]) -> Callable[[], None]:
     """Mark messages that are being acknowledged; return what undoes it if the log refuses."""
     if queue.leases is not None:
-        queue.leases.leave([number for number in numbers if number > 0])
-    return partial(queue.tell, Staying(queue.name, queue.ledger.id, numbers))
+        queue.leases.mark_ending([number for number in numbers if number > 0])
+    return partial(queue.tell, KeepLeased(queue.name, queue.ledger.id, numbers))

@@ -16,8 +16,8 @@ from wakeq.actors.queue import waiting
 from wakeq.protocol.log.entries import Ack, Claim, ClaimAction, Delivered, Entry, Extended, Publish, Results
 from wakeq.protocol.log.outcomes import Note
 from wakeq.protocol.queue.lanes import AnswerOnCommit, SharesOnCommit
-from wakeq.protocol.queue.ledger.results import unchanged
-from wakeq.protocol.queue.outcomes import HandedOver
+from wakeq.protocol.queue.ledger.publishers import unchanged
+from wakeq.protocol.queue.outcomes import RemovedOnDelivery
 
 if TYPE_CHECKING:
     from wakeq.actors.queue.process import QueueProcess
@@ -42,7 +42,7 @@ def answer_on_commit(queue: QueueProcess, ticket: AnswerOnCommit, entry: Entry, 
     if answer is not None:
         ticket.asker.tell(answer)
     elif waiter is not None:  # none is left, perhaps because the queue was emptied
-        waiting.wait_on(queue, waiter, queue.now_ms())
+        waiting.keep_waiting(queue, waiter, queue.now_ms())
     else:
         ticket.asker.tell(ticket.if_void)
 
@@ -64,7 +64,7 @@ def _without_refused(answer: Any, codes: Sequence[int]) -> Any:
     done = [code >= 0 for code in codes]
     if not any(done):
         return None
-    return answer.only(done) if type(answer) is HandedOver else list(compress(answer, done))
+    return answer.only(done) if type(answer) is RemovedOnDelivery else list(compress(answer, done))
 
 
 def refusals_in(entry: Entry, index: int, results: list[int]) -> list[Note]:

@@ -62,7 +62,7 @@ def on_touch(queue: QueueProcess, message: Touch) -> None:
 def _may_touch(queue: QueueProcess, leases: Leases, number: int, token: Token) -> Result:
     """Return DONE if whoever shows this token holds the message."""
     held = leases.held.get(number)
-    if not queue.ledger.columns.lives(number) or (number in leases.leaving and number not in queue.marked_ahead):
+    if not queue.ledger.columns.lives(number) or (number in leases.ending and number not in queue.marked_ahead):
         return Result.UNKNOWN
     if held is None or held.until_ms == NEVER:  # under a claim: only renewing that keeps it
         return Result.UNKNOWN if token == ANY_TOKEN else Result.STALE
@@ -116,7 +116,7 @@ def on_unsent(queue: QueueProcess, message: Unsent) -> None:
     numbers, tokens = [], []
     for lease in message.leases:
         number, held = lease.number, leases.held.get(lease.number)
-        is_ours = lease.queue_id == queue.ledger.id and number not in leases.leaving
+        is_ours = lease.queue_id == queue.ledger.id and number not in leases.ending
         if is_ours and held is not None and held.token == lease.token:
             numbers.append(number)
             tokens.append(lease.token)
@@ -146,8 +146,8 @@ def _end_deliveries(
     for row in zip(numbers, tokens, places, strict=True):
         (dead if is_last(queue, row[0], reason) else back).append(row)
     # A NACK behind an acknowledgement of the same message must find it done, or refused.
-    behind_acks = any([n in queue.leases.leaving and n not in queue.marked_ahead for n in numbers])
-    queue.leases.leave(numbers)
+    behind_acks = any([n in queue.leases.ending and n not in queue.marked_ahead for n in numbers])
+    queue.leases.mark_ending(numbers)
     if back:
         _propose_released(queue, back, reason, delay_ms, error, asker, behind_acks=behind_acks)
     for number, token, place in dead:
@@ -165,17 +165,17 @@ def is_last(queue: QueueProcess, number: int, reason: Reason) -> bool:
 
 def _failures_of(queue: QueueProcess, number: int) -> int:
     """Return how often a message has failed, counting the delivery that ends now."""
-    side = queue.ledger.deliveries.records.get(number)
-    return 1 if side is None else side.failures + 1
+    record = queue.ledger.deliveries.records.get(number)
+    return 1 if record is None else record.failures + 1
 
 
 def _deliveries_of(queue: QueueProcess, number: int) -> int:
     """Return how often a message was delivered, counting a delivery that is not in the ledger yet."""
-    side = queue.ledger.deliveries.records.get(number)
+    record = queue.ledger.deliveries.records.get(number)
     held = queue.leases.held.get(number) if queue.leases is not None else None
-    if side is None:
+    if record is None:
         return 1
-    return side.deliveries + (held is not None and held.token > (side.term, side.sequence))
+    return record.deliveries + (held is not None and held.token > (record.term, record.sequence))
 
 
 def _propose_released(
@@ -239,7 +239,7 @@ def _propose_letter(
 def _refuse_dead(queue: QueueProcess, number: int, asker: ReplyTo | None) -> None:
     """There can be no dead-letter queue: the message stays where it is."""
     if queue.leases is not None:
-        queue.leases.stays([number], queue.now_ms())
+        queue.leases.keep_leased([number], queue.now_ms())
     if asker is not None:
         detail = f"the queue's name with {DEAD_SUFFIX} is longer than {NAME_BYTES_MAX}; update its dead_letter"
         asker.tell(Refusal("BAD_NAME", detail))
@@ -255,19 +255,19 @@ def on_alarm(queue: QueueProcess, message: Alarm) -> None:
         return
     leases.next_ms = 0
     now_ms = queue.now_ms()
-    if leases.ends is not None:
-        for key in leases.ends.over(now_ms):
+    if leases.staged_ends is not None:
+        for key in leases.staged_ends.over(now_ms):
             staging.lapse(queue, key)
-    leases.fell_due(now_ms)
-    over = leases.ran_out(now_ms)
+    leases.release_due(now_ms)
+    over = leases.take_timed_out(now_ms)
     _end_deliveries(queue, over, [leases.held[number].token for number in over], Reason.TIMEOUT)
-    expired = [number for number in leases.expired(now_ms) if number not in leases.leaving]
+    expired = [number for number in leases.take_expired(now_ms) if number not in leases.ending]
     if expired:
-        leases.leave(expired)
+        leases.mark_ending(expired)
         outgoing.propose(queue, Expired(queue.name, queue.ledger.id, expired), None)
     for waiter in leases.audience.waits_over(now_ms):
         waiting.end_wait(queue, waiter, None)
-    waiting.settle(queue, now_ms)
+    waiting.serve_and_wake(queue, now_ms)
 
 
 def on_gone(queue: QueueProcess, message: Gone) -> None:
@@ -275,13 +275,13 @@ def on_gone(queue: QueueProcess, message: Gone) -> None:
     if leases is None:
         return
     if message.asleep_only:
-        leases.audience.fetched(message.subscriber)
+        leases.audience.note_fetch(message.subscriber)
     else:
-        leases.audience.gone(message.subscriber)
+        leases.audience.forget(message.subscriber)
     if queue.ledger.policies.on_disconnect == "release" and not message.asleep_only:
-        numbers = [n for n in leases.holders.take_from(message.subscriber) if n not in leases.leaving]
+        numbers = [n for n in leases.holders.take_from(message.subscriber) if n not in leases.ending]
         _end_deliveries(queue, numbers, [leases.held[n].token for n in numbers], Reason.DISCONNECT)
-    waiting.settle(queue, queue.now_ms())
+    waiting.serve_and_wake(queue, queue.now_ms())
     waiting.end_if_deserted(queue)
 
 
@@ -310,9 +310,9 @@ def _release(queue: QueueProcess, entry: Released) -> Results:
         now_ms = queue.now_ms()
         for number, code in zip(entry.numbers, results, strict=True):
             if code == Result.DONE:
-                queue.leases.came_back(number, now_ms)
+                queue.leases.return_to_line(number, now_ms)
             else:
-                queue.leases.stays([number], now_ms)
+                queue.leases.keep_leased([number], now_ms)
     return results
 
 
@@ -339,5 +339,5 @@ def _expire(queue: QueueProcess, entry: Expired, at_ms: int) -> Results:
     results = queue.ledger.expire(entry, at_ms)
     queue.remove([n for n, code in zip(entry.numbers, results, strict=True) if not code])
     if queue.leases is not None and any(results):
-        queue.leases.stays([n for n, code in zip(entry.numbers, results, strict=True) if code], queue.now_ms())
+        queue.leases.keep_leased([n for n, code in zip(entry.numbers, results, strict=True) if code], queue.now_ms())
     return results

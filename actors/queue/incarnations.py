@@ -31,7 +31,7 @@ def apply_update(queue: QueueProcess, entry: UpdateQueue, index: int, term: int,
     queue.ledger.obey(after)
     line = ("structure", "priority_min", "priority_max")
     if queue.leases is not None and any(getattr(before, name) != getattr(after, name) for name in line):
-        queue.leases.order_again()
+        queue.leases.reorder()
     if queue.leases is not None and before.on_disconnect != after.on_disconnect == "release":
         queue.leases.holders.note_all()
     return [Result.DONE]

@@ -35,7 +35,7 @@ def on_lead(queue: QueueProcess, message: Lead) -> None:
     queue.leases.sequence = message.first_sequence
     queue.counted_from = (queue.wakes, message.first_sequence)
     staging.watch_all(queue)
-    waiting.settle(queue, queue.now_ms())
+    waiting.serve_and_wake(queue, queue.now_ms())
     if queue.lanes.filed is not None:
         queue.tell(TAKE_TURN)
 
@@ -52,6 +52,6 @@ def on_follow(queue: QueueProcess, message: Follow) -> None:
         session.tell(Woken(queue.name))
     for waiter in leases.audience.all_waits():
         waiter.asker.tell(message.refusal)
-    fetching.refuse_turns(queue, message.refusal)
+    fetching.refuse_delayed(queue, message.refusal)
     queue.promised = EMPTY_DICT
     reading.refuse_lookups(queue, message.refusal)

@@ -144,13 +144,13 @@ def _about(queue: QueueProcess) -> dict[str, int]:
 
 
 def _paused_until_ms(queue: QueueProcess) -> int:
-    """Return until when nothing is handed out, 0 if that is over."""
+    """Return until when nothing is delivered, 0 if that is over."""
     until_ms = queue.ledger.paused_until_ms
     return until_ms if until_ms > queue.now_ms() else 0
 
 
 def _oldest_ready_ms(queue: QueueProcess) -> int:
-    """Return since when the oldest ready message could be handed out; 0 if there is none, or it is being read.
+    """Return since when the oldest ready message has been ready; 0 if there is none, or it is being read.
 
     Its moment of publication stands beside its body; what was read once is remembered.
     """

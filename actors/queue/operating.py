@@ -43,7 +43,7 @@ def on_move(queue: QueueProcess, message: Move) -> None:
 def _may_move(queue: QueueProcess, number: int) -> bool:
     assert queue.leases is not None, "asked before"
     leases = queue.leases
-    return queue.ledger.may_be_operated(number) and number not in leases.held and number not in leases.leaving
+    return queue.ledger.may_be_operated(number) and number not in leases.held and number not in leases.ending
 
 
 def _move(queue: QueueProcess, message: Move, numbers: list[int], found: Found) -> None:
@@ -59,7 +59,7 @@ def _move(queue: QueueProcess, message: Move, numbers: list[int], found: Found) 
     if message.to is not None:
         drafts = [redriven(found[n][0]) if message.redrive else _left_of(queue, n, found[n][0]) for n in numbers]
         publishes = [Publish(message.to, drafts)]
-    queue.leases.leave(numbers)
+    queue.leases.mark_ending(numbers)
     entry = Ack(queue.name, queue.ledger.id, numbers, [ANY_TOKEN] * len(numbers), publishes, moved=True)
     reply_to = ReplyByMail(queue, partial(_moved, queue, message, queue.uids_of(numbers), numbers))
     outgoing.propose(queue, entry, reply_to)
@@ -87,8 +87,8 @@ def on_answered(queue: QueueProcess, message: Answered[Outcome | Refusal]) -> No
 def _moved(queue: QueueProcess, message: Move, uids: list[str], numbers: list[int], answer: Outcome | Refusal) -> None:
     if isinstance(answer, Refusal):  # the log did not take it
         if queue.leases is not None:
-            queue.leases.stays(numbers, queue.now_ms())
-            waiting.settle(queue, queue.now_ms())
+            queue.leases.keep_leased(numbers, queue.now_ms())
+            waiting.serve_and_wake(queue, queue.now_ms())
         _answer_moved(queue, message, [], answer)
     else:
         _answer_moved(queue, message, uids, None, answer)
@@ -124,8 +124,8 @@ def on_requeue(queue: QueueProcess, message: Requeue) -> None:
 def apply_paused(queue: QueueProcess, entry: PauseQueue, index: int, term: int, at_ms: int) -> Results:
     queue.ledger.paused_until_ms = entry.until_ms
     if queue.leases is not None:
-        queue.leases.pause_changed()
-        fetching.put_off_turns(queue, queue.now_ms())
+        queue.leases.note_pause()
+        fetching.put_off_delayed(queue, queue.now_ms())
     return [Result.DONE]
 
 
@@ -133,7 +133,7 @@ def apply_requeued(queue: QueueProcess, entry: Requeued, index: int, term: int, 
     is_ours = entry.queue_id == queue.ledger.id
     waiting = [number for number in entry.numbers if is_ours and queue.ledger.may_be_operated(number)]
     if queue.leases is not None:
-        queue.leases.requeued(dict.fromkeys(waiting), queue.now_ms())
+        queue.leases.make_due_now(dict.fromkeys(waiting), queue.now_ms())
     return queue.ledger.requeue(entry)
 
 

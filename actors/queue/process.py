@@ -26,10 +26,10 @@ from wakeq.actors.mail import (
     Flushed,
     Follow,
     Gone,
+    KeepLeased,
     Loaded,
     LogItem,
     RestartWithoutEntry,
-    Staying,
     Unsent,
 )
 from wakeq.actors.queue import (
@@ -49,7 +49,7 @@ from wakeq.actors.queue import (
 )
 from wakeq.actors.queue.acknowledging import REFUSED_ID
 from wakeq.actors.queue.crashing import Abandoned
-from wakeq.actors.queue.fetching import Turn
+from wakeq.actors.queue.fetching import DelayedFetch
 from wakeq.actors.queue.leading import Lead
 from wakeq.actors.queue.reading import BODIES_AHEAD, BodyLookup, QueueProcessServices
 from wakeq.actors.queue.state import QueueMeta, delta_of, restore_ledger
@@ -91,14 +91,13 @@ from wakeq.protocol.queue.lanes import (
     SharesOnCommit,
     Tickets,
 )
-from wakeq.protocol.queue.leases.audience import NEVER, Waiter
+from wakeq.protocol.queue.leases.audience import NEVER, WaitingFetch
 from wakeq.protocol.queue.leases.leases import Leases
 from wakeq.protocol.queue.ledger.ledger import Ledger
-from wakeq.protocol.queue.ledger.publishers import Limits
-from wakeq.protocol.queue.ledger.results import Repeated, maker_of, new_drafts, new_numbers, published_uids
+from wakeq.protocol.queue.ledger.publishers import Limits, Repeated, new_drafts, new_numbers, published_uids
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
 from wakeq.protocol.queue.steps import STEP_MESSAGES, Steps, slices
-from wakeq.protocol.uid import parse
+from wakeq.protocol.uid import maker_of, parse
 from wakeq.storage.state.checkpoint import StoredQueue
 
 SETTLED = frozenset({Delivered, Ack})  # entries after which nothing is ready or due that was not before
@@ -122,33 +121,33 @@ class QueueProcess(Process):
     """
 
     __slots__ = (
-        "ahead", "alarm_ms", "applying", "bodies", "counted_from", "created_ms", "delivering", "handling",
-        "in_hand", "is_creating", "is_reading_ahead", "lanes", "leases", "ledger", "looks", "marked_ahead",
-        "name", "now_ms", "oldest", "outgoing", "promised", "services", "since_read", "steps",
-        "stored_gone", "supervisor", "term", "turns", "unchanged", "wakes",
+        "ahead", "alarm_ms", "applying", "bodies", "counted_from", "created_ms", "delayed_fetches",
+        "delivering", "handling", "in_hand", "is_creating", "is_reading_ahead", "lanes", "leases", "ledger",
+        "lookups", "marked_ahead", "name", "now_ms", "oldest", "outgoing", "promised", "services", "since_read",
+        "steps", "stored_gone", "supervisor", "term", "unchanged", "wakes",
     )  # fmt: skip
 
     def __init__(self, name: str, services: QueueProcessServices, limits: Limits, supervisor: Process) -> None:
         super().__init__()
         self.name = name
-        self.services = services
+        self.services = services  # the log, timers, the reader of bodies, settings
         self.supervisor = supervisor  # hears when the process crashes or is not needed any more
-        self.now_ms = services.now_ms
+        self.now_ms = services.now_ms  # the cluster clock
         # What the log knows, alike on every node.
-        self.ledger = Ledger(name, 0, Policies(), limits)
-        self.created_ms = 0
-        self.bodies = Bodies()
+        self.ledger = Ledger(name, 0, Policies(), limits)  # which messages there are
+        self.created_ms = 0  # when this incarnation, or the first of a purged queue, began
+        self.bodies = Bodies()  # those in memory
         # What only the leader knows.
-        self.leases: Leases | None = None
+        self.leases: Leases | None = None  # who has which message, who waits and sleeps; None: this node follows
         self.term = 0  # in which this node leads, 0 while it does not
-        self.turns: deque[Turn] = EMPTY_DICT  # fetches whose bodies are being read, in their order
-        self.promised: dict[Waiter, None] = EMPTY_DICT  # fetches with wait whose strict delivery is being committed
+        self.delayed_fetches: deque[DelayedFetch] = EMPTY_DICT  # that wait for bodies to be read, in their order
+        self.promised: dict[WaitingFetch, None] = EMPTY_DICT  # those whose strict delivery is being committed
         self.is_creating = False  # a CreateQueue with this node's defaults is on its way through the log
-        self.alarm_ms = NEVER  # when the next alarm is set for
+        self.alarm_ms = NEVER  # for when the next alarm is set; never later than anything that ends or becomes due
         self.wakes = 0  # sleepers that were woken
         self.counted_from = (0, 0)  # wakes, and sequence of leases, when this node began to lead
         # What is wanted, and what is on its way.
-        self.lanes = services.lobby.lanes_of(name)
+        self.lanes = services.lobby.lanes_of(name)  # what was filed; they outlive this process
         self.in_hand: Filed | None = None  # what was taken out of the lanes in this turn and is not done yet
         self.marked_ahead: set[int] = EMPTY_SET  # by acknowledgements of this turn whose place has not come
         self.outgoing: list[Outgoing] | None = None  # what waits for the next write of the log ...
@@ -160,8 +159,8 @@ class QueueProcess(Process):
         self.stored_gone: list[int] | tuple[()] = ()  # numbers that the state store has to remove
         self.unchanged: list[Note] | tuple[()] = ()  # what changed nothing, for readers of the log
         # Bodies that are read.
-        self.looks: dict[int, BodyLookup] = EMPTY_DICT  # that wait for a read, by their identity
-        self.is_reading_ahead = False
+        self.lookups: dict[int, BodyLookup] = EMPTY_DICT  # that wait for a read, by their identity
+        self.is_reading_ahead = False  # a read for nobody in particular is under way
         self.ahead = BODIES_AHEAD  # how many bodies are read ahead
         self.since_read = 0  # messages delivered since bodies were last read ahead
         self.oldest = (0, 0, 0)  # incarnation, number, since when: of the oldest ready message, as seen last
@@ -224,7 +223,7 @@ class QueueProcess(Process):
         if not only_writes and leases is not None:  # writes change nothing before they are committed
             audience = leases.audience
             if audience.waiters or audience.sleepers or audience.woken or leases.next_ms < self.alarm_ms:
-                waiting.settle(self, self.now_ms())
+                waiting.serve_and_wake(self, self.now_ms())
         if not self.ledger.id and self.is_deserted:
             waiting.end_if_deserted(self)
 
@@ -298,7 +297,7 @@ class QueueProcess(Process):
             audience = leases.audience
             is_awaited = is_changed and (audience.waiters or audience.sleepers or audience.woken)
             if is_awaited or leases.next_ms < self.alarm_ms:
-                waiting.settle(self, self.now_ms())  # before the outcomes: who waits for a message hears first
+                waiting.serve_and_wake(self, self.now_ms())  # before the outcomes: who waits for a message hears first
         if outcomes:
             self._tell_outcomes(outcomes)
         if rest:
@@ -365,7 +364,7 @@ class QueueProcess(Process):
         if numbers:
             self.bodies.publish(numbers, drafts, at_ms)
             if self.leases is not None:
-                self.leases.published(numbers, at_ms, self.now_ms)
+                self.leases.add_published(numbers, at_ms, self.now_ms)
         return results
 
     def _publish_in_steps(self, entry: Publish, at_ms: int) -> Steps[Results]:
@@ -378,7 +377,7 @@ class QueueProcess(Process):
             for among in slices(len(numbers)) if self.leases is not None else ():
                 yield
                 assert self.leases is not None, "nothing changes between two steps"
-                self.leases.published(numbers[among], at_ms, self.now_ms)
+                self.leases.add_published(numbers[among], at_ms, self.now_ms)
         return results
 
     def _apply_delivered(self, entry: Delivered, index: int, term: int, at_ms: int) -> Results:
@@ -392,23 +391,31 @@ class QueueProcess(Process):
         if entry.foreign:  # the entry has only their uids, so readers of the log need the numbers
             self.note([(index, place, numbers[place]) for place in entry.foreign if numbers[place] > 0])
         gone = numbers if not any(results) else [n for n, code in zip(numbers, results, strict=True) if not code]
-        self.remove(gone)
+        stored = self.bodies.remove(gone)  # as in `remove`
+        if stored:
+            self._note_stored_gone(stored)
+        if self.leases is not None:
+            self.leases.forget_removed(gone)
         if self.leases is not None and len(gone) < len(numbers) and entry.queue_id in (self.ledger.id, REFUSED_ID):
-            self.leases.stays([n for n, code in zip(numbers, results, strict=True) if code], self.now_ms())
+            self.leases.keep_leased([n for n, code in zip(numbers, results, strict=True) if code], self.now_ms())
         return results
 
     def remove(self, numbers: list[int]) -> None:
         """Drop what a queue process knows of messages that left the ledger."""
         stored = self.bodies.remove(numbers)
         if stored:
-            aliased = self.ledger.columns.aliased  # imported messages: the ledger hands over their uids itself
-            gone = [number for number in stored if number not in aliased] if aliased else stored
-            if self.stored_gone:
-                self.stored_gone += gone
-            else:
-                self.stored_gone = gone
+            self._note_stored_gone(stored)
         if self.leases is not None:
-            self.leases.removed(numbers)
+            self.leases.forget_removed(numbers)
+
+    def _note_stored_gone(self, stored: list[int]) -> None:
+        """Note what the state store has to remove, but for imported messages, of which the ledger says the uids."""
+        aliased = self.ledger.columns.aliased
+        gone = [number for number in stored if number not in aliased] if aliased else stored
+        if self.stored_gone:
+            self.stored_gone += gone
+        else:
+            self.stored_gone = gone
 
     def judge(self, part: Ack | Publish) -> int:
         """Return 0 if this part of an entry that names several queues would be applied, else why not."""
@@ -456,7 +463,7 @@ _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {
     orders.Acknowledge: acknowledging.on_acknowledge,
     orders.Propose: QueueProcess.on_propose,
     orders.Fetch: fetching.on_fetch,
-    Staying: waiting.on_staying,
+    KeepLeased: waiting.on_keep_leased,
     orders.EndWait: waiting.on_end_wait,
     orders.Touch: ending.on_touch,
     orders.Nack: ending.on_nack,

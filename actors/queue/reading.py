@@ -63,7 +63,7 @@ def _keys_of(queue: QueueProcess, numbers: Sequence[int]) -> list[bytes]:
     return keys_of(queue.name, queue.uids_of(numbers))
 
 
-def read(queue: QueueProcess, numbers: list[int], ticket: fetching.Turn | BodyLookup | None) -> None:
+def read(queue: QueueProcess, numbers: list[int], ticket: fetching.DelayedFetch | BodyLookup | None) -> None:
     """Have bodies read for a fetch or a lookup, or (None) ahead."""
     queue.services.load(queue, numbers, _keys_of(queue, numbers), (queue.ledger.id, ticket))
 
@@ -95,7 +95,7 @@ def on_loaded(queue: QueueProcess, message: Loaded) -> None:
         return
     found = read_from(message.numbers, message.values, queue.ledger.columns, queue.name)
     if type(ticket) is BodyLookup:
-        if queue.looks and queue.looks.pop(id(ticket), None) is not None:  # else it was refused meanwhile
+        if queue.lookups and queue.lookups.pop(id(ticket), None) is not None:  # else it was refused meanwhile
             ticket.step(found)
         return
     queue.bodies.load(found)
@@ -112,9 +112,9 @@ def with_found(
     missing = [number for number in numbers if number not in found]
     if missing:
         lookup = BodyLookup(lambda more: step(found | more), asker)
-        if queue.looks is EMPTY_DICT:
-            queue.looks = {}
-        queue.looks[id(lookup)] = lookup
+        if queue.lookups is EMPTY_DICT:
+            queue.lookups = {}
+        queue.lookups[id(lookup)] = lookup
         read(queue, missing, lookup)
     else:
         step(found)
@@ -122,17 +122,17 @@ def with_found(
 
 def give_up_reads(queue: QueueProcess, why: str) -> None:
     """Wait for no body any more: fetches with wait go on waiting, all others are answered."""
-    turns = list(queue.turns)
-    if turns:
-        queue.turns.clear()
-    for turn in turns:
-        waiting.wait_on(queue, turn.waiter, queue.now_ms())
+    delayed = list(queue.delayed_fetches)
+    if delayed:
+        queue.delayed_fetches.clear()
+    for fetch in delayed:
+        waiting.keep_waiting(queue, fetch.waiter, queue.now_ms())
     refuse_lookups(queue, Refusal("BUSY", f"{why}; try again"))
 
 
 def refuse_lookups(queue: QueueProcess, refusal: Refusal) -> None:
     """Refuse everything that waits for bodies: its answer might no longer be true when they arrive."""
-    looks, queue.looks = queue.looks, EMPTY_DICT
+    looks, queue.lookups = queue.lookups, EMPTY_DICT
     for lookup in looks.values():
         if lookup.asker is not None:
             lookup.asker.tell(refusal)

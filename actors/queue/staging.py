@@ -76,10 +76,10 @@ def on_stage(queue: QueueProcess, message: Stage) -> None:
     if not numbers:
         asker.tell(None)
         return
-    leases.leave(numbers)
+    leases.mark_ending(numbers)
     first, leases.sequence = leases.sequence + 1, leases.sequence + len(numbers)
     outgoing.propose(queue, _staged(queue, message, numbers, first, now_ms + message.keep_ms), asker)
-    waiting.settle(queue, now_ms)
+    waiting.serve_and_wake(queue, now_ms)
 
 
 def _staged(queue: QueueProcess, message: Stage, numbers: list[int], first_sequence: int, until_ms: int) -> Claim:
@@ -104,7 +104,7 @@ def on_renew(queue: QueueProcess, message: Renew) -> None:
         return
     until_ms, leases = queue.now_ms() + message.keep_ms, queue.leases
     assert leases is not None, "else it was refused"
-    if leases.ends is None or not leases.ends.renew((SOURCE, message.source), until_ms):
+    if leases.staged_ends is None or not leases.staged_ends.renew((SOURCE, message.source), until_ms):
         _say_code(queue, message.asker, Result.EPOCH_EXPIRED)
         return
     renewed = Claim(queue.name, queue.ledger.id, ClaimAction.RENEWED, message.source, until_ms=until_ms)
@@ -134,7 +134,7 @@ def on_settle(queue: QueueProcess, message: Settle) -> None:
 
 def _open_epoch(queue: QueueProcess, source: str, epoch: int) -> Epoch | None:
     """Return an epoch that is open and stays so for now."""
-    ends = None if queue.leases is None else queue.leases.ends
+    ends = None if queue.leases is None else queue.leases.staged_ends
     if queue.ledger.staging is None or (ends is not None and (SOURCE, source, epoch) in ends.lapsing):
         return None
     return queue.ledger.staging.epoch(source, epoch)
@@ -164,7 +164,7 @@ def apply_claim(queue: QueueProcess, entry: Claim, index: int, term: int, at_ms:
         if entry.action is ClaimAction.STAGED:
             # The last ones first: each slice puts what it did not get back to the head of the line.
             for among in reversed(list(slices(len(entry.numbers)))):
-                leases.claimed(entry.numbers[among], queue.now_ms())
+                leases.lease_claimed(entry.numbers[among], queue.now_ms())
                 if among.start:
                     yield
         elif entry.action is ClaimAction.LAPSED:
@@ -187,17 +187,17 @@ def _note_passed_over(queue: QueueProcess, entry: Claim, index: int, results: Re
 def _take_back(queue: QueueProcess, entry: Claim, results: Results) -> Steps[None]:
     """The outcome of a lapse: its messages come back, or stay out if the claim was renewed in time."""
     leases, now_ms = queue.leases, queue.now_ms()
-    assert leases is not None, "only a leader hands out"
-    if leases.ends is not None:
-        leases.ends.lapsing.discard((SOURCE, entry.source, entry.epoch))
+    assert leases is not None, "only a leader delivers"
+    if leases.staged_ends is not None:
+        leases.staged_ends.lapsing.discard((SOURCE, entry.source, entry.epoch))
     for among in slices(len(entry.numbers)):
         if among.start:
             yield
         for number, code in zip(entry.numbers[among], results[among], strict=True):
             if code == Result.DONE:
-                leases.came_back(number, now_ms)
+                leases.return_to_line(number, now_ms)
             else:
-                leases.stays([number], now_ms)
+                leases.keep_leased([number], now_ms)
 
 
 # --- stashes ---------------------------------------------------------------------------------------------------
@@ -226,9 +226,9 @@ def apply_unstash(queue: QueueProcess, entry: Unstash, index: int, term: int, at
         if len(living) < len(part):
             queue.remove(sorted(set(part).difference(living)))
         if results[0] > 0 and queue.leases is not None:
-            queue.leases.published(living, at_ms, queue.now_ms)
-    if entry.action is UnstashAction.LAPSED and queue.leases is not None and queue.leases.ends is not None:
-        queue.leases.ends.lapsing.difference_update([(STASH, name, 0) for name, _ in entry.stashes])
+            queue.leases.add_published(living, at_ms, queue.now_ms)
+    if entry.action is UnstashAction.LAPSED and queue.leases is not None and queue.leases.staged_ends is not None:
+        queue.leases.staged_ends.lapsing.difference_update([(STASH, name, 0) for name, _ in entry.stashes])
     for name, _ in entry.stashes:
         _watch(queue, (STASH, name))
     return results
@@ -272,7 +272,7 @@ def lapse(queue: QueueProcess, key: End) -> None:
             leases.extend(one, now_ms)
         outgoing.propose(queue, Extended(queue.name, queue.ledger.id, list(last), [now_ms] * len(last)), None)
     rest = [(one, token) for one, token in epoch.rows() if one not in last]
-    leases.leave([one for one, _ in rest])
+    leases.mark_ending([one for one, _ in rest])
     numbers, tokens = [one for one, _ in rest], [token for _, token in rest]
     lapsed = Claim(queue.name, queue.ledger.id, ClaimAction.LAPSED, name, number, numbers, tokens)
     outgoing.propose(queue, lapsed)
@@ -303,8 +303,8 @@ def on_read_slice(queue: QueueProcess, message: ReadSlice) -> None:
 
 
 def _is_under(queue: QueueProcess, number: int, token: Token) -> bool:
-    side = queue.ledger.deliveries.records.get(number)
-    return side is not None and side.until_ms > 0 and (side.term, side.sequence) == token
+    record = queue.ledger.deliveries.records.get(number)
+    return record is not None and record.until_ms > 0 and (record.term, record.sequence) == token
 
 
 def on_peek_block(queue: QueueProcess, message: PeekBlock) -> None:
@@ -332,8 +332,8 @@ def _look(
 def _seen(queue: QueueProcess, numbers: Sequence[int], found: Found, under_way: int, goes_on: int, last: int) -> Seen:
     ledger, now_ms = queue.ledger, queue.now_ms()
     living = [number for number in numbers if ledger.columns.lives(number)]
-    sides = [ledger.deliveries.records.get(number) for number in living]
-    earlier = [0 if side is None else side.deliveries - under_way for side in sides]
+    records = [ledger.deliveries.records.get(number) for number in living]
+    earlier = [0 if record is None else record.deliveries - under_way for record in records]
     states = [] if under_way else [state_of(ledger, queue.leases, number, now_ms) for number in living]
     drafts, published = [found[number][0] for number in living], [found[number][1] for number in living]
     return Seen(queue.uids_of(living), drafts, earlier, published, states, goes_on, last, queue.term)

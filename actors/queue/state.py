@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.queue.bodies import Moments, Stretch
 from wakeq.protocol.queue.empty import EMPTY_DICT
-from wakeq.protocol.queue.ledger.alike import Alike
 from wakeq.protocol.queue.ledger.ledger import Ledger, Totals
+from wakeq.protocol.queue.ledger.uniform import UniformBatch
 from wakeq.storage.state.checkpoint import QueueDelta, StoredQueue, decoded
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -50,11 +50,11 @@ def delta_of(
 ) -> QueueDelta:
     """Take from a ledger what changed since the last flush, with copies of what goes on changing."""
     delta = ledger.collect()
-    sides, aliased, rewrites = ledger.deliveries.records, ledger.columns.aliased, EMPTY_DICT
+    records, aliased, rewrites = ledger.deliveries.records, ledger.columns.aliased, EMPTY_DICT
     if delta.touched:
         first = fresh[0].first if fresh else ledger.columns.next_number  # whatever lives from here on is fresh
         touched = [number for number in delta.touched if number < first]
-        rewrites = dict(zip(uids_of(touched), [replace(sides[number]) for number in touched], strict=True))
+        rewrites = dict(zip(uids_of(touched), [replace(records[number]) for number in touched], strict=True))
     return QueueDelta(
         ledger.name,
         ledger.id,
@@ -62,7 +62,9 @@ def delta_of(
         moments,
         {number: aliased[number] for number in _numbers_of(fresh) if number in aliased} if aliased else EMPTY_DICT,
         _columns_of(ledger, fresh) if ledger.columns.has_moments else EMPTY_DICT,
-        {number: replace(sides[number]) for number in _numbers_of(fresh) if number in sides} if sides else EMPTY_DICT,
+        {number: replace(records[number]) for number in _numbers_of(fresh) if number in records}
+        if records
+        else EMPTY_DICT,
         rewrites,
         gone,
         delta,
@@ -79,7 +81,7 @@ def _columns_of(ledger: Ledger, fresh: Sequence[Stretch]) -> dict[int, tuple[int
     """Return due and expiry of those that have one; most have none."""
     columns = {}
     for stretch in fresh:
-        if type(stretch.drafts) is Alike:
+        if type(stretch.drafts) is UniformBatch:
             shape = stretch.drafts.shape
             numbers = stretch.numbers(0, len(stretch.drafts)) if shape.delay_ms or shape.expires_ms else ()
         else:
@@ -100,8 +102,8 @@ def restore_ledger(ledger: Ledger, stored: StoredQueue) -> QueueMeta:
         ledger.columns.keep_alias(number, alias)
     for chunk_id, chunk in stored.chunks:
         ledger.columns.restore_chunk(chunk_id, chunk)
-    for number, side in stored.sides.items():
-        ledger.deliveries.restore(number, side)
+    for number, record in stored.sides.items():
+        ledger.deliveries.restore(number, record)
     ledger.restore_publishers(stored.ids, stored.sessions)
     ledger.restore_staging(stored.staged)
     return meta

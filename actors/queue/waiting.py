@@ -1,6 +1,6 @@
 """Waiting: who waits for messages of one queue with a fetch, who sleeps, and when the queue looks again.
 
-    settle: after every change --> fetches served, sleepers woken, the alarm set         EndWait --> no message
+    serve_and_wake: after every change --> fetches served, sleepers woken, the alarm set         EndWait --> no message
 
 Functions over the state of a queue process.
 """
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from wakeq.actors.mail import Deserted, Staying, Woken
+from wakeq.actors.mail import Deserted, KeepLeased, Woken
 from wakeq.actors.queue import fetching
 from wakeq.actors.runtime import Process
 from wakeq.protocol.queue import orders
-from wakeq.protocol.queue.leases.audience import Waiter
+from wakeq.protocol.queue.leases.audience import WaitingFetch
 from wakeq.protocol.queue.leases.leases import Leases
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.wire.slots import Slot
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TRY_AGAIN_MS = 50  # before waiting fetches are tried again when this node might not lead any more
 
 
-def settle(queue: QueueProcess, now_ms: int) -> None:
+def serve_and_wake(queue: QueueProcess, now_ms: int) -> None:
     """Serve waiting fetches, wake sleepers and set the next alarm.  Call this after every change to the queue."""
     leases = queue.leases
     assert leases is not None, "only a leader wakes"
@@ -65,11 +65,11 @@ def _serve_waiters(queue: QueueProcess, leases: Leases, now_ms: int) -> None:
         numbers = fetching.take(queue, waiter.count, now_ms)
         if not numbers:
             return
-        fetching.hand_out(queue, numbers, waiter, now_ms)
+        fetching.deliver_or_read(queue, numbers, waiter, now_ms)
         leases.audience.end_wait(waiter)  # only now: if delivering crashes this queue, the waiter still gets an answer
 
 
-def wait_on(queue: QueueProcess, waiter: Waiter, now_ms: int) -> None:
+def keep_waiting(queue: QueueProcess, waiter: WaitingFetch, now_ms: int) -> None:
     """The messages taken for a fetch are gone: let it go on waiting, or answer with nothing if its time is over."""
     if queue.leases is not None and waiter.until_ms > now_ms and waiter.session.alive:
         queue.leases.audience.wait(replace(waiter, ended=False))
@@ -77,7 +77,7 @@ def wait_on(queue: QueueProcess, waiter: Waiter, now_ms: int) -> None:
         waiter.asker.tell(None)
 
 
-def end_wait(queue: QueueProcess, waiter: Waiter, answer: Refusal | None) -> None:
+def end_wait(queue: QueueProcess, waiter: WaitingFetch, answer: Refusal | None) -> None:
     """Answer a fetch that waits, with nothing or with a refusal."""
     assert queue.leases is not None, "only a leader lets wait"
     queue.leases.audience.end_wait(waiter)
@@ -91,7 +91,7 @@ def on_end_wait(queue: QueueProcess, order: orders.EndWait) -> None:
         if waiter.asker is asker:  # as a rule the first: thousands may end at once, in the order in which they came
             end_wait(queue, waiter, None)
             return
-    for waiter in (*(turn.waiter for turn in queue.turns), *queue.promised):
+    for waiter in (*(fetch.waiter for fetch in queue.delayed_fetches), *queue.promised):
         if waiter.asker is asker:
             waiter.until_ms = 0  # it gets what is on its way to it, or nothing
 
@@ -116,7 +116,7 @@ def end_if_deserted(queue: QueueProcess) -> None:
         queue.supervisor.tell(Deserted(queue.name, queue))
 
 
-def on_staying(queue: QueueProcess, message: Staying) -> None:
+def on_keep_leased(queue: QueueProcess, message: KeepLeased) -> None:
     if queue.leases is not None and message.queue_id == queue.ledger.id:
-        queue.leases.stays(message.numbers, queue.now_ms())
-        settle(queue, queue.now_ms())
+        queue.leases.keep_leased(message.numbers, queue.now_ms())
+        serve_and_wake(queue, queue.now_ms())

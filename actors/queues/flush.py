@@ -286,9 +286,7 @@ class Flusher:
         self._owing.discard(message.delta.name)
         self._deltas.append(message.delta)
         applier = self._applier
-        applier.told[
-            message.delta.name
-        ] = []  # freeing everything at the end would take long
+        applier.told[message.delta.name] = []  # freeing everything at the end would take long
         applier.notes += message.unchanged
         if not self._owing:
             self._collect_slice()

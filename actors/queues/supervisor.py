@@ -25,9 +25,9 @@ from wakeq.actors.mail import (
     Deserted,
     Follow,
     Gone,
+    KeepLeased,
     Propose,
     ReplyByMail,
-    Staying,
     Tick,
     Unsent,
 )
@@ -247,7 +247,7 @@ class Queues(Process):
                 self._crowd = message.refusal
             case CrowdedOut():
                 self.on_crowded_out(message)
-            case Gone() | Staying() | Unsent():
+            case Gone() | KeepLeased() | Unsent():
                 # It was sent here because its queue had no process; that may have one by now.
                 process = self.processes.by_name.get(message.queue)
                 if process is not None:

@@ -56,7 +56,7 @@ from wakeq.protocol.log.layout import (
     take_text,
     unpack_alike,
 )
-from wakeq.protocol.queue.ledger.alike import ALIKE_MIN, Alike, shape_of
+from wakeq.protocol.queue.ledger.uniform import UNIFORM_MIN, UniformBatch, shape_of
 from wakeq.protocol.raft.membership import Config
 
 _PUBLISH = bytes([Kind.PUBLISH])
@@ -156,13 +156,13 @@ def _workers_in(numbers: list[int]) -> Sequence[int]:
 def _take_drafts(parts: _Parts, at: int) -> tuple[Sequence[Draft], list[int]]:
     """Return the messages whose bodies begin at a place, and their numbers in a session, or their connections."""
     payload, raw = parts.payload, parts.payload[parts.start : parts.end]
-    if len(raw) >= ALIKE_MIN * ITEM.size and (found := unpack_alike(raw)) is not None:
+    if len(raw) >= UNIFORM_MIN * ITEM.size and (found := unpack_alike(raw)) is not None:
         sizes, shape, numbers = found
         end = at + sum(sizes)
         if end > len(payload):
             raise BadRecord("a publish entry ends inside a body")
         shared = shape.priority, shape.delay_ms, shape.expires_ms, shape.timeout_ms
-        return Alike(payload[at:end], sizes, shape_of(*shared)), [numbers] * len(sizes) if isinstance(
+        return UniformBatch(payload[at:end], sizes, shape_of(*shared)), [numbers] * len(sizes) if isinstance(
             numbers, int
         ) else numbers.tolist()
     return _take_unlike(list(ITEM.iter_unpack(raw)), payload, at)

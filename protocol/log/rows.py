@@ -18,7 +18,7 @@ import msgspec
 
 from wakeq.protocol.log.entries import Draft
 from wakeq.protocol.log.layout import BadRecord
-from wakeq.protocol.queue.ledger.alike import Alike
+from wakeq.protocol.queue.ledger.uniform import UniformBatch
 
 if TYPE_CHECKING:
     from wakeq.protocol.queue.bodies import Stretch
@@ -35,7 +35,7 @@ ROWS_TOGETHER = 256  # made at once, so that their sources are still in the cach
 HEADS_REMEMBERED_MAX = 4_096  # one for each moment; about 1 MB
 
 
-class Side(msgspec.Struct, gc=False):
+class DeliveryRecord(msgspec.Struct, gc=False):
     """The record of a message's deliveries: counts, the last delivery, the last error."""
 
     deliveries: int = 0
@@ -64,7 +64,7 @@ class Row(msgspec.Struct, gc=False):
     due_ms: int = 0
     expires_ms: int = 0
     published_ms: int = 0
-    side: Side | None = None
+    side: DeliveryRecord | None = None
 
 
 def encode_row(row: Row) -> bytes:
@@ -97,7 +97,7 @@ class FreshRows:
         fresh: "Sequence[Stretch]",
         moments: Sequence[tuple[int, int]],
         columns: Mapping[int, tuple[int, int]],
-        sides: Mapping[int, Side],
+        sides: Mapping[int, DeliveryRecord],
     ) -> None:
         self._fresh = fresh
         self._moments = moments
@@ -132,7 +132,7 @@ class FreshRows:
         drafts, stays = stretch.drafts, stretch.stays
         if stays is not None and type(moments) is list:
             moments = list(compress(moments, stays[start:stop]))
-        if type(drafts) is Alike and not (self._has_more or drafts.shape.priority or drafts.shape.timeout_ms):
+        if type(drafts) is UniformBatch and not (self._has_more or drafts.shape.priority or drafts.shape.timeout_ms):
             bodies = drafts.bodies_between(start, stop)
         else:
             part = drafts[start:stop]
@@ -171,7 +171,7 @@ def _plain_head(at_ms: int) -> tuple[bytes, int]:
     return head, zlib.crc32(head)
 
 
-_NO_SIDE = Side()
+_NO_SIDE = DeliveryRecord()
 _PLAIN = (0,) * 12  # the fields before the time of publication, for a message that only has a body
 
 
@@ -192,7 +192,7 @@ def decode_row(value: bytes) -> Row:
     headers, error = value[ROW.size : at], value[at : at + error_size]
     side = None
     if deliveries:
-        side = Side(
+        side = DeliveryRecord(
             deliveries, nacks, timeouts, disconnects, term, sequence, until_ms, due_ms, error.decode(errors="replace")
         )
     return Row(value[at + error_size :], headers, priority, timeout_ms, due_ms, expires_ms, published_ms, side)

@@ -1,4 +1,4 @@
-"""Bodies: the messages of one queue that are in memory: not yet in the state store, or soon to be handed out.
+"""Bodies: the messages of one queue that are in memory: not yet in the state store, or soon to be delivered.
 
     publish --> fresh --collect--> flushing --flushed--> cached if among the next to go, else dropped, and read later
 
@@ -16,8 +16,8 @@ from wakeq.protocol.log.entries import Draft
 from wakeq.protocol.log.layout import BadRecord
 from wakeq.protocol.log.rows import decode_drafts
 from wakeq.protocol.queue.empty import EMPTY_LIST
-from wakeq.protocol.queue.ledger.alike import Alike
 from wakeq.protocol.queue.ledger.columns import Columns
+from wakeq.protocol.queue.ledger.uniform import UniformBatch
 from wakeq.protocol.queue.order.fifo import is_run
 from wakeq.protocol.uid import NUMBER_MAX
 
@@ -108,7 +108,7 @@ class _Run:
         drafts, stays = self.drafts, self.stays
         if stays is None:
             return Stretch(self.first, drafts, None)
-        if type(drafts) is Alike:
+        if type(drafts) is UniformBatch:
             return Stretch(self.first, drafts, bytes(stays))
         start, stop = stays.find(1), stays.rfind(1) + 1
         left = None if stop - start == self.living else bytes(stays[start:stop])
@@ -151,7 +151,7 @@ class Runs:
         count = len(drafts)
         self.living += count
         last = self._runs[-1] if self._runs else None
-        if last is not None and last.living and type(drafts) is not Alike:
+        if last is not None and last.living and type(drafts) is not UniformBatch:
             own = last.drafts
             if type(own) is list and last.first + len(own) == first:
                 own += drafts
@@ -161,7 +161,7 @@ class Runs:
                     last.shorten()
                     self._firsts[-1] = last.first
                 return
-        if type(drafts) is not Alike:
+        if type(drafts) is not UniformBatch:
             drafts = list(drafts)  # not the very list that is in the entry: this one grows
         if last is not None and not last.living:  # used again: a queue that keeps up would gather one for each message
             last.first, last.drafts, last.living, last.stays = first, drafts, count, None
@@ -344,7 +344,10 @@ class Bodies:
         if len(numbers) > 1 and numbers[0] >= fresh.first and is_run(numbers):
             fresh.remove_between(numbers[0], numbers[-1] + 1)
             return []
-        stored = [number for number in numbers if not fresh.remove(number)]
+        stored = []
+        for number in numbers:
+            if not fresh.remove(number):
+                stored.append(number)
         for number in stored:
             flushing.remove(number)
             if cached.pop(number, None) is not None:

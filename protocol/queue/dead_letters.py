@@ -6,7 +6,7 @@ It keeps its body, priority and headers, and says in headers of its own where it
 import msgspec
 
 from wakeq.protocol.log.entries import Draft, Reason
-from wakeq.protocol.log.rows import Side
+from wakeq.protocol.log.rows import DeliveryRecord
 from wakeq.protocol.redrive import ORIGIN, redriven_headers
 
 ORIGIN_UID = "wakeq-origin-uid"
@@ -16,12 +16,19 @@ ERROR = "wakeq-error"  # the last error that a worker gave
 
 
 def dead_letter(
-    draft: Draft, side: Side | None, *, origin: str, origin_uid: str, deliveries: int, reason: Reason, error: str
+    draft: Draft,
+    record: DeliveryRecord | None,
+    *,
+    origin: str,
+    origin_uid: str,
+    deliveries: int,
+    reason: Reason,
+    error: str,
 ) -> Draft:
     """Return the letter; its delay, timeout and expiry were the message's own affair and end with it."""
     headers = msgspec.msgpack.decode(draft.headers, type=dict[str, str]) if draft.headers else {}
     headers |= {ORIGIN: origin, ORIGIN_UID: origin_uid, DELIVERIES: str(deliveries), REASON: reason.name.lower()}
-    last_error = error or (side.error if side is not None else "")
+    last_error = error or (record.error if record is not None else "")
     if last_error:
         headers[ERROR] = last_error
     return Draft(draft.body, draft.priority, headers=msgspec.msgpack.encode(headers))

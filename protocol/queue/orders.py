@@ -50,8 +50,8 @@ class Fetch(msgspec.Struct, frozen=True, gc=False):
     """Deliver up to `count` messages; the first within `wait_ms`, or at once.
 
     The answer is a list of Deliveries, or None.  If fetching `removes`, messages are acknowledged by being delivered:
-    the answer is HandedOver, once that is committed.  A queue that does not exist is empty to whoever `is_subscribed`;
-    to everybody else it is unknown.
+    the answer is RemovedOnDelivery, once that is committed.  A queue that does not exist is empty to whoever
+    `is_subscribed`; to everybody else it is unknown.
     """
 
     asker: ReplyTo

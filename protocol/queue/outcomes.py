@@ -55,15 +55,15 @@ class Leased(Protocol):
     def token(self) -> Token: ...
 
 
-class HandedOver(msgspec.Struct, frozen=True, gc=False):
+class RemovedOnDelivery(msgspec.Struct, frozen=True, gc=False):
     """Messages that were removed by being delivered, so that nobody needs their uids or tokens."""
 
     numbers: list[int]
     drafts: list[Draft]
 
-    def only(self, done: Sequence[bool]) -> "HandedOver":
+    def only(self, done: Sequence[bool]) -> "RemovedOnDelivery":
         """Return only those whose flag is set."""
-        return HandedOver(list(compress(self.numbers, done)), list(compress(self.drafts, done)))
+        return RemovedOnDelivery(list(compress(self.numbers, done)), list(compress(self.drafts, done)))
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):

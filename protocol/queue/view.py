@@ -43,7 +43,7 @@ def counts_of(ledger: Ledger, leases: Leases | None, now_ms: int) -> tuple[int, 
     """Return how many messages are ready, delayed, and with workers; a delivery is seen before it is in the ledger."""
     leased = ledger.deliveries.leased if leases is None else len(leases.held)
     size = max(0, ledger.columns.living - leased)
-    ready = 0 if leases is None or not size else min(leases.ready(now_ms), size)
+    ready = 0 if leases is None or not size else min(leases.ready_count(now_ms), size)
     return ready, max(0, size - ready - _stashed(ledger)), leased
 
 
@@ -94,14 +94,14 @@ def _is_due(ledger: Ledger, number: int, now_ms: int) -> bool:
 
 
 def oldest_ready(ledger: Ledger, leases: Leases, now_ms: int) -> int:
-    """Return the message that could have been handed out for longest, 0 if there is none.
+    """Return the message that has been ready for longest, 0 if there is none.
 
     It is the first published that is ready; if many published before it are with workers or delayed, the next in line.
     """
-    if not len(leases.line) or not leases.ready(now_ms):
+    if not len(leases.line) or not leases.ready_count(now_ms):
         return 0
     for number in islice(ledger.columns.living_numbers(), OLDEST_SCAN_MAX):
-        if number not in leases.held and number not in leases.leaving and _is_due(ledger, number, now_ms):
+        if number not in leases.held and number not in leases.ending and _is_due(ledger, number, now_ms):
             return number
     return next((number for number in leases.next_numbers(OLDEST_SCAN_MAX) if ledger.columns.lives(number)), 0)
 
@@ -146,14 +146,14 @@ def row_of(ledger: Ledger, leases: Leases | None, kept: Kept, number: int, now_m
     """Return what PEEK says of a living message, but for its uid."""
     draft, published_ms = kept
     held = leases.held.get(number) if leases is not None else None
-    side = ledger.deliveries.records.get(number)
+    record = ledger.deliveries.records.get(number)
     return {
         "state": state_of(ledger, leases, number, now_ms),
         "body": draft.body,
         "headers": draft.headers,
         "priority": ledger.columns.priority_of(number),
-        "error_count": 0 if side is None else side.deliveries - (held is not None),
-        "failures": 0 if side is None else side.failures,
+        "error_count": 0 if record is None else record.deliveries - (held is not None),
+        "failures": 0 if record is None else record.failures,
         "published_ms": published_ms,
         "due_ms": ledger.due_of(number)
         if not ledger.columns.is_hidden(number)
@@ -161,7 +161,7 @@ def row_of(ledger: Ledger, leases: Leases | None, kept: Kept, number: int, now_m
         "expires_ms": ledger.columns.expires_of(number),
         "until_ms": 0 if held is None else _until_ms(ledger, held),
         "worker": 0 if held is None else held.worker,
-        "error": "" if side is None else side.error,
+        "error": "" if record is None else record.error,
     }
 
 

@@ -29,14 +29,14 @@ def absence_of(ledger: Ledger, uid: str, number: int) -> Cause | None:
         text = f"{uid!r} is not a uid of this broker; those look like {uid_of(ledger.id, 1)}, as publishing prints them"
         return {"code": "no_uid", "text": text}
     if parsed[0] != ledger.id:
-        text = "its uid is of another queue, or of a time before this queue was purged or deleted and made anew"
+        text = "its uid is of another queue, or from before this queue was purged, or deleted and created again"
         return {"code": "other_queue", "text": text}
     if not 0 < parsed[1] < ledger.columns.next_number:
         return {
             "code": "never",
             "text": f"it was never here: this queue has had {ledger.columns.next_number - 1} messages",
         }
-    return {"code": "gone", "text": "it was here and is finished: acknowledged, expired, moved, or a dead letter"}
+    return {"code": "gone", "text": "it is finished: acknowledged, expired, moved, or a dead letter"}
 
 
 def causes_of(ledger: Ledger, leases: Leases, number: int, now_ms: int, subscribers: int) -> list[Cause]:
@@ -46,16 +46,16 @@ def causes_of(ledger: Ledger, leases: Leases, number: int, now_ms: int, subscrib
         return [{"code": "stashed", "text": "a pipeline has stashed it, and publishes it when it commits"}]
     held = leases.held.get(number)
     if held is not None and held.until_ms >= NEVER:
-        return [{"code": "staged", "text": "a pipeline has claimed it, and will settle it or give it back"}]
+        return [{"code": "staged", "text": "a pipeline has claimed it, and will settle or release it"}]
     if held is not None:
         holder = f"worker {held.worker}" if held.worker else "a worker from before the last start"
-        text = f"{holder} has it until {moment(held.until_ms)}; then it comes back unless acknowledged"
+        text = f"{holder} has it until {moment(held.until_ms)}; then it is redelivered unless acknowledged"
         return [
             {"code": "leased", "text": text, "worker": held.worker, "until_ms": held.until_ms},
             *_history(ledger, number),
         ]
-    if number in leases.leaving:
-        return [{"code": "leaving", "text": "it is just being acknowledged, released or moved"}]
+    if number in leases.ending:
+        return [{"code": "leaving", "text": "it is being acknowledged, released or moved now"}]
     expires_ms = ledger.columns.expires_of(number)
     if 0 < expires_ms <= now_ms:
         return [{"code": "expired", "text": f"it expired at {moment(expires_ms)} and is about to be removed"}]
@@ -73,8 +73,10 @@ def _waits(ledger: Ledger, number: int, now_ms: int) -> list[Cause]:
         when = "until it is resumed" if until_ms >= PAUSE_MS_MAX else f"until {moment(until_ms)}"
         causes.append({"code": "paused", "text": f"the queue is paused {when}", "until_ms": until_ms})
     if due_ms > now_ms:
-        side = ledger.deliveries.records.get(number)
-        why = "it was published with a delay" if side is None else f"it came back after {side.deliveries} deliveries"
+        record = ledger.deliveries.records.get(number)
+        why = "it was published with a delay"
+        if record is not None:
+            why = f"it was released after {record.deliveries} deliveries"
         causes.append({"code": "delayed", "text": f"{why}, and is due at {moment(due_ms)}", "due_ms": due_ms})
     return causes
 
@@ -85,7 +87,7 @@ def _in_line(leases: Leases, number: int) -> list[Cause]:
         text = f"it is ready, behind more than {POSITION_MAX:,} others"
     else:
         others = "one other" if before == 1 else f"{before:,} others"
-        text = f"it is ready, behind {others}" if before else "it is ready, and next in line"
+        text = f"it is ready, behind {others}" if before else "it is ready, and next"
     return [{"code": "in_line", "text": text, "behind": before}]
 
 
@@ -102,13 +104,13 @@ def _nobody(leases: Leases, subscribers: int) -> list[Cause]:
 
 
 def _history(ledger: Ledger, number: int) -> list[Cause]:
-    side = ledger.deliveries.records.get(number)
-    if side is None or not side.failures:
+    record = ledger.deliveries.records.get(number)
+    if record is None or not record.failures:
         return []
-    counts = {"nacked": side.nacks, "timed out": side.timeouts, "lost by disconnects": side.disconnects}
+    counts = {"nacked": record.nacks, "timed out": record.timeouts, "lost by disconnects": record.disconnects}
     text = ", ".join(f"{what} {'once' if n == 1 else f'{n} times'}" for what, n in counts.items() if n)
-    last = f"; the last error: {side.error}" if side.error else ""
-    return [{"code": "failed_before", "text": f"it failed before: {text}{last}", "failures": side.failures}]
+    last = f"; the last error: {record.error}" if record.error else ""
+    return [{"code": "failed_before", "text": f"it failed before: {text}{last}", "failures": record.failures}]
 
 
 def moment(ms: int) -> str:

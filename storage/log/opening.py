@@ -79,7 +79,7 @@ def open_segments(
     terms = TermRuns(first.first_index - 1, first.previous_term)
     for index, term in (*(run for segment in sealed for run in segment.footer.terms), *runs):
         terms.append(index, term)
-    tail = "may still be under way" if committed is None else "are cut off by the next start"
+    tail = "may still be in progress" if committed is None else "are cut off by the next start"
     fate = tail if read_only else "were cut off"
     return OpenedSegments(sealed, active, terms, _describe(sealed, active, torn_bytes, fate))
 

@@ -46,7 +46,7 @@ class SyncWatch:
             return
         self._reported_since_s, self._reported_s = since_s, now_s
         logger.warning(
-            "the disk does not answer: a sync of the log has been under way for %.1f s, and all clients wait for it",
+            "the disk does not answer: a sync of the log has taken %.1f s so far, and all clients wait for it",
             now_s - since_s,
         )
 

@@ -14,7 +14,7 @@ import msgspec
 
 from wakeq.protocol.errors import REBUILD, DamagedFile
 from wakeq.protocol.log.layout import BadRecord
-from wakeq.protocol.log.rows import FreshRows, Row, Side, decode_row, encode_row
+from wakeq.protocol.log.rows import DeliveryRecord, FreshRows, Row, decode_row, encode_row
 from wakeq.protocol.queue.bodies import Stretch
 from wakeq.protocol.queue.ledger.chunks import CHUNK_SHIFT, Chunk, decode_chunk, encode_chunk
 from wakeq.protocol.queue.ledger.ledger import Delta
@@ -61,8 +61,8 @@ class QueueDelta(NamedTuple):
     moments: Sequence[tuple[int, int]]  # (first number, time of publication) of the new messages
     aliases: Mapping[int, str]  # uids of imported messages among the new ones
     columns: Mapping[int, tuple[int, int]]  # (due, expiry) of new messages that have either
-    sides: Mapping[int, Side]  # of new messages
-    rewrites: Mapping[str, Side]  # stored messages to be written again, by uid
+    sides: Mapping[int, DeliveryRecord]  # of new messages
+    rewrites: Mapping[str, DeliveryRecord]  # stored messages to be written again, by uid
     gone: Sequence[int]  # stored messages that were removed; the delta names the imported ones
     delta: Delta
     meta: bytes
@@ -193,7 +193,7 @@ class StoredQueue(NamedTuple):
 
     meta: bytes
     chunks: list[tuple[int, Chunk]]
-    sides: dict[int, Side]
+    sides: dict[int, DeliveryRecord]
     aliases: dict[int, str]
     ids: list[tuple[str, Once]]
     sessions: list[tuple[str, Session]]
@@ -294,7 +294,7 @@ def _load_queue(
     uid_of = UidMaker(ID.unpack(start)[0]).uid
     ids, sessions, aliases, staged = _load_publishers(publishers)
     chunks = []
-    sides: dict[int, Side] = {}
+    sides: dict[int, DeliveryRecord] = {}
     for key, value in index:
         if len(key) != KEY.size:
             raise BadRecord(f"an index record under {key!r}, which is not a pair of numbers")

@@ -116,9 +116,9 @@ def test_lease_whose_end_was_refused_ends_a_little_later(broker: Broker, client:
     client.fetch(Q)
     leases = broker.queue(Q).leases
     assert leases is not None
-    leases.leave([1])  # an acknowledgement is on its way when the lease runs out ...
+    leases.mark_ending([1])  # an acknowledgement is on its way when the lease runs out ...
     broker.advance(5.5)
-    leases.stays([1], broker.now_ms())  # ... and is refused
+    leases.keep_leased([1], broker.now_ms())  # ... and is refused
 
     broker.advance(5)
 

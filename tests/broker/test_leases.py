@@ -9,13 +9,13 @@ from tests.helpers.brokers.broker import Broker, Client
 from wakeq.actors.log import raft_log
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Draft, Publish, Requeued
-from wakeq.protocol.queue.leases.audience import NEVER, Waiter
+from wakeq.protocol.queue.leases.audience import NEVER, WaitingFetch
 from wakeq.protocol.queue.leases.due_moments import EXCESS_MAX
-from wakeq.protocol.queue.leases.leases import LEAVING_GRACE_MS, Leases
+from wakeq.protocol.queue.leases.leases import ENDING_GRACE_MS, Leases
 from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.queue.ledger.staging import STASH
-from wakeq.protocol.queue.order.ready_line import DEAD_MAX
+from wakeq.protocol.queue.order.ready_line import GONE_MAX
 
 Q = "q"
 
@@ -220,31 +220,31 @@ def test_message_whose_acknowledgement_is_refused_is_available_again(
 def test_lease_whose_end_was_refused_ends_again() -> None:
     ledger = Ledger(Q, 1, Policies(), Limits())
     leases = Leases(ledger, 1, 0)
-    leases.published(ledger.publish(Publish(Q, [Draft(b"", timeout_ms=5_000)]), 1), 1, lambda: 1)
-    (until_ms,), _ = leases.hand_out(leases.take(1, 1), [None], [0], 1)
+    leases.add_published(ledger.publish(Publish(Q, [Draft(b"", timeout_ms=5_000)]), 1), 1, lambda: 1)
+    (until_ms,), _ = leases.lease(leases.take(1, 1), [None], [0], 1)
 
-    assert leases.ran_out(until_ms) == [1]
-    leases.leave([1])  # its release was proposed
-    leases.stays([1], until_ms)
+    assert leases.take_timed_out(until_ms) == [1]
+    leases.mark_ending([1])  # its release was proposed
+    leases.keep_leased([1], until_ms)
 
-    assert leases.next_moment_ms() == until_ms + LEAVING_GRACE_MS
-    assert leases.ran_out(until_ms + LEAVING_GRACE_MS) == [1]
+    assert leases.next_moment_ms() == until_ms + ENDING_GRACE_MS
+    assert leases.take_timed_out(until_ms + ENDING_GRACE_MS) == [1]
 
 
 def test_message_that_is_requeued_when_its_delay_is_over_anyway_is_in_line_once() -> None:
     ledger = Ledger(Q, 1, Policies(), Limits())
     leases = Leases(ledger, 1, 0)
-    leases.published(ledger.publish(Publish(Q, [Draft(b"", delay_ms=5_000)] * 2), 1), 1, lambda: 1)
+    leases.add_published(ledger.publish(Publish(Q, [Draft(b"", delay_ms=5_000)] * 2), 1), 1, lambda: 1)
 
-    leases.requeued([1], 6_000)  # before the alarm has come
+    leases.make_due_now([1], 6_000)  # before the alarm has come
     ledger.requeue(Requeued(Q, 1, [1]))
-    leases.fell_due(6_000)
+    leases.release_due(6_000)
 
     assert leases.take(10, 6_000) == [1, 2]
 
 
 def _waits(leases: Leases) -> None:
-    leases.audience.wait(Waiter("somebody", None, 0, 1, 9_000, 0, 0))
+    leases.audience.wait(WaitingFetch("somebody", None, 0, 1, 9_000, 0, 0))
 
 
 def _has_been_woken(leases: Leases) -> None:
@@ -255,12 +255,12 @@ def _has_been_woken(leases: Leases) -> None:
 
 def _is_paused(leases: Leases) -> None:
     leases.ledger.paused_until_ms = 9_000
-    leases.pause_changed()
+    leases.note_pause()
 
 
 def _has_something_out(leases: Leases) -> None:
     _publish(leases, Draft(b""))
-    leases.hand_out(leases.take(1, 1), [None], [0], 1)
+    leases.lease(leases.take(1, 1), [None], [0], 1)
 
 
 def _has_a_stash(leases: Leases) -> None:
@@ -268,7 +268,7 @@ def _has_a_stash(leases: Leases) -> None:
 
 
 def _publish(leases: Leases, draft: Draft) -> None:
-    leases.published(leases.ledger.publish(Publish(Q, [draft]), 1), 1, lambda: 1)
+    leases.add_published(leases.ledger.publish(Publish(Q, [draft]), 1), 1, lambda: 1)
 
 
 def next_moment_ms(leases: Leases) -> int:
@@ -326,15 +326,15 @@ def test_messages_removed_before_any_fetch_do_not_pile_up_in_the_line(delay_ms: 
     ledger = Ledger(Q, 1, Policies(), Limits())
     leases = Leases(ledger, 1, 0)
     numbers = list(ledger.publish(Publish(Q, [Draft(b"", delay_ms=delay_ms)] * 60_000), 1))
-    leases.published(numbers, 1, lambda: 1)
+    leases.add_published(numbers, 1, lambda: 1)
     scattered = [number for first in range(step) for number in numbers[first::step]]
 
     for start in range(0, 50_000, 100):
         gone = scattered[start : start + 100]
         ledger.acknowledge(Ack(Q, 1, gone, [ANY_TOKEN] * 100))
-        leases.removed(gone)
+        leases.forget_removed(gone)
 
-    assert len(leases.line) <= ledger.columns.living * 2 + DEAD_MAX
+    assert len(leases.line) <= ledger.columns.living * 2 + GONE_MAX
     delayed = leases.due.delayed if leases.due else None
     assert len(delayed or ()) <= ledger.columns.living * 2 + EXCESS_MAX
     assert leases.take(1, 1) == ([] if delay_ms else [min(scattered[50_000:])])
@@ -347,7 +347,7 @@ def test_clock_is_read_only_for_messages_that_may_have_to_wait(delay_ms: int, lo
     moments = [1]
 
     numbers = ledger.publish(Publish(Q, [Draft(b"", delay_ms=delay_ms)]), 1)
-    leases.published(list(numbers), 1, lambda: moments.pop())
+    leases.add_published(list(numbers), 1, lambda: moments.pop())
 
     assert len(moments) == 1 - looks
     assert len(leases.line) == 1 - looks
@@ -360,20 +360,20 @@ def test_withheld_messages_return_to_the_line_if_kept_and_leave_no_trace_if_remo
     ledger = Ledger(Q, 1, Policies(), Limits())
     leases = Leases(ledger, 1, 0)
     numbers = list(ledger.publish(Publish(Q, [Draft(b"")] * 4), 1))
-    leases.published(numbers, 1, lambda: 1)
+    leases.add_published(numbers, 1, lambda: 1)
     taken = leases.take(3, 1)
 
     leases.withhold(taken)
     assert leases.take(4, 1) == [4]
-    leases.put_back([4], 1)
+    leases.return_undelivered([4], 1)
     ledger.acknowledge(Ack(Q, 1, [1, 3], [ANY_TOKEN] * 2, delivered=True))
-    leases.removed([1, 3])
-    leases.stays([2], 1)
+    leases.forget_removed([1, 3])
+    leases.keep_leased([2], 1)
 
     assert leases.take(4, 1) == [4, 2]  # behind those of its priority, as whatever comes back
-    assert not leases.leaving
+    assert not leases.ending
     assert not leases._withheld
-    assert not leases.line.dead  # they were not in line: nothing there has to be passed over
+    assert not leases.line.gone  # they were not in line: nothing there has to be passed over
 
 
 # What was taken and is not handed out ------------------------------------------------------------------------------
@@ -382,12 +382,12 @@ def test_withheld_messages_return_to_the_line_if_kept_and_leave_no_trace_if_remo
 def test_message_put_back_while_acknowledged_is_in_line_again_if_that_is_refused() -> None:
     ledger = Ledger(Q, 1, Policies(), Limits())
     leases = Leases(ledger, 1, 0)
-    leases.published(ledger.publish(Publish(Q, [Draft(b"")] * 2), 1), 1, lambda: 1)
+    leases.add_published(ledger.publish(Publish(Q, [Draft(b"")] * 2), 1), 1, lambda: 1)
     taken = leases.take(1, 1)
-    leases.leave(taken)  # somebody acknowledges it, while its body is read for somebody else
+    leases.mark_ending(taken)  # somebody acknowledges it, while its body is read for somebody else
 
-    leases.put_back(taken, 1)
+    leases.return_undelivered(taken, 1)
 
     assert leases.take(2, 1) == [2]
-    leases.stays(taken, 1)  # but that was refused
+    leases.keep_leased(taken, 1)  # but that was refused
     assert leases.take(2, 1) == taken

@@ -85,7 +85,7 @@ def test_renewals_leave_nothing_behind() -> None:
 def test_queue_that_never_stages_keeps_nothing_for_it(client: Client) -> None:
     client.publish("q", "a")
 
-    assert client.broker.queue("q").leases.ends is None  # type: ignore[union-attr]
+    assert client.broker.queue("q").leases.staged_ends is None  # type: ignore[union-attr]
     assert client.broker.queue("q").ledger.staging is None
 
 

@@ -36,8 +36,7 @@ from wakeq.protocol.log.entries import (
     Requeued,
     Result,
 )
-from wakeq.protocol.queue.ledger.publishers import SESSION_WINDOW
-from wakeq.protocol.queue.ledger.results import Repeated, new_drafts, new_numbers
+from wakeq.protocol.queue.ledger.publishers import SESSION_WINDOW, Repeated, new_drafts, new_numbers
 from wakeq.protocol.uid import UidMaker
 
 

@@ -39,10 +39,10 @@ from wakeq.protocol.log.entries import (
 from wakeq.protocol.log.layout import BadRecord
 from wakeq.protocol.log.reader import decode_entry
 from wakeq.protocol.log.records import encode_entry
-from wakeq.protocol.log.rows import FreshRows, Row, Side, decode_drafts, decode_row, encode_row
+from wakeq.protocol.log.rows import DeliveryRecord, FreshRows, Row, decode_drafts, decode_row, encode_row
 from wakeq.protocol.queue.bodies import Stretch
-from wakeq.protocol.queue.ledger.alike import ALIKE_MIN
 from wakeq.protocol.queue.ledger.chunks import CHUNK, Chunk, decode_chunk, encode_chunk
+from wakeq.protocol.queue.ledger.uniform import UNIFORM_MIN
 from wakeq.protocol.raft.membership import Config, Member
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault
@@ -68,7 +68,7 @@ drafts = st.builds(
 # Enough of them that they are read in one buffer.
 alike_drafts = st.builds(
     lambda bodies, priority: [Draft(body, priority) for body in bodies],
-    st.lists(st.binary(max_size=3), min_size=ALIKE_MIN, max_size=ALIKE_MIN + 2),
+    st.lists(st.binary(max_size=3), min_size=UNIFORM_MIN, max_size=UNIFORM_MIN + 2),
     int64,
 )
 policies = st.builds(
@@ -223,7 +223,7 @@ def flipped(value: bytes, data: st.DataObject) -> bytes:
 # Rows -------------------------------------------------------------------------------------------------------------
 
 sides = st.builds(
-    Side,
+    DeliveryRecord,
     deliveries=st.integers(1, 2**32 - 1),
     nacks=uint32,
     timeouts=uint32,

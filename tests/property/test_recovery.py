@@ -44,7 +44,7 @@ from wakeq.protocol.log.entries import (
 )
 from wakeq.protocol.log.reader import decode_entry
 from wakeq.protocol.log.records import encode_entry
-from wakeq.protocol.log.rows import Side, decode_row
+from wakeq.protocol.log.rows import DeliveryRecord, decode_row
 from wakeq.protocol.queue.bodies import CACHED_BYTES_MAX
 from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.uid import UidMaker
@@ -415,7 +415,7 @@ class Recovery(RuleBasedStateMachine):
                 assert draft is not None, "this node never wrote anything down, so it has them all"
                 keys.add(key)
                 assert (row.body, row.headers, row.priority) == (draft.body, draft.headers, draft.priority)
-                assert (row.side or Side()) == ledger.deliveries.records.get(number, Side())
+                assert (row.side or DeliveryRecord()) == ledger.deliveries.records.get(number, DeliveryRecord())
                 assert row.expires_ms == ledger.columns.expires_of(number)
                 due_of = ledger.columns.published_due_of if ledger.columns.is_hidden(number) else ledger.due_of
                 assert row.due_ms == due_of(number)

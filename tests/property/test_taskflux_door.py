@@ -86,7 +86,7 @@ def at_rest(broker: Broker) -> list[tuple[str, object]]:
             leases = broker.queue(name).leases
             assert leases is not None
             assert not leases.held
-            assert not leases.leaving
+            assert not leases.ending
     client = HandTaskFlux(broker)
     return [(name, client.ask(Count(name))[0]) for name in ("", "q")]
 

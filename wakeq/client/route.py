@@ -281,7 +281,7 @@ class Route:
         error = errors[0] if len(errors) == 1 else _combined(errors)
         if self._is_lost:
             # The error that is raised says the rest.
-            logger.warning("no broker came back within %g s", self._reconnect_for_s)
+            logger.warning("no broker was reachable within %g s", self._reconnect_for_s)
         self._final_error = error
         raise error
 

@@ -204,7 +204,7 @@ class Session:
     def ask(self, command: Command, now_s: float) -> Ticket:
         """Send a command now, or as soon as there is a connection. Its Answer will carry the ticket."""
         if len(self._unanswered) >= UNDER_WAY_MAX:
-            raise Busy(f"{UNDER_WAY_MAX} commands are under way; wait for answers first")
+            raise Busy(f"{UNDER_WAY_MAX} commands are in progress; wait for answers first")
         if not self._unanswered and not self._abandoned:
             # The broker owed nothing until now, so its silence counts from here.
             self._heard_at_s = now_s

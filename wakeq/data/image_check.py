@@ -18,7 +18,7 @@ from wakeq.protocol.catalog import SECONDS_MAX, check
 from wakeq.protocol.errors import DamagedFile, StorageError, WakeqError
 from wakeq.protocol.log.entries import PAUSE_MS_MAX
 from wakeq.protocol.log.layout import BadRecord
-from wakeq.protocol.log.rows import Row, Side, decode_row
+from wakeq.protocol.log.rows import DeliveryRecord, Row, decode_row
 from wakeq.protocol.names import check_name
 from wakeq.protocol.queue.ledger.chunks import CHUNK, CHUNK_SHIFT, Chunk
 from wakeq.protocol.queue.ledger.ledger import Totals
@@ -58,7 +58,7 @@ INT64_END = 1 << 63
 UINT64_END = 1 << 64
 TIMEOUT_MS_MAX = SECONDS_MAX * 1000
 EXPECTED = "a value that a broker can have written"
-HINT = "its checksums are right, so somebody changed it or a faulty program wrote it: use another one"
+HINT = "its checksums are right, so it was changed or a faulty program wrote it: use another one"
 
 
 def check_state(store: Store, header: SnapshotHeader, path: Path, *, with_messages: bool) -> None:
@@ -213,7 +213,7 @@ def _check_chunk(meta: QueueMeta, chunk_id: int, chunk: Chunk) -> None:
             _within(what, max(column), low, end)
 
 
-def _check_side(side: Side, header: SnapshotHeader) -> None:
+def _check_side(side: DeliveryRecord, header: SnapshotHeader) -> None:
     _within("the deliveries of a message", side.deliveries, 0, COUNT_END)
     if side.failures > side.deliveries:
         raise Implausible(f"a message failed {side.failures} times in {side.deliveries} deliveries")
@@ -250,7 +250,7 @@ def _check_session(name: str, session: Session) -> None:
 # Staged -----------------------------------------------------------------------------------------------------------
 
 
-def _check_staged(kind: str, name: str, one: Any, chunks: dict[int, Chunk], sides: dict[int, Side]) -> None:
+def _check_staged(kind: str, name: str, one: Any, chunks: dict[int, Chunk], sides: dict[int, DeliveryRecord]) -> None:
     what = f"{ {SOURCE: 'the source', STASH: 'the stash', WRITER: 'the writer', JOB: 'the job'}[kind] } {name!a}"
     match one:
         case Source():
@@ -268,7 +268,7 @@ def _check_staged(kind: str, name: str, one: Any, chunks: dict[int, Chunk], side
             _within(f"the moment of {what}", one.used_ms, 0, MOMENT_MS_END)
 
 
-def _check_epoch(what: str, source: Source, epoch: Epoch, sides: dict[int, Side]) -> None:
+def _check_epoch(what: str, source: Source, epoch: Epoch, sides: dict[int, DeliveryRecord]) -> None:
     _within(f"an epoch of {what}", epoch.epoch, 1, source.highest + 1)
     _within(f"the slices of {what}", epoch.slices, 1, SLICES_MAX + 1)
     _within(f"the end of {what}", epoch.until_ms, 0, MOMENT_MS_END)

@@ -142,7 +142,7 @@ def _validity(file: Path, now: datetime, *, any_will_do: bool) -> Finding:
     last = max(one.ends for one in needed)
     renew = "renew it; SIGHUP makes a running broker use the new one"
     if last <= now:
-        level, text = BAD, f"a certificate expired on {last:%Y-%m-%d}, so nobody can connect: {renew}"
+        level, text = BAD, f"a certificate expired on {last:%Y-%m-%d}, so no client can connect: {renew}"
     elif begins > now:
         level, text = BAD, f"a certificate is not valid before {begins:%Y-%m-%d %H:%M} UTC; is the clock right?"
     elif ends <= now:

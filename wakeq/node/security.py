@@ -114,7 +114,7 @@ def shared_key(settings: Settings) -> str:
     key = settings.tls.key_file
     if key is None or not anyone_may_read(key):
         return ""
-    return f"{key} is readable by everybody, so every user of this machine can impersonate this broker; `chmod o-r` it"
+    return f"{key} is readable by all users, so every user of this machine can impersonate this broker; `chmod o-r` it"
 
 
 def shared_secret(settings: Settings) -> str:
@@ -124,7 +124,7 @@ def shared_secret(settings: Settings) -> str:
         return ""
     may = "readable" if anyone_may_read(file) else "writable"
     return (
-        f"{file} is {may} by everybody, so every user of this machine can impersonate a node; `chmod o-rw {file}`, or "
+        f"{file} is {may} by all users, so every user of this machine can impersonate a node; `chmod o-rw {file}`, or "
         "pass --insecure if this machine has no other users"
     )
 
@@ -139,7 +139,7 @@ def exposure_of(path: Path) -> str:
     else:
         consequence, hint = "so every user of this machine can create a token for himself", OPEN_HINT
     return (
-        f"{path} is writable by everybody, {consequence}; {hint}, or pass --insecure if this machine has no other users"
+        f"{path} is writable by all users, {consequence}; {hint}, or pass --insecure if this machine has no other users"
     )
 
 
@@ -166,7 +166,7 @@ def cluster_secret_of(settings: Settings) -> bytes | None:
         return secret
     if settings.tls.peer_ca_file is None:
         logger.warning(
-            "the nodes of this cluster do not authenticate each other: anybody who reaches a port in cluster.peers can "
+            "the nodes of this cluster do not authenticate each other: anyone who reaches a port in cluster.peers can "
             "act as a node; `wakeq cluster secret --out FILE` creates a secret, for cluster.secret_file of every node"
         )
     return None

@@ -4,7 +4,7 @@
 
 A part of Leases.  Pure: it tells no process anything, and time comes in as a number.  It knows nothing of messages.
 
-The wake contract: while messages are available, sleepers are woken until nobody sleeps, or there are as many woken ones
+The wake contract: while messages are ready, sleepers are woken until nobody sleeps, or there are as many woken ones
 that have not fetched yet as there are messages; a sleeper that did not ask for this restraint is woken in any case, as
 the original's document says.  It holds at every moment, not only when a message comes: `to_wake` is asked after every
 change, and says who is to be woken.
@@ -21,7 +21,7 @@ NEVER = 1 << 62  # milliseconds: later than any moment
 WOKEN_GRACE_MS = 5_000  # if a woken worker has not fetched by then, another one is woken
 
 
-class Waiter(msgspec.Struct, gc=False, eq=False):
+class WaitingFetch(msgspec.Struct, gc=False, eq=False):
     """A FET that waits for a message."""
 
     asker: Any  # where its answer goes
@@ -41,8 +41,8 @@ class Audience:
     __slots__ = ("_ended", "_first_wait_ms", "_waiting", "always_woken", "sleepers", "waiters", "woken")
 
     def __init__(self) -> None:
-        self.waiters: deque[Waiter] | None = None  # first come, first served; may hold some that ended
-        self._waiting: dict[Any, list[Waiter]] = EMPTY_DICT  # those that have not ended, by session
+        self.waiters: deque[WaitingFetch] | None = None  # first come, first served; may hold some that ended
+        self._waiting: dict[Any, list[WaitingFetch]] = EMPTY_DICT  # those that have not ended, by session
         self._first_wait_ms = NEVER  # no wait ends before
         self._ended = 0  # of the waiters
         self.sleepers: OrderedDict[Any, None] = EMPTY_DICT  # in the order in which they are woken
@@ -56,7 +56,7 @@ class Audience:
 
     # --- who waits -------------------------------------------------------------------------------------------------
 
-    def wait(self, waiter: Waiter) -> None:
+    def wait(self, waiter: WaitingFetch) -> None:
         """Let a FET wait for a message."""
         if self.waiters is None:
             self.waiters, self._waiting = deque(), {}
@@ -64,14 +64,14 @@ class Audience:
         self._waiting.setdefault(waiter.session, []).append(waiter)
         self._first_wait_ms = min(self._first_wait_ms, waiter.until_ms)
 
-    def next_waiter(self) -> Waiter | None:
+    def next_waiter(self) -> WaitingFetch | None:
         """Return the FET that has waited longest, leaving it in its place."""
         while self.waiters and self.waiters[0].ended:
             self.waiters.popleft()
             self._ended -= 1
         return self.waiters[0] if self.waiters else None
 
-    def end_wait(self, waiter: Waiter) -> None:
+    def end_wait(self, waiter: WaitingFetch) -> None:
         """A waiting FET gets its answer."""
         waiter.ended = True
         self._ended += 1
@@ -84,14 +84,14 @@ class Audience:
             self.waiters = deque(other for other in self.waiters if not other.ended)
             self._ended = 0
 
-    def waits_of(self, session: Any) -> list[Waiter]:
+    def waits_of(self, session: Any) -> list[WaitingFetch]:
         """Return the fetches of a session that wait."""
         return list(self._waiting.get(session, ()))
 
-    def all_waits(self) -> list[Waiter]:
+    def all_waits(self) -> list[WaitingFetch]:
         return [waiter for waiter in self.waiters or () if not waiter.ended]
 
-    def waits_over(self, now_ms: int) -> list[Waiter]:
+    def waits_over(self, now_ms: int) -> list[WaitingFetch]:
         """Return the FETs that have waited long enough; the caller ends them."""
         if not self.waiters or self._first_wait_ms > now_ms:
             return []
@@ -115,7 +115,7 @@ class Audience:
         elif self.always_woken:
             self.always_woken.pop(subscriber, None)
 
-    def fetched(self, subscriber: Any) -> None:
+    def note_fetch(self, subscriber: Any) -> None:
         """A subscriber fetched: it is neither asleep nor still expected."""
         if self.woken:
             self.woken.pop(subscriber, None)
@@ -157,8 +157,8 @@ class Audience:
             self.always_woken.clear()
         return chosen
 
-    def gone(self, subscriber: Any) -> None:
+    def forget(self, subscriber: Any) -> None:
         """Forget a subscriber that ended or left the group."""
-        self.fetched(subscriber)
+        self.note_fetch(subscriber)
         for waiter in self.waits_of(subscriber):
             self.end_wait(waiter)

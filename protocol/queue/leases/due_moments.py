@@ -1,4 +1,4 @@
-"""DueMoments: which messages of a queue become available later, and which expire.
+"""DueMoments: which messages of a queue become due later, and which expire.
 
     delay, watch_expiry --> calendars --> take_due, take_expired: each number once
 
@@ -9,7 +9,7 @@ cleared away if there are many such.  What the true moment of a number is by the
 from collections.abc import Callable
 
 from wakeq.protocol.queue.leases.audience import NEVER
-from wakeq.protocol.queue.leases.lease_ends import FELL_DUE_MAX
+from wakeq.protocol.queue.leases.lease_ends import DUE_MAX
 from wakeq.protocol.queue.order.calendar import Calendar, DueOf
 
 EXCESS_MAX = 4_096  # moments of gone messages that a calendar may hold before they are cleared away
@@ -41,11 +41,11 @@ class DueMoments:
 
     def take_due(self, now_ms: int, due_of: DueOf) -> list[int]:
         """Return numbers that are no longer delayed."""
-        return self.delayed.take_due(now_ms, due_of, FELL_DUE_MAX) if self.delayed else []
+        return self.delayed.take_due(now_ms, due_of, DUE_MAX) if self.delayed else []
 
     def take_expired(self, now_ms: int, expiry_of: DueOf) -> list[int]:
         """Return numbers that have expired."""
-        return self.expiries.take_due(now_ms, expiry_of, FELL_DUE_MAX) if self.expiries else []
+        return self.expiries.take_due(now_ms, expiry_of, DUE_MAX) if self.expiries else []
 
     def forget_gone(self, living: int, lives: Callable[[int], bool]) -> None:
         """Keep the calendars from filling up with messages that are gone; `living` is how many there are."""

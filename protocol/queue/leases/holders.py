@@ -1,6 +1,6 @@
 """Holders: which subscriber holds what, for queues that release leases when a subscriber disconnects.
 
-    messages are handed out --> note        a subscriber goes --> take_from: what it still holds
+    messages are leased --> note        a subscriber goes --> take_from: what it still holds
 
 Pure.  Leases that ended otherwise are cleared away now and then, and skipped.
 """
@@ -27,14 +27,14 @@ class Holders:
         self._numbers: dict[Any, set[int]] = {}  # by holder; may include leases that are over
 
     def note(self, holder: Any, numbers: Sequence[int]) -> None:
-        """Remember what was handed out to a subscriber."""
+        """Remember what was delivered to a subscriber."""
         mine = self._numbers.setdefault(holder, set())
         if len(mine) > 2 * len(self._held) + HOLDING_MIN:
             mine.intersection_update(self._held)
         mine.update(numbers)
 
     def note_all(self) -> None:
-        """Note all that is out now: the queue has just begun to release on disconnect."""
+        """Note all leases: the queue has just begun to release on disconnect."""
         self._numbers.clear()
         for number, lease in self._held.items():
             if lease.holder is not None and lease.holder.alive:

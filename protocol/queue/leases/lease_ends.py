@@ -1,4 +1,4 @@
-"""LeaseEnds: when leases end; what was handed out together ends together.
+"""LeaseEnds: when leases end; what was leased together ends together.
 
     leases begin, are put off --> add        a moment comes --> take_over: those whose lease is over by then
 
@@ -12,7 +12,7 @@ from typing import Protocol
 from wakeq.protocol.queue.leases.audience import NEVER
 
 ENDS_MIN = 4_096  # ends that may be kept although their leases are over
-FELL_DUE_MAX = 4_096  # what falls due together is looked at in batches of about this many
+DUE_MAX = 4_096  # what falls due together is looked at in batches of about this many
 
 
 class Lease(Protocol):
@@ -55,7 +55,7 @@ class LeaseEnds:
         """Return leases that are over; they are not returned again unless they are extended."""
         over: list[int] = []
         ends, held = self._ends, self._held
-        while ends and ends[0][0] <= now_ms and len(over) < FELL_DUE_MAX:
+        while ends and ends[0][0] <= now_ms and len(over) < DUE_MAX:
             until_ms, _, numbers = heapq.heappop(ends)
             self._count -= len(numbers)
             for number in numbers:

@@ -1,4 +1,4 @@
-"""Leases: what only the leader knows of a queue: which messages can be handed out, and who holds which.
+"""Leases: what only the leader knows of a queue: which messages are ready, and which connection has which.
 
 Pure: it tells no process anything, and time comes in as a number.  It is built from the ledger when this node becomes
 leader and dropped when it no longer is.  It reads the ledger and never changes it.
@@ -17,19 +17,19 @@ from wakeq.protocol.queue.empty import EMPTY_DICT, EMPTY_SET
 from wakeq.protocol.queue.leases.audience import NEVER, Audience
 from wakeq.protocol.queue.leases.due_moments import DueMoments
 from wakeq.protocol.queue.leases.holders import Holders
-from wakeq.protocol.queue.leases.lease_ends import FELL_DUE_MAX, LeaseEnds
+from wakeq.protocol.queue.leases.lease_ends import DUE_MAX, LeaseEnds
 from wakeq.protocol.queue.leases.staged_ends import StagedEnds
 from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.ledger.staging import Name
 from wakeq.protocol.queue.order.key_order import KeyHeap, KeyOrder, qa_order
 from wakeq.protocol.queue.order.ready_line import ReadyLine
 
-LEAVING_GRACE_MS = 1_000  # how much longer a lease runs while its acknowledgement is on its way through the log
+ENDING_GRACE_MS = 1_000  # how much longer a lease runs while its acknowledgement is on its way through the log
 HEADS = 64  # how many numbers at the head of the line are looked at together
 
 
 class Held(msgspec.Struct, gc=False):
-    """A message that is out with a worker."""
+    """A leased message."""
 
     until_ms: int
     token: Token
@@ -38,11 +38,23 @@ class Held(msgspec.Struct, gc=False):
 
 
 class Leases:
-    """The leader's side of one queue."""
+    """What the leader knows of one queue beside its ledger."""
 
     __slots__ = (
-        "_holders", "_lease_ends", "_withheld", "audience", "due", "ends", "held", "leaving", "ledger", "line",
-        "next_ms", "resumes_ms", "sequence", "term",
+        "_holders",
+        "_lease_ends",
+        "_withheld",
+        "audience",
+        "due",
+        "ending",
+        "held",
+        "ledger",
+        "line",
+        "next_ms",
+        "resumes_ms",
+        "sequence",
+        "staged_ends",
+        "term",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, term: int, now_ms: int) -> None:
@@ -51,28 +63,28 @@ class Leases:
         self.sequence = 0  # of the last delivery: the second part
         self.line = ReadyLine(order_for(ledger.policies))  # the ready messages
         self.held: dict[int, Held] = {}  # the leased messages
-        self.leaving: set[int] = EMPTY_SET  # an entry that ends these is on its way through the log
-        self._withheld: dict[int, None] = EMPTY_DICT  # would be in line if they were not leaving
+        self.ending: set[int] = EMPTY_SET  # an entry that ends these is on its way through the log
+        self._withheld: dict[int, None] = EMPTY_DICT  # would be in line if they were not ending
         self.audience = Audience()  # who waits and who sleeps
         self.due: DueMoments | None = None  # of delayed and expiring messages, if there ever were any
         self._lease_ends: LeaseEnds | None = None  # made by the first lease
-        self.ends: StagedEnds | None = None  # of what is staged, if anything ever was
+        self.staged_ends: StagedEnds | None = None  # of what is staged, if anything ever was
         self._holders: Holders | None = None  # who holds what; only for queues that release on disconnect
         self.resumes_ms = 0  # when a pause ends by itself; 0 if there is none
         self.next_ms = 0  # nothing but waits and sleeps ends before; 0: to be asked of `next_moment_ms`
-        self.pause_changed()
+        self.note_pause()
         self.rebuild(now_ms)
 
     def rebuild(self, now_ms: int) -> None:
-        """Build everything from the ledger: what is out, what is delayed, what is available."""
+        """Build everything from the ledger: which messages are leased, which are delayed, which are ready."""
         ledger = self.ledger
         if ledger.columns.only_sizes and not ledger.deliveries.records:  # nothing but what was published and waits
             for numbers in ledger.columns.living_by_chunk():
                 self.line.extend(0, numbers)
             return
-        for number, side in ledger.deliveries.records.items():
-            if side.until_ms:
-                self._hold(number, side.until_ms, (side.term, side.sequence), None, 0)
+        for number, record in ledger.deliveries.records.items():
+            if record.until_ms:
+                self._hold(number, record.until_ms, (record.term, record.sequence), None, 0)
         plain: list[int] = []
         for number in ledger.columns.living_numbers():
             if number in self.held:
@@ -87,7 +99,7 @@ class Leases:
 
     # --- coming in -------------------------------------------------------------------------------------------------
 
-    def published(self, numbers: Sequence[int], at_ms: int, clock: Callable[[], int]) -> None:
+    def add_published(self, numbers: Sequence[int], at_ms: int, clock: Callable[[], int]) -> None:
         """Take messages that were published at a moment; the clock is read only if one of them may have to wait."""
         if self.ledger.columns.only_sizes or self.ledger.columns.are_plain(numbers):
             if len(numbers) == 1:
@@ -100,9 +112,9 @@ class Leases:
             self.add(number, now_ms)
 
     def add(self, number: int, now_ms: int) -> None:
-        """Take a living message that is not out."""
+        """Take a living message that is not leased."""
         self._watch_expiry(number)
-        self.offer(number, now_ms)
+        self.make_ready(number, now_ms)
 
     def _watch_expiry(self, number: int) -> None:
         expires_ms = self.ledger.columns.expires_of(number)
@@ -116,14 +128,14 @@ class Leases:
             self.due = DueMoments()
         return self.due
 
-    def offer(self, number: int, now_ms: int) -> None:
-        """Make a message available, now or at its moment."""
+    def make_ready(self, number: int, now_ms: int) -> None:
+        """Put a message in line, now or when it is due."""
         due_ms = self.ledger.due_of(number)
         if due_ms > now_ms:
             if due_ms >= NEVER:  # stashed
                 return
             self._due_moments().delay(number, due_ms)
-        elif number in self.leaving:
+        elif number in self.ending:
             self._withhold((number,))
         else:
             self.line.push(self.ledger.columns.priority_of(number), number)
@@ -135,52 +147,53 @@ class Leases:
         return self.line.peek(count)
 
     def take(self, count: int, now_ms: int) -> list[int]:
-        """Take up to `count` messages out of the line, skipping those that are gone, expired or leaving."""
+        """Take up to `count` messages out of the line, passing over those that are gone, expired or about to end."""
         if self.ledger.paused_until_ms > now_ms:
             return []
         line = self.line
         numbers = line.take(count)
-        if not (line.dead or (self.due and self.due.expiries)) and self.leaving.isdisjoint(numbers):
+        if not (line.gone or (self.due and self.due.expiries)) and self.ending.isdisjoint(numbers):
             return numbers
-        kept = [number for number in numbers if self._may_go(number, now_ms)]
-        while len(kept) < count and self.ready(now_ms):
+        kept = [number for number in numbers if self._is_deliverable(number, now_ms)]
+        while len(kept) < count and self.ready_count(now_ms):
             more = line.take(count - len(kept))
-            kept += [number for number in more if self._may_go(number, now_ms)]
+            kept += [number for number in more if self._is_deliverable(number, now_ms)]
         return kept
 
-    def _may_go(self, number: int, now_ms: int) -> bool:
+    def _is_deliverable(self, number: int, now_ms: int) -> bool:
         if not self.ledger.columns.lives(number):
-            self.line.dead -= 1
+            self.line.gone -= 1
             return False
-        if number in self.leaving:
+        if number in self.ending:
             self._withhold((number,))
             return False
         expires_ms = self.ledger.columns.expires_of(number)
         return not 0 < expires_ms <= now_ms  # the calendar of expiries removes it
 
-    def put_back(self, numbers: Sequence[int], now_ms: int) -> None:
-        """Put messages that were taken and not handed out back to the head of the line, in their order."""
+    def return_undelivered(self, numbers: Sequence[int], now_ms: int) -> None:
+        """Put messages back at the front of the ready line, in their original order."""
         ledger = self.ledger
         for number in reversed(numbers):
             if not ledger.columns.lives(number):
                 continue
-            if number in self.leaving or ledger.due_of(number) > now_ms:
-                self.offer(number, now_ms)
+            if number in self.ending or ledger.due_of(number) > now_ms:
+                self.make_ready(number, now_ms)
             else:
                 self.line.push_front(ledger.columns.priority_of(number), [number])
 
-    def ready(self, now_ms: int) -> int:
-        """Return how many messages are in line: 0 exactly when none can be handed out, else perhaps a few too many."""
+    def ready_count(self, now_ms: int) -> int:
+        """Return the number of ready messages.  Zero is exact; a positive number may include a few that are gone."""
         line = self.line
-        if line.dead or self.leaving or (self.due and self.due.expiries):
+        if line.gone or self.ending or (self.due and self.due.expiries):
             while heads := line.peek(HEADS):
-                passed_over = next((i for i, number in enumerate(heads) if self._may_go(number, now_ms)), len(heads))
+                places = (place for place, number in enumerate(heads) if self._is_deliverable(number, now_ms))
+                passed_over = next(places, len(heads))
                 line.take(passed_over)
                 if passed_over < len(heads):
                     break
         return line.count
 
-    def hand_out(
+    def lease(
         self,
         numbers: list[int],
         holders: Sequence[Any],
@@ -228,24 +241,24 @@ class Leases:
         self._end_at(until_ms, [number])
 
     def extend(self, number: int, until_ms: int) -> None:
-        """Put off the end of a lease."""
+        """Give a lease a later end."""
         lease = self.held[number]
         lease.until_ms = until_ms
         self._end_at(until_ms, [number])
 
     # --- coming to an end ------------------------------------------------------------------------------------------
 
-    def leave(self, numbers: Iterable[int]) -> None:
-        """An entry that ends these is on its way through the log: until its outcome neither hand out nor release."""
-        if self.leaving:
-            self.leaving.update(numbers)
+    def mark_ending(self, numbers: Iterable[int]) -> None:
+        """Keep messages from being delivered or released until the outcome of an entry that ends them is known."""
+        if self.ending:
+            self.ending.update(numbers)
         else:
-            self.leaving = set(numbers)
+            self.ending = set(numbers)
 
     def withhold(self, numbers: Iterable[int]) -> None:
-        """Let messages leave that were taken out of the line and never leased; those that stay return to the line."""
+        """The same for messages that were taken out of the line and not leased; those that stay return to the line."""
         numbers = list(numbers)
-        self.leave(numbers)
+        self.mark_ending(numbers)
         self._withhold(numbers)
 
     def _withhold(self, numbers: Iterable[int]) -> None:
@@ -253,70 +266,73 @@ class Leases:
             self._withheld = {}
         self._withheld.update(dict.fromkeys(numbers))
 
-    def _leave_no_more(self, numbers: Iterable[int]) -> None:
-        """The outcome has come."""
-        if self.leaving:
-            self.leaving.difference_update(numbers)
+    def _unmark(self, numbers: Iterable[int]) -> None:
+        """The outcome is known."""
+        if self.ending:
+            self.ending.difference_update(numbers)
 
-    def removed(self, numbers: Sequence[int]) -> None:
+    def forget_removed(self, numbers: Sequence[int]) -> None:
         """Forget messages that are gone from the ledger; those in line are skipped when their turn comes."""
         held, withheld = self.held, self._withheld
-        if self.leaving:
-            self.leaving.difference_update(numbers)
-        died = 0
+        if self.ending:
+            self.ending.difference_update(numbers)
+        removed_ready = 0  # they stay in line, to be passed over
         for number in numbers:
             if held.pop(number, None) is not None:
                 continue
             if number in withheld:
                 del withheld[number]
             else:
-                died += 1
+                removed_ready += 1
         line = self.line
-        if died:
-            line.died(died)
-        if line.dead:
+        if removed_ready:
+            line.count_removed(removed_ready)
+        if line.gone:
             line.clear_away(len(numbers), self.ledger.columns.lives)
         if self.due is not None:
             self.due.forget_gone(self.ledger.columns.living, self.ledger.columns.lives)
 
-    def stays(self, numbers: Iterable[int], now_ms: int) -> None:
-        """The outcome was that these stay: what was put off meanwhile happens now (timeouts, expiry, handing out)."""
+    def keep_leased(self, numbers: Iterable[int], now_ms: int) -> None:
+        """Undo `mark_ending` for messages whose entry was refused.
+
+        Timeouts and expiries that were postponed meanwhile take effect now.
+        """
         numbers = list(numbers)
-        self._leave_no_more(numbers)
+        self._unmark(numbers)
         for number in numbers:
             if not self.ledger.columns.lives(number):
                 continue
             lease = self.held.get(number)
             if lease is not None and lease.until_ms <= now_ms:
-                self.extend(number, now_ms + LEAVING_GRACE_MS)
+                self.extend(number, now_ms + ENDING_GRACE_MS)
             if number in self._withheld:
                 self._withheld.pop(number, None)
-                self.offer(number, now_ms)
+                self.make_ready(number, now_ms)
             self._watch_expiry(number)
 
-    def requeued(self, numbers: Iterable[int], now_ms: int) -> None:
-        """Make delayed messages available now; to be called before the ledger forgets their moments."""
-        while self.fell_due(now_ms) >= FELL_DUE_MAX:
+    def make_due_now(self, numbers: Iterable[int], now_ms: int) -> None:
+        """Put delayed messages in line now; to be called before the ledger forgets their moments."""
+        while self.release_due(now_ms) >= DUE_MAX:
             pass  # put what is due anyway in line first: it must not be put there twice
         for number in numbers:
             if number not in self.held and self.ledger.due_of(number) > now_ms:
                 self.line.push(self.ledger.columns.priority_of(number), number)
 
-    def claimed(self, numbers: Sequence[int], now_ms: int) -> None:
-        """The outcome of a claim has come: what it got is out until it ends, the rest returns to its place in line."""
+    def lease_claimed(self, numbers: Sequence[int], now_ms: int) -> None:
+        """The outcome of a claim is known: its messages are leased until it ends, the others return to their places."""
         ledger = self.ledger
-        self._leave_no_more(numbers)
+        self._unmark(numbers)
         for number in filter(ledger.deliveries.is_leased, numbers):
-            side = ledger.deliveries.records[number]
-            self.held[number] = Held(NEVER, (side.term, side.sequence), None, 0)
+            record = ledger.deliveries.records[number]
+            self.held[number] = Held(NEVER, (record.term, record.sequence), None, 0)
         others = list(filterfalse(ledger.deliveries.is_leased, numbers))
-        self.put_back(others, now_ms)
+        self.return_undelivered(others, now_ms)
         for number in filter(self.ledger.columns.lives, others):
             self._watch_expiry(number)  # it may have expired meanwhile
 
-    def came_back(self, number: int, now_ms: int) -> None:
-        """A delivery ended: the message is available again, at its moment."""
-        self._leave_no_more((number,))
+    def return_to_line(self, number: int, now_ms: int) -> None:
+        """A lease ended early or timed out: the message is ready again, now or when it is due."""
+        self._unmark((number,))
         self.held.pop(number, None)
         self.add(number, now_ms)
 
@@ -327,7 +343,7 @@ class Leases:
             self._holders = Holders(self.held)
         return self._holders
 
-    def order_again(self) -> None:
+    def reorder(self) -> None:
         """The queue's structure or priority range changed: sort the line in the new way."""
         self.line.order_by(order_for(self.ledger.policies))
 
@@ -344,57 +360,57 @@ class Leases:
         moment_ms = NEVER if self.due is None else self.due.next_moment_ms()
         if self._lease_ends is not None:
             moment_ms = min(moment_ms, self._lease_ends.first_ms)
-        if self.ends is not None:
-            moment_ms = min(moment_ms, self.ends.first_ms)
+        if self.staged_ends is not None:
+            moment_ms = min(moment_ms, self.staged_ends.first_ms)
         if self.resumes_ms:
             moment_ms = min(moment_ms, self.resumes_ms)
         return moment_ms
 
     def watch_staged(self, name: Name, moments: Mapping[int, int]) -> None:
         """Note until when the epochs of what is staged under a name last."""
-        if self.ends is None:
-            self.ends = StagedEnds()
-        self.ends.set(name, moments)
+        if self.staged_ends is None:
+            self.staged_ends = StagedEnds()
+        self.staged_ends.set(name, moments)
         self.next_ms = 0
 
-    def pause_changed(self) -> None:
+    def note_pause(self) -> None:
         """The queue was paused or resumed."""
         until_ms = self.ledger.paused_until_ms
         self.resumes_ms = until_ms if until_ms < PAUSE_MS_MAX else 0
         self.next_ms = 0
 
-    def fell_due(self, now_ms: int) -> int:
-        """Make available what was delayed until now; return how many."""
+    def release_due(self, now_ms: int) -> int:
+        """Put delayed messages that are due in line; return how many."""
         if 0 < self.resumes_ms <= now_ms:
             self.resumes_ms = 0
         numbers = [] if self.due is None else self.due.take_due(now_ms, self._due_of)
         for number in numbers:
-            self.offer(number, now_ms)
+            self.make_ready(number, now_ms)
         return len(numbers)
 
     def _due_of(self, number: int) -> int:
-        # One that is out is looked at again when it comes back.
+        # A leased message is looked at again when it returns.
         if number in self.held or not self.ledger.columns.lives(number):
             return 0
         return self.ledger.due_of(number)
 
-    def expired(self, now_ms: int) -> list[int]:
-        """Return the messages that have expired and are not out with a worker."""
+    def take_expired(self, now_ms: int) -> list[int]:
+        """Return the messages that have expired and are not leased."""
         return [] if self.due is None else self.due.take_expired(now_ms, self._expiry_of)
 
     def _expiry_of(self, number: int) -> int:
-        # One that is out is looked at again when it comes back, one that is stashed when it is published.
+        # A leased message is looked at again when it returns, a stashed one when it is published.
         columns = self.ledger.columns
         if number in self.held or not columns.lives(number) or columns.is_hidden(number):
             return 0
         return columns.expires_of(number)
 
-    def ran_out(self, now_ms: int) -> list[int]:
-        """Return the messages whose lease is over; one whose outcome is on its way gets a little longer."""
+    def take_timed_out(self, now_ms: int) -> list[int]:
+        """Return the messages whose lease timed out; one whose end is on its way to the log gets a little longer."""
         over: list[int] = []
         for number in () if self._lease_ends is None else self._lease_ends.take_over(now_ms):
-            if number in self.leaving:
-                self.extend(number, now_ms + LEAVING_GRACE_MS)
+            if number in self.ending:
+                self.extend(number, now_ms + ENDING_GRACE_MS)
             else:
                 over.append(number)
         return over
@@ -407,12 +423,12 @@ class Leases:
         audience.expect(now_ms)
         if not audience.sleepers or self.ledger.paused_until_ms > now_ms:
             return []
-        ready = self.ready(now_ms)
+        ready = self.ready_count(now_ms)
         return audience.to_wake(ready, self.ledger.policies.wake, now_ms) if ready else []
 
     def to_wake_first(self, now_ms: int) -> list[Any]:
-        """Return the sleepers to wake although waiting FETs may get all that is available."""
-        if not self.audience.sleepers or self.ledger.paused_until_ms > now_ms or not self.ready(now_ms):
+        """Return the sleepers to wake although waiting fetches may get all ready messages."""
+        if not self.audience.sleepers or self.ledger.paused_until_ms > now_ms or not self.ready_count(now_ms):
             return []
         return self.audience.woken_by_any(self.ledger.policies.wake)
 

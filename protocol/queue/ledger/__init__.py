@@ -4,7 +4,7 @@ Only committed entries change it.  Begin with `ledger.py`: a method of `Ledger` 
 of parts that know nothing of each other:
 
     columns.py      what was published, by number, in `chunks.py` of 512 neighbours; a batch of like messages
-                    is one buffer (`alike.py`)
+                    is one buffer (`uniform.py`)
     deliveries.py   a record of each message that was ever with a worker
     publishers.py   what makes publishes idempotent: ids and sessions
     staging.py      claims of epochs, and stashed publishes

@@ -10,8 +10,8 @@ from collections.abc import Container, Iterator, Sequence
 
 from wakeq.protocol.log.entries import Draft
 from wakeq.protocol.queue.empty import EMPTY_DICT, EMPTY_LIST
-from wakeq.protocol.queue.ledger.alike import Alike
 from wakeq.protocol.queue.ledger.chunks import CHUNK, CHUNK_SHIFT, MASK, Chunk
+from wakeq.protocol.queue.ledger.uniform import UniformBatch
 from wakeq.protocol.queue.order.fifo import is_run
 
 ALL = slice(None)
@@ -149,7 +149,7 @@ class Columns:
         """Take new messages, or a slice of them; `alike` ones differ only in their bodies."""
         first, count, _ = among.indices(len(drafts))
         done = first
-        asked = (drafts.shape,) if type(drafts) is Alike else drafts[:1] if alike else drafts[among]
+        asked = (drafts.shape,) if type(drafts) is UniformBatch else drafts[:1] if alike else drafts[among]
         plain = not any([d.priority or d.delay_ms or d.expires_ms or d.timeout_ms or d.alias for d in asked])
         while done < count:
             number = self.next_number
@@ -160,7 +160,7 @@ class Columns:
             stop = min(count, done + CHUNK - offset)
             if not plain:
                 self._append_columns(chunk, drafts[done:stop], at_ms, number)
-            if type(drafts) is Alike:
+            if type(drafts) is UniformBatch:
                 sizes = [size + 1 for size in drafts.sizes[done:stop]]
             else:
                 sizes = [len(draft.body) + len(draft.headers) + 1 for draft in drafts[done:stop]]

@@ -1,13 +1,13 @@
-"""Deliveries: which messages of a queue are out with a worker, and the record (Side) of each that ever was.
+"""Deliveries: which messages of a queue are leased, and the record of each that ever was.
 
-    extend, release, forget --> records, how many are out          collect --> whose record has changed
+    extend, release, forget --> records, how many are leased          collect --> whose record has changed
 
-A part of the ledger.  Pure.  A message that was never delivered costs nothing here; one that was has a Side in memory
-until it is gone.
+A part of the ledger.  Pure.  A message that was never delivered costs nothing here; one that was has a DeliveryRecord
+in memory until it is gone.
 """
 
 from wakeq.protocol.log.entries import ANY_TOKEN, Reason, Result, Token
-from wakeq.protocol.log.rows import Side
+from wakeq.protocol.log.rows import DeliveryRecord
 from wakeq.protocol.queue.empty import EMPTY_DICT, EMPTY_SET
 
 ERROR_CHARS_MAX = 16_000  # kept of a worker's error text; a stored message has room for 65,535 bytes of it
@@ -22,7 +22,7 @@ class Deliveries:
     __slots__ = ("leased", "records", "touched")
 
     def __init__(self) -> None:
-        self.records: dict[int, Side] = EMPTY_DICT  # by message number
+        self.records: dict[int, DeliveryRecord] = EMPTY_DICT  # by message number
         self.leased = 0  # how many of them are out with a worker
         self.touched: set[int] = EMPTY_SET  # whose record changed since it was collected; some may be gone
 
@@ -79,7 +79,7 @@ class Deliveries:
         touched, self.touched = self.touched, EMPTY_SET
         return [number for number in touched if number in self.records] if touched else ()
 
-    def restore(self, number: int, record: Side) -> None:
+    def restore(self, number: int, record: DeliveryRecord) -> None:
         """Take back the stored record of a message that has been delivered."""
         if self.records is EMPTY_DICT:
             self.records = {}

@@ -30,7 +30,7 @@ from wakeq.protocol.log.entries import (
     Stash,
     Unstash,
 )
-from wakeq.protocol.log.rows import Side
+from wakeq.protocol.log.rows import DeliveryRecord
 from wakeq.protocol.queue.empty import EMPTY_SET
 from wakeq.protocol.queue.ledger.chunks import CHUNK, CHUNK_SHIFT, MASK, Chunk
 from wakeq.protocol.queue.ledger.columns import Columns
@@ -60,8 +60,8 @@ class Totals(msgspec.Struct, gc=False):
 class Delta(msgspec.Struct, frozen=True, gc=False):
     """What changed in a ledger since it was last collected; the state store writes it down."""
 
-    touched: Sequence[int] = ()  # living numbers whose Side changed
-    chunks: Sequence[tuple[int, Chunk | None, Sequence[int]]] = ()  # id, columns (None: gone), offsets with a Side
+    touched: Sequence[int] = ()  # living numbers whose DeliveryRecord changed
+    chunks: Sequence[tuple[int, Chunk | None, Sequence[int]]] = ()  # id, columns (None: gone), offsets with a record
     ids: Sequence[tuple[str, Once | None]] = ()
     sessions: Sequence[tuple[str, Session | None]] = ()
     staged: Sequence[tuple[tuple[str, str], bytes | None]] = ()  # kind and name -> what it is (None: gone)
@@ -96,10 +96,10 @@ class Ledger:
         self.paused_until_ms = 0  # it survives a purge, but not the deletion of the queue
         self.totals = Totals()
         self.columns = Columns()  # what was published
-        self.deliveries = Deliveries()  # what is or was with a worker
+        self.deliveries = Deliveries()  # what is or was leased
         self.publishers: Publishers | None = None  # made by the first id or session: most queues never see one
         self.staging: Staging | None = None  # made when needed: an idle queue is to be small
-        self.cancelled: Sequence[int] = ()  # places in the last Ack of messages that had never been out
+        self.cancelled: Sequence[int] = ()  # places in the last Ack of messages that were never delivered
         self._aliases_lost: tuple[str, ...] = ()  # of dead incarnations: uids that the store cannot find by prefix
 
     def begin(self, queue_id: int, policies: Policies) -> None:
@@ -113,7 +113,7 @@ class Ledger:
             self.publishers.go_on_in(queue_id)
 
     def obey(self, policies: Policies) -> None:
-        """Go by these policies from now on."""
+        """Use these policies from now on."""
         self.policies = policies
         self._is_limited = not policies.unlimited
 
@@ -133,7 +133,7 @@ class Ledger:
         return self.columns.own_timeout_of(number) or self.policies.timeout * 1000
 
     def due_of(self, number: int) -> int:
-        """Return the moment from which a living message that is not out may be handed out; 0 for always."""
+        """Return the moment from which a living message that is not leased may be delivered; 0 for always."""
         record = self.deliveries.records.get(number)
         if record is not None:
             return record.due_ms
@@ -142,14 +142,14 @@ class Ledger:
         return due_ms if due_ms >= 0 else UNENDING_MS  # stashed
 
     def is_plain(self, number: int) -> bool:
-        """Whether a living message has no priority, delay or expiry and never came back."""
+        """Whether a living message has no priority, delay or expiry and was never delivered."""
         chunk = self.columns.chunks[number >> CHUNK_SHIFT]
         if chunk.priorities is None and chunk.dues is None and chunk.expiries is None:
             return number not in self.deliveries.records
         return False
 
     def may_be_operated(self, number: int) -> bool:
-        """Whether it may be moved, deleted or expired: it is neither out with a worker nor stashed."""
+        """Whether a message may be moved, deleted or expired: it is neither leased nor stashed."""
         columns = self.columns
         return columns.lives(number) and not self.deliveries.is_leased(number) and not columns.is_hidden(number)
 
@@ -257,7 +257,7 @@ class Ledger:
     # --- deliveries ------------------------------------------------------------------------------------------------
 
     def deliver(self, entry: Delivered, term: int) -> Results:
-        """Note that messages are out; the result of one that is gone is UNKNOWN."""
+        """Note that messages are leased; the result of one that is gone is UNKNOWN."""
         if entry.queue_id != self.id:
             return [_UNKNOWN] * len(entry.numbers)
         columns, deliveries = self.columns, self.deliveries
@@ -276,7 +276,7 @@ class Ledger:
                 continue
             record = records.get(number)
             if record is None:
-                records[number] = Side(1, 0, 0, 0, term, sequence, until_ms, 0, "")
+                records[number] = DeliveryRecord(1, 0, 0, 0, term, sequence, until_ms, 0, "")
                 leased += 1
             else:
                 leased += record.until_ms == 0
@@ -291,14 +291,14 @@ class Ledger:
         return results
 
     def extend(self, entry: Extended) -> Results:
-        """Give leases a later end; UNKNOWN for what is not out."""
+        """Give leases a later end; UNKNOWN for a message that is not leased."""
         if entry.queue_id != self.id:
             return [_UNKNOWN] * len(entry.numbers)
         rows = zip(entry.numbers, entry.untils_ms, strict=True)
         return [number if self.deliveries.extend(number, until_ms) else _UNKNOWN for number, until_ms in rows]
 
     def release(self, entry: Released) -> Results:
-        """Take back what is out; STALE for a token older than the last delivery, UNKNOWN for what is not out."""
+        """End leases; STALE for a token older than the last delivery, UNKNOWN for a message that is not leased."""
         if entry.queue_id != self.id:
             return [Result.UNKNOWN] * len(entry.numbers)
         results = []
@@ -318,10 +318,10 @@ class Ledger:
             record = self.deliveries.records.get(number)
             if record is not None and token != ANY_TOKEN and token < (record.term, record.sequence):
                 return Result.STALE
-            # It came back meanwhile, so this delivery is not its last.
+            # It was released meanwhile, so this delivery is not its last.
             if entry.dead and not self.deliveries.is_leased(number):
                 return Result.UNKNOWN
-            if entry.moved and not self.may_be_operated(number):  # a worker has got it meanwhile
+            if entry.moved and not self.may_be_operated(number):  # it was delivered meanwhile
                 return Result.UNKNOWN
         return 0
 
@@ -405,7 +405,7 @@ class Ledger:
         return results
 
     def _remove_run(self, numbers: list[int]) -> bool:
-        """Remove messages in a row that were never out; False, and nothing is done, if they are anything else."""
+        """Remove messages in a row that were never delivered; False, and nothing is done, if they are anything else."""
         if not numbers or not is_run(numbers):
             return False
         if self.columns.aliased or not self.deliveries.records.keys().isdisjoint(numbers):
@@ -413,7 +413,7 @@ class Ledger:
         return self.columns.remove_run(range(numbers[0], numbers[-1] + 1))
 
     def _move(self, entry: Ack) -> Results:
-        """Remove what an operator takes away, except what is out."""
+        """Remove what an operator takes away, except leased messages."""
         results: list[int] = []
         for number in self._own_numbers(entry):
             if not self.may_be_operated(number):
@@ -425,7 +425,7 @@ class Ledger:
         return results
 
     def requeue(self, entry: Requeued) -> Results:
-        """Make delayed messages available; UNKNOWN for what is gone, or out."""
+        """Make delayed messages ready; UNKNOWN for those that are gone or leased."""
         is_ours = entry.queue_id == self.id
         return [self._requeue(number) if is_ours else Result.UNKNOWN for number in entry.numbers]
 
@@ -442,7 +442,7 @@ class Ledger:
         return Result.DONE
 
     def expire(self, entry: Expired, at_ms: int) -> Results:
-        """Remove what has expired and is neither out with a worker nor stashed."""
+        """Remove messages that have expired and are neither leased nor stashed."""
         results: list[int] = []
         for number in entry.numbers:
             gone = entry.queue_id != self.id or not self.may_be_operated(number)

@@ -2,8 +2,9 @@
 
     entry with an id or a session, moment --> known before? else `store` --> results
 
-Pure, and a part of the ledger: changed only by committed entries, alike on every node.  It never stores a message
-itself, and forgets by the moments of entries alone.
+What became of a publish whose messages may have been stored before (Repeated, Mixed), and which of them are new, is
+here too.  Pure, and a part of the ledger: changed only by committed entries, alike on every node.  It never stores a
+message itself, and forgets by the moments of entries alone.
 """
 
 from collections import OrderedDict
@@ -11,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from wakeq.protocol.log.entries import Publish, Result, Results
-from wakeq.protocol.queue.ledger.results import Mixed, Repeated
+from wakeq.protocol.log.entries import Draft, Publish, Result, Results
+from wakeq.protocol.uid import maker_of
 
 SESSION_WINDOW = 1024  # numbers behind a session's highest whose uids are still known
 
@@ -35,6 +36,36 @@ class Session(msgspec.Struct):
 
 
 Once = tuple[int, int, int, int]  # (queue id, first message number, count, moment) of a publish with an id
+
+
+class Repeated(Sequence[int]):
+    """The results of a publish that was stored before, perhaps by an earlier incarnation of the queue."""
+
+    __slots__ = ("numbers", "queue_id")
+
+    def __init__(self, queue_id: int, numbers: range) -> None:
+        self.queue_id = queue_id
+        self.numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        return self.numbers[index]
+
+
+class Mixed(list[int]):
+    """Results some of which were stored before: positions that are not new, and the queue id of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.repeated: dict[int, int] = {}
+
+    def add(self, results: Results) -> None:
+        """Take the results of one draft."""
+        if isinstance(results, Repeated):
+            self.repeated[len(self)] = results.queue_id
+        self.extend(results)
 
 
 class Publishers:
@@ -145,6 +176,49 @@ class Publishers:
             self._dirty_ids.add(self.ids.popitem(last=False)[0])
         while self.sessions and next(iter(self.sessions.values())).used_ms <= oldest:
             self._dirty_sessions.add(self.sessions.popitem(last=False)[0])
+
+
+def new_numbers(results: Results) -> list[int] | range:
+    """Return the numbers that an entry really added."""
+    if isinstance(results, range):
+        return results
+    if isinstance(results, Repeated):
+        return []
+    if isinstance(results, Mixed):
+        return [n for i, n in enumerate(results) if n > 0 and i not in results.repeated]
+    return [number for number in results if number > 0]
+
+
+def new_drafts(results: Results, drafts: Sequence[Draft]) -> Sequence[Draft]:
+    """Return the drafts that an entry really added, in the order of `new_numbers`."""
+    if isinstance(results, range):
+        return drafts
+    if isinstance(results, Repeated):
+        return []
+    repeated = results.repeated if isinstance(results, Mixed) else {}
+    rows = enumerate(zip(results, drafts, strict=True))
+    return [draft for i, (number, draft) in rows if number > 0 and i not in repeated]
+
+
+def unchanged(results: Results, drafts: int) -> list[tuple[int, int]]:
+    """Return place and code of each draft that was refused, or stored before (then perhaps with fewer beside it)."""
+    if isinstance(results, Repeated):
+        return [(place, int(Result.REPEATED)) for place in range(drafts)]
+    repeated = results.repeated if isinstance(results, Mixed) else {}
+    codes = ((place, int(Result.REPEATED) if place in repeated else code) for place, code in enumerate(results))
+    return [(place, code) for place, code in codes if code < 0]
+
+
+def published_uids(queue_id: int, results: Results) -> list[str]:
+    """Return the uid of each message that was published; "" for one that was not."""
+    maker = maker_of(queue_id)
+    if isinstance(results, range):
+        return maker.uids(results)
+    uids = [maker.uid(number) if number > 0 else "" for number in results]
+    if isinstance(results, Mixed):  # some were published before, perhaps into an earlier incarnation
+        for place, repeated_id in results.repeated.items():
+            uids[place] = maker_of(repeated_id).uid(results[place])
+    return uids
 
 
 def _are_new(session: Session, ordinals: Sequence[int]) -> bool:

@@ -1,6 +1,6 @@
 """ReadyLine: the ready messages of a queue: numbers by key, the smallest key first, first in, first out within a key.
 
-    push, extend --> fifos by key --> take         died --> how many inside are gone; clear_away: a piece of them goes
+    push, extend --> fifos by key --> take         count_removed --> how many are gone; clear_away sweeps a piece
 
 In go (key, number) pairs, one by one or in batches of one key; out come numbers, in order.  Keys and
 numbers are Int64; a number is inside at most once.  Nothing here knows what a message is, and nothing
@@ -26,32 +26,39 @@ from itertools import islice
 from wakeq.protocol.queue.order.fifo import SWEEP_NUMBERS, Fifo, Lives
 from wakeq.protocol.queue.order.key_order import KeyOrder
 
-DEAD_MAX = 4_096  # how many numbers in line may be gone before it is swept ...
-LINE_PER_DEAD = 8  # ... and one more for every 8 numbers in line
+GONE_MAX = 4_096  # how many numbers in line may be gone before it is swept ...
+LINE_PER_GONE = 8  # ... and one more for every 8 numbers in line
 SWEPT_FOR_EACH = 4  # numbers looked at for each one that goes, so that a round ends before a quarter of the line goes
 
 
 class ReadyLine:
-    """The numbers of one queue that can be handed out, by key; some of them may be gone by now.
+    """The numbers of one queue that are ready, by key; some of them may be gone by now.
 
     Whoever takes numbers must check that the messages still exist.
     """
 
     __slots__ = (
-        "_dead_in_round", "_fifos", "_make_order", "_order", "_sweep_due", "_sweep_keys", "_sweep_place", "count",
-        "dead",
+        "_fifos",
+        "_gone_in_round",
+        "_make_order",
+        "_order",
+        "_sweep_due",
+        "_sweep_keys",
+        "_sweep_place",
+        "count",
+        "gone",
     )  # fmt: skip
 
     def __init__(self, make_order: Callable[[], KeyOrder]) -> None:
         self.count = 0  # of the numbers inside
-        self.dead = 0  # how many of them are gone, at most
+        self.gone = 0  # how many of them are gone, at most
         self._fifos: dict[int, int | Fifo] = {}  # a key with one number holds the number itself; no Fifo is empty
         self._make_order = make_order
         self._order: KeyOrder | None = None  # of the keys; made for the second one: one key alone needs none
         self._sweep_keys: list[int] | None = None  # what this round of sweeps has still to look at, the next one last
         self._sweep_place = 0  # where in that one
         self._sweep_due = 0  # numbers to look at in the next sweep
-        self._dead_in_round = 0  # how many went since the current round of sweeps began
+        self._gone_in_round = 0  # how many went since the current round of sweeps began
 
     def __len__(self) -> int:
         return self.count
@@ -125,24 +132,24 @@ class ReadyLine:
 
     # --- what is gone ----------------------------------------------------------------------------------------------
 
-    def died(self, count: int) -> None:
+    def count_removed(self, count: int) -> None:
         """Count messages that went; at most this many more numbers in line are gone."""
-        self.dead += count
-        self._dead_in_round += count
+        self.gone += count
+        self._gone_in_round += count
 
     def clear_away(self, removed: int, lives: Lives) -> None:
         """Sweep a piece of the line if it is time to; `removed` messages went, from the line or elsewhere."""
-        if not self._sweep_keys and self.dead <= DEAD_MAX + self.count // LINE_PER_DEAD:
+        if not self._sweep_keys and self.gone <= GONE_MAX + self.count // LINE_PER_GONE:
             return
         self._sweep_due += SWEPT_FOR_EACH * removed
         if self._sweep_due < SWEEP_NUMBERS:
             return
         if not self._sweep_keys:
-            self._dead_in_round = 0
-        self.dead -= self.sweep(lives, self._sweep_due)
+            self._gone_in_round = 0
+        self.gone -= self.sweep(lives, self._sweep_due)
         self._sweep_due = 0
         if not self._sweep_keys:
-            self.dead = min(self.dead, self._dead_in_round)  # any others were delayed when they went, not in line
+            self.gone = min(self.gone, self._gone_in_round)  # any others were delayed when they went, not in line
 
     @property
     def is_being_swept(self) -> bool:

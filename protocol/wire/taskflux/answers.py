@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from wakeq.protocol.catalog import Policies, QueueRecord
 from wakeq.protocol.errors import OutcomeUnknown
 from wakeq.protocol.log.entries import Result
-from wakeq.protocol.queue.outcomes import HandedOver, Outcome, Refusal
+from wakeq.protocol.queue.outcomes import Outcome, Refusal, RemovedOnDelivery
 from wakeq.protocol.wire.taskflux.commands import (
     EMPTY,
     OK,
@@ -100,7 +100,7 @@ def _added(response: Response) -> Response:
 
 
 def taken(
-    take: Take, outcome: HandedOver | Refusal | None, dialect: Dialect, known: Known, *, may_wait: bool
+    take: Take, outcome: RemovedOnDelivery | Refusal | None, dialect: Dialect, known: Known, *, may_wait: bool
 ) -> tuple[Response | list[Response], int]:
     """Return the answers to the first of Dequeues that went together, with those to their Acks, and how many these are.
 
@@ -128,7 +128,7 @@ def _removed(_: Remove, outcome: int | Refusal, dialect: Dialect, known: Known) 
         return OK
     if len(known.nodes().addresses) > 1:  # another leader did not know who held it
         return known.not_leader()
-    text = "not removed: the record was handed out again meanwhile"
+    text = "not removed: the record was delivered again meanwhile"
     return in_dialect(BusinessError(ErrorCode.UNKNOWN, text), dialect)
 
 

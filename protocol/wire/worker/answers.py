@@ -12,8 +12,8 @@ from wakeq.protocol.catalog import Policies, changed, check
 from wakeq.protocol.errors import BadField, TooLarge
 from wakeq.protocol.log import entries as log
 from wakeq.protocol.log.entries import ANY_TOKEN, Draft, Reason, Result, Token
-from wakeq.protocol.queue.ledger.alike import alike_texts, shape_of
-from wakeq.protocol.queue.ledger.results import published_uids
+from wakeq.protocol.queue.ledger.publishers import published_uids
+from wakeq.protocol.queue.ledger.uniform import shape_of, uniform_texts
 from wakeq.protocol.queue.outcomes import Delivery, Outcome, Refusal
 from wakeq.protocol.uid import uid_of
 from wakeq.protocol.wire.worker import codec as wire
@@ -24,7 +24,7 @@ DIGITS_MAX = 18  # of either part of a lease: what fits the log's 64 bits
 REFUSALS = {
     Result.STALE: (
         "STALE_LEASE",
-        "the lease is over: the message came back, and another worker may have it; drop this result, and next time use "
+        "the lease is over, and another worker may have the message; drop this result, and next time use "
         "a longer timeout, or touch the message in time",
     ),
     Result.QUEUE_FULL: ("QUEUE_FULL", "the queue has reached its limit; try again when it has fewer messages"),
@@ -35,12 +35,12 @@ REFUSALS = {
     Result.NO_QUEUE: ("Q_NOT_FOUND", "this queue does not exist; publish to it or create it first"),
     Result.EXISTS: ("Q_EXISTS", "this queue exists already; update it to change its policies"),
     Result.DEFAULT_QUEUE: ("BAD_NAME", "the default queue cannot be deleted; purge it instead"),
-    Result.SET_ASIDE: ("SET_ASIDE", "the broker could not apply this and set it aside; see wakeq inspect"),
+    Result.SET_ASIDE: ("SET_ASIDE", "this command crashed its queue, which skips it; see wakeq inspect"),
     Result.UNKNOWN: ("UNKNOWN_UID", "there is no such message in this queue"),
     Result.REJECTED: ("BUSY", "not now; try again"),
     Result.EPOCH_EXPIRED: (
         "EPOCH_EXPIRED",
-        "the claim of this epoch is over: it was settled, or its messages are back in line",
+        "the claim of this epoch is over: it was settled, or its messages are ready again",
     ),
     Result.STASH_EXPIRED: (
         "STASH_EXPIRED",
@@ -77,26 +77,9 @@ def drafts_of(pub: wire.Pub, limit: int) -> Sequence[Draft]:
             )
         return drafts
     shape = shape_of(pub.priority, pub.delay * 1000, pub.expires * 1000, (pub.timeout or 0) * 1000)
-    alike = alike_texts(cast("list[str]", pub.messages), shape)
+    alike = uniform_texts(cast("list[str]", pub.messages), shape)
     _check_size(max(alike.sizes), limit)
     return alike
-
-
-def plain_draft_of(pub: wire.Pub, limit: int) -> Draft:
-    """The hot path of `draft_of`: a publish of one message."""
-    text = pub.msg if pub.message is None else pub.message
-    if text is None or pub.enc is not None or pub.headers is not None:
-        return draft_of(wire.contents_of(pub)[0], limit)
-    body = text.encode()
-    if len(body) > limit:
-        _check_size(len(body), limit)
-    return Draft(
-        body,
-        pub.priority,
-        pub.delay * 1000,
-        pub.expires * 1000,
-        0 if pub.timeout is None else pub.timeout * 1000,
-    )
 
 
 def _check_size(size: int, limit: int) -> None:
@@ -161,7 +144,7 @@ def settled_reply(command: wire.Settle, uids: Sequence[str], results: Sequence[i
     unknown, stale = by_code.pop(Result.UNKNOWN, None), by_code.pop(Result.STALE, None)
     if stale:
         done = by_code.get(Result.DONE)
-        detail = f"{len(stale)} of {len(uids)} leases are over: the messages came back, perhaps to others"
+        detail = f"{len(stale)} of {len(uids)} leases are over, and other workers may have the messages"
         return wire.Nok(
             err="STALE_LEASE", detail=detail, uids=done, unknown=unknown, stale=stale, cmd_id=command.cmd_id
         )
@@ -227,8 +210,9 @@ def _reply_fetch(command: wire.Fet, deliveries: list[Delivery] | None) -> wire.R
         enc=enc,
         lease=f"{delivery.token[0]}-{delivery.token[1]}",
         priority=delivery.priority,
-        headers=_headers(delivery.headers),
-        failures=_failures(delivery),
+        headers=_headers(delivery.headers) if delivery.headers else None,
+        # Where `error_count` says as much, a client that does not know failures notices nothing.
+        failures=None if delivery.failures == delivery.error_count else delivery.failures,
         cmd_id=command.cmd_id,
     )
 
@@ -242,18 +226,13 @@ def _delivery(delivery: Delivery) -> wire.Delivery:
         enc,
         f"{delivery.token[0]}-{delivery.token[1]}",
         delivery.priority,
-        _headers(delivery.headers),
-        _failures(delivery),
+        _headers(delivery.headers) if delivery.headers else None,
+        None if delivery.failures == delivery.error_count else delivery.failures,
     )
 
 
-def _failures(delivery: Delivery) -> int | None:
-    """Return the failures where `error_count` does not say them: a client that does not know them notices nothing."""
-    return None if delivery.failures == delivery.error_count else delivery.failures
-
-
-def _headers(packed: bytes) -> dict[str, str] | None:
-    return msgspec.msgpack.decode(packed, type=dict[str, str]) if packed else None
+def _headers(packed: bytes) -> dict[str, str]:
+    return msgspec.msgpack.decode(packed, type=dict[str, str])
 
 
 def queue_entry_of(command: Any) -> log.Entry:
@@ -290,7 +269,8 @@ def _reply_peek(command: wire.Peek, rows: list[dict[str, Any]]) -> wire.Reply:
     messages = []
     for row in rows:
         text, enc = wire.text_of(row.pop("body"))
-        headers = _headers(row.pop("headers"))
+        packed = row.pop("headers")
+        headers = _headers(packed) if packed else None
         messages.append({"uid": row.pop("uid"), "msg": text, "enc": enc, "headers": headers, **row})
     return wire.Peeked(qname=command.qname, messages=messages, cmd_id=command.cmd_id)
 

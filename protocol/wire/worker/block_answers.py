@@ -10,7 +10,6 @@ import msgspec
 
 from wakeq.protocol.errors import BadField, Busy, TooLarge
 from wakeq.protocol.log.entries import Draft, Result
-from wakeq.protocol.queue.ledger.alike import Alike, alike_in_places, shape_of
 from wakeq.protocol.queue.ledger.staging import (
     JOB_KEPT_MS,
     JOBS_MAX,
@@ -19,6 +18,7 @@ from wakeq.protocol.queue.ledger.staging import (
     STASHES_MAX,
     WRITERS_MAX,
 )
+from wakeq.protocol.queue.ledger.uniform import UniformBatch, shape_of, uniform_in_places
 from wakeq.protocol.queue.outcomes import Delivery, Outcome, Seen
 from wakeq.protocol.uid import uid_of
 from wakeq.protocol.wire.worker import codec as wire
@@ -45,7 +45,7 @@ def drafts_in(command: wire.PubBlock, limit: int) -> Sequence[Draft]:
     buffers = Buffers(command.block, command.rows, command.columns)
     shared = command.priority, command.delay * 1000, command.expires * 1000, (command.timeout or 0) * 1000
     places, whole = buffers.joined("body")
-    bodies = alike_in_places(whole, places, shape_of(*shared))
+    bodies = uniform_in_places(whole, places, shape_of(*shared))
     largest = max(bodies.sizes)
     if largest > limit:
         raise TooLarge(f"a message has {largest} bytes, the limit is {limit}; split it or keep it elsewhere")
@@ -56,7 +56,7 @@ def _shared(command: wire.PubBlock) -> dict[str, Any]:
     return {name: getattr(command, name) for name in ("timeout", "delay", "expires", "priority")}
 
 
-def _full_drafts(buffers: Buffers, bodies: Alike, shared: tuple[int, int, int, int]) -> list[Draft]:
+def _full_drafts(buffers: Buffers, bodies: UniformBatch, shared: tuple[int, int, int, int]) -> list[Draft]:
     """The same with other columns than bodies; a column wins over what is the same for all."""
     rows = len(bodies)
     texts = bodies.bodies_between(0, rows)

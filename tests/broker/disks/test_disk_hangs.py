@@ -117,7 +117,7 @@ def test_leader_whose_disk_hangs_logs_a_warning_meanwhile(
     cluster.advance(AFTER_S)
 
     first, second = warnings(caplog)[:2]
-    assert first.startswith("the disk does not answer: a write of the log has been under way for 1.")
+    assert first.startswith("the disk does not answer: a write of the log has taken 1.")
     assert second.startswith("the disk of this leader has not answered for 2.")
 
 
@@ -239,7 +239,7 @@ def test_lone_node_whose_disk_hangs_answers_busy_with_the_reason_and_goes_on_whe
 
     assert [reply["err"] for reply in replies] == ["BUSY", "BUSY"]
     assert replies[0]["detail"].startswith("the disk of this node has not answered for 3.")
-    assert warnings(caplog)[0].startswith("the disk does not answer: a write of the log has been under way for 1.")
+    assert warnings(caplog)[0].startswith("the disk does not answer: a write of the log has taken 1.")
     assert waiting.words() == ["ok"]
     assert late.call("FET", Q)["cmd"] == "msg"
 

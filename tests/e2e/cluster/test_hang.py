@@ -68,7 +68,7 @@ def test_leadership_moves_while_the_leaders_disk_hangs(cluster: Cluster, disks: 
     assert (ready, follows) == (200, 503)
     assert len(uids) == 50
     assert stats["published"] == 51  # what was UNKNOWN was repeated, and is there once
-    assert "the disk does not answer: a write of the log has been under way" in leader.stderr
+    assert "the disk does not answer: a write of the log has taken" in leader.stderr
     assert "transferring leadership to node" in leader.stderr
 
 

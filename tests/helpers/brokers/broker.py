@@ -275,7 +275,7 @@ class Broker(Machine):
             n
             for n in ledger.columns.living_numbers()
             if n not in leases.held
-            and n not in leases.leaving
+            and n not in leases.ending
             and not ledger.deliveries.is_leased(n)
             and ledger.due_of(n) <= due_ms
             and not 0 < ledger.columns.expires_of(n) <= now_ms

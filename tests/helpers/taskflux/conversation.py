@@ -15,7 +15,7 @@ from wakeq.protocol.catalog import Policies, QueueRecord
 from wakeq.protocol.errors import Refused, Unauthorized
 from wakeq.protocol.log.entries import Draft, Result
 from wakeq.protocol.queue import orders
-from wakeq.protocol.queue.outcomes import Delivery, HandedOver, Leased, Outcome, Refusal
+from wakeq.protocol.queue.outcomes import Delivery, Leased, Outcome, Refusal, RemovedOnDelivery
 from wakeq.protocol.wire.slots import MISSING, Slot
 from wakeq.protocol.wire.taskflux.answers import Known
 from wakeq.protocol.wire.taskflux.commands import (
@@ -60,7 +60,7 @@ class HandTaskFluxSession:
         self, dialect: Dialect = SPEC, payload_bytes_max: int = PAYLOAD_BYTES_MAX, known: Known | None = None
     ) -> None:
         self.lobby = HandLobby()
-        self.lanes_of = self.lobby.lanes_of
+        self.filed = self.lobby.filed
         self.is_dirty = False
         self.is_welcome = False
         self.leader = 0
@@ -164,7 +164,7 @@ class HandTaskFluxSession:
             case BusinessError() if not isinstance(command, Store):
                 return Refusal("BUSY", "no")
             case Taken(ids=ids, drafts=drafts):
-                return HandedOver(ids, drafts) if ids else None
+                return RemovedOnDelivery(ids, drafts) if ids else None
             case Record(key=key, payload=payload, id=number):
                 return [Delivery(f"uid {number}", 0, 0, payload, (TERM, number), key, b"", 7, number, 0)]
             case CountResponse(count=count):

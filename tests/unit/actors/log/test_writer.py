@@ -219,6 +219,18 @@ def test_sync_is_not_done_on_the_loop_while_a_thread_uses_the_disk(
     assert (files.synced, files.flushed) == ([], 0)
 
 
+def test_syncs_beside_a_busy_state_store_say_nothing_of_the_disk(files: Files) -> None:
+    files.state_disk.held = True
+    for index in range(1, SYNCS_REMEMBERED + 1):
+        files.writer.on_written(Written(index, 0, FAST_SYNC_S / 2, None))
+    files.state_disk.held = False
+
+    files.put(1)
+    files.writer.write()
+
+    assert files.writer.is_writing, "in the thread"
+
+
 def test_write_of_an_empty_buffer_does_nothing(files: Files) -> None:
     files.writer.write()
 
@@ -385,6 +397,29 @@ def test_segments_that_an_image_covers_are_removed_once_and_the_core_is_told(tmp
     assert not files.writer.is_writing
 
 
+def test_segments_that_may_not_be_removed_yet_are_tried_again_with_the_next_roll(tmp_path: Path) -> None:
+    files = full(tmp_path)
+    files.core.stable(1, 0)
+    files.writer.on_roll(Roll(1))
+    files.writer.go_on()
+    files.handle()
+    files.core.commit = 0  # as if a peer still needed all of it
+    files.writer.on_cut(Cut(1))
+    files.writer.go_on()
+    files.handle()
+    before = files.log.sealed_bytes
+    files.core.commit = 1
+
+    files.writer.go_on()
+    untold = files.log.sealed_bytes
+    files.writer.on_roll(Roll(1))
+    files.writer.go_on()
+    files.handle()
+
+    assert before == untold > 0
+    assert files.log.sealed_bytes == 0
+
+
 def test_failure_between_two_batches_is_raised(files: Files) -> None:
     def fail() -> None:
         raise SyncFailed("raft.log: truncate failed")
@@ -410,7 +445,7 @@ def test_hang_is_counted_by_checks_and_reported_now_and_then(files: Files, caplo
     assert files.writer.hang_ms == 2 * files.core.settings.election_ms
     assert files.writer.hang == "2.0 s"
     assert [record.getMessage() for record in caplog.records] == [
-        "the disk does not answer: a write of the log has been under way for 1.0 s"
+        "the disk does not answer: a write of the log has taken 1.0 s so far"
     ]
 
 

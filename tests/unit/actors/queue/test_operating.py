@@ -90,7 +90,7 @@ def test_message_with_an_uncommitted_delivery_is_not_moved(broker: Broker, clien
 
     broker.queue(Q).tell(Move(question, Q, uids, OTHER))
     broker.settle()
-    leaving = set(broker.queue(Q).leases.leaving)  # type: ignore[union-attr]
+    leaving = set(broker.queue(Q).leases.ending)  # type: ignore[union-attr]
     broker.log_disk.held = False
     broker.log_disk.complete()
     broker.settle()
@@ -112,7 +112,7 @@ def test_message_whose_move_is_refused_stays_and_is_delivered(broker: Broker, cl
 def test_requeued_message_that_was_released_with_a_delay_is_delivered_once(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "FELL_DUE_MAX", 10)  # of so many messages each call takes a piece
+    monkeypatch.setattr(leases, "DUE_MAX", 10)  # of so many messages each call takes a piece
     uids = client.call("PUB", Q, messages=["x"] * 50, delay=100)["uids"]
     broker.operate(Q, lambda me: Requeue(me, Q, uids))
     held = client.call("FET", Q, count=50)["messages"]

@@ -357,7 +357,7 @@ def test_fault_5_acknowledgements_of_unknown_messages_leave_nothing_behind(broke
 
     leases = broker.queue(Q).leases
     assert leases is not None
-    assert not leases.leaving
+    assert not leases.ending
     assert not leases._withheld
 
 

@@ -185,7 +185,7 @@ def test_lapsing_claim_keeps_lapsing_after_another_entry_about_its_source(client
     broker.advance(11)
     queue_staging._watch(broker.queue("q"), ("c", "s"))  # as after any entry about the source
 
-    ends = broker.queue("q").leases.ends  # type: ignore[union-attr]
+    ends = broker.queue("q").leases.staged_ends  # type: ignore[union-attr]
     assert ends is not None
     assert ends.lapsing == {("c", "s", 1)}
     broker.log_disk.held = False
@@ -214,7 +214,7 @@ def test_renewal_that_stands_before_the_end_in_the_log_makes_it_void(client: Cli
     broker.log_disk.held = True
     client.send({"cmd": "RENEW", "qname": "q", "source": "s", "timeout": 30})
     broker.settle()
-    broker.queue("q").leases.ends.set(("c", "s"), {1: 0})  # type: ignore[union-attr]  # as if it did not know of that
+    broker.queue("q").leases.staged_ends.set(("c", "s"), {1: 0})  # type: ignore[union-attr]  # as if it did not know of that
     broker.advance(2)
     broker.log_disk.held = False
     broker.log_disk.complete()

@@ -4,8 +4,8 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.taskflux.by_hand import HandTaskFlux, error, held, stored
-from wakeq.actors.queue.waiting import settle
-from wakeq.actors.sessions.in_flight import IN_FLIGHT_MAX, KEPT_BYTES_MIN
+from wakeq.actors.queue.waiting import serve_and_wake
+from wakeq.actors.sessions.door import IN_FLIGHT_MAX, KEPT_BYTES_MIN
 from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     EMPTY,
@@ -173,7 +173,7 @@ def test_ack_of_a_redelivered_record_is_refused(
     held(flux)
     queue = broker.queue("")
     queue.leases.extend(1, broker.now_ms() - 1)  # type: ignore[union-attr]  # as if the broker had stood still
-    settle(queue, broker.now_ms())
+    serve_and_wake(queue, broker.now_ms())
     broker.advance(1)
     assert client.fetch("")["msg"] == "a"
 

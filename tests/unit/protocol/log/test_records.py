@@ -41,7 +41,7 @@ from wakeq.protocol.log.layout import HEAD, ITEM, BadRecord
 from wakeq.protocol.log.reader import decode_entry
 from wakeq.protocol.log.records import encode_entry
 from wakeq.protocol.log.rows import ROW
-from wakeq.protocol.queue.ledger.alike import ALIKE_MIN, Alike, alike_bodies
+from wakeq.protocol.queue.ledger.uniform import UNIFORM_MIN, UniformBatch, uniform_bodies
 from wakeq.protocol.raft.membership import Config, Member
 
 AT = 0x0102030405060708
@@ -255,7 +255,7 @@ def test_publish_from_one_buffer_is_encoded_like_separate_drafts(once: dict[str,
     drafts = [Draft(body, -1, 5, 6, 7) for body in BODIES]
     entry = Publish("q", drafts, **({"atomic": True, "worker": 9} | once))
 
-    alike = msgspec.structs.replace(entry, drafts=alike_bodies(BODIES, Draft(b"", -1, 5, 6, 7)))
+    alike = msgspec.structs.replace(entry, drafts=uniform_bodies(BODIES, Draft(b"", -1, 5, 6, 7)))
 
     assert encode_entry(alike, AT) == encode_entry(entry, AT)
 
@@ -270,12 +270,12 @@ def test_publish_marked_alike_is_encoded_like_any_other(numbers: dict[str, Any])
 def test_stash_from_one_buffer_is_encoded_like_separate_drafts() -> None:
     entry = Stash("q", list(map(Draft, BODIES)), "t", 2, 8, worker=9)
 
-    alike = msgspec.structs.replace(entry, drafts=alike_bodies(BODIES))
+    alike = msgspec.structs.replace(entry, drafts=uniform_bodies(BODIES))
 
     assert encode_entry(alike, AT) == encode_entry(entry, AT)
 
 
-@pytest.mark.parametrize("count", [1, ALIKE_MIN - 1, ALIKE_MIN, 1_000])
+@pytest.mark.parametrize("count", [1, UNIFORM_MIN - 1, UNIFORM_MIN, 1_000])
 @pytest.mark.parametrize("more", [{}, {"priority": 3}, {"delay_ms": 4, "expires_ms": 5, "timeout_ms": 6}], ids=str)
 @pytest.mark.parametrize("kind", [Publish, Stash])
 def test_drafts_that_are_alike_are_decoded_into_one_buffer(kind: type, more: dict[str, int], count: int) -> None:
@@ -286,7 +286,7 @@ def test_drafts_that_are_alike_are_decoded_into_one_buffer(kind: type, more: dic
 
     assert isinstance(read, Publish | Stash)
     assert read == entry
-    assert (type(read.drafts) is Alike) == (count >= ALIKE_MIN)
+    assert (type(read.drafts) is UniformBatch) == (count >= UNIFORM_MIN)
 
 
 @pytest.mark.parametrize("place", [0, 1, 9])
@@ -307,7 +307,7 @@ def test_publishes_that_differ_in_their_numbers_are_decoded_as_one_buffer(
     first_and_last: tuple[int, int], numbers: str
 ) -> None:
     first, last = first_and_last
-    each = [first, *range(256, 256 * ALIKE_MIN, 256), last]
+    each = [first, *range(256, 256 * UNIFORM_MIN, 256), last]
     about: dict[str, Any] = {"session": "s", "ordinals": each} if numbers == "session" else {"workers": each}
     entry = Publish("q", [Draft(b"x" * size, 3) for size in range(len(each))], **about)
 
@@ -315,7 +315,7 @@ def test_publishes_that_differ_in_their_numbers_are_decoded_as_one_buffer(
 
     assert isinstance(read, Publish)
     assert read == entry
-    assert type(read.drafts) is Alike
+    assert type(read.drafts) is UniformBatch
     assert encode_entry(read, AT) == encode_entry(entry, AT)
 
 
@@ -337,7 +337,7 @@ def test_entry_that_ends_inside_a_body_is_damage() -> None:
 
 @pytest.mark.parametrize("kind", [Publish, Stash])
 def test_lengthened_delay_is_encoded(kind: type) -> None:
-    drafts = alike_bodies([b"x", b"y"], Draft(b"", delay_ms=100_000))
+    drafts = uniform_bodies([b"x", b"y"], Draft(b"", delay_ms=100_000))
     entry = Publish("q", drafts) if kind is Publish else Stash("q", drafts, "s", 0, 1)
 
     longer = lengthened(entry, 5_000)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from wakeq.protocol.log.entries import Draft
-from wakeq.protocol.log.rows import FreshRows, Row, Side, decode_row, encode_row
+from wakeq.protocol.log.rows import DeliveryRecord, FreshRows, Row, decode_row, encode_row
 from wakeq.protocol.queue.bodies import Stretch
-from wakeq.protocol.queue.ledger.alike import alike_bodies
+from wakeq.protocol.queue.ledger.uniform import uniform_bodies
 
 VECTORS = json.loads((Path(__file__).parents[3] / "vectors" / "lmdb_records.json").read_text())["vectors"]
 DOCUMENT_ROW = struct.Struct(">BQQQ")  # Status | Timeout | Delay | Expires of the document
@@ -22,7 +22,7 @@ def test_row_has_the_documented_order_and_widths(vector: dict[str, Any]) -> None
     """Section 8 of the file formats: Status, Timeout, Delay, Expires at the same places, in milliseconds here."""
     fields = vector["fields"]
     status, item = fields["status"], fields["item"].encode()
-    side = Side(deliveries=status, due_ms=fields["delay"] * 1000) if status else None
+    side = DeliveryRecord(deliveries=status, due_ms=fields["delay"] * 1000) if status else None
     times = (fields["timeout"] * 1000, fields["delay"] * 1000, fields["expires"] * 1000)
 
     value = encode_row(Row(item, timeout_ms=times[0], due_ms=times[1], expires_ms=times[2], side=side))
@@ -34,7 +34,7 @@ def test_row_has_the_documented_order_and_widths(vector: dict[str, Any]) -> None
 
 
 def test_row_on_disk_is_as_documented() -> None:
-    side = Side(3, 1, 1, 0, 2, 9, until_ms=0x51, due_ms=0x22, error="no")
+    side = DeliveryRecord(3, 1, 1, 0, 2, 9, until_ms=0x51, due_ms=0x22, error="no")
     row = Row(b"body", b"\x80", -1, 0x11, 0x99, 0x33, 0x44, side)
     spelled = (
         "03 0000000000000011 0000000000000022 0000000000000033 ffffffffffffffff"
@@ -48,7 +48,7 @@ def test_row_on_disk_is_as_documented() -> None:
 
 def test_status_byte_saturates_and_the_count_does_not() -> None:
     for deliveries, status in ((255, 255), (256, 255), (300, 255), (254, 254)):
-        value = encode_row(Row(b"", side=Side(deliveries=deliveries, due_ms=1)))
+        value = encode_row(Row(b"", side=DeliveryRecord(deliveries=deliveries, due_ms=1)))
 
         side = decode_row(value).side
         assert value[0] == status
@@ -57,12 +57,12 @@ def test_status_byte_saturates_and_the_count_does_not() -> None:
 
 
 def test_status_does_not_count_a_delivery_under_lease() -> None:
-    assert encode_row(Row(b"", side=Side(deliveries=1, until_ms=5)))[0] == 0
-    assert encode_row(Row(b"", side=Side(deliveries=1, until_ms=0)))[0] == 1
+    assert encode_row(Row(b"", side=DeliveryRecord(deliveries=1, until_ms=5)))[0] == 0
+    assert encode_row(Row(b"", side=DeliveryRecord(deliveries=1, until_ms=0)))[0] == 1
 
 
 def test_leased_message_has_no_delay() -> None:
-    side = Side(deliveries=1, until_ms=5)
+    side = DeliveryRecord(deliveries=1, until_ms=5)
 
     row = decode_row(encode_row(Row(b"", due_ms=77, side=side)))
 
@@ -70,7 +70,7 @@ def test_leased_message_has_no_delay() -> None:
 
 
 def test_released_delivery_counts_in_the_status_and_not_as_failure() -> None:
-    value = encode_row(Row(b"", side=Side(deliveries=3, nacks=1, due_ms=1)))
+    value = encode_row(Row(b"", side=DeliveryRecord(deliveries=3, nacks=1, due_ms=1)))
 
     side = decode_row(value).side
 
@@ -89,7 +89,7 @@ def test_fresh_rows_equal_rows_encoded_one_by_one() -> None:
         7: (Draft(b"g"), 11),
         8: (Draft(b"h"), 10),
     }
-    columns, sides = {7: (20, 30)}, {8: Side(deliveries=1, until_ms=9)}
+    columns, sides = {7: (20, 30)}, {8: DeliveryRecord(deliveries=1, until_ms=9)}
 
     moments = [(1, 10), (4, 11), (8, 10)]
     drafts = [draft for draft, _ in fresh.values()]
@@ -106,15 +106,15 @@ def test_fresh_rows_equal_rows_encoded_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("shape", [Draft(b""), Draft(b"", priority=2), Draft(b"", timeout_ms=3)], ids=str)
-@pytest.mark.parametrize("side", [{}, {4: Side(deliveries=1, until_ms=9)}], ids=["", "delivered"])
+@pytest.mark.parametrize("side", [{}, {4: DeliveryRecord(deliveries=1, until_ms=9)}], ids=["", "delivered"])
 @pytest.mark.parametrize("gone", [(), (3, 900)], ids=["", "gone"])
 def test_fresh_rows_of_one_buffer_equal_rows_encoded_one_by_one(
-    shape: Draft, side: dict[int, Side], gone: tuple[int, ...]
+    shape: Draft, side: dict[int, DeliveryRecord], gone: tuple[int, ...]
 ) -> None:
     bodies = [b"%d" % i * (i % 5) for i in range(3, 1_003)]
     stays = bytes(number not in gone for number in range(3, 1_003)) if gone else None
 
-    rows = FreshRows([Stretch(3, alike_bodies(bodies, shape), stays)], [(1, 8), (500, 10)], {}, side)
+    rows = FreshRows([Stretch(3, uniform_bodies(bodies, shape), stays)], [(1, 8), (500, 10)], {}, side)
 
     assert list(rows) == [
         encode_row(Row(body, b"", shape.priority, shape.timeout_ms, 0, 0, 8 if n < 500 else 10, side.get(n)))
@@ -124,9 +124,9 @@ def test_fresh_rows_of_one_buffer_equal_rows_encoded_one_by_one(
 
 
 @pytest.mark.parametrize("gone", [(), (2,), (3,), (2, 4), (1, 2, 3, 4)])
-@pytest.mark.parametrize("side", [{}, {4: Side(deliveries=1, until_ms=9)}], ids=["", "delivered"])
+@pytest.mark.parametrize("side", [{}, {4: DeliveryRecord(deliveries=1, until_ms=9)}], ids=["", "delivered"])
 def test_fresh_rows_keep_their_moments_when_neighbours_are_removed(
-    gone: tuple[int, ...], side: dict[int, Side]
+    gone: tuple[int, ...], side: dict[int, DeliveryRecord]
 ) -> None:
     moments = [(1, 10), (2, 11), (3, 12)]  # two messages were published at the third moment
     published = {1: 10, 2: 11, 3: 12, 4: 12}

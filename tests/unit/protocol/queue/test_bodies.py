@@ -4,7 +4,7 @@ import pytest
 
 from wakeq.protocol.log.entries import Draft
 from wakeq.protocol.queue.bodies import CACHED_ALL_BYTES_MAX, CACHED_BYTES_MAX, KEPT_BYTES, Bodies, Stretch, share_of
-from wakeq.protocol.queue.ledger.alike import alike_bodies
+from wakeq.protocol.queue.ledger.uniform import uniform_bodies
 
 
 def test_body_is_at_hand_until_the_store_has_it() -> None:
@@ -112,7 +112,7 @@ def test_bodies_collected_twice_before_they_are_stored_keep_their_moments() -> N
 
 
 def test_drafts_of_one_buffer_are_collected_in_it_without_those_removed() -> None:
-    bodies, alike = Bodies(), alike_bodies([b"a", b"b", b"c"])
+    bodies, alike = Bodies(), uniform_bodies([b"a", b"b", b"c"])
     bodies.publish(range(1, 4), alike, 5)
     gone = bodies.remove([2])
 
@@ -128,10 +128,10 @@ def test_drafts_of_one_buffer_are_collected_in_it_without_those_removed() -> Non
 
 def test_messages_of_several_buffers_are_returned_together() -> None:
     bodies = Bodies()
-    bodies.publish(range(1, 3), alike_bodies([b"1", b"2"]), 5)
+    bodies.publish(range(1, 3), uniform_bodies([b"1", b"2"]), 5)
     bodies.collect()
     bodies.publish([3], [Draft(b"3")], 5)
-    bodies.publish(range(4, 6), alike_bodies([b"4", b"5"]), 5)
+    bodies.publish(range(4, 6), uniform_bodies([b"4", b"5"]), 5)
     bodies.load({9: (Draft(b"9"), 1)})
 
     found = [bodies.get_many(numbers) for numbers in ([3, 4, 5], [1, 2, 3], [5, 1, 9], [9], [9, 4])]
@@ -145,12 +145,27 @@ def test_messages_of_several_buffers_are_returned_together() -> None:
 )
 def test_removed_numbers_are_returned_only_if_the_store_may_have_them(numbers: list[int]) -> None:
     bodies = Bodies()
-    bodies.publish(range(1, 4), alike_bodies([b"1", b"2", b"3"]), 5)
+    bodies.publish(range(1, 4), uniform_bodies([b"1", b"2", b"3"]), 5)
     bodies.collect()
-    bodies.publish(range(4, 7), alike_bodies([b"4", b"5", b"6"]), 5)
+    bodies.publish(range(4, 7), uniform_bodies([b"4", b"5", b"6"]), 5)
 
     stored = bodies.remove(numbers)
 
     assert stored == [number for number in numbers if number < 4]
     assert [number for number in range(1, 7) if bodies.get(number) is None] == sorted(numbers)
     assert len(bodies) == 6 - len(numbers)
+
+
+def test_bodies_are_found_wherever_they_are_and_not_if_one_has_to_be_read() -> None:
+    bodies = Bodies()
+    bodies.publish([1, 2], [Draft(b"a"), Draft(b"b")], 1_000)
+    bodies.collect()
+    bodies.publish([3], [Draft(b"c")], 1_000)
+
+    found = [bodies.find([number]) for number in (1, 3)]
+    together = bodies.find([1, 2, 3])
+    bodies.flushed(lambda count: [2], CACHED_BYTES_MAX)
+
+    assert found == [[Draft(b"a")], [Draft(b"c")]]
+    assert together == [Draft(b"a"), Draft(b"b"), Draft(b"c")]
+    assert [bodies.find(numbers) for numbers in ([1], [2], [1, 2], [3])] == [None, [Draft(b"b")], None, [Draft(b"c")]]

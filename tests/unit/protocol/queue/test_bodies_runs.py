@@ -9,7 +9,7 @@ from tests.helpers.examples import examples
 from wakeq.protocol.log.entries import Draft
 from wakeq.protocol.queue import bodies
 from wakeq.protocol.queue.bodies import Runs, Stretch
-from wakeq.protocol.queue.ledger.alike import alike_bodies
+from wakeq.protocol.queue.ledger.uniform import uniform_bodies
 
 STEPS = st.one_of(
     st.tuples(st.sampled_from(["one by one", "one buffer"]), st.integers(1, 9)),
@@ -48,7 +48,7 @@ def hold(first: int, steps: list[tuple[str, object]]) -> None:
             older.take_over(newer)
         else:
             bodies = [b"%d" % number for number in range(next_number, next_number + about)]  # type: ignore[operator]
-            drafts = alike_bodies(bodies) if step == "one buffer" else list(map(Draft, bodies))
+            drafts = uniform_bodies(bodies) if step == "one buffer" else list(map(Draft, bodies))
             newer.append(next_number, drafts)
             model.update(zip(range(next_number, next_number + len(drafts)), drafts, strict=True))
             next_number += len(drafts)
@@ -66,7 +66,7 @@ def test_stretches_handed_over_do_not_change() -> None:
     kept = Runs()
     kept.append(1, [Draft(b"1")])
     kept.append(2, [Draft(b"2")])
-    kept.append(3, alike_bodies([b"3", b"4"]))
+    kept.append(3, uniform_bodies([b"3", b"4"]))
     kept.remove_between(2, 4)
 
     handed_over = kept.hand_over()
@@ -103,7 +103,7 @@ def test_queue_that_keeps_up_holds_few_drafts_besides_the_waiting_ones() -> None
 def test_drafts_removed_before_the_next_is_appended_leave_nothing() -> None:
     kept = Runs()
     for number in range(1, 1_001):
-        kept.append(number, alike_bodies([b"x"]) if number % 2 else [Draft(b"x")])
+        kept.append(number, uniform_bodies([b"x"]) if number % 2 else [Draft(b"x")])
         kept.remove(number)
 
     assert len(kept._runs) == 1
@@ -113,7 +113,7 @@ def test_drafts_removed_before_the_next_is_appended_leave_nothing() -> None:
 def test_stretch_over_messages_that_have_gone_is_not_all_there() -> None:
     held = Runs()
     held.append(1, [Draft(b"1"), Draft(b"2")])
-    held.append(3, alike_bodies([b"3", b"4"]))
+    held.append(3, uniform_bodies([b"3", b"4"]))
     held.remove_between(3, 5)
     held.append(5, [Draft(b"5"), Draft(b"6")])
 

@@ -8,9 +8,9 @@ from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Draft, Publish
 from wakeq.protocol.queue import steps
 from wakeq.protocol.queue.ledger import ledger as module
-from wakeq.protocol.queue.ledger.alike import alike_bodies, shape_of
 from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.ledger.publishers import Limits
+from wakeq.protocol.queue.ledger.uniform import shape_of, uniform_bodies
 from wakeq.protocol.queue.steps import Steps, in_one_go, slices
 
 MIXED = [Draft(b"x" * (place % 3), priority=place % 2, delay_ms=place % 5) for place in range(1_300)]
@@ -37,7 +37,12 @@ def test_value_of_the_last_step_is_the_result() -> None:
 
 @pytest.mark.parametrize(
     "drafts",
-    [MIXED, PLAIN_THEN_MIXED, alike_bodies([b"xy"] * 1_500), alike_bodies([b"xy"] * 1_500, shape_of(3, 0, 9_000, 0))],
+    [
+        MIXED,
+        PLAIN_THEN_MIXED,
+        uniform_bodies([b"xy"] * 1_500),
+        uniform_bodies([b"xy"] * 1_500, shape_of(3, 0, 9_000, 0)),
+    ],
     ids=["mixed", "plain, then mixed", "alike", "alike with a priority and an expiry"],
 )
 def test_publish_in_steps_leaves_the_ledger_as_one_in_one_go_does(

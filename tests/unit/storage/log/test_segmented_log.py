@@ -226,7 +226,7 @@ def test_read_only_log_changes_no_file_and_stops_at_a_torn_record(tmp_path: Path
 
     assert indexes(log) == list(range(1, 30))
     assert log.recovered.torn_bytes == 30
-    assert f"at offset {offset_of(10)} may still be under way" in log.recovered.text
+    assert f"at offset {offset_of(10)} may still be in progress" in log.recovered.text
     assert path.read_bytes() == before
 
 

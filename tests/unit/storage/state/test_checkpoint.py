@@ -7,7 +7,7 @@ from wakeq.protocol.catalog import Policies
 from wakeq.protocol.errors import REBUILD, DamagedFile
 from wakeq.protocol.log.entries import Ack, Delivered, Draft, Publish, Reason, Released
 from wakeq.protocol.log.layout import BadRecord
-from wakeq.protocol.log.rows import Row, Side, decode_row, encode_row
+from wakeq.protocol.log.rows import DeliveryRecord, Row, decode_row, encode_row
 from wakeq.protocol.queue.bodies import Stretch
 from wakeq.protocol.queue.ledger.ledger import Delta, Ledger
 from wakeq.protocol.queue.ledger.publishers import Limits, Once, Session
@@ -128,7 +128,7 @@ def test_deliveries_of_a_stored_message_keep_its_body(stored: Stored) -> None:
     stored.flush(stored.part())
 
     row = decode_row(stored.records(MESSAGES)[key_of("q-1", UID(1))])
-    assert row == Row(b"body", b"\x80", 3, 0, 600, 0, 100, Side(1, 1, 0, 0, 2, 9, 0, 600, "why"))
+    assert row == Row(b"body", b"\x80", 3, 0, 600, 0, 100, DeliveryRecord(1, 1, 0, 0, 2, 9, 0, 600, "why"))
 
 
 def test_message_delivered_before_the_first_flush_is_stored_as_delivered(stored: Stored) -> None:
@@ -138,7 +138,7 @@ def test_message_delivered_before_the_first_flush_is_stored_as_delivered(stored:
     stored.flush(stored.part())
 
     (queue,) = stored.load()
-    assert queue.sides == {1: Side(1, 0, 0, 0, 2, 9, 500)}
+    assert queue.sides == {1: DeliveryRecord(1, 0, 0, 0, 2, 9, 500)}
 
 
 def test_acknowledged_message_leaves_no_record(stored: Stored) -> None:

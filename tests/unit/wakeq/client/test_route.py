@@ -317,7 +317,7 @@ def test_end_of_attempts_is_logged(caplog: pytest.LogCaptureFixture) -> None:
         route.failed(unreachable_at("a:1"), NOW_S + 5)
 
     # The error lists the attempts.
-    assert caplog.messages[-1] == "no broker came back within 5 s"
+    assert caplog.messages[-1] == "no broker was reachable within 5 s"
 
 
 def test_error_for_several_addresses_gives_its_advice_once() -> None:

@@ -60,9 +60,9 @@ def test_path_writable_by_everybody_is_refused_and_bad(tmp_path: Path, mode: int
     exposed = tmp_path if kind == "directory" else settings.tokens_path
     exposed.chmod(mode)
 
-    with pytest.raises(BadSettings, match=f"^{exposed} is writable by everybody"):
+    with pytest.raises(BadSettings, match=f"^{exposed} is writable by all users"):
         Security(settings, lambda: 0)
-    assert [one.level for one in examine(settings) if "writable by everybody" in one.text] == ["bad"]
+    assert [one.level for one in examine(settings) if "writable by all users" in one.text] == ["bad"]
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o755, 0o2775])
@@ -80,7 +80,7 @@ def test_exposed_directory_of_an_insecure_broker_is_a_warning(tmp_path: Path, ca
 
     Security(Settings(data_dir=tmp_path, insecure=True), lambda: 0)
 
-    assert caplog.messages[0].startswith(f"{tmp_path} is writable by everybody")
+    assert caplog.messages[0].startswith(f"{tmp_path} is writable by all users")
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o602, 0o606])
@@ -90,7 +90,7 @@ def test_cluster_secret_open_to_everybody_is_refused(tmp_path: Path, mode: int) 
     secret.chmod(mode)
     cluster = Cluster(node=0, peers="127.0.0.1:1,127.0.0.1:2", secret_file=secret)
 
-    with pytest.raises(BadSettings, match=f"^{secret} is (read|writ)able by everybody"):
+    with pytest.raises(BadSettings, match=f"^{secret} is (read|writ)able by all users"):
         Security(Settings(data_dir=tmp_path, cluster=cluster), lambda: 0)
     insecure = Settings(data_dir=tmp_path, cluster=cluster, insecure=True)
     assert Security(insecure, lambda: 0).cluster_secret == b"x" * 32

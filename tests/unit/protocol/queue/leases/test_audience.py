@@ -1,13 +1,13 @@
 """Audience: who waits is served in the order of coming and for no longer than asked, and leaves nothing behind."""
 
-from wakeq.protocol.queue.leases.audience import NEVER, WOKEN_GRACE_MS, Audience, Waiter
+from wakeq.protocol.queue.leases.audience import NEVER, WOKEN_GRACE_MS, Audience, WaitingFetch
 
 WAITERS = 1_000
 KEPT_MAX = 140  # of waits that are over
 
 
-def waiter(until_ms: int, session: str = "somebody") -> Waiter:
-    return Waiter(None, session, 1, until_ms, 0, 0)
+def waiter(until_ms: int, session: str = "somebody") -> WaitingFetch:
+    return WaitingFetch(None, session, 1, until_ms, 0, 0)
 
 
 def test_waits_are_over_at_their_own_moments() -> None:
@@ -37,7 +37,7 @@ def test_longest_waiter_is_next_even_if_many_before_it_have_left() -> None:
 
     for number, each in enumerate(waits[:-1]):
         if number % 3:
-            audience.gone(each.session)
+            audience.forget(each.session)
 
     stayed = [each for number, each in enumerate(waits) if number % 3 == 0]
     for each in stayed:
@@ -114,7 +114,7 @@ def test_session_that_fetched_is_neither_asleep_nor_expected() -> None:
     audience.to_wake(1, "ready", 1_000)
 
     for session in ("a", "b"):
-        audience.fetched(session)
+        audience.note_fetch(session)
 
     assert [len(kept) for kept in (audience.sleepers, audience.always_woken, audience.woken)] == [0, 0, 0]
 

@@ -22,7 +22,7 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds so small that a few dozen messages fill blocks and call for sweeps."""
     for name, bound in {"BLOCK_NUMBERS": 4, "RUN_NUMBERS_MIN": 3, "SWEEP_NUMBERS": 5, "SPENT_SEGMENTS_MAX": 1}.items():
         monkeypatch.setattr(fifo, name, bound)
-    monkeypatch.setattr(ready_line, "DEAD_MAX", 3)
+    monkeypatch.setattr(ready_line, "GONE_MAX", 3)
     monkeypatch.setattr(ready_line, "SWEEP_NUMBERS", 6)
     monkeypatch.setattr(lease_ends, "ENDS_MIN", 4)
     monkeypatch.setattr(due_moments, "EXCESS_MAX", 3)
@@ -56,10 +56,10 @@ class Life:
                 self.release(chance.choice(list(self.leases.held)))
             case "stay":
                 some = living[: chance.randint(1, 5)]
-                self.leases.leave(some)
-                self.leases.ready(self.now_ms)  # passes them over
-                self.leases.stays(some, self.now_ms)
-        self.leases.fell_due(self.now_ms)
+                self.leases.mark_ending(some)
+                self.leases.ready_count(self.now_ms)  # passes them over
+                self.leases.keep_leased(some, self.now_ms)
+        self.leases.release_due(self.now_ms)
 
     def publish(self, count: int) -> None:
         chance = self.chance
@@ -67,27 +67,27 @@ class Life:
         drafts = [Draft(b"", chance.randint(0, priority_max), delay_ms=chance.choice(delays_ms)) for _ in range(count)]
         numbers = self.ledger.publish(Publish(Q, drafts), self.now_ms)
         assert isinstance(numbers, range)
-        self.leases.published(numbers, self.now_ms, lambda: self.now_ms)
+        self.leases.add_published(numbers, self.now_ms, lambda: self.now_ms)
 
     def take(self, count: int) -> None:
         numbers = self.leases.take(count, self.now_ms)
         assert all(map(self.ledger.columns.lives, numbers))
         if self.chance.random() < 0.3:
-            self.leases.put_back(numbers[1:], self.now_ms)
+            self.leases.return_undelivered(numbers[1:], self.now_ms)
             del numbers[1:]
         if numbers:
-            untils_ms, first = self.leases.hand_out(numbers, [None] * len(numbers), [0] * len(numbers), self.now_ms)
+            untils_ms, first = self.leases.lease(numbers, [None] * len(numbers), [0] * len(numbers), self.now_ms)
             self.ledger.deliver(Delivered(Q, QUEUE_ID, numbers, untils_ms, first), TERM)
 
     def acknowledge(self, numbers: list[int]) -> None:
-        self.leases.leave(numbers)
+        self.leases.mark_ending(numbers)
         self.ledger.acknowledge(Ack(Q, QUEUE_ID, numbers, [ANY_TOKEN] * len(numbers)))
-        self.leases.removed(numbers)
+        self.leases.forget_removed(numbers)
 
     def release(self, number: int) -> None:
         due_ms = self.chance.choice([0, self.now_ms + 15])
         self.ledger.release(Released(Q, QUEUE_ID, [number], [due_ms], [ANY_TOKEN], Reason.NACK))
-        self.leases.came_back(number, self.now_ms)
+        self.leases.return_to_line(number, self.now_ms)
 
     def check(self) -> None:
         ledger, leases = self.ledger, self.leases
@@ -98,8 +98,8 @@ class Life:
         dead = [number for number in line if not ledger.columns.lives(number)]
         assert sorted(set(line).difference(dead)) == available
         assert len(set(line)) == len(line)
-        assert len(dead) <= leases.line.dead
-        assert bool(leases.ready(self.now_ms)) is bool(available)
+        assert len(dead) <= leases.line.gone
+        assert bool(leases.ready_count(self.now_ms)) is bool(available)
 
 
 @pytest.mark.parametrize("seed", range(20))

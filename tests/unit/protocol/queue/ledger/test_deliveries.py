@@ -3,7 +3,7 @@
 import pytest
 
 from wakeq.protocol.log.entries import ANY_TOKEN, Reason, Result
-from wakeq.protocol.log.rows import Side
+from wakeq.protocol.log.rows import DeliveryRecord
 from wakeq.protocol.queue.ledger.deliveries import ERROR_CHARS_MAX, Deliveries
 
 TOKEN = (2, 7)
@@ -11,7 +11,7 @@ TOKEN = (2, 7)
 
 def leased_once(number: int = 1, until_ms: int = 500) -> Deliveries:
     deliveries = Deliveries()
-    deliveries.restore(number, Side(1, 0, 0, 0, *TOKEN, until_ms, 0, ""))
+    deliveries.restore(number, DeliveryRecord(1, 0, 0, 0, *TOKEN, until_ms, 0, ""))
     return deliveries
 
 

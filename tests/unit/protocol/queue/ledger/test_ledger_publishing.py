@@ -20,11 +20,18 @@ from tests.helpers.models.ledger_by_hand import (
 )
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Ack, Draft, Publish, Result
-from wakeq.protocol.queue.ledger.alike import alike_bodies
 from wakeq.protocol.queue.ledger.chunks import CHUNK, encode_chunk
 from wakeq.protocol.queue.ledger.ledger import Ledger
-from wakeq.protocol.queue.ledger.publishers import SESSION_WINDOW, Limits, Publishers
-from wakeq.protocol.queue.ledger.results import Mixed, Repeated, new_drafts, new_numbers
+from wakeq.protocol.queue.ledger.publishers import (
+    SESSION_WINDOW,
+    Limits,
+    Mixed,
+    Publishers,
+    Repeated,
+    new_drafts,
+    new_numbers,
+)
+from wakeq.protocol.queue.ledger.uniform import uniform_bodies
 
 
 def publishers_of(ledger: Ledger) -> Publishers:
@@ -49,7 +56,7 @@ def test_drafts_of_one_buffer_are_published_as_separate_drafts_are(
         put(ledger, *drafts(3))
 
     expected = one_by_one.publish(Publish("q", [Draft(body, *shared) for body in bodies], **once), NOW_MS)
-    results = together.publish(Publish("q", alike_bodies(bodies, Draft(b"", *shared)), **once), NOW_MS)
+    results = together.publish(Publish("q", uniform_bodies(bodies, Draft(b"", *shared)), **once), NOW_MS)
 
     assert list(results) == list(expected)
     assert (together.columns.living, together.columns.bytes, together.totals) == (

@@ -227,3 +227,25 @@ def test_round_misses_nothing_while_numbers_are_taken_from_the_head(make: Make) 
 
     assert swept == len(gone)
     assert structure.take(101)[-1] == scattered[70_000]
+
+
+def test_order_of_keys_is_made_for_the_second_key_only() -> None:
+    made: list[KeyHeap] = []
+
+    def make() -> KeyHeap:
+        made.append(KeyHeap())
+        return made[-1]
+
+    line = ReadyLine(make)
+    for number in range(1, 4):
+        line.push(0, number)
+        assert line.take(1) == [number]
+    assert not made
+
+    line.push(5, 4)
+    line.push(0, 5)
+    line.extend(5, [6, 7])
+
+    assert len(made) == 1
+    assert line.take(9) == [5, 4, 6, 7]
+    assert (line.count, line.take(1)) == (0, [])

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import tracemalloc
 from base64 import b64encode
 from collections.abc import Callable
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.doors.lanes import (
+    MESSAGE_BYTES_MAX,
     HandLobby,
     HandSession,
     Json,
@@ -20,7 +20,7 @@ from tests.helpers.doors.lanes import (
     publish_all,
     publish_slots,
 )
-from tests.helpers.steps import steps
+from tests.helpers.steps import peak_bytes, steps
 from wakeq.protocol.errors import Forbidden, NotLeader
 from wakeq.protocol.log.entries import (
     ANY_TOKEN,
@@ -38,12 +38,28 @@ from wakeq.protocol.queue.outcomes import Outcome, Refusal, Seen
 from wakeq.protocol.wire.slots import MISSING, Slot
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.protocol.wire.worker import conversation as module
+from wakeq.protocol.wire.worker.answers import draft_of
 from wakeq.protocol.wire.worker.blocks import pack
 from wakeq.protocol.wire.worker.commands import COMMANDS
 from wakeq.protocol.wire.worker.conversation import BAD_LINES_MAX, GOOD_FOR_BAD
 
 PING: Json = {"cmd": "PING"}
 NOT_LEADER = Refusal(NotLeader.code, "node 2 leads", "node-2:2601", "node-2:2680")
+
+
+PUBLISHES: list[Json] = [
+    {"message": "text"},
+    {"msg": "text of the real clients"},
+    {"message": "first", "msg": "second"},
+    {"message": ""},
+    {"message": "é" * 5},
+    {"message": "m", "qname": "another"},
+    {"message": "m", "priority": -3, "delay": 2, "expires": 4, "timeout": 5},
+    {"message": "m", "id": "once"},
+    {"message": "m", "n": 1},
+    {"message": "aGk=", "enc": "b64"},
+    {"message": "m", "headers": {"a": "b"}, "priority": 4},
+]
 
 
 @pytest.fixture
@@ -97,6 +113,30 @@ def test_commands_of_one_read_are_filed_in_the_lanes_of_their_queues(session: Ha
     assert [acks.uids for acks in (*a.acks, *b.acks)] == [["u1"], ["u2"]]
     assert [slot.command.qname for slot in c.reads] == ["c"]
     assert lobby.woken == ["a", "b", "c"], "each queue is woken once"
+
+
+@pytest.mark.parametrize("fields", PUBLISHES)
+def test_publish_of_one_message_is_filed_as_the_draft_that_the_long_way_makes(
+    session: HandSession, lobby: HandLobby, fields: Json
+) -> None:
+    command = {"cmd": "PUB", "qname": "q"} | fields
+    (decoded,) = wire.decode(json.dumps(command).encode() + b"\n")
+    session.conversation.session_id = "numbered"
+
+    session.say(command)
+
+    (filed,) = lobby.take(command["qname"]).publishes
+    (draft,) = filed.drafts if isinstance(filed, Run) else filed.entry.drafts
+    assert draft == draft_of(wire.contents_of(decoded)[0], MESSAGE_BYTES_MAX)
+
+
+@pytest.mark.parametrize("fields", [{}, {"headers": {"a": "b"}}], ids=["plain", "with headers"])
+def test_message_over_the_limit_is_refused_and_not_filed(session: HandSession, lobby: HandLobby, fields: Json) -> None:
+    session.say(pub("q", "é" * (MESSAGE_BYTES_MAX // 2 + 1), **fields))
+
+    (reply,) = session.hear()
+    assert f"102 bytes, the limit is {MESSAGE_BYTES_MAX}" in reply["detail"]
+    assert lobby.take("q").publishes == []
 
 
 def test_commands_have_a_slot_each(session: HandSession, lobby: HandLobby) -> None:
@@ -1226,10 +1266,9 @@ def test_reads_that_stand_behind_many_writes_cost_no_copy_of_them_each(session: 
     """A client that pipelines on a slow disk must not cost the square of what it has in flight."""
     count = 500
     session.say(*[pub() for _ in range(count)])
-    tracemalloc.start()
-    session.say(*[read for _ in range(count)])
-    used = tracemalloc.get_traced_memory()[0]
-    tracemalloc.stop()
+    reads = [read for _ in range(count)]
+
+    used = peak_bytes(lambda: session.say(*reads))
 
     assert used < count * 1_500
 
@@ -1248,12 +1287,7 @@ def test_fetches_that_waited_are_let_go_though_the_client_does_nothing_else(
 def held_bytes(pairs: int, commands: list[wire.Command]) -> int:
     """Return how much memory a conversation takes for so many of these in a row, none of which is answered."""
     session, read = HandSession(), commands * pairs
-    tracemalloc.start()
-    try:
-        session.conversation.receive(read)
-        return tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
+    return peak_bytes(partial(session.conversation.receive, read))
 
 
 def refuse_all(pairs: int, commands: list[wire.Command]) -> None:

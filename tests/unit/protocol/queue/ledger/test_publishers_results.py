@@ -3,7 +3,7 @@
 import pytest
 
 from wakeq.protocol.log.entries import Draft, Result, Results
-from wakeq.protocol.queue.ledger.results import Mixed, Repeated, new_drafts, new_numbers
+from wakeq.protocol.queue.ledger.publishers import Mixed, Repeated, new_drafts, new_numbers
 
 DRAFTS = [Draft(b"a"), Draft(b"b"), Draft(b"c")]
 

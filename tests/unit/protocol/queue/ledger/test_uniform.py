@@ -3,7 +3,7 @@
 import pytest
 
 from wakeq.protocol.log.entries import Draft
-from wakeq.protocol.queue.ledger.alike import Alike, alike_bodies, alike_texts, shape_of
+from wakeq.protocol.queue.ledger.uniform import UniformBatch, shape_of, uniform_bodies, uniform_texts
 
 BODIES = [b"a", b"", b"bcd", bytes(300), b"e"]
 
@@ -12,7 +12,7 @@ BODIES = [b"a", b"", b"bcd", bytes(300), b"e"]
 def test_alike_drafts_are_a_sequence_of_drafts(shared: tuple[int, int, int, int]) -> None:
     drafts = [Draft(body, *shared) for body in BODIES]
 
-    alike = alike_bodies(BODIES, shape_of(*shared))
+    alike = uniform_bodies(BODIES, shape_of(*shared))
 
     assert list(alike) == drafts
     assert alike == drafts
@@ -24,23 +24,23 @@ def test_alike_drafts_are_a_sequence_of_drafts(shared: tuple[int, int, int, int]
 
 @pytest.mark.parametrize("part", [slice(None), slice(1, 3), slice(3, 1), slice(-2, None), slice(2, 99)], ids=str)
 def test_slice_of_alike_drafts_is_a_list(part: slice) -> None:
-    assert alike_bodies(BODIES)[part] == [Draft(body) for body in BODIES][part]
+    assert uniform_bodies(BODIES)[part] == [Draft(body) for body in BODIES][part]
 
 
 @pytest.mark.parametrize("place", [5, -1])
 def test_place_beyond_its_ends_is_none(place: int) -> None:
     with pytest.raises(IndexError):
-        alike_bodies(BODIES)[place]
+        uniform_bodies(BODIES)[place]
 
 
 @pytest.mark.parametrize("texts", [["a", "", "bc"], ["ä", "", "€b", "\U0001f600"], [""]])
 def test_alike_texts_have_the_sizes_of_their_bytes(texts: list[str]) -> None:
-    alike = alike_texts(texts)
+    alike = uniform_texts(texts)
 
     assert alike == [Draft(text.encode()) for text in texts]
     assert list(alike.sizes) == [len(text.encode()) for text in texts]
 
 
 def test_empty_one_has_nothing_in_it() -> None:
-    assert list(alike_bodies([])) == []
-    assert type(alike_bodies([])) is Alike
+    assert list(uniform_bodies([])) == []
+    assert type(uniform_bodies([])) is UniformBatch

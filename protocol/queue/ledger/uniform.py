@@ -1,6 +1,6 @@
-"""Alike: messages that nothing but their bodies tells apart, in one buffer instead of an object for each.
+"""UniformBatch: messages that nothing but their bodies tells apart, in one buffer instead of an object for each.
 
-    a block, a batch of texts, items of the log --> Alike --> items of the log, sizes, bodies; a Draft of what goes out
+    a block, a batch of texts, items of the log --> UniformBatch --> items of the log, sizes, bodies; single Drafts
 
 Pure.  To whoever does not ask what it is, it is a sequence of drafts.
 """
@@ -14,11 +14,11 @@ from typing import overload
 from wakeq.protocol.log.entries import Draft
 from wakeq.protocol.log.layout import pack_alike
 
-ALIKE_MIN = 8  # fewer are cheaper as objects, where nobody has them in one buffer already
+UNIFORM_MIN = 8  # fewer are cheaper as objects, where nobody has them in one buffer already
 PLAIN = Draft(b"")
 
 
-class Alike(Sequence[Draft]):
+class UniformBatch(Sequence[Draft]):
     """Bodies one behind the other, the size of each, and what all of them share."""
 
     __slots__ = ("_places", "bodies", "shape", "sizes")
@@ -89,19 +89,19 @@ def shape_of(priority: int, delay_ms: int, expires_ms: int, timeout_ms: int) -> 
     return Draft(b"", *shared) if any(shared) else PLAIN
 
 
-def alike_bodies(bodies: Sequence[bytes], shape: Draft = PLAIN) -> Alike:
+def uniform_bodies(bodies: Sequence[bytes], shape: Draft = PLAIN) -> UniformBatch:
     """Return messages with these bodies."""
-    return Alike(b"".join(bodies), array("I", map(len, bodies)), shape)
+    return UniformBatch(b"".join(bodies), array("I", map(len, bodies)), shape)
 
 
-def alike_texts(texts: Sequence[str], shape: Draft = PLAIN) -> Alike:
+def uniform_texts(texts: Sequence[str], shape: Draft = PLAIN) -> UniformBatch:
     """Return messages with these texts as their bodies."""
     whole = "".join(texts)
     if whole.isascii():
-        return Alike(whole.encode(), array("I", map(len, texts)), shape)
-    return alike_bodies(list(map(str.encode, texts)), shape)
+        return UniformBatch(whole.encode(), array("I", map(len, texts)), shape)
+    return uniform_bodies(list(map(str.encode, texts)), shape)
 
 
-def alike_in_places(bodies: bytes, places: "array[int]", shape: Draft = PLAIN) -> Alike:
+def uniform_in_places(bodies: bytes, places: "array[int]", shape: Draft = PLAIN) -> UniformBatch:
     """Return messages whose bodies begin, and the last of them ends, at these places."""
-    return Alike(bodies, array("I", map(sub, islice(places, 1, None), places)), shape, places)
+    return UniformBatch(bodies, array("I", map(sub, islice(places, 1, None), places)), shape, places)

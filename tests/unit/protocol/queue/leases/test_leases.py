@@ -1,0 +1,92 @@
+"""Leases: the next moment is never later than anything that ends or becomes due."""
+
+from collections.abc import Callable
+
+import pytest
+
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.log.entries import Draft, Publish
+from wakeq.protocol.queue.leases.audience import NEVER
+from wakeq.protocol.queue.leases.leases import Leases
+from wakeq.protocol.queue.ledger.ledger import Ledger
+from wakeq.protocol.queue.ledger.publishers import Limits
+from wakeq.protocol.queue.ledger.staging import STASH
+
+Q = "q"
+NOW_MS = 100_000_000
+
+
+def leases_of(*drafts: Draft) -> Leases:
+    leases = Leases(Ledger(Q, 1, Policies(), Limits()), 1, NOW_MS)
+    leases.next_ms = leases.next_moment_ms()
+    assert leases.next_ms == NEVER
+    publish(leases, *drafts)
+    return leases
+
+
+def publish(leases: Leases, *drafts: Draft) -> None:
+    if drafts:
+        leases.add_published(leases.ledger.publish(Publish(Q, list(drafts)), NOW_MS), NOW_MS, lambda: NOW_MS)
+
+
+def test_plain_publish_leaves_the_next_moment_as_it_was() -> None:
+    leases = leases_of(Draft(b""), Draft(b""))
+
+    assert leases.next_ms == NEVER
+
+
+def test_lease_lowers_the_next_moment_to_its_end_and_a_later_one_does_not() -> None:
+    leases = leases_of(Draft(b""), Draft(b""))
+
+    leases.lease(leases.take(1, NOW_MS), [None], [0], NOW_MS, 30_000)
+    leases.lease(leases.take(1, NOW_MS), [None], [0], NOW_MS, 60_000)
+
+    assert leases.next_ms == leases.next_moment_ms() == NOW_MS + 30_000
+
+
+def test_leases_with_timeouts_of_their_own_lower_the_next_moment_to_the_first_end() -> None:
+    leases = leases_of(Draft(b"", timeout_ms=9_000), Draft(b"", timeout_ms=5_000))
+
+    leases.lease(leases.take(2, NOW_MS), [None] * 2, [0] * 2, NOW_MS)
+
+    assert leases.next_ms == leases.next_moment_ms() == NOW_MS + 5_000
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        lambda leases: publish(leases, Draft(b"", delay_ms=5_000)),
+        lambda leases: publish(leases, Draft(b"", expires_ms=5_000)),
+        lambda leases: leases.watch_staged((STASH, "s"), {0: NOW_MS + 9_000}),
+        lambda leases: leases.note_pause(),
+    ],
+    ids=["delay", "expiry", "stash", "pause"],
+)
+def test_next_moment_is_found_anew_after_a_new_moment(happens: Callable[[Leases], None]) -> None:
+    leases = leases_of()
+
+    happens(leases)
+
+    assert leases.next_ms == 0
+
+
+def test_extended_lease_does_not_raise_the_next_moment() -> None:
+    leases = leases_of(Draft(b""))
+    leases.lease(leases.take(1, NOW_MS), [None], [0], NOW_MS, 30_000)
+
+    leases.extend(1, NOW_MS + 90_000)
+
+    assert leases.next_ms == NOW_MS + 30_000
+    assert leases.take_timed_out(NOW_MS + 30_000) == []
+    assert leases.take_timed_out(NOW_MS + 90_000) == [1]
+
+
+def test_new_incarnation_keeps_the_audience_and_the_sequence() -> None:
+    leases = leases_of(Draft(b""))
+    leases.lease(leases.take(1, NOW_MS), [None], [0], NOW_MS)
+    leases.audience.sleep("somebody", only_ready=False)
+    leases.ledger.begin(2, Policies())
+
+    new = leases.for_new_incarnation(NOW_MS)
+
+    assert (new.audience, new.sequence, new.held) == (leases.audience, 1, {})
