@@ -1,7 +1,7 @@
-"""The bars: what each figure of wakeq has to reach, and against whom.  Numbers only; nothing here measures.
+"""The bars: the value that each figure of wakeq has to reach, by itself or against a peer.  Nothing here measures.
 
 A bar against a peer compares within one round, because machines are noisy; the verdict takes the median of
-the rounds. An aim is what we would like, and is not a failure when it is missed.
+the rounds. A missed aim is no failure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -128,7 +128,7 @@ def ratio(ours: Rounds, theirs: Rounds, figure: str) -> float | None:
 
 
 def judge(bar: Bar, cells: Mapping[str, Rounds]) -> tuple[float | None, Verdict]:
-    """What was reached, and whether it is enough.  `cells` are the rounds of each peer in the bar's
+    """Return the reached value and the verdict.  `cells` are the rounds of each peer in the bar's
     workload."""
     ours = cells.get(bar.ours, ())
     reached = middle(ours, bar.figure) if bar.against is None else ratio(ours, cells.get(bar.against, ()), bar.figure)

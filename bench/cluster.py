@@ -1,4 +1,4 @@
-"""Three nodes on this machine: what clients feel when the leader dies, and how a node that was away comes back.
+"""Three nodes on this machine: the gaps that clients see when the leader is killed, and the return of an absent node.
 
     python -m bench.cluster failover [--kills 50]        the gap between two publishes around a kill -9 of the leader
     python -m bench.cluster away [--entries 100000]      how long a follower takes to have what it missed, under load
@@ -44,7 +44,7 @@ SETTLED_S = 4.0  # of load before it is measured, and while it is
 KEPT_UP_BYTES = 256 << 10  # so little is under way at any moment
 PUBLISH = json.dumps({"cmd": "PUB", "qname": QUEUE, "message": BODY}).encode() + b"\n"
 STATUS = b'{"cmd":"CLUSTER"}\n'
-# Every 64 MiB each node seals a segment and writes an image, whoever catches up: that is to fall into neither span.
+# Every 64 MiB each node seals a segment and writes an image; neither span may include that.
 NO_IMAGES = sized(segment_bytes_max=1 << 30, snapshot_bytes_min=1 << 30)
 
 
@@ -93,7 +93,7 @@ class Trio:
         raise SystemExit(f"no node serves after {READY_S_MAX} s; their logs are in {self._folder}")
 
     async def status(self, node: int) -> dict[str, Any] | None:
-        """Return what a node knows of the cluster, None if it does not answer."""
+        """Return a node's view of the cluster, or None if it does not answer."""
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", self.worker_ports[node])
         except OSError:
@@ -127,7 +127,7 @@ class Trio:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody has at this moment."""
+    """Return ports that are free at this moment."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [int(one.getsockname()[1]) for one in sockets]
@@ -137,7 +137,7 @@ def free_ports(count: int) -> list[int]:
 
 
 async def failover(trio: Trio, kills: int) -> str:
-    """Publish all the time, kill the leader again and again, and look at the gaps."""
+    """Publish all the time, kill the leader again and again, and measure the gaps."""
     confirmed_s: list[float] = []
     is_over = asyncio.Event()
 

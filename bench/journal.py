@@ -1,4 +1,4 @@
-"""What reading history costs: `python -m bench.journal`.
+"""The cost of reading history: `python -m bench.journal`.
 
     a log made by hand: publish, delivery, acknowledgement --> events a second, the whole report, the archive
 
@@ -38,7 +38,7 @@ BARS = {"events_a_s": 1_500_000.0, "report_s": 15.0, "twice": 2.0}
 
 
 def make_history(path: Path, events: int) -> None:
-    """Write the lives of so many messages as a broker would, with sealed segments and what became of them."""
+    """Write the lives of so many messages as a broker would, with sealed segments and outcomes."""
     folder = path / "consensus"
     folder.mkdir(parents=True)
     identity = Identity(bytes(16), 1)

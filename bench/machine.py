@@ -1,4 +1,4 @@
-"""What the machine says: CPU, memory and disk of a process tree, the sync latency of a disk, and who else
+"""Figures of the machine: CPU, memory and disk of a process tree, the sync latency of a disk, and who else
 was busy.
 
 In go process ids and paths, out come plain numbers.  Nothing here starts, stops or changes a process, and
@@ -134,7 +134,7 @@ def facts(folder: Path) -> str:
 
 
 class Meter:
-    """One stretch of work: wall time, CPU of the server and of the generator, and what everyone else took."""
+    """One stretch of work: wall time, CPU of the server and of the generator, and of all other processes."""
 
     def __init__(self, pids: Callable[[], list[int]]) -> None:
         self._pids = pids

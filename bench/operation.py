@@ -1,4 +1,4 @@
-"""What operating costs: a scrape of /metrics with many queues, what it does to others, a login, the dashboard's weight.
+"""The cost of operating: a scrape of /metrics with many queues and its effect on others, a login, the dashboard's size.
 
     python -m bench.operation [--queues 10000] [--rounds 20]
 
@@ -90,7 +90,7 @@ async def longest_ping_ms(client: AsyncClient, until: asyncio.Event) -> float:
 
 
 async def scrapes(broker: Broker, rounds: int) -> list[tuple[str, str]]:
-    """Scrape again and again, while somebody else pings."""
+    """Scrape again and again, while another client pings."""
     walls_ms, cpus_ms, pings_ms, size, series = [], [], [], 0, 0
     headers = {"Authorization": f"Bearer {broker.token}"}
     async with AsyncClient(broker.worker, token=broker.token) as client, aiohttp.ClientSession() as session:
@@ -137,7 +137,7 @@ urllib.request.urlopen(request).read()
 
 
 async def logins(broker: Broker) -> list[tuple[str, str]]:
-    """Log in with a token that differs from a known one in its last character, and with one that nobody knows."""
+    """Log in with a token that differs from a known one in its last character, and with an unknown one."""
     guesses = {"wrong": broker.token[:-1] + "!", "unknown": "wakeq_" + "u" * (len(broker.token) - 6)}
     taken_us: dict[str, list[float]] = {kind: [] for kind in guesses}
     host, _, port = broker.worker.rpartition(":")

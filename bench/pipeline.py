@@ -1,4 +1,4 @@
-"""What blocks and Spark do with a queue, beside the client's batches in the same run: `python -m bench.pipeline`.
+"""Blocks and Spark on a queue, beside the client's batches in the same run: `python -m bench.pipeline`.
 
     a broker of its own --> publish_many, fetch_many; publish_block; Spark: write, peek, stream --> rates and ratios
 

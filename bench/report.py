@@ -32,7 +32,7 @@ def shown(value: float | None, form: str) -> str:
 
 
 def figures_table(workload: Workload, cells: Cells) -> str:
-    """One row for each peer; what is compared has its ratio to the yardstick at the end."""
+    """One row for each peer; compared figures have their ratio to the yardstick at the end."""
     columns = [
         column for column in workload.columns if any(middle(cells[peer], column.figure) is not None for peer in cells)
     ]
@@ -52,7 +52,7 @@ def _row(peer: str, cells: Cells, columns: list[Column], compared: list[Column])
 
 
 def bars_table(workload: Workload, cells: Cells) -> str:
-    """What wakeq had to reach here, and what it did.  Nothing when there is no bar, or no wakeq in this
+    """The bars of wakeq here, and the reached values.  Nothing when there is no bar, or no wakeq in this
     run."""
     bars = [bar for bar in BARS if bar.workload == workload.name]
     if not bars or OURS not in cells:

@@ -1,6 +1,6 @@
 """The runner: puts the workloads through the peers, one cell after the other, and gathers the figures.
 
-In goes what was asked for, out come the cells and one report.  It starts one server at a time, ends exactly
+In go the options of a run, out come the cells and one report.  It starts one server at a time, ends exactly
 that one, and a cell that fails costs nothing but itself.
 """
 
@@ -27,7 +27,7 @@ OTHERS_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What was asked for on the command line."""
+    """The options of the command line."""
 
     workloads: list[Workload]
     peers: list[type[Peer]]
@@ -88,7 +88,7 @@ async def run(order: Order, home: Path, skipped: list[str]) -> str:
 
 
 async def run_workload(workload: Workload, order: Order, turn: int, home: Path, outcome: Outcome) -> None:
-    """One cell for each peer; every second round in the opposite order, so that drift hits nobody more."""
+    """One cell for each peer; every second round in the opposite order, so that drift affects all alike."""
     peers = [peer for peer in order.peers if peer.name in workload.peers]
     for peer_class in peers if turn % 2 == 0 else reversed(peers):
         where = f"[{turn + 1}] {workload.name} {peer_class.name}"
@@ -125,7 +125,7 @@ async def run_cell(workload: Workload, peer: Peer, plan: Plan, home: Path) -> Fi
 
 
 def machine_line(when: str, home: Path) -> str:
-    """The disk and the neighbours, looked at for a moment in which we do nothing."""
+    """Measure the disk and the other processes for a moment in which this one is idle."""
     busy_s, own_s = machine.busy_cpu_s(), machine.own_cpu_s()
     time.sleep(OTHERS_S)
     others = (machine.busy_cpu_s() - busy_s - (machine.own_cpu_s() - own_s)) / OTHERS_S * 100

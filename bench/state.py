@@ -1,4 +1,4 @@
-"""The state store by itself: what a million records cost to put, to read, to delete and to sweep.
+"""The state store by itself: the cost of putting, reading, deleting and sweeping a million records.
 
     python -m bench.state            prints a table and keeps it in bench/results/<date>-state.md
 

@@ -1,4 +1,4 @@
-"""H4 and QA by themselves: what a million records cost, with few distinct keys and with many; and why H4 is `heapq`.
+"""H4 and QA by themselves: the cost of a million records with few and with many distinct keys, and of a heap by hand.
 
     python -m bench.structures            prints a table and keeps it in bench/results/<date>-structures.md
 

@@ -4,7 +4,7 @@ more.
 A scrap of beanstalkd's text protocol (put, reserve, reserve-with-timeout, delete) over one FIFO.  Puts and
 deletes go to a log, and no answer to them leaves before one thread has written and synced it; whatever
 arrives meanwhile is the next batch.  It has no timers, delays, priorities, index or recovery, and must
-never get any: it measures what they cost.
+never get any: it measures their cost.
 
     python -m bench.toy_group PORT FOLDER
 """

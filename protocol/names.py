@@ -4,6 +4,8 @@ A name is 0 to 255 bytes, each of them 33..126 (visible ASCII, no space). The em
 returned unchanged, or BadName is raised. An error text must never contain a peer's bytes unescaped.
 """
 
+from functools import lru_cache
+
 from wakeq.protocol.errors import BadName
 
 DEFAULT_QUEUE = ""
@@ -12,8 +14,11 @@ NAME_BYTES_MAX = 255
 DEAD_SUFFIX = ".dead"
 # How much of a bad name an error shows.
 SHOWN_CHARS_MAX = 40
+# How many good names are remembered: every command names a queue, and most of them one of a few.
+GOOD_NAMES_MAX = 4_096
 
 
+@lru_cache(maxsize=GOOD_NAMES_MAX)
 def check_name(name: str) -> str:
     """Return the name, or raise BadName and say what is wrong with it."""
     if len(name) <= NAME_BYTES_MAX and name.isascii() and name.isprintable() and " " not in name:

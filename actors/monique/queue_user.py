@@ -16,7 +16,6 @@ from wakeq.actors.runtime import Process, Timers
 from wakeq.actors.sessions.door import DOOR_MONIQUE
 from wakeq.actors.sessions.operator_mail import Page, Scan
 from wakeq.protocol.log.entries import ANY_TOKEN, Reason
-from wakeq.protocol.queue.lanes import Filed
 from wakeq.protocol.queue.orders import NOBODY, Acknowledge, EndWait, Fetch, Nack, ReplyTo
 from wakeq.protocol.queue.outcomes import Delivery, Refusal
 from wakeq.protocol.uid import parse
@@ -75,19 +74,15 @@ class QueueUser(Process):
         self.number = services.new_worker()  # in the log and in the history, as of a connection
         self.door_kind = DOOR_MONIQUE
 
-    def _filed(self, name: str) -> Filed:
-        """Return where commands for a queue are filed."""
-        return self._services.lobby.lanes_of(name).open()
-
     def _fetch(self, queue: str, asker: ReplyTo, count: int, wait_ms: int) -> None:
         """Ask for up to so many; a queue that does not exist yet is empty."""
-        self._filed(queue).orders.append(Fetch(asker, queue, count, wait_ms, is_subscribed=True))
+        self._services.lobby.filed(queue).orders.append(Fetch(asker, queue, count, wait_ms, is_subscribed=True))
 
     def _may_pass_on(self, queue: str, deliveries: Sequence[Delivery]) -> bool:
         """Whether deliveries are still good; those that a deposed leader has in its mail end without being seen."""
         if self._services.withdrawal(deliveries[0].token[0]) is None:
             return True
-        self._filed(queue).orders.append(Unsent(queue, deliveries))
+        self._services.lobby.filed(queue).orders.append(Unsent(queue, deliveries))
         return False
 
     def _look_at(
@@ -95,16 +90,16 @@ class QueueUser(Process):
     ) -> None:
         """Ask for the messages behind that number."""
         asker: ReplyByMail[Page | Refusal] = ReplyByMail(self, partial(then, Looked(queue, after)))
-        self._filed(queue).orders.append(Scan(asker, queue, after, PAGE, leased_only))
+        self._services.lobby.filed(queue).orders.append(Scan(asker, queue, after, PAGE, leased_only))
 
     def _end_wait(self, queue: str, asker: ReplyTo) -> None:
-        self._filed(queue).orders.append(EndWait(asker, queue))
+        self._services.lobby.filed(queue).orders.append(EndWait(asker, queue))
 
     def _acknowledge(self, queue: str, queue_id: int, numbers: list[int]) -> None:
         """These are done with, whoever holds them."""
         tokens = [ANY_TOKEN] * len(numbers)
         order = Acknowledge(queue, queue_id, numbers, tokens, self.number, self.door_kind)
-        self._filed(queue).orders.append(order)
+        self._services.lobby.filed(queue).orders.append(order)
 
     def _acknowledge_all(self, queue: str, placed: Iterable[Placed]) -> int:
         """The same of messages of one queue, perhaps of several incarnations of it; return how many they are."""
@@ -120,7 +115,7 @@ class QueueUser(Process):
         if deliveries:
             asker = SeveralResults(NOBODY, len(deliveries))
             uids, tokens = [one.uid for one in deliveries], [one.token for one in deliveries]
-            self._filed(queue).orders.append(Nack(asker, queue, uids, tokens, None, error, reason))
+            self._services.lobby.filed(queue).orders.append(Nack(asker, queue, uids, tokens, None, error, reason))
 
 
 def task_in(row: Mapping[str, Any]) -> tuple[str, Place] | None:

@@ -102,7 +102,7 @@ class Tasks(QueueUser):
                 self._under_way_bytes += _size_of(task)
         for queue, (tasks, drafts) in batches.items():
             entry = Publish(queue, drafts, door=self.door_kind, worker=self.number)
-            self._filed(queue).publish_whole(ReplyByMail(self, partial(self._kept, tasks)), entry)
+            self._services.lobby.filed(queue).publish_whole(ReplyByMail(self, partial(self._kept, tasks)), entry)
         self._end(ended)
         if message.asker is not None:
             self._waiting.append(message.asker)

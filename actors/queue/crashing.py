@@ -67,7 +67,8 @@ def leave_last_words(queue: QueueProcess) -> None:
         for order in in_hand.orders:
             if in_the_log.isdisjoint(map(id, answered_by(getattr(order, "asker", order)))):
                 refuse_order(order, busy)
-    for message in (queue.handling, *queue.unread):
+    held_mail = () if queue.steps is None else queue.steps.mail
+    for message in (queue.handling, *held_mail, *queue.unread):
         if isinstance(message, ASKED):
             message.asker.tell(busy)
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from wakeq.actors.mail import Gone, Unsent
 from wakeq.actors.queue import outgoing, reading, staging, waiting
 from wakeq.actors.runtime import Alarm
@@ -35,6 +37,7 @@ from wakeq.protocol.queue.leases.audience import NEVER
 from wakeq.protocol.queue.leases.leases import Leases
 from wakeq.protocol.queue.orders import Nack, ReplyAt, ReplyTo, Touch
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
+from wakeq.protocol.queue.steps import STEP_ENDINGS, Steps, slices
 
 if TYPE_CHECKING:
     from wakeq.actors.queue.process import QueueProcess
@@ -285,14 +288,31 @@ def on_gone(queue: QueueProcess, message: Gone) -> None:
 # --- what is committed -----------------------------------------------------------------------------------------
 
 
-def apply_released(queue: QueueProcess, entry: Released, index: int, term: int, at_ms: int) -> Results:
+def apply_released(queue: QueueProcess, entry: Released, index: int, term: int, at_ms: int) -> Results | Steps[Results]:
+    if len(entry.numbers) > STEP_ENDINGS:
+        return _released_in_steps(queue, entry)
+    return _release(queue, entry)
+
+
+def _released_in_steps(queue: QueueProcess, entry: Released) -> Steps[Results]:
+    results: list[int] = []
+    for among in slices(len(entry.numbers), STEP_ENDINGS):
+        if among.start:
+            yield
+        numbers, dues_ms, tokens = entry.numbers[among], entry.dues_ms[among], entry.tokens[among]
+        results += _release(queue, replace(entry, numbers=numbers, dues_ms=dues_ms, tokens=tokens))
+    return results
+
+
+def _release(queue: QueueProcess, entry: Released) -> Results:
     results = queue.ledger.release(entry)
     if queue.leases is not None:
+        now_ms = queue.now_ms()
         for number, code in zip(entry.numbers, results, strict=True):
             if code == Result.DONE:
-                queue.leases.return_to_line(number, queue.now_ms())
+                queue.leases.return_to_line(number, now_ms)
             else:
-                queue.leases.keep_leased([number], queue.now_ms())
+                queue.leases.keep_leased([number], now_ms)
     return results
 
 
@@ -300,7 +320,22 @@ def apply_extended(queue: QueueProcess, entry: Extended, index: int, term: int, 
     return queue.ledger.extend(entry)
 
 
-def apply_expired(queue: QueueProcess, entry: Expired, index: int, term: int, at_ms: int) -> Results:
+def apply_expired(queue: QueueProcess, entry: Expired, index: int, term: int, at_ms: int) -> Results | Steps[Results]:
+    if len(entry.numbers) > STEP_ENDINGS:
+        return _expired_in_steps(queue, entry, at_ms)
+    return _expire(queue, entry, at_ms)
+
+
+def _expired_in_steps(queue: QueueProcess, entry: Expired, at_ms: int) -> Steps[Results]:
+    results: list[int] = []
+    for among in slices(len(entry.numbers), STEP_ENDINGS):
+        if among.start:
+            yield
+        results += _expire(queue, replace(entry, numbers=entry.numbers[among]), at_ms)
+    return results
+
+
+def _expire(queue: QueueProcess, entry: Expired, at_ms: int) -> Results:
     results = queue.ledger.expire(entry, at_ms)
     queue.remove([n for n, code in zip(entry.numbers, results, strict=True) if not code])
     if queue.leases is not None and any(results):

@@ -13,8 +13,10 @@ that are no longer in memory arrive as mail from the reader thread.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from types import TracebackType
+from types import GeneratorType, TracebackType
 from typing import Any
+
+import msgspec
 
 from wakeq.actors.mail import (
     Answered,
@@ -94,10 +96,22 @@ from wakeq.protocol.queue.leases.leases import Leases
 from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.ledger.publishers import Limits, Repeated, new_drafts, new_numbers, published_uids
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
+from wakeq.protocol.queue.steps import STEP_MESSAGES, Steps, slices
 from wakeq.protocol.uid import maker_of, parse
 from wakeq.storage.state.cut import StoredQueue
 
 SETTLED = frozenset({Delivered, Ack})  # entries after which nothing is ready or due that was not before
+
+
+class LongApply(msgspec.Struct):
+    """An entry that is being applied in steps."""
+
+    # What is left to do; its value is what became of the entry.
+    steps: Steps[Results]
+    # The entry, and those that come behind it in the same call.
+    items: Sequence[LogItem]
+    # What arrived meanwhile: mail waits for the last step.
+    mail: list[Any]
 
 
 class QueueProcess(Process):
@@ -110,7 +124,7 @@ class QueueProcess(Process):
         "ahead", "alarm_ms", "applying", "bodies", "counted_from", "created_ms", "delayed_fetches",
         "delivering", "handling", "in_hand", "is_creating", "is_reading_ahead", "lanes", "leases", "ledger",
         "lookups", "marked_ahead", "name", "now_ms", "oldest", "outgoing", "promised", "services", "since_read",
-        "stored_gone", "supervisor", "term", "unchanged", "wakes",
+        "steps", "stored_gone", "supervisor", "term", "unchanged", "wakes",
     )  # fmt: skip
 
     def __init__(self, name: str, services: QueueProcessServices, limits: Limits, supervisor: Process) -> None:
@@ -140,6 +154,7 @@ class QueueProcess(Process):
         self.delivering: list[Delivering] | None = None  # ... and before all of it, deliveries that have left
         self.handling: Any = None  # the mail that is being handled
         self.applying = 0  # index of the entry that is being applied, 0 for none
+        self.steps: LongApply | None = None  # the entry that is being applied in steps, if there is one
         # Since the last flush to the state store.
         self.stored_gone: list[int] | tuple[()] = ()  # numbers that the state store has to remove
         self.unchanged: list[Note] | tuple[()] = ()  # what changed nothing, for readers of the log
@@ -172,6 +187,9 @@ class QueueProcess(Process):
         return found
 
     def on_receive(self, message: Any) -> None:
+        if self.steps is not None:  # nobody may look at the queue between two steps, or change it
+            self.steps.mail.append(message)
+            return
         self.handling = message
         _HANDLERS[type(message)](self, message)
         self.handling = None
@@ -235,16 +253,29 @@ class QueueProcess(Process):
 
     # --- what is committed -------------------------------------------------------------------------------------------
 
-    def apply(self, items: Sequence[LogItem]) -> None:
-        """Apply committed entries in the order of the log, and put their outcomes where they are waited for."""
+    def apply(self, items: Sequence[LogItem], applied: Results | None = None) -> None:
+        """Apply committed entries in the order of the log, and put their outcomes where they are waited for.
+
+        The first one may have been applied in steps already; then `applied` is what became of it.
+        One about very many messages is only begun: the rest of it, and all that stands behind it, is done by `step`.
+        """
         outcomes: list[tuple[Any, int, Results]] = []
         is_changed = False  # somebody may have to be served or woken, or something becomes due
+        rest: Sequence[LogItem] = ()
         for item in items:
             index, entry, ticket = item.index, item.entry, item.reply_to
             self.applying = index
             kind = type(entry)
-            results = _APPLY[kind](self, entry, index, item.term, item.at_ms)
+            results: Any = _APPLY[kind](self, entry, index, item.term, item.at_ms) if applied is None else applied
+            applied = None
             queue_id = self.ledger.id
+            if type(results) is GeneratorType:
+                if item is not items[0]:  # what stands before it has its outcomes first
+                    rest = items[[one is item for one in items].index(True) :]
+                    break
+                results = self._begin(results, items)
+                if results is None:
+                    return
             if type(results) is list:
                 if results and min(results) < 0:
                     self.note(answering.refusals_in(entry, index, results))
@@ -269,6 +300,34 @@ class QueueProcess(Process):
                 waiting.serve_and_wake(self, self.now_ms())  # before the outcomes: who waits for a message hears first
         if outcomes:
             self._tell_outcomes(outcomes)
+        if rest:
+            self.apply(rest)
+
+    def _begin(self, steps: Steps[Results], items: Sequence[LogItem]) -> Results | None:
+        """Take the first step of applying an entry; return what became of it if that was all."""
+        try:
+            next(steps)
+        except StopIteration as end:
+            results: Results = end.value
+            return results
+        self.steps = LongApply(steps, items, self.steps.mail if self.steps is not None else [])
+        return None
+
+    def step(self) -> None:
+        """Take the next step of applying an entry; behind the last one comes what had to wait for it."""
+        taken = self.steps
+        assert taken is not None, "it was begun"
+        try:
+            next(taken.steps)
+        except StopIteration as end:
+            results = end.value
+        else:
+            return
+        self.apply(taken.items, results)
+        if self.steps is taken:  # else another entry has to be applied in steps
+            self.steps = None
+            for message in taken.mail:
+                self.tell(message)
 
     def _tell_outcomes(self, outcomes: list[tuple[Any, int, Results]]) -> None:
         """Put what became of entries where it is waited for."""
@@ -295,7 +354,9 @@ class QueueProcess(Process):
         else:
             self.unchanged = notes
 
-    def _apply_publish(self, entry: Publish, index: int, term: int, at_ms: int) -> Results:
+    def _apply_publish(self, entry: Publish, index: int, term: int, at_ms: int) -> Results | Steps[Results]:
+        if len(entry.drafts) > STEP_MESSAGES:
+            return self._publish_in_steps(entry, at_ms)
         results = numbers = self.ledger.publish(entry, at_ms)
         drafts: Sequence[Draft] = entry.drafts
         if type(results) is not range:  # not all of them are new
@@ -304,6 +365,19 @@ class QueueProcess(Process):
             self.bodies.publish(numbers, drafts, at_ms)
             if self.leases is not None:
                 self.leases.add_published(numbers, at_ms, self.now_ms)
+        return results
+
+    def _publish_in_steps(self, entry: Publish, at_ms: int) -> Steps[Results]:
+        results = numbers = yield from self.ledger.publish_in_steps(entry, at_ms)
+        drafts: Sequence[Draft] = entry.drafts
+        if type(results) is not range:  # not all of them are new
+            numbers, drafts = new_numbers(results), new_drafts(results, drafts)
+        if numbers:
+            self.bodies.publish(numbers, drafts, at_ms)
+            for among in slices(len(numbers)) if self.leases is not None else ():
+                yield
+                assert self.leases is not None, "nothing changes between two steps"
+                self.leases.add_published(numbers[among], at_ms, self.now_ms)
         return results
 
     def _apply_delivered(self, entry: Delivered, index: int, term: int, at_ms: int) -> Results:
@@ -416,7 +490,7 @@ _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {
     orders.PeekBlock: staging.on_peek_block,
 }
 
-_APPLY: dict[type, Callable[[QueueProcess, Any, int, int, int], Results]] = {
+_APPLY: dict[type, Callable[[QueueProcess, Any, int, int, int], Results | Steps[Results]]] = {
     Publish: QueueProcess._apply_publish,
     Delivered: QueueProcess._apply_delivered,
     Extended: ending.apply_extended,

@@ -10,6 +10,7 @@ ledger, in the order of the log.  Functions over the state of a queue process.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from wakeq.actors.queue import ending, fetching, outgoing, reading, waiting
@@ -31,6 +32,7 @@ from wakeq.protocol.queue.leases.staged_ends import End
 from wakeq.protocol.queue.ledger.staging import SOURCE, STASH, Epoch, Name
 from wakeq.protocol.queue.orders import PeekBlock, ReadSlice, Renew, ReplyTo, Settle, Stage
 from wakeq.protocol.queue.outcomes import Outcome, Refusal, Seen
+from wakeq.protocol.queue.steps import STEP_MESSAGES, Steps, slices
 from wakeq.protocol.queue.view import state_of
 
 if TYPE_CHECKING:
@@ -124,20 +126,10 @@ def on_settle(queue: QueueProcess, message: Settle) -> None:
     if not epochs:
         message.asker.tell(Outcome(queue.name, queue.ledger.id, []))
         return
-    rows = [row for one in epochs for row in one.rows()]
-    _propose_end(queue, ClaimAction.SETTLED, message.source, message.epoch, rows, message.asker)
-
-
-def _propose_end(
-    queue: QueueProcess,
-    action: ClaimAction,
-    source: str,
-    epoch: int,
-    rows: list[tuple[int, Token]],
-    asker: ReplyTo | None = None,
-) -> None:
-    numbers, tokens = [number for number, _ in rows], [token for _, token in rows]
-    outgoing.propose(queue, Claim(queue.name, queue.ledger.id, action, source, epoch, numbers, tokens), asker)
+    numbers = [number for one in epochs for number in one.numbers]
+    tokens = [token for one in epochs for token in one.tokens()]
+    ended = Claim(queue.name, queue.ledger.id, ClaimAction.SETTLED, message.source, message.epoch, numbers, tokens)
+    outgoing.propose(queue, ended, message.asker)
 
 
 def _open_epoch(queue: QueueProcess, source: str, epoch: int) -> Epoch | None:
@@ -157,18 +149,26 @@ def _next_epoch(queue: QueueProcess, name: str) -> int:
     return min(stays, default=source.highest + 1)
 
 
-def apply_claim(queue: QueueProcess, entry: Claim, index: int, term: int, at_ms: int) -> Results:
-    results = queue.ledger.claim(entry, term, at_ms)
+def apply_claim(queue: QueueProcess, entry: Claim, index: int, term: int, at_ms: int) -> Steps[Results]:
+    results = yield from queue.ledger.claim(entry, term, at_ms)
     leases = queue.leases
     if entry.action is ClaimAction.STAGED:
         _note_passed_over(queue, entry, index, results)
     if entry.action is ClaimAction.SETTLED:
-        queue.remove([number for number, code in zip(entry.numbers, results, strict=True) if not code])
+        gone = [number for number, code in zip(entry.numbers, results, strict=True) if not code]
+        for among in slices(len(gone)):
+            if among.start:
+                yield
+            queue.remove(gone[among])
     elif leases is not None and entry.queue_id == queue.ledger.id:
         if entry.action is ClaimAction.STAGED:
-            leases.lease_claimed(entry.numbers, queue.now_ms())
+            # The last ones first: each slice puts what it did not get back to the head of the line.
+            for among in reversed(list(slices(len(entry.numbers)))):
+                leases.lease_claimed(entry.numbers[among], queue.now_ms())
+                if among.start:
+                    yield
         elif entry.action is ClaimAction.LAPSED:
-            _take_back(queue, entry, results)
+            yield from _take_back(queue, entry, results)
     _watch(queue, (SOURCE, entry.source))
     return results
 
@@ -176,47 +176,55 @@ def apply_claim(queue: QueueProcess, entry: Claim, index: int, term: int, at_ms:
 def _note_passed_over(queue: QueueProcess, entry: Claim, index: int, results: Results) -> None:
     """Remember for the readers of the log which messages of an entry its claim does not have."""
     made = None if queue.ledger.staging is None else queue.ledger.staging.epoch(entry.source, entry.epoch)
-    is_mine = made is not None and made.first_sequence == entry.first_sequence
-    taken = set(made.numbers) if made is not None and is_mine else set()
-    if len(taken) < len(entry.numbers):
+    mine = made.numbers if made is not None and made.first_sequence == entry.first_sequence else []
+    if len(mine) < len(entry.numbers):
+        taken = set(mine)
         code = min(results[0], Result.UNKNOWN)  # that of the refusal, if it was refused as a whole
         passed_over = (place for place, number in enumerate(entry.numbers) if number not in taken)
         queue.note([(index, place, int(code)) for place in passed_over])
 
 
-def _take_back(queue: QueueProcess, entry: Claim, results: Results) -> None:
+def _take_back(queue: QueueProcess, entry: Claim, results: Results) -> Steps[None]:
     """The outcome of a lapse: its messages come back, or stay out if the claim was renewed in time."""
     leases, now_ms = queue.leases, queue.now_ms()
     assert leases is not None, "only a leader delivers"
     if leases.staged_ends is not None:
         leases.staged_ends.lapsing.discard((SOURCE, entry.source, entry.epoch))
-    for number, code in zip(entry.numbers, results, strict=True):
-        if code == Result.DONE:
-            leases.return_to_line(number, now_ms)
-        else:
-            leases.keep_leased([number], now_ms)
+    for among in slices(len(entry.numbers)):
+        if among.start:
+            yield
+        for number, code in zip(entry.numbers[among], results[among], strict=True):
+            if code == Result.DONE:
+                leases.return_to_line(number, now_ms)
+            else:
+                leases.keep_leased([number], now_ms)
 
 
 # --- stashes ---------------------------------------------------------------------------------------------------
 
 
-def apply_stash(queue: QueueProcess, entry: Stash, index: int, term: int, at_ms: int) -> Results:
-    results = queue.ledger.stash(entry, at_ms)
+def apply_stash(queue: QueueProcess, entry: Stash, index: int, term: int, at_ms: int) -> Steps[Results]:
+    results = yield from queue.ledger.stash(entry, at_ms)
     if results and results[0] > 0:
         queue.bodies.publish(results, entry.drafts, at_ms)
     _watch(queue, (STASH, entry.stash))
     return results
 
 
-def apply_unstash(queue: QueueProcess, entry: Unstash, index: int, term: int, at_ms: int) -> Results:
-    results, ranges = queue.ledger.unstash(entry, at_ms)
+def apply_unstash(queue: QueueProcess, entry: Unstash, index: int, term: int, at_ms: int) -> Steps[Results]:
+    results, ranges = yield from queue.ledger.unstash(entry, at_ms)
     queue.note([(index, len(numbers), numbers.start) for numbers in ranges])  # the log has only their names
     if ranges and entry.action is UnstashAction.PUBLISHED and results[0] == Result.DONE:
         queue.note([(index, WHOLE, Result.REPEATED)])
-    for numbers in ranges:
-        living = queue.ledger.columns.living_among(numbers)
-        if len(living) < len(numbers):
-            queue.remove(sorted(set(numbers).difference(living)))
+    done = 0
+    for part in chain.from_iterable([numbers[among] for among in slices(len(numbers))] for numbers in ranges):
+        done += len(part)
+        if done > STEP_MESSAGES:  # a stash may have very many parts, and each of them a few messages
+            yield
+            done = len(part)
+        living = queue.ledger.columns.living_among(part)
+        if len(living) < len(part):
+            queue.remove(sorted(set(part).difference(living)))
         if results[0] > 0 and queue.leases is not None:
             queue.leases.add_published(living, at_ms, queue.now_ms)
     if entry.action is UnstashAction.LAPSED and queue.leases is not None and queue.leases.staged_ends is not None:
@@ -265,7 +273,9 @@ def lapse(queue: QueueProcess, key: End) -> None:
         outgoing.propose(queue, Extended(queue.name, queue.ledger.id, list(last), [now_ms] * len(last)), None)
     rest = [(one, token) for one, token in epoch.rows() if one not in last]
     leases.mark_ending([one for one, _ in rest])
-    _propose_end(queue, ClaimAction.LAPSED, name, number, rest)
+    numbers, tokens = [one for one, _ in rest], [token for _, token in rest]
+    lapsed = Claim(queue.name, queue.ledger.id, ClaimAction.LAPSED, name, number, numbers, tokens)
+    outgoing.propose(queue, lapsed)
 
 
 # --- looking ---------------------------------------------------------------------------------------------------

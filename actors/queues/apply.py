@@ -5,6 +5,9 @@
 
 Queues apply by direct call, in the name of their own process: what one raises ends that process only.  What the queue
 was told is kept until a flush holds it, so that the queue can be rebuilt.
+
+An entry about very many messages is applied in steps, between which others have their turns.  Until its last step the
+queue is held: it handles no mail, and entries that come later wait here, as do a barrier that names it and a flush.
 """
 
 import logging
@@ -18,6 +21,7 @@ import msgspec
 
 from wakeq.actors.mail import LogItem, Propose
 from wakeq.actors.queue.acknowledging import REFUSED_ID
+from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues.barrier import ANSWERED_PART, PartTicket, judged_together, whole_outcome
 from wakeq.actors.queues.catalog import QueueCatalog
 from wakeq.actors.queues.processes import QueueProcesses
@@ -55,11 +59,23 @@ logger = logging.getLogger("wakeq.queues")
 Told = LogItem | int
 
 
+class Stepping(msgspec.Struct, eq=False):
+    """A queue that applies an entry in steps."""
+
+    process: QueueProcess
+    # What it was given in one call, and still has to do the end of.
+    items: list[LogItem]
+    # How much it was told before that.
+    told_before: int
+    # Entries that came meanwhile.
+    behind: list[LogItem]
+
+
 class Hold(Enum):
     """Why nothing is applied for a while."""
 
     FLUSH = "the queues are being asked for what a flush writes"
-    BARRIER = "a queue has crashed over its part of an entry that names several"
+    BARRIER = "a queue has crashed over its part of an entry that names several, or applies it in steps"
     REBUILD = "a queue that has crashed is being read again"
 
 
@@ -82,6 +98,8 @@ class Applier:
         self.waiting: deque[list[LogItem]] = deque()
         # Why nothing is applied at this moment.
         self.held_by: set[Hold] = set()
+        # Queues that apply an entry in steps, those whose turn comes next first.
+        self.stepping: dict[str, Stepping] = {}
         # What each queue was told since the last flush began, to rebuild it.
         self.told: dict[str, list[Told]] = {}
         # Entries since the last flush that did not do what they ask for.
@@ -140,16 +158,26 @@ class Applier:
         for name, items in batches.items():
             self.apply_in(name, items)
 
-    def apply_in(self, name: str, items: list[LogItem]) -> bool:
-        """Have a queue apply entries now; return False if it cannot: it gets them when it is rebuilt."""
+    def apply_in(self, name: str, items: list[LogItem], *, is_done: bool = False) -> bool:
+        """Have a queue apply entries now; return False if it cannot: it gets them when it is rebuilt.
+
+        With `is_done` the queue has just applied them in steps, and they are only kept.
+        """
+        if self.stepping and name in self.stepping:
+            self.stepping[name].behind += items
+            return True
         told = self.told.get(name)
         if told is None:
             told = self.told[name] = []
         process = self._processes.by_name.get(name)
         is_away = process is None or name in self._processes.away
-        if is_away or process is None or not self._runtime.run_in(process, process.apply, items):
+        if is_away or process is None or not (is_done or self._runtime.run_in(process, process.apply, items)):
             told += items  # whole, with their tickets: the rebuilt queue answers
             return False
+        if process.steps is not None:
+            self.stepping[name] = Stepping(process, items, len(told), [])
+            told += items  # whole until the last step: the queue may crash over each of them
+            return True
         # Most entries can be read from the log again, so only their index is kept; and no ticket that was answered.
         for item in items:
             if type(item.entry) in READ_AGAIN and type(item.reply_to) is not PartTicket:
@@ -158,6 +186,35 @@ class Applier:
                 answered = ANSWERED_PART if type(item.reply_to) is PartTicket else None
                 told.append(LogItem(item.index, item.term, item.at_ms, item.entry, answered))
         return True
+
+    # --- in steps ----------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Have the queue whose turn it is take one step; behind its last one it applies what came meanwhile."""
+        name = next(iter(self.stepping))
+        one = self.stepping.pop(name)
+        if not self._runtime.run_in(one.process, one.process.step):
+            self.told[name] += one.behind  # whole: its successor applies them
+        elif one.process.steps is not None:
+            self.stepping[name] = one
+        else:
+            del self.told[name][one.told_before :]
+            self.apply_in(name, one.items, is_done=True)
+            self.apply_left(name, one.behind)
+
+    def forget_steps(self, name: str) -> None:
+        """A queue has crashed: its successor applies all of it."""
+        one = self.stepping.pop(name, None)
+        if one is not None:
+            self.told[name] += one.behind
+
+    def apply_left(self, name: str, items: list[LogItem]) -> bool:
+        """Have a queue apply entries that have waited, but for those that are skipped meanwhile."""
+        for item in items:
+            if not self._is_left(item):
+                self._answer_skipped(item)
+        left = [item for item in items if self._is_left(item)]
+        return not left or self.apply_in(name, left)
 
     def _route(self, item: LogItem, batches: dict[str, list[LogItem]]) -> bool:
         """Update the catalog; return whether there is a queue that has to apply the entry."""
@@ -227,9 +284,9 @@ class Applier:
         foreseen = self._skipped.take_foreseen(item.index)
         if foreseen is not None:
             self.skip(foreseen)
-        self.answer_skipped(item)
+        self._answer_skipped(item)
 
-    def answer_skipped(self, item: LogItem) -> None:
+    def _answer_skipped(self, item: LogItem) -> None:
         """Tell whoever asked for this entry that it is skipped, for each item in it.
 
         What many connections share is proposed again first, one entry for each: only one of them has said what crashes.
@@ -242,7 +299,7 @@ class Applier:
         count = len(getattr(entry, "drafts", ()) or getattr(entry, "numbers", ())) or 1
         answer(asker, Outcome(entry.queue, 0, [Result.SET_ASIDE] * count))
 
-    def is_left(self, item: LogItem) -> bool:
+    def _is_left(self, item: LogItem) -> bool:
         """Whether an item is to be applied; creating a queue is, even if the entry it came with is skipped."""
         return item.index not in self._skipped.indexes or type(item.entry) is CreateQueue
 
@@ -254,7 +311,7 @@ class Applier:
     # --- entries that name several queues ----------------------------------------------------------------------------
 
     def _apply_barrier(self, item: LogItem, entry: Ack) -> bool:
-        """All queues that an entry names apply it, or none does; False if one of them has crashed and cannot be asked.
+        """All queues that an entry names apply it, or none does; False if one of them cannot be asked now.
 
         If several queues refuse, the refusal of the first part counts: every node must come to the same result.
         """
@@ -266,7 +323,7 @@ class Applier:
                 missing += 1
                 continue
             process = processes.by_name.get(part.queue)
-            if process is None or part.queue in processes.away or not process.alive:
+            if process is None or part.queue in processes.away or part.queue in self.stepping or not process.alive:
                 return False
         code = 0
         for part in to_judge:
@@ -301,7 +358,7 @@ class Applier:
                 mine.insert(0, self._create(part.queue, item))
             self.apply_in(part.queue, mine)
         outcome = whole_outcome(tickets)
-        if outcome is None:  # a queue has crashed over its part: nothing may depend on what the entry does
+        if outcome is None:  # a queue has crashed over its part, or has steps to take: nothing may depend on the entry
             self.held_by.add(Hold.BARRIER)
             for ticket in tickets:
                 ticket.late = partial(self._end_barrier, item, tickets)
@@ -310,7 +367,7 @@ class Applier:
         return True
 
     def _end_barrier(self, item: LogItem, tickets: list[PartTicket]) -> None:
-        """A queue that was rebuilt has applied its part: answer, unless the part of another one is missing."""
+        """A queue has applied its part later than others: answer, unless the part of another one is missing."""
         outcome = whole_outcome(tickets)
         if outcome is not None:
             if item.reply_to is not None:

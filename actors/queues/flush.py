@@ -148,7 +148,8 @@ class Flusher:
     @property
     def may_begin(self) -> bool:
         """Whether nothing is in the way of a flush."""
-        return not (self._applier.held_by or self._processes.away) and self._writing is None
+        applier = self._applier
+        return not (applier.held_by or applier.stepping or self._processes.away) and self._writing is None
 
     def has_part_of(self, name: str) -> bool:
         """Whether a flush that is not written yet has the changes of this queue."""
@@ -212,7 +213,7 @@ class Flusher:
         """Call whom `flush_now` was given, if everything is written; else go on with that."""
         if self.ready is not None and self._writing is None and self._parts is None:
             applier = self._applier
-            if self.flushed_index < applier.applied[0] or applier.waiting or applier.held_by:
+            if self.flushed_index < applier.applied[0] or applier.waiting or applier.held_by or applier.stepping:
                 if self.may_begin and not applier.waiting:
                     self.begin()  # if not now: this is called again when what is under way is done
             else:

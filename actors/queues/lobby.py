@@ -1,6 +1,6 @@
 """Lobby: where the lanes of every queue are found, whether the queue has a process or not.
 
-    a session --> lanes_of(name) --> files --> the queue's process, or Queues if it has none, takes a turn
+    a session --> filed(name) --> files --> the queue's process, or Queues if it has none, takes a turn
 
 Lanes belong to the name of a queue: they are there while its process is being rebuilt, and before there is one.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from wakeq.actors.runtime import Process, Runtime
-from wakeq.protocol.queue.lanes import Lanes
+from wakeq.protocol.queue.lanes import Filed, Lanes
 
 
 class TakeTurn(msgspec.Struct, frozen=True, gc=False):
@@ -36,8 +36,6 @@ class Lobby:
         # The supervisor of all queues, and its step for a queue that has no process that serves.
         self._queues: Process | None = None
         self._open_queue: Callable[[str], None] = _nobody
-        # What the first to file calls; one object for all lanes.
-        self._wake_queue = self._wake
 
     def open(self, queues: Process, open_queue: Callable[[str], None]) -> None:
         """From now on this supervisor hears of queues without a process."""
@@ -47,8 +45,24 @@ class Lobby:
         """Return the lanes of a queue, which need not exist."""
         lanes = self._lanes.get(name)
         if lanes is None:
-            lanes = self._lanes[name] = Lanes(name, self._wake_queue)
+            lanes = self._lanes[name] = Lanes(name)
         return lanes
+
+    def filed(self, name: str) -> Filed:
+        """Return where to file for a queue, which need not exist; the first to file has it woken, in this round."""
+        lanes = self._lanes.get(name)
+        if lanes is None:
+            lanes = self._lanes[name] = Lanes(name)
+        filed = lanes.filed
+        if filed is None:
+            filed = lanes.filed = Filed()
+            process = self._serving.get(name)
+            if process is not None and process.alive:
+                process.tell(TAKE_TURN)
+            else:
+                assert self._queues is not None, "opened first"
+                self._runtime.run_in(self._queues, self._open_queue, name)  # at once: it has a turn in this round
+        return filed
 
     def queue(self, name: str) -> Process:
         """Return the process of a queue, or the supervisor if it has none."""
@@ -75,11 +89,3 @@ class Lobby:
     def all_filed(self) -> list[Lanes]:
         """Return the lanes in which something is filed."""
         return [lanes for lanes in self._lanes.values() if lanes.filed is not None]
-
-    def _wake(self, name: str) -> None:
-        process = self._serving.get(name)
-        if process is not None and process.alive:
-            process.tell(TAKE_TURN)
-        else:
-            assert self._queues is not None, "opened first"
-            self._runtime.run_in(self._queues, self._open_queue, name)  # at once, so that it has a turn in this round

@@ -87,6 +87,7 @@ class Rebuilds:
         if isinstance(message.error, StorageError):
             raise message.error
         del self._processes.by_name[name]
+        self._applier.forget_steps(name)
         key = name, message.index
         now_ms = self._services.now_ms()
         recent = [at_ms for at_ms in self._crashes.get(key, ()) if key[1] or now_ms - at_ms < CRASHES_WITHIN_MS]
@@ -149,10 +150,7 @@ class Rebuilds:
         told = applier.told.pop(name, None)
         if told:
             items = [message.entries[one] if isinstance(one, int) else one for one in told]
-            for item in items:
-                if not applier.is_left(item):
-                    applier.answer_skipped(item)
-            if not applier.apply_in(name, [item for item in items if applier.is_left(item)]):
+            if not applier.apply_left(name, items):
                 return False  # its supervisor hears of that by mail
         if processes.term:  # it may lead once everything that its predecessor proposed is applied: behind this no-op
             processes.unled.add(name)

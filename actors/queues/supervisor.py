@@ -128,6 +128,8 @@ class Queues(Process):
         self._log = files.log
         self._services = services
         self._settings = settings
+        # Whether GO_ON is on its way to this actor.
+        self._is_going_on = False
         # The last term in which this node led, once it no longer does.
         self._followed_term = 0
         # For whoever waits for a queue that is not there, while there are too many.
@@ -210,6 +212,7 @@ class Queues(Process):
                 if len(self.applier.waiting) == 1:
                     self._go_on()
             case GoOn():
+                self._is_going_on = False
                 self._go_on()
             case Collected():
                 self.flusher.on_collected(message)
@@ -261,10 +264,13 @@ class Queues(Process):
         """Apply committed entries until something holds them up, or others have to have their turn."""
         applier, flusher = self.applier, self.flusher
         waiting = applier.waiting
+        if applier.stepping:
+            applier.step()
         if flusher.is_overdue:
             flusher.begin_if_overdue()
         until_s = time.perf_counter() + TURN_S_MAX
-        while waiting and not applier.held_by:
+        # An overdue flush waits for the last step of each queue, so nothing may begin that takes further steps.
+        while waiting and not applier.held_by and not (applier.stepping and flusher.is_overdue):
             items = waiting.popleft()
             done = applier.apply(items)
             if done < len(items):
@@ -274,13 +280,20 @@ class Queues(Process):
             elif applier.noops:
                 self._open_terms()
             if waiting and time.perf_counter() > until_s:
-                self.tell(GO_ON)
+                self._go_on_later()
                 break
+        if applier.stepping:
+            self._go_on_later()
         # Even while entries are held up: the ticks of flushes also look after halted queues.
         if not flusher.is_scheduled or self._log.written_bytes > flusher.due_bytes:
             flusher.note_written()
         if flusher.ready is not None:
             flusher.finish_ready()
+
+    def _go_on_later(self) -> None:
+        if not self._is_going_on:
+            self._is_going_on = True
+            self.tell(GO_ON)
 
     def _open_terms(self) -> None:
         """Begin to lead, now that the queues were told all that stands before the no-op: leases are built from that."""

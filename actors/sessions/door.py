@@ -1,19 +1,21 @@
-"""Door: what a subscriber process holds of its connection, and the bounds that every door keeps.
+"""Door: what a session holds of its connection, the bounds that doors and sessions keep, and what an operator sees.
 
-    listener --> Received(commands), Closed(reason) --> subscriber --> Door.send, close, pause, resume
+    listener --> Received(commands), Closed(reason) --> session --> Door.send, close, pause, resume
 
 Sockets, tasks and codecs are the listeners' affair.  Nothing here may wait, or know a queue rule.
 """
 
 import logging
+from collections import deque
 from collections.abc import Sequence
 from enum import Enum, auto
-from typing import Generic, Protocol, TypeVar
+from itertools import islice
+from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
 from wakeq.actors.complaints import Complaints
-from wakeq.actors.runtime import Rounds
+from wakeq.actors.runtime import Process, Rounds
 from wakeq.actors.sessions.access import Access
 from wakeq.protocol.access import is_this_machine
 
@@ -258,3 +260,80 @@ class Backlog:
             self.paused = False
             return Verdict.RESUME
         return Verdict.DROP if now_s - self._progress_at_s >= STUCK_S_MAX else Verdict.KEEP
+
+
+# How much of one connection may be under way -------------------------------------------------------------------------
+
+IN_FLIGHT_MAX = 16_384  # commands without an answer; then reading pauses ...
+IN_FLIGHT_LOW = 4_096  # ... until no more than this many are left
+IN_FLIGHT_BYTES_MAX = 16 << 20  # read since the connection last owed no answer; then reading pauses until that is so
+KEPT_BYTES_MIN = 64 * 1024  # of one connection; less is nothing to count among all
+
+
+class Batches:
+    """The bytes of commands that have no answer yet, by the reads that brought them; only while they are many."""
+
+    __slots__ = ("_batches", "_commands", "size_bytes")
+
+    def __init__(self) -> None:
+        self._batches: deque[tuple[int, int]] = deque()
+        self._commands = 0
+        self.size_bytes = 0
+
+    def add(self, commands: int, size_bytes: int) -> None:
+        """Note what one read brought."""
+        self._batches.append((commands, size_bytes))
+        self._commands += commands
+        self.size_bytes += size_bytes
+
+    def leave(self, commands: int) -> int:
+        """Forget the batches before the last so many commands; return how many bytes the others have."""
+        while self._batches and self._commands - self._batches[0][0] >= commands:
+            done, size_bytes = self._batches.popleft()
+            self._commands -= done
+            self.size_bytes -= size_bytes
+        return self.size_bytes
+
+
+class Pausable(Protocol):
+    """The part of a door that matters here."""
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+def bound_reading(door: Pausable, *, is_paused: bool, in_flight: int, in_flight_bytes: int) -> bool:
+    """Pause reading while too much is under way, and resume it when that is done; return whether it is paused."""
+    if is_paused and in_flight <= IN_FLIGHT_LOW and in_flight_bytes <= IN_FLIGHT_BYTES_MAX:
+        door.resume()
+        return False
+    if not is_paused and (in_flight > IN_FLIGHT_MAX or in_flight_bytes > IN_FLIGHT_BYTES_MAX):
+        door.pause()
+        return True
+    return is_paused
+
+
+# What an operator sees of a connection ------------------------------------------------------------------------------
+
+DOOR_NAMES = {
+    DOOR_WORKER_TCP: "worker",
+    DOOR_WORKER_WS: "websocket",
+    DOOR_TASKFLUX: "taskflux",
+    DOOR_MONIQUE: "monique",
+}
+QUEUES_SHOWN_MAX = 20
+
+
+def describe(process: Process, worker: int, door: Door[Any], *, in_flight: int) -> dict[str, Any]:
+    """Return who is connected, and to which queues it has subscribed."""
+    groups = process.runtime.groups.groups_of(process)
+    queues = [group[1] for group in groups if type(group) is tuple and group[0] == "subscribers"]
+    return {
+        "id": worker,
+        "door": DOOR_NAMES.get(door.kind, str(door.kind)),
+        "peer": door.peer,
+        "in_flight": in_flight,
+        "subscriptions": len(queues),
+        "queues": list(islice(queues, QUEUES_SHOWN_MAX)),
+    }

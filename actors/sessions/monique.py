@@ -16,9 +16,7 @@ from msgspec import Struct
 from wakeq.actors.monique.counters import MoniqueCounters
 from wakeq.actors.monique.mail import Do, Introduce, Leave, Pushed
 from wakeq.actors.runtime import Down, Process
-from wakeq.actors.sessions.connection_facts import describe
-from wakeq.actors.sessions.door import Closed, Door, Received
-from wakeq.actors.sessions.in_flight import bound_reading
+from wakeq.actors.sessions.door import Closed, Door, Received, bound_reading, describe
 from wakeq.actors.sessions.operator_mail import Describe
 from wakeq.protocol.wire.monique.commands import Reply
 from wakeq.protocol.wire.monique.conversation import Conversation

@@ -14,9 +14,19 @@ from wakeq.actors.mail import Gone, Unsent
 from wakeq.actors.queues.lobby import Lobby
 from wakeq.actors.runtime import Alarm, Process, Timers
 from wakeq.actors.sessions.access import STRANGER, Gate
-from wakeq.actors.sessions.connection_facts import describe
-from wakeq.actors.sessions.door import CarefulDoor, Closed, Drained, Ended, Idle, Received, SendAway
-from wakeq.actors.sessions.in_flight import IN_FLIGHT_MAX, KEPT_BYTES_MIN, bound_reading
+from wakeq.actors.sessions.door import (
+    IN_FLIGHT_MAX,
+    KEPT_BYTES_MIN,
+    CarefulDoor,
+    Closed,
+    Drained,
+    Ended,
+    Idle,
+    Received,
+    SendAway,
+    bound_reading,
+    describe,
+)
 from wakeq.actors.sessions.operator_mail import Describe
 from wakeq.actors.sessions.permissions import refusal_of
 from wakeq.protocol.errors import Refused
@@ -54,7 +64,7 @@ class TaskFluxSession(Process):
         self.door_kind = door.kind
         self.is_dirty = False  # there is something to send at the end of the round
         self.needs_permission = services.gate is not None
-        self.lanes_of = services.lobby.lanes_of
+        self.filed = services.lobby.filed
         self.withdrawal = services.withdrawal
         self._door = door
         self._services = services

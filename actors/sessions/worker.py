@@ -13,14 +13,18 @@ from wakeq.actors.mail import Gone, Inquire, Unsent, Woken
 from wakeq.actors.queues.lobby import Lobby
 from wakeq.actors.runtime import Process
 from wakeq.actors.sessions.access import STRANGER, Gate
-from wakeq.actors.sessions.connection_facts import describe
-from wakeq.actors.sessions.door import DOOR_WORKER_WS, Closed, Door, Ended, Received
-from wakeq.actors.sessions.in_flight import (
+from wakeq.actors.sessions.door import (
+    DOOR_WORKER_WS,
     IN_FLIGHT_BYTES_MAX,
     IN_FLIGHT_LOW,
     IN_FLIGHT_MAX,
     KEPT_BYTES_MIN,
     Batches,
+    Closed,
+    Door,
+    Ended,
+    Received,
+    describe,
 )
 from wakeq.actors.sessions.operator_mail import Administer, Describe
 from wakeq.actors.sessions.permissions import refusal_of
@@ -53,7 +57,7 @@ class WorkerSession(Process):
         self.sends_frames = door.kind != DOOR_WORKER_WS
         self.is_dirty = False  # there is something to send at the end of the round
         self.needs_permission = services.gate is not None
-        self.lanes_of = services.lobby.lanes_of
+        self.filed = services.lobby.filed
         self.refusal = services.raft_log.refusal
         self.withdrawal = services.raft_log.withdrawal
         self._door = door
@@ -71,7 +75,9 @@ class WorkerSession(Process):
         if kind is Received:
             commands, conversation = message.commands, self._conversation
             self._in_flight_bytes += message.size_bytes
-            if self._in_flight_bytes > KEPT_BYTES_MIN or conversation.in_flight + len(commands) > IN_FLIGHT_MAX:
+            apart = len(conversation.apart) if conversation.apart else 0
+            in_flight = len(conversation.slots) + apart + len(commands)
+            if self._in_flight_bytes > KEPT_BYTES_MIN or in_flight > IN_FLIGHT_MAX:
                 self._count(len(commands), message.size_bytes)
             conversation.receive(commands)
         elif kind is Woken:

@@ -1,4 +1,4 @@
-"""What a life costs without sockets: connections that all say something in one round of the loop.
+"""The cost of a life without sockets: connections that all send a command in one round of the loop.
 
     python -m bench rounds --rounds 3      prints a table and keeps it in bench/results/<date>-rounds.md
 
@@ -204,7 +204,7 @@ def prepared(cell: Cell) -> Iterator[Stage]:
 
 
 def cost_of(cell: Cell, seconds: float) -> list[float]:
-    """Return what a life costs in each round of a cycle, in microseconds of CPU: the least that was seen."""
+    """Return the least cost of a life in each round of a cycle, in microseconds of CPU."""
     with prepared(cell) as stage:
         cycles: list[list[float]] = []
         until_s = time.perf_counter() + seconds

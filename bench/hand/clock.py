@@ -1,4 +1,4 @@
-"""HandClock: the clocks of this process, which stand still until they are told to move.
+"""HandClock: the clocks of this process, which stand still until a caller moves them.
 
     stop() --> time.time, time.monotonic, time.perf_counter ... read this clock      advance(seconds) --> all of them
 

@@ -47,7 +47,7 @@ class Handle:
 
 
 class End(asyncio.Transport):
-    """The broker's end of a connection: its transport, and what a peer does with the other end."""
+    """A connection: the transport of the broker's end, and the actions of the peer at the other end."""
 
     def __init__(self, loop: "HandLoop", protocol: Any, number: int) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class End(asyncio.Transport):
         self._number = number
         self._is_closing = False
 
-    # What a peer does ---------------------------------------------------------------------------------------------
+    # The peer's end -----------------------------------------------------------------------------------------------
 
     def give(self, data: bytes) -> None:
         """Let one read of the socket bring these bytes."""
@@ -70,7 +70,7 @@ class End(asyncio.Transport):
         self.written.clear()
         return data
 
-    # What a protocol asks of its transport ------------------------------------------------------------------------
+    # The transport of the broker's end ----------------------------------------------------------------------------
 
     def write(self, data: Any) -> None:
         if self.other is None:
@@ -110,7 +110,7 @@ class End(asyncio.Transport):
         """No peer here waits for the end of the stream."""
 
     def pause_reading(self) -> None:
-        """Bytes come only by `give`, and whoever calls it knows when."""
+        """Do nothing: bytes arrive only by `give`."""
 
     def resume_reading(self) -> None:
         """See pause_reading."""
@@ -195,13 +195,13 @@ class HandLoop:
             raise failure
 
     def settle(self) -> None:
-        """Run rounds until no callback is left; what is flying stays in the air, and no time passes."""
+        """Run rounds until no callback is left; undelivered bytes stay undelivered, and no time passes."""
         self.run_once()
         while self._ready:
             self.run_once()
 
     def deliver(self, *, but: End | None = None) -> None:
-        """Deliver what is flying, and what is written because of it; the end `but` gets nothing yet."""
+        """Deliver all bytes, and those that are written because of them; the end `but` gets nothing yet."""
         self.settle()
         while reads := [(end, data) for end, data in self.flying if end is not but]:
             self.flying = deque((end, data) for end, data in self.flying if end is but)
@@ -211,7 +211,7 @@ class HandLoop:
             self.settle()
 
     def land(self, end: End) -> None:
-        """Deliver to this end, in one read, what is flying to it."""
+        """Deliver the bytes for this end in one read."""
         reads = [data for to, data in self.flying if to is end]
         self.flying = deque((to, data) for to, data in self.flying if to is not end)
         end.give(b"".join(reads))

@@ -4,7 +4,7 @@
     Consumer  fetches and acknowledges             Member     one of a fleet: both, one command at a time
 
 Requests are bytes made beforehand and answers are counted rather than parsed where that is enough, because
-the generator shares the machine with what it measures.  Nothing here knows a protocol.
+the generator shares the machine with the server.  Nothing here knows a protocol.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ class PeerFailed(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """A socket; `rest` is what the last read left unfinished."""
+    """A socket; `rest` has the unfinished end of the last read."""
 
     def __init__(self) -> None:
         self.rest = b""
@@ -42,7 +42,7 @@ class Connection(asyncio.Protocol):
         self.transport.close()
 
     async def hello(self) -> None:
-        """Whatever the protocol wants before the first command."""
+        """Return the bytes that the protocol needs before the first command."""
 
     def expect(self, reply: bytes, word: bytes) -> bytes:
         if word not in reply:
@@ -65,7 +65,7 @@ async def connect(client: ConnectionT, port: int, source_host: str | None = None
 
 
 class Caller(Connection):
-    """One thing at a time.  What `fetch` and `wake` return is whatever `ack` needs."""
+    """One command at a time.  `fetch` and `wake` return a handle for `ack`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class Producer(Connection):
         self.flow.fail(error)
 
     def refill(self) -> None:
-        """Send what may be sent."""
+        """Send as much as the flow grants."""
         batch = self.load.batch
         requests = self.flow.grant(self.load.window - self.in_flight, batch=batch)
         if requests:
@@ -157,7 +157,7 @@ class Producer(Connection):
 
     @abstractmethod
     def prepare(self, load: Load) -> None:
-        """Encode once what will be sent many times."""
+        """Encode the requests once; they are sent many times."""
 
     @abstractmethod
     def requests(self, count: int) -> bytes: ...
@@ -182,7 +182,7 @@ class Consumer(Connection):
 
 
 class PollingConsumer(Consumer):
-    """For protocols where a blocked fetch holds up what stands behind it.
+    """For protocols where a blocked fetch delays the commands behind it.
 
     Such a client polls without blocking while there is work, twice as many after each burst that was filled
     and half as many after one that was not, and blocks only when nothing else is under way.
@@ -226,7 +226,7 @@ class PollingConsumer(Consumer):
 
     @abstractmethod
     def parse(self, data: bytes) -> tuple[list[bytes], int, int]:
-        """What this read brought: handles of messages, how many empty answers, how many acknowledgements."""
+        """Return the handles of messages, the number of empty answers and that of acknowledgements in this read."""
 
     @abstractmethod
     def acknowledge(self, handles: list[bytes]) -> bytes: ...
@@ -251,12 +251,12 @@ class Step(Enum):
 class Member(Connection):
     """One of a fleet: life after life it publishes, fetches and acknowledges, one command at a time.
 
-    Everybody publishes before fetching, so there is always a message to fetch, perhaps one of another member.  A fetch
-    therefore never waits, and one that brings nothing ends the cell.
+    Every member publishes before it fetches, so there is always a message to fetch, perhaps one of another member.  So
+    a fetch never waits, and an empty answer ends the cell.
     """
 
-    stored: bytes  # what the answer to a publish says
-    removed: bytes  # what the answer to an acknowledgement says
+    stored: bytes  # A word of the answer to a publish.
+    removed: bytes  # A word of the answer to an acknowledgement.
 
     def __init__(self, flow: Flow, body: bytes, queue: str) -> None:
         super().__init__()
@@ -268,7 +268,7 @@ class Member(Connection):
         self.flow.fail(error)
 
     async def greet(self, request: bytes, word: bytes) -> None:
-        """Send what the protocol wants before the first life, and wait for an answer with this word."""
+        """Send the bytes that come before the first life, and wait for an answer with this word."""
         self._greeted = asyncio.get_running_loop().create_future()
         self.send(request)
         self.expect(await self._greeted, word)

@@ -1,7 +1,7 @@
-"""Flow: what all connections of one cell share - how much may still be sent, and what came back.
+"""Flow: shared by all connections of one cell; it counts the grants of requests and their answers.
 
-Producers ask it for permission, confirm what the server promised, and are called again when there is room;
-consumers say what is finished.  It knows no protocol and no socket, and it never sends anything itself.
+Producers ask it for permission, report confirmed publishes, and are called again when there is room; consumers report
+finished messages.  It knows no protocol and no socket, and it never sends anything itself.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ RESUME_ROOM = 500  # messages: paused producers go on together, so that they sti
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What producers send.  Several `queues` or `delays_s` are taken in turn, message by message."""
+    """The messages of producers.  Several `queues` or `delays_s` are taken in turn, message by message."""
 
     body_bytes: int = 100
     window: int = 64  # requests in flight on each connection
@@ -54,7 +54,7 @@ class Flow:
         self.closed = False
 
     def grant(self, requests: int, *, batch: int = 1) -> int:
-        """How many of these requests may be sent now.  Whatever is granted counts as sent."""
+        """Return how many of these requests may be sent now; granted ones count as sent."""
         self._maybe_close(batch)
         if self.closed:
             return 0
@@ -93,12 +93,12 @@ class Flow:
         self._notice()
 
     def close(self) -> None:
-        """Grant nothing more; what was sent still finishes."""
+        """Grant nothing more; sent requests still finish."""
         self.closed = True
         self._notice()
 
     def fail(self, error: Exception) -> None:
-        """A connection broke or a server refused: whoever waits for this flow hears of it at once."""
+        """Fail the waits for this flow at once: a connection broke, or a server refused."""
         self._failures.append(error)
         self.closed = True
         self._changed.set()

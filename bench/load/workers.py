@@ -1,4 +1,4 @@
-"""Thousands of idle workers in one process (W5): they sleep, say who has a message, and hang up together.
+"""Thousands of idle workers in one process (W5): they sleep, report each wake, and hang up together.
 
     python -m bench.load.workers PEER PORT COUNT      prints `asleep N`, then `awake SECONDS` for each message
 

@@ -30,7 +30,7 @@ _ports_used: set[int] = set()
 
 
 def free_port() -> int:
-    """A port on the loopback that nobody has, and that this run has not used before."""
+    """Return a free port on the loopback that this run has not used before."""
     start = PORTS.start + os.getpid() * 7 % 5_000
     for port in range(start, PORTS.stop):
         with socket.socket() as probe:
@@ -72,7 +72,7 @@ class Peer(ABC):
         self.port = 0
         self.process: subprocess.Popen[bytes] | None = None
 
-    # What a peer's module says ----------------------------------------------------------------------------
+    # Defined by a peer's module ---------------------------------------------------------------------------
 
     @classmethod
     def missing(cls) -> str | None:
@@ -140,7 +140,7 @@ class Peer(ABC):
         return self.log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").strip() or "it said nothing"
 
     async def stop(self, *, kill: bool = False) -> None:
-        """SIGTERM and wait, or SIGKILL; what does not end by itself is ended, with all that it started."""
+        """Send SIGTERM and wait, or SIGKILL; then kill every process that is left of it."""
         if self.process is None:
             return
         if self.process.poll() is None:
@@ -156,7 +156,7 @@ class Peer(ABC):
     def wipe(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    # What it costs ----------------------------------------------------------------------------------------
+    # Its cost ----------------------------------------------------------------------------------------------
 
     def pids(self) -> list[int]:
         assert self.process is not None

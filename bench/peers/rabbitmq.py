@@ -181,7 +181,7 @@ def tag_of(method: Basic.Deliver | Basic.GetOk) -> bytes:
 
 
 async def opened(client: Connection, prefetched: int = 0) -> None:
-    """Let a caller shake hands on the client's connection; only what is counted is left to the client."""
+    """Let a caller do the handshake on the client's connection; the client only counts."""
     caller = RabbitCaller()
     caller.connection_made(client.transport)
     client.transport.set_protocol(caller)

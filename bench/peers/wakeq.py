@@ -34,13 +34,13 @@ def begun(cmd: str, **fields: object) -> bytes:
 
 
 def whole_lines(rest: bytes, data: bytes) -> tuple[bytes, bytes]:
-    """All complete lines so far, and what is left of the last one."""
+    """Return all complete lines so far, and the rest behind them."""
     head, newline, tail = data.rpartition(b"\n")
     return (rest + head + newline, tail) if newline else (b"", rest + data)
 
 
 def handles_in(reply: bytes) -> list[Handle]:
-    """Of each message that this reply delivers, what an acknowledgement gives back."""
+    """Return the handle for the acknowledgement of each delivered message in this reply."""
     uids, leases = UID.findall(reply), LEASE.findall(reply)
     if len(leases) != len(uids):
         raise PeerFailed("messages came without leases")
@@ -191,7 +191,7 @@ class WakeqMember(Member):
 
 
 class NumberedMember(WakeqMember):
-    """Sends what wakeq's own client sends: a session, numbered publishes, and a cmd_id with each command."""
+    """Sends the same as wakeq's own client: a session, numbered publishes, and a cmd_id with each command."""
 
     def __init__(self, flow: Flow, body: bytes, queue: str) -> None:
         super().__init__(flow, body, queue)
@@ -252,7 +252,7 @@ class Wakeq(Peer):
 
 
 class WakeqNumbered(Wakeq):
-    """The same broker; what differs is what a fleet (W12) sends."""
+    """The same broker, with the commands of wakeq's own client in a fleet (W12)."""
 
     name = "wakeq-numbered"
     durability = "the same; a fleet's publishes carry a session and a number, as those of the Python client do"
@@ -260,7 +260,7 @@ class WakeqNumbered(Wakeq):
 
 
 class WakeqThree(Wakeq):
-    """Three nodes on this machine; clients go to the one that leads.  What it costs is the sum of all three."""
+    """Three nodes on this machine; clients go to the leader.  The cost is the sum of all three."""
 
     name = "wakeq-three"
     durability = "the same, on two of three nodes before every answer; all of them on this machine"

@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def check(seen: ways.Ways) -> int:
-    """Name each page that is not what it would be."""
+    """Name each page that is out of date."""
     tour = pages.TOUR.read_text(encoding="utf-8")
     made = pages.pages(tour, seen)
     stale = [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]

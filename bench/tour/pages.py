@@ -62,7 +62,7 @@ def files_of(way: Way) -> str:
 
 @cache
 def head_of(file: str) -> str:
-    """What a file says of itself, in a line."""
+    """Return the first sentence of a file's docstring."""
     text = ast.get_docstring(ast.parse((ROOT / file).read_text(encoding="utf-8"))) or ""
     return text.partition("\n")[0].replace("|", "\\|")
 
@@ -91,7 +91,7 @@ def folded(steps: Iterable[Step]) -> list[tuple[Step, int]]:
 
 
 def table_of(ways: Ways) -> str:
-    """All ways, and what they may be at most."""
+    """All ways, with their bounds."""
     rows = [
         row_of(f"[{kind.title}](tour/{kind.name}.md)", [ways[kind.name]], str(BARS.get(kind.name, "")))
         for kind in KINDS

@@ -25,7 +25,7 @@ WITHIN = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"}  # what is part 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of wakeq: its name as a reader looks for it, and its file as it lies in the repository."""
+    """A function of wakeq: its qualified name, and its file in the repository."""
 
     name: str
     file: str
@@ -51,7 +51,7 @@ Step = Call | Mark
 
 @dataclass(slots=True)
 class Way:
-    """What was seen, in its order.  `calls_by_file` counts all calls, also those that `steps` does not list."""
+    """The recorded steps, in their order.  `calls_by_file` counts all calls, also those that `steps` does not list."""
 
     steps: list[Step] = field(default_factory=list)
     calls_by_file: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""The workloads, by name: what each one does, which figures it gives, and for whom it makes sense."""
+"""The workloads, by name: their work, their figures, and the peers that can do them."""
 
 from bench.workloads import backlog, clients, fleet, growth, jobs, mixtures, monique, single, sleepers, steady, taskflux
 from bench.workloads.workload import Workload

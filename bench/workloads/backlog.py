@@ -1,4 +1,4 @@
-"""W6: a million waiting messages of 1 KB.  What one of them costs in memory and on disk, and how long a
+"""W6: a million waiting messages of 1 KB.  The cost of one of them in memory and on disk, and how long a
 restart takes."""
 
 import asyncio

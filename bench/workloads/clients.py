@@ -1,4 +1,4 @@
-"""W9: what the Python client costs beside a bare socket that sends prepared bytes to the same broker.
+"""W9: the cost of the Python client beside a bare socket that sends prepared bytes to the same broker.
 
 A socket and `Client` take turns in slices of a tenth of a second, so that what the disk does hits both alike; the
 ratio is made within each pair of slices, and the median of the pairs is shown.
@@ -27,7 +27,7 @@ Step: TypeAlias = Callable[[], object]
 
 
 class BareSocket:
-    """The least that can be done in Python: prepared bytes out, whatever ends with a newline in."""
+    """The least work in Python: it sends prepared bytes, and reads up to a newline."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))

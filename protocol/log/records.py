@@ -144,16 +144,18 @@ def _publish_flags(entry: Publish) -> int:
 
 
 def _encode_delivered(entry: Delivered, at_ms: int) -> bytes:
-    first = entry.first_sequence
-    rows = zip(entry.numbers, entry.untils_ms, entry.workers or repeat(0, len(entry.numbers)), strict=True)
+    name, kind, count, first = entry.queue.encode(), Kind.DELIVERED, len(entry.numbers), entry.first_sequence
+    head = _pack_head(ENTRY_VERSION, kind, entry.door, 0, count, at_ms, entry.queue_id, entry.worker, len(name))
+    # Workers on many queues get and acknowledge one message at a time: keep that case fast here and below.
+    if count == 1 and not entry.workers:
+        (number,), (until,) = entry.numbers, entry.untils_ms
+        return b"".join((head, name, _pack_item(0, 0, 0, number, until, 0, first, 0, 0)))
+    rows = zip(entry.numbers, entry.untils_ms, entry.workers or repeat(0, count), strict=True)
     items = [
         _pack_item(0, 0, 0, number, until, 0, sequence, worker, 0)
         for sequence, (number, until, worker) in enumerate(rows, first)
     ]
-    head = head_of(
-        Kind.DELIVERED, entry.queue, len(items), at_ms, queue_id=entry.queue_id, worker=entry.worker, door=entry.door
-    )
-    return head + b"".join(items)
+    return b"".join((head, name, *items))
 
 
 def _encode_extended(entry: Extended, at_ms: int) -> bytes:
@@ -173,25 +175,17 @@ def _encode_released(entry: Released, at_ms: int) -> bytes:
 
 
 def _encode_ack(entry: Ack, at_ms: int) -> bytes:
-    rows = zip(entry.numbers, entry.tokens, entry.workers or repeat(0, len(entry.numbers)), strict=True)
-    items = [_pack_item(0, 0, 0, number, 0, term, sequence, worker, 0) for number, (term, sequence), worker in rows]
     kind = Kind.DEAD if entry.dead else Kind.MOVED if entry.moved else Kind.ACK
-    flags = FLAG_DELIVERED * entry.delivered
-    head = head_of(
-        kind,
-        entry.queue,
-        len(items),
-        at_ms,
-        queue_id=entry.queue_id,
-        worker=entry.worker,
-        door=entry.door,
-        flags=flags,
-    )
+    name, flags, count = entry.queue.encode(), FLAG_DELIVERED * entry.delivered, len(entry.numbers)
+    head = _pack_head(ENTRY_VERSION, kind, entry.door, flags, count, at_ms, entry.queue_id, entry.worker, len(name))
+    if count == 1 and not (entry.workers or entry.foreign or entry.publishes):
+        (number,), ((term, sequence),) = entry.numbers, entry.tokens
+        return b"".join((head, name, _pack_item(0, 0, 0, number, 0, term, sequence, 0, 0), NO_FOREIGN))
+    rows = zip(entry.numbers, entry.tokens, entry.workers or repeat(0, count), strict=True)
+    items = [_pack_item(0, 0, 0, number, 0, term, sequence, worker, 0) for number, (term, sequence), worker in rows]
     foreign = sized(_to_msgpack(entry.foreign)) if entry.foreign else NO_FOREIGN
-    if not entry.publishes:
-        return b"".join([head, *items, foreign])
     follows = [sized(_encode_publish(publish, at_ms)) for publish in entry.publishes]
-    return b"".join([head, *items, foreign, *follows])
+    return b"".join((head, name, *items, foreign, *follows))
 
 
 def _encode_expired(entry: Expired, at_ms: int) -> bytes:

@@ -19,7 +19,6 @@ import msgspec
 from msgspec.structs import replace
 
 from wakeq.protocol.log.entries import Ack, Draft, Entry, Publish, Token
-from wakeq.protocol.queue.empty import EMPTY_SET
 from wakeq.protocol.queue.orders import ReplyTo
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.wire.slots import Slot
@@ -70,19 +69,16 @@ class AckSeveral(msgspec.Struct, gc=False):
     slot: Slot
 
 
-class Filed:
+class Filed(msgspec.Struct, eq=False):
     """What was filed in one round, in columns."""
 
-    __slots__ = ("_last_position", "_open_runs", "acks", "enders", "orders", "publishes", "reads")
-
-    def __init__(self) -> None:
-        self.reads: list[Slot] = []  # FET and ISLP, in their order
-        self.acks: list[Acks | AckSeveral] = []  # all but those that publish, which are orders
-        self.publishes: list[Run | Whole] = []
-        self.orders: list[Any] = []  # NACK, TOUCH, claims ...: see orders.py
-        self.enders: set[Any] = EMPTY_SET  # connections with a NACK or TOUCH among the orders
-        self._open_runs: dict[tuple[str, int], Run] | None = None  # by session id and door; as soon as there are two
-        self._last_position: dict[Any, int] = {}  # by connection: behind which run its next publish belongs
+    reads: list[Slot] = []  # FET and ISLP, in their order
+    acks: list[Acks | AckSeveral] = []  # all but those that publish, which are orders
+    publishes: list[Run | Whole] = []
+    orders: list[Any] = []  # NACK, TOUCH, claims ...: see orders.py
+    enders: set[Any] | None = None  # connections with a NACK or TOUCH among the orders
+    _open_runs: dict[tuple[str, int], Run] | None = None  # by session id and door; as soon as there are two
+    _last_position: dict[Any, int] = {}  # by connection: behind which run its next publish belongs
 
     def acknowledge(self, slot: Slot, uid: str, token: Token) -> None:
         """File an acknowledgement of one message."""
@@ -140,20 +136,11 @@ class Filed:
 class Lanes:
     """The lanes of one queue.  `filed` is None while nothing is filed: an idle queue is to be small."""
 
-    __slots__ = ("_wake", "filed", "name")
+    __slots__ = ("filed", "name")
 
-    def __init__(self, name: str, wake: Callable[[str], None]) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
         self.filed: Filed | None = None
-        self._wake = wake  # gives the queue a turn in this round
-
-    def open(self) -> Filed:
-        """Return where to file; the first to file has the queue woken."""
-        filed = self.filed
-        if filed is None:
-            filed = self.filed = Filed()
-            self._wake(self.name)
-        return filed
 
     def take(self) -> Filed | None:
         """Return what was filed; what is filed from now on is for the next turn."""

@@ -195,17 +195,17 @@ class Leader:
     def on_stable(self) -> None:
         """Sections 5.3 and 5.4.2: commit the entries that a majority has, if the last one is of this term."""
         core, me, peers = self.core, self.core.me.node_id, self.peers
-        if core.members.is_lone:
-            index = core.stable_index
-        else:
-            index = agreed(
-                core.stable_index if voter == me else peers[voter].counted_match for voter in core.members.voters
-            )
+        # Without peers, present or removed, a commit concerns nobody else.
+        if core.members.is_lone and not (peers or self._removed):
+            if core.stable_index >= self.first_index:
+                core.commit = max(core.commit, core.stable_index)
+            return
+        index = agreed(
+            core.stable_index if voter == me else peers[voter].counted_match for voter in core.members.voters
+        )
         if index > core.commit and index >= self.first_index:
             core.commit_to(index)
-            # Without peers, present or removed, a commit concerns nobody else.
-            if self.peers or self._removed:
-                self._on_committed()
+            self._on_committed()
 
     def _on_committed(self) -> None:
         members = self.core.members

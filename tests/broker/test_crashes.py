@@ -43,6 +43,7 @@ class Storm:
 
     def _make_fragile(self, monkeypatch: pytest.MonkeyPatch) -> None:
         receive, apply, publish = QueueProcess.on_receive, QueueProcess.apply, Ledger.publish
+        step = QueueProcess.step
 
         def receive_or_crash(process: QueueProcess, message: Any) -> None:
             crashes = self.crashes_left > 0 and self.chance.random() < 0.05
@@ -54,16 +55,24 @@ class Storm:
             if crashes:
                 raise ZeroDivisionError("after everything was done")
 
-        def apply_or_crash(process: QueueProcess, items: Any) -> None:
+        def apply_or_crash(process: QueueProcess, items: Any, *applied: Any) -> None:
             crashes = self.crashes_left > 0 and self.chance.random() < 0.05
             self.crashes_left -= crashes
             if crashes:
                 process.applying = items[0].index
                 if self.chance.random() < 0.5:
                     raise ZeroDivisionError("before anything was applied")
-            apply(process, items)
+            apply(process, items, *applied)
             if crashes:
                 raise ZeroDivisionError("after everything was applied")
+
+        def step_or_crash(process: QueueProcess) -> None:
+            crashes = self.crashes_left > 0 and self.chance.random() < 0.1
+            self.crashes_left -= crashes
+            if not crashes or self.chance.random() < 0.5:
+                step(process)
+            if crashes:
+                raise ZeroDivisionError("before or after a step")
 
         def publish_or_crash(ledger: Ledger, entry: Publish, at_ms: int) -> Any:
             if any(draft.body == POISON.encode() for draft in entry.drafts):
@@ -72,6 +81,7 @@ class Storm:
 
         monkeypatch.setattr(QueueProcess, "on_receive", receive_or_crash)
         monkeypatch.setattr(QueueProcess, "apply", apply_or_crash)
+        monkeypatch.setattr(QueueProcess, "step", step_or_crash)
         monkeypatch.setattr(Ledger, "publish", publish_or_crash)
 
     def step(self) -> None:
@@ -99,6 +109,8 @@ class Storm:
         command: Json = {"cmd": chance.choice([*PLAIN, *WITH_UID, "LIST"]), "qname": name, "cmd_id": len(self.asked)}
         message = POISON if chance.random() < 0.05 else "m"
         match command["cmd"]:
+            case "PUB" if chance.random() < 0.2:
+                command["messages"] = [message] * chance.randint(1, 7)
             case "PUB":
                 command["message"] = message
             case "FET" if chance.random() < 0.3:
@@ -119,7 +131,7 @@ class Storm:
         for reply in [reply for client in self.clients for reply in client.take() if reply["cmd"] != "awk"]:
             self.answers[reply["cmd_id"]] += 1
             if reply["cmd"] == "ok":
-                self.uids[reply["qname"]].append(reply["uid"])
+                self.uids[reply["qname"]] += reply.get("uids") or [reply["uid"]]
 
 
 def living(broker: Broker, client: Client) -> dict[str, list[str]]:
@@ -128,10 +140,18 @@ def living(broker: Broker, client: Client) -> dict[str, list[str]]:
     return {name: [m["uid"] for m in client.call("PEEK", name, state="any", count=100)["messages"]] for name in names}
 
 
+@pytest.mark.parametrize("way", ["in one go", "in steps"])
 @pytest.mark.parametrize("seed", seeds(6, of=48))
 def test_commands_are_answered_once_and_survive_a_restart_whatever_crashes(
-    broker: Broker, seed: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    broker: Broker,
+    seed: int,
+    way: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    request: pytest.FixtureRequest,
 ) -> None:
+    if way == "in steps":
+        request.getfixturevalue("small_steps")
     caplog.set_level(logging.CRITICAL, "wakeq.runtime")
     monkeypatch.setattr(rebuild, "CRASHES_WITHIN_MS", 0)  # so many bugs would end a node
     for module in (listing, flush):

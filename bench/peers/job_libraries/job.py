@@ -1,4 +1,4 @@
-"""What the job is in every library: it takes its number and some ballast, leaves its mark, and that is all.
+"""The job of every library: it takes its number and some ballast, and leaves its mark.
 
 Imported by the processes of a library only, which are told by their environment where the broker and the marks are.
 """

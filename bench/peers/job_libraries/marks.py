@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class Marks:
-    """What the jobs have done so far, by their numbers."""
+    """The number of runs of each job so far, by job number."""
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:

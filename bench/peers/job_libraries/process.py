@@ -61,7 +61,7 @@ class Process:
         return machine.process_tree(self._process.pid)
 
     async def stop(self) -> None:
-        """SIGTERM, and SIGKILL to whatever is left of it."""
+        """Send SIGTERM, then SIGKILL to the remaining processes."""
         if self._process.returncode is not None:
             return
         started = self.pids()

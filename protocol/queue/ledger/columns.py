@@ -14,6 +14,8 @@ from wakeq.protocol.queue.ledger.chunks import CHUNK, CHUNK_SHIFT, MASK, Chunk
 from wakeq.protocol.queue.ledger.uniform import UniformBatch
 from wakeq.protocol.queue.order.fifo import is_run
 
+ALL = slice(None)
+
 
 class Columns:
     """Numbers run on from 1; CHUNK neighbours share a Chunk, which is dropped with the last living one of them.
@@ -143,10 +145,11 @@ class Columns:
 
     # --- adding and removing -----------------------------------------------------------------------------------------
 
-    def append(self, drafts: Sequence[Draft], at_ms: int, *, alike: bool = False) -> None:
-        """Take new messages; `alike` ones differ only in their bodies."""
-        done, count = 0, len(drafts)
-        asked = (drafts.shape,) if type(drafts) is UniformBatch else drafts[:1] if alike else drafts
+    def append(self, drafts: Sequence[Draft], at_ms: int, *, alike: bool = False, among: slice = ALL) -> None:
+        """Take new messages, or a slice of them; `alike` ones differ only in their bodies."""
+        first, count, _ = among.indices(len(drafts))
+        done = first
+        asked = (drafts.shape,) if type(drafts) is UniformBatch else drafts[:1] if alike else drafts[among]
         plain = not any([d.priority or d.delay_ms or d.expires_ms or d.timeout_ms or d.alias for d in asked])
         while done < count:
             number = self.next_number
@@ -168,7 +171,7 @@ class Columns:
             self.next_number += len(sizes)
             self.dirty_chunks[chunk_id] = None
             done = stop
-        self.living += count
+        self.living += count - first
 
     def _append_columns(self, chunk: Chunk, part: Sequence[Draft], at_ms: int, number: int) -> None:
         chunk.fill("priorities", [d.priority for d in part])

@@ -38,6 +38,7 @@ from wakeq.protocol.queue.ledger.deliveries import Deliveries
 from wakeq.protocol.queue.ledger.publishers import Limits, Once, Publishers, Session
 from wakeq.protocol.queue.ledger.staging import UNENDING_MS, Name, Staging
 from wakeq.protocol.queue.order.fifo import is_run
+from wakeq.protocol.queue.steps import STEP_MESSAGES, Steps, slices
 from wakeq.protocol.uid import parse
 
 _UNKNOWN, _STALE = int(Result.UNKNOWN), int(Result.STALE)
@@ -191,6 +192,20 @@ class Ledger:
             columns.dirty_chunks[first >> CHUNK_SHIFT] = None
         self.totals.published += count
         return range(first, first + count)
+
+    def publish_in_steps(self, entry: Publish, at_ms: int) -> Steps[Results]:
+        """Do the same in steps, as far as nothing but the columns has to know of the messages."""
+        drafts, columns = entry.drafts, self.columns
+        is_judged = (self._is_limited and not entry.forced) or entry.oversized
+        if len(drafts) <= STEP_MESSAGES or entry.id or entry.session or is_judged:
+            return self.publish(entry, at_ms)
+        first = columns.next_number
+        for among in slices(len(drafts)):
+            if among.start:
+                yield
+            columns.append(drafts, at_ms, alike=entry.alike, among=among)
+        self.totals.published += len(drafts)
+        return range(first, first + len(drafts))
 
     def _make_publishers(self) -> None:
         self.publishers = Publishers(self.limits, self.id, partial(self.publish, is_new=True))
@@ -446,15 +461,15 @@ class Ledger:
 
     # --- what is staged --------------------------------------------------------------------------------------------
 
-    def claim(self, entry: Claim, term: int, at_ms: int) -> Results:
+    def claim(self, entry: Claim, term: int, at_ms: int) -> Steps[Results]:
         """Stage, renew, settle or end claims; see Staging."""
         return self._staged().claim(entry, term, at_ms)
 
-    def stash(self, entry: Stash, at_ms: int) -> Results:
+    def stash(self, entry: Stash, at_ms: int) -> Steps[Results]:
         """Store messages that are hidden until they are published; see Staging."""
         return self._staged().stash(entry, at_ms)
 
-    def unstash(self, entry: Unstash, at_ms: int) -> tuple[Results, list[range]]:
+    def unstash(self, entry: Unstash, at_ms: int) -> Steps[tuple[Results, list[range]]]:
         """Publish or drop stashes; see Staging."""
         return self._staged().unstash(entry, at_ms)
 

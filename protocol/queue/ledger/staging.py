@@ -31,6 +31,7 @@ from wakeq.protocol.log.entries import (
 from wakeq.protocol.log.layout import BadRecord
 from wakeq.protocol.queue.ledger.columns import Columns
 from wakeq.protocol.queue.ledger.deliveries import Deliveries
+from wakeq.protocol.queue.steps import Steps, slices
 
 UNENDING_MS = 1 << 62  # until when a message of a claim is hidden: its claim ends, not it
 GIVEN_BACK = -1  # in the place of a message that is not under its claim any more: it stays
@@ -53,6 +54,11 @@ class Epoch(msgspec.Struct):
     term: int
     first_sequence: int  # of the first number; they run on
     until_ms: int
+
+    def tokens(self) -> list[Token]:
+        """Return the token of each message."""
+        term, first = self.term, self.first_sequence
+        return [(term, sequence) for sequence in range(first, first + len(self.numbers))]
 
     def rows(self, start: int = 0, end: int | None = None) -> list[tuple[int, Token]]:
         """Return messages, each with its token."""
@@ -123,7 +129,7 @@ class Queue(Protocol):
     def deliver(self, entry: Delivered, term: int) -> Results: ...
     def release(self, entry: Released) -> Results: ...
     def acknowledge(self, entry: Ack) -> Results: ...
-    def publish(self, entry: Publish, at_ms: int) -> Results: ...
+    def publish_in_steps(self, entry: Publish, at_ms: int) -> Steps[Results]: ...
     def discard(self, numbers: range) -> None: ...
 
 
@@ -202,22 +208,22 @@ class Staging:
 
     # --- claims ----------------------------------------------------------------------------------------------------
 
-    def claim(self, entry: Claim, term: int, at_ms: int) -> Results:
+    def claim(self, entry: Claim, term: int, at_ms: int) -> Steps[Results]:
         """Return the sizes of the slices (staged), how many epochs (renewed), codes (settled, lapsed); or a refusal."""
         if entry.queue_id != self._queue.id:
             return [Result.UNKNOWN] * max(1, len(entry.numbers))
         self._forget(at_ms)
         match entry.action:
             case ClaimAction.STAGED:
-                return self._stage(entry, term, at_ms)
+                return (yield from self._stage(entry, term, at_ms))
             case ClaimAction.RENEWED:
                 return self._renew(entry, at_ms)
             case ClaimAction.SETTLED:
-                return self._settle(entry, at_ms)
+                return (yield from self._settle(entry, at_ms))
             case ClaimAction.LAPSED:
-                return self._lapse(entry, at_ms)
+                return (yield from self._lapse(entry, at_ms))
 
-    def _stage(self, entry: Claim, term: int, at_ms: int) -> Results:
+    def _stage(self, entry: Claim, term: int, at_ms: int) -> Steps[Results]:
         found = self.epoch(entry.source, entry.epoch)
         if found is not None:
             return found.sizes
@@ -225,13 +231,18 @@ class Staging:
         if code:
             return [code]
         queue = self._queue
-        numbers = [
-            number for number in entry.numbers if queue.columns.lives(number) and not queue.deliveries.is_leased(number)
-        ]
+        lives, is_leased = queue.columns.lives, queue.deliveries.is_leased
+        first = entry.first_sequence
+        numbers: list[int] = []
+        for among in slices(len(entry.numbers)):
+            if among.start:
+                yield
+            mine = [number for number in entry.numbers[among] if lives(number) and not is_leased(number)]
+            sequence = first + len(numbers)
+            queue.deliver(Delivered(queue.name, queue.id, mine, [UNENDING_MS] * len(mine), sequence), term)
+            numbers += mine
         if not numbers:
             return [Result.UNKNOWN]
-        first = entry.first_sequence
-        queue.deliver(Delivered(queue.name, queue.id, numbers, [UNENDING_MS] * len(numbers), first), term)
         made = Epoch(entry.epoch, numbers, entry.slices, term, first, entry.until_ms)
         source = self.sources.get(entry.source)
         if source is None:
@@ -251,27 +262,38 @@ class Staging:
         self._used(entry.source, source, at_ms)
         return [len(source.epochs)]
 
-    def _settle(self, entry: Claim, at_ms: int) -> Results:
+    def _settle(self, entry: Claim, at_ms: int) -> Steps[Results]:
         if self.has_lapsed(entry.source, entry.epoch):  # while this was on its way
             return [Result.EPOCH_EXPIRED] * len(entry.numbers)
         source = self.sources.get(entry.source)
         if source is not None:
-            named = set(entry.tokens)
-            source.epochs = [one for one in source.epochs if (one.term, one.first_sequence) not in named]
+            source.epochs = [one for one in source.epochs if (one.term, one.first_sequence) not in entry.tokens]
             self._used(entry.source, source, at_ms)
         queue = self._queue
-        numbers = [number if queue.deliveries.is_leased(number) else GIVEN_BACK for number in entry.numbers]
-        return queue.acknowledge(Ack(queue.name, queue.id, numbers, entry.tokens))
+        is_leased = queue.deliveries.is_leased
+        codes: list[int] = []
+        for among in slices(len(entry.numbers)):
+            if among.start:
+                yield
+            numbers = [number if is_leased(number) else GIVEN_BACK for number in entry.numbers[among]]
+            codes += queue.acknowledge(Ack(queue.name, queue.id, numbers, entry.tokens[among]))
+        return codes
 
-    def _lapse(self, entry: Claim, at_ms: int) -> Results:
+    def _lapse(self, entry: Claim, at_ms: int) -> Steps[Results]:
         source, over = self.sources.get(entry.source), self.epoch(entry.source, entry.epoch)
         if source is None or over is None or over.until_ms > at_ms:
             return [Result.UNKNOWN] * len(entry.numbers)  # renewed or settled meanwhile
         source.epochs.remove(over)
         source.lapsed = [*source.lapsed, over.epoch][-OPEN_EPOCHS_MAX:]
         self._dirty.add((SOURCE, entry.source))
-        queue, count = self._queue, len(entry.numbers)
-        return queue.release(Released(queue.name, queue.id, entry.numbers, [0] * count, entry.tokens, Reason.TIMEOUT))
+        queue = self._queue
+        codes: list[int] = []
+        for among in slices(len(entry.numbers)):
+            if among.start:
+                yield
+            numbers, tokens = entry.numbers[among], entry.tokens[among]
+            codes += queue.release(Released(queue.name, queue.id, numbers, [0] * len(numbers), tokens, Reason.TIMEOUT))
+        return codes
 
     def _used(self, name: str, source: Source, at_ms: int) -> None:
         source.used_ms = at_ms
@@ -281,7 +303,7 @@ class Staging:
 
     # --- stashes ---------------------------------------------------------------------------------------------------
 
-    def stash(self, entry: Stash, at_ms: int) -> Results:
+    def stash(self, entry: Stash, at_ms: int) -> Steps[Results]:
         """Return the numbers of hidden messages, REPEATED for each of a part that is known, or a refusal for each."""
         self._forget(at_ms)
         put = self.stashes.get(entry.stash)
@@ -290,7 +312,7 @@ class Staging:
             return [Result.REPEATED] * len(entry.drafts)
         if put is None and len(self.stashes) >= STASHES_MAX:
             return [Result.BUSY] * len(entry.drafts)
-        results = self._queue.publish(Publish(entry.queue, entry.drafts, atomic=True), at_ms)
+        results = yield from self._queue.publish_in_steps(Publish(entry.queue, entry.drafts, atomic=True), at_ms)
         if results[0] < 0:
             return results
         numbers = range(results[0], results[0] + len(results))
@@ -304,17 +326,17 @@ class Staging:
         put.until_ms = until_ms
         self._dirty.add((STASH, name))
 
-    def unstash(self, entry: Unstash, at_ms: int) -> tuple[Results, list[range]]:
+    def unstash(self, entry: Unstash, at_ms: int) -> Steps[tuple[Results, list[range]]]:
         """Return [how many were published, the writer's last epoch] or [a refusal], and what is revealed or gone."""
         self._forget(at_ms)
         if entry.action is UnstashAction.PUBLISHED:
-            return self._publish(entry, at_ms)
+            return (yield from self._publish(entry, at_ms))
         names = [name for name, _ in entry.stashes]
         if entry.action is UnstashAction.LAPSED:
             names = [name for name in names if name in self.stashes and self.stashes[name].until_ms <= at_ms]
-        return [Result.DONE, 0], self._drop(names)
+        return [Result.DONE, 0], (yield from self._drop(names))
 
-    def _publish(self, entry: Unstash, at_ms: int) -> tuple[Results, list[range]]:
+    def _publish(self, entry: Unstash, at_ms: int) -> Steps[tuple[Results, list[range]]]:
         kind, writers = (WRITER, self.writers) if entry.epoch or not entry.stashes else (JOB, self.jobs)
         writer = writers.get(entry.writer)
         highest = 0 if writer is None else writer.highest
@@ -323,7 +345,7 @@ class Staging:
         if entry.epoch < highest:  # a repetition is one of the last epoch: this is another writer of this name
             return [Result.EPOCH_OLD], []
         if writer is not None and entry.epoch == highest:
-            return [Result.DONE, highest], self._drop([name for name, _ in entry.stashes])
+            return [Result.DONE, highest], (yield from self._drop([name for name, _ in entry.stashes]))
         if not all(self._has(name, size) for name, size in entry.stashes):
             return [Result.STASH_EXPIRED], []
         if writer is None:
@@ -342,10 +364,13 @@ class Staging:
         put = self.stashes.get(stash)
         return put is not None and put.size == size
 
-    def _drop(self, names: Iterable[str]) -> list[range]:
+    def _drop(self, names: Iterable[str]) -> Steps[list[range]]:
         ranges = [numbers for name in names for numbers in self._take(name)]
         for numbers in ranges:
-            self._queue.discard(numbers)
+            for among in slices(len(numbers)):
+                if among.start:
+                    yield
+                self._queue.discard(numbers[among])
         return ranges
 
     def _take(self, name: str) -> list[range]:

@@ -20,7 +20,7 @@ from wakeq.protocol.errors import Refused
 from wakeq.protocol.log import entries as log
 from wakeq.protocol.log.entries import Draft, Reason
 from wakeq.protocol.queue import orders
-from wakeq.protocol.queue.lanes import Filed, Lanes
+from wakeq.protocol.queue.lanes import Filed
 from wakeq.protocol.queue.outcomes import Delivery, Leased, Refusal, RemovedOnDelivery
 from wakeq.protocol.wire.slots import MISSING, SeveralResults, Slot
 from wakeq.protocol.wire.taskflux.answers import REPLIES, Known, in_dialect, policies_of, refusal, taken
@@ -75,8 +75,8 @@ class Session(Protocol):
     def note_dirty(self) -> None:
         """There is something to send at the end of the round."""
 
-    def lanes_of(self, name: str) -> Lanes:
-        """Return the lanes of a queue, which need not exist."""
+    def filed(self, name: str) -> Filed:
+        """Return where to file for a queue, which need not exist."""
 
     def withdrawal(self, term: int) -> Refusal | None:
         """Return why a delivery of a term may not leave any more."""
@@ -308,7 +308,7 @@ class Conversation:
         if text := wrong_name(packet.queue):
             self._refuse(ErrorCode.BAD_NAME, text)
         elif slot := self._begin(packet):
-            self._filed(packet.queue).orders.append(orders.Stats(slot, packet.queue))
+            self._session.filed(packet.queue).orders.append(orders.Stats(slot, packet.queue))
 
     def _on_list_queues(self, packet: ListQueues) -> None:
         if slot := self._begin(packet, is_alone=True):
@@ -361,9 +361,6 @@ class Conversation:
             slot.outcome = Refusal(denied.code, str(denied))
         return slot if slot.outcome is MISSING else None
 
-    def _filed(self, name: str) -> Filed:
-        return self._session.lanes_of(name).open()
-
     def _store(self, name: str, drafts: list[Draft], *, is_unheard: bool = False) -> None:
         self._together += len(drafts) - 1
         slot = self._begin(Store(name, drafts, is_unheard))
@@ -384,21 +381,21 @@ class Conversation:
             oversized=oversized,
             alike=len(drafts) == 1 or len({draft.priority for draft in drafts}) == 1,  # a record has nothing else
         )
-        self._filed(name).publish_whole(slot, entry)
+        self._session.filed(name).publish_whole(slot, entry)
 
     def _fetch(self, dequeue: Dequeue) -> None:
         if slot := self._begin(dequeue, is_alone=True):
             wait_ms = 0 if self.has_ended else dequeue.timeout_ms
-            self._filed(dequeue.queue).orders.append(orders.Fetch(slot, dequeue.queue, 1, wait_ms))
+            self._session.filed(dequeue.queue).orders.append(orders.Fetch(slot, dequeue.queue, 1, wait_ms))
 
     def _take(self, name: str, dequeues: list[Dequeue]) -> None:
         self._together += len(dequeues) - 1
         if slot := self._begin(Take(name, dequeues), is_alone=True):
-            self._filed(name).orders.append(orders.Fetch(slot, name, len(dequeues), removes=True))
+            self._session.filed(name).orders.append(orders.Fetch(slot, name, len(dequeues), removes=True))
 
     def _remove(self, held: Remove) -> None:
         if slot := self._begin(held):
-            self._filed(held.queue).acknowledge(slot, held.holding.uid, held.holding.token)
+            self._session.filed(held.queue).acknowledge(slot, held.holding.uid, held.holding.token)
 
     def _return(self, back: Return) -> None:
         if slot := self._begin(back):
@@ -419,18 +416,18 @@ class Conversation:
         holding = back.holding
         asker = SeveralResults(slot, 1)
         nack = orders.Nack(asker, back.queue, [holding.uid], [holding.token], 0, reason=back.reason)
-        self._filed(back.queue).orders.append(nack)
+        self._session.filed(back.queue).orders.append(nack)
 
     def _change(self, packet: CreateQueue | DeleteQueue, entry: log.CreateQueue | log.DeleteQueue) -> None:
         if slot := self._begin(packet, is_alone=True):
-            self._filed(packet.queue).orders.append(orders.Propose(entry, slot))
+            self._session.filed(packet.queue).orders.append(orders.Propose(entry, slot))
 
     def _stop_waiting(self) -> None:
         """Have a Dequeue that waits for its record end now."""
         alone = self._alone
         if alone is not None and alone.outcome is MISSING and type(alone.command) is Dequeue:
             name = alone.command.queue
-            self._filed(name).orders.append(orders.EndWait(alone, name))
+            self._session.filed(name).orders.append(orders.EndWait(alone, name))
 
     def renew(self) -> bool:
         """Renew the lease of what the client holds; return whether it holds anything."""
@@ -439,7 +436,7 @@ class Conversation:
             return False
         holding = held.holding
         touch = orders.Touch(orders.NOBODY, held.queue, [holding.uid], [holding.token], 0)
-        self._filed(held.queue).orders.append(touch)
+        self._session.filed(held.queue).orders.append(touch)
         return True
 
     # --- refusing and closing ----------------------------------------------------------------------------------------

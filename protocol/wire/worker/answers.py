@@ -82,23 +82,6 @@ def drafts_of(pub: wire.Pub, limit: int) -> Sequence[Draft]:
     return alike
 
 
-def plain_draft_of(pub: wire.Pub, limit: int) -> Draft:
-    """The hot path of `draft_of`: a publish of one message."""
-    text = pub.msg if pub.message is None else pub.message
-    if text is None or pub.enc is not None or pub.headers is not None:
-        return draft_of(wire.contents_of(pub)[0], limit)
-    body = text.encode()
-    if len(body) > limit:
-        _check_size(len(body), limit)
-    return Draft(
-        body,
-        pub.priority,
-        pub.delay * 1000,
-        pub.expires * 1000,
-        0 if pub.timeout is None else pub.timeout * 1000,
-    )
-
-
 def _check_size(size: int, limit: int) -> None:
     if size > limit:
         raise TooLarge(f"the message has {size} bytes, the limit is {limit}; split it or keep it elsewhere")
@@ -227,8 +210,9 @@ def _reply_fetch(command: wire.Fet, deliveries: list[Delivery] | None) -> wire.R
         enc=enc,
         lease=f"{delivery.token[0]}-{delivery.token[1]}",
         priority=delivery.priority,
-        headers=_headers(delivery.headers),
-        failures=_failures(delivery),
+        headers=_headers(delivery.headers) if delivery.headers else None,
+        # Where `error_count` says as much, a client that does not know failures notices nothing.
+        failures=None if delivery.failures == delivery.error_count else delivery.failures,
         cmd_id=command.cmd_id,
     )
 
@@ -242,18 +226,13 @@ def _delivery(delivery: Delivery) -> wire.Delivery:
         enc,
         f"{delivery.token[0]}-{delivery.token[1]}",
         delivery.priority,
-        _headers(delivery.headers),
-        _failures(delivery),
+        _headers(delivery.headers) if delivery.headers else None,
+        None if delivery.failures == delivery.error_count else delivery.failures,
     )
 
 
-def _failures(delivery: Delivery) -> int | None:
-    """Return the failures where `error_count` does not say them: a client that does not know them notices nothing."""
-    return None if delivery.failures == delivery.error_count else delivery.failures
-
-
-def _headers(packed: bytes) -> dict[str, str] | None:
-    return msgspec.msgpack.decode(packed, type=dict[str, str]) if packed else None
+def _headers(packed: bytes) -> dict[str, str]:
+    return msgspec.msgpack.decode(packed, type=dict[str, str])
 
 
 def queue_entry_of(command: Any) -> log.Entry:
@@ -290,7 +269,8 @@ def _reply_peek(command: wire.Peek, rows: list[dict[str, Any]]) -> wire.Reply:
     messages = []
     for row in rows:
         text, enc = wire.text_of(row.pop("body"))
-        headers = _headers(row.pop("headers"))
+        packed = row.pop("headers")
+        headers = _headers(packed) if packed else None
         messages.append({"uid": row.pop("uid"), "msg": text, "enc": enc, "headers": headers, **row})
     return wire.Peeked(qname=command.qname, messages=messages, cmd_id=command.cmd_id)
 

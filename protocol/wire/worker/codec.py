@@ -230,12 +230,33 @@ def decode_lines(lines: bytes) -> list[Command | Bad]:
     if len(lines) > LONG_BYTES and may_be_crowded(lines):
         return _decode_each(lines)
     try:
-        commands: list[Command] = _COMMANDS.decode_lines(lines)
+        commands: list[Any] = _COMMANDS.decode_lines(lines)
     except _UNDECODABLE:
         return _decode_each(lines)
     if len(commands) != lines.count(b"\n"):  # blank lines, several objects a line, or one over several lines
         return _decode_each(lines)
-    return _check_all(commands)
+    name: str | None = None  # the last name that was found good
+    for place, command in enumerate(commands):
+        kind = type(command)
+        if kind not in CHECKS:
+            continue
+        # Of plain PUBs, FETs and ACKs only the name is not stated by the types; one just seen is good.
+        if kind is Pub:
+            text = command.msg if command.message is None else command.message
+            plain = text is not None and not (command.messages or command.enc or command.headers)
+        elif kind is Ack:
+            plain = command.uid is not None and not (command.uids or command.leases or command.publish)
+        else:
+            plain = kind is Fet
+        try:
+            if not plain:
+                good = commands[place] = CHECKS[kind](command)
+                name = good.qname
+            elif command.qname != name:
+                name = check_name(command.qname)
+        except Refused as error:
+            commands[place], name = Bad(error, command.cmd_id), None
+    return commands
 
 
 def weight_of(text: bytes | str) -> int:
@@ -269,7 +290,14 @@ def _decode_one(text: bytes | str) -> Command | Bad:
         command = _COMMANDS.decode(text)
     except _UNDECODABLE:
         return decode_alone(text)
-    return _check_all([command])[0]
+    check = CHECKS.get(type(command))
+    if check is None:
+        return command
+    try:
+        good: Command = check(command)
+    except Refused as error:
+        return Bad(error, command.cmd_id)
+    return good
 
 
 def _decode_frame(text: bytes, block: bytes) -> Command | Bad:
@@ -284,32 +312,6 @@ def _decode_frame(text: bytes, block: bytes) -> Command | Bad:
 
 def _frame_of(said: Block | PubBlock) -> bytes:
     return frame(_ENCODER.encode(msgspec.structs.replace(said, block=b"")), said.block)
-
-
-def _check_all(commands: list[Any]) -> list[Command | Bad]:
-    """Check what the types could not state.  Of plain PUBs, FETs and ACKs that is the name; one just seen is good."""
-    name: str | None = None  # the last name that was found good
-    for place, command in enumerate(commands):
-        kind = type(command)
-        if kind is Pub:
-            text = command.msg if command.message is None else command.message
-            plain = text is not None and not (command.messages or command.enc or command.headers)
-        elif kind is Ack:
-            plain = command.uid is not None and not (command.uids or command.leases or command.publish)
-        elif kind in CHECKS:
-            plain = kind is Fet
-        else:
-            continue
-        try:
-            if plain:
-                if command.qname != name:
-                    name = check_name(command.qname)
-            else:
-                good = commands[place] = CHECKS[kind](command)
-                name = good.qname
-        except Refused as error:
-            commands[place], name = Bad(error, command.cmd_id), None
-    return commands
 
 
 # --- The client's side ---

@@ -21,18 +21,16 @@ import msgspec
 
 from wakeq.protocol.errors import BadCommand, BadField, BadJson, NotSpoken, Refused, Unauthorized
 from wakeq.protocol.log import entries as log
-from wakeq.protocol.log.entries import ANY_TOKEN, Publish, UnstashAction
+from wakeq.protocol.log.entries import ANY_TOKEN, Draft, Publish, Result, UnstashAction
 from wakeq.protocol.queue import orders
-from wakeq.protocol.queue.lanes import AckSeveral, Lanes
+from wakeq.protocol.queue.lanes import AckSeveral, Filed
 from wakeq.protocol.queue.outcomes import Delivery, Refusal, Seen
 from wakeq.protocol.wire.slots import MISSING, SeveralResults, Slot
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.protocol.wire.worker.answers import (
     REPLIES,
-    acked,
     draft_of,
     drafts_of,
-    plain_draft_of,
     queue_entry_of,
     reason_of,
     refused,
@@ -46,6 +44,7 @@ BAD_LINES_MAX = 1_000  # lines that are no command, of a client that is known; t
 GOOD_FOR_BAD = 10  # commands for which one such line is forgiven
 QUEUES_MAX = 10_000  # distinct queues that one connection may subscribe to or fetch from
 ANYWHERE = frozenset({wire.Ping, wire.Hello, wire.Uns, wire.Cluster, wire.Bad})  # answered even by a follower
+DONE = int(Result.DONE)
 DELIVERING = frozenset({wire.Fet, wire.FetBlock, wire.Slice})
 
 
@@ -68,8 +67,8 @@ class Session(Protocol):
     def note_dirty(self) -> None:
         """There is something to send at the end of the round."""
 
-    def lanes_of(self, name: str) -> Lanes:
-        """Return the lanes of a queue, which need not exist."""
+    def filed(self, name: str) -> Filed:
+        """Return where to file for a queue, which need not exist."""
 
     def refusal(self) -> Refusal | None:
         """Return why this node may not serve at this moment."""
@@ -106,8 +105,8 @@ class Conversation:
     """See the head of this file.  Everything that an idle connection does not need is None or empty."""
 
     __slots__ = (
-        "_apart", "_debt", "_holds", "_is_known", "_limits", "_open_writes",  "_parked", "_session",
-        "_standing", "_standing_for_all", "_waits", "closing", "has_ended", "known_queues", "session_id", "slots",
+        "_debt", "_holds", "_is_known", "_limits", "_open_writes", "_parked", "_session", "_standing",
+        "_standing_for_all", "_waits", "apart", "closing", "has_ended", "known_queues", "session_id", "slots",
     )  # fmt: skip
 
     def __init__(self, session: Session, limits: Limits) -> None:
@@ -121,7 +120,7 @@ class Conversation:
         self._is_known = False  # whether the peer has sent a command of the protocol, obeyed or refused
         self._debt = 0  # GOOD_FOR_BAD for each bad line, less 1 for each command behind it
         self._waits: list[Slot] | None = None  # fetches that wait until the client sends something else
-        self._apart: list[Slot] | None = None  # fetches that are answered out of order
+        self.apart: list[Slot] | None = None  # fetches that are answered out of order
         self._open_writes: dict[str, list[Slot]] = {}  # by queue: writes that may have no outcome, for the next read
         self._holds: dict[str, Slot] | None = None  # by queue: what holds back later plain writes
         self._parked: dict[str, list[tuple[Slot, Slot]]] | None = None  # writes that are held back: (by what, it)
@@ -133,7 +132,7 @@ class Conversation:
     @property
     def in_flight(self) -> int:
         """How many commands have no answer yet."""
-        return len(self.slots) + (len(self._apart) if self._apart else 0)
+        return len(self.slots) + (len(self.apart) if self.apart else 0)
 
     # --- in ----------------------------------------------------------------------------------------------------------
 
@@ -191,11 +190,11 @@ class Conversation:
             case wire.Sub(qname=name):
                 if self._knows(name, slot):
                     session.subscribe(name)
-                    session.lanes_of(name).open().reads.append(slot)
+                    session.filed(name).reads.append(slot)
                     self._fill(slot, wire.Oksub(qname=name, cmd_id=command.cmd_id))
             case wire.Uns(qname=name):
                 session.unsubscribe(name)
-                session.lanes_of(name).open().reads.append(slot)
+                session.filed(name).reads.append(slot)
                 self._fill(slot, wire.Okuns(qname=name, cmd_id=command.cmd_id))
             case wire.Ping():
                 self._fill(slot, wire.Pong(cmd_id=command.cmd_id))
@@ -229,9 +228,16 @@ class Conversation:
             if pub.id is not None or pub.messages is not None:
                 self._publish_whole(pub, slot)
             else:
-                draft = plain_draft_of(pub, self._limits.message_bytes_max)
+                limit = self._limits.message_bytes_max
+                text = pub.msg if pub.message is None else pub.message
+                body = None if text is None or pub.enc is not None or pub.headers is not None else text.encode()
+                if body is None or len(body) > limit:
+                    draft = draft_of(wire.contents_of(pub)[0], limit)
+                else:
+                    timeout_ms = 0 if pub.timeout is None else pub.timeout * 1000
+                    draft = Draft(body, pub.priority, pub.delay * 1000, pub.expires * 1000, timeout_ms)
                 is_alike = not (draft.priority or draft.delay_ms or draft.expires_ms or draft.timeout_ms)
-                self._session.lanes_of(name).open().publish(
+                self._session.filed(name).publish(
                     slot,
                     draft,
                     "" if number is None else self.session_id,
@@ -241,7 +247,10 @@ class Conversation:
         except Refused as error:
             self._fill(slot, wire.nok(error, pub.cmd_id))
             return
-        self._note_write(name, slot)
+        if name in self._open_writes or slot.is_held_back:
+            self._note_write(name, slot)
+        else:
+            self._open_writes[name] = [slot]
 
     def _note_write(self, name: str, slot: Slot) -> None:
         """Have later reads of this queue stand behind a write; what was held back has its place already."""
@@ -266,7 +275,7 @@ class Conversation:
             door=self._session.door_kind,
             worker=self._session.number,
         )
-        self._session.lanes_of(pub.qname).open().publish_whole(slot, entry)
+        self._session.filed(pub.qname).publish_whole(slot, entry)
 
     def _publish_block(self, command: wire.PubBlock, slot: Slot) -> None:
         name, session = command.qname, self._session
@@ -293,7 +302,7 @@ class Conversation:
             door=session.door_kind,
             worker=session.number,
         )
-        session.lanes_of(name).open().publish_whole(slot, entry)
+        session.filed(name).publish_whole(slot, entry)
         self._note_write(name, slot)
 
     # --- what ends or changes a delivery -----------------------------------------------------------------------------
@@ -303,8 +312,9 @@ class Conversation:
         try:
             if command.uids is None and command.publish is None:
                 token = ANY_TOKEN if command.lease is None else token_of(command.lease)
-                filed = self._session.lanes_of(name).open()
-                if session in filed.enders:  # a NACK or TOUCH of this connection may be about the same message
+                filed = self._session.filed(name)
+                # A NACK or TOUCH of this connection may be about the same message.
+                if filed.enders and session in filed.enders:
                     filed.orders.append(AckSeveral([command.uid or ""], [token], [], slot))
                 else:
                     filed.acknowledge(slot, command.uid or "", token)
@@ -314,8 +324,8 @@ class Conversation:
         except Refused as error:
             self._fill(slot, wire.nok(error, command.cmd_id))
             return
-        filed = self._session.lanes_of(name).open()
-        if publishes or session in filed.enders:
+        filed = self._session.filed(name)
+        if publishes or (filed.enders and session in filed.enders):
             filed.orders.append(AckSeveral(uids, tokens, publishes, slot))
         else:
             filed.acks.append(AckSeveral(uids, tokens, publishes, slot))
@@ -343,7 +353,7 @@ class Conversation:
             results = SeveralResults(slot, len(uids))
             order = orders.Nack(results, name, uids, tokens, delay_ms, command.error or "", reason_of(command))
         self._order(name, order, slot)
-        filed = self._session.lanes_of(name).open()
+        filed = self._session.filed(name)
         if not filed.enders:
             filed.enders = set()
         filed.enders.add(self._session)
@@ -355,12 +365,12 @@ class Conversation:
             self._fill(slot, wire.nok(error, command.cmd_id))
             return
         self._session.note_change(command)
-        self._session.lanes_of(command.qname).open().orders.append(orders.Propose(entry, slot))
+        self._session.filed(command.qname).orders.append(orders.Propose(entry, slot))
         self._hold(command.qname, slot)
 
     def _order(self, name: str, order: Any, slot: Slot) -> None:
         """File something that later reads of this connection stand behind."""
-        self._session.lanes_of(name).open().orders.append(order)
+        self._session.filed(name).orders.append(order)
         self._note_write(name, slot)
 
     # --- the order of writes -----------------------------------------------------------------------------------------
@@ -432,20 +442,24 @@ class Conversation:
 
     def _read(self, name: str, slot: Slot) -> None:
         """File a read, behind the last write of this connection to its queue that has no outcome."""
-        if type(slot.command) in _WAITING_ROOM and not self._knows(name, slot):
+        command, known = slot.command, self.known_queues
+        kind = type(command)
+        if kind in _WAITING_ROOM and (known is None or name not in known) and not self._knows(name, slot):
             return
-        command = slot.command
-        if type(command) is wire.Fet and command.wait and command.cmd_id is msgspec.UNSET:
+        if kind is wire.Fet and command.wait and command.cmd_id is msgspec.UNSET:
             if self.has_ended:
                 slot.is_over = True
             else:
                 self._begin_wait(slot)
         standing = self._standing
-        writes = self._open_writes.get(name, [])
-        if (standing is not None and name in standing) or _has_open(writes):
+        writes = self._open_writes.get(name)
+        if (standing is not None and name in standing) or (writes and _has_open(writes)):
             if standing is None:
                 standing = self._standing = {}
+            writes = writes or []
             standing.setdefault(name, []).append((writes, len(writes), slot))
+        elif kind in _WAITING_ROOM:
+            self._session.filed(name).reads.append(slot)
         else:
             self._file_read(name, slot)
 
@@ -453,7 +467,7 @@ class Conversation:
         command, session = slot.command, self._session
         match command:
             case wire.Fet() | wire.Islp() | wire.FetBlock():
-                self._session.lanes_of(name).open().reads.append(slot)
+                self._session.filed(name).reads.append(slot)
             case wire.Stage():  # a claim takes messages: it stands behind own publishes, and own reads behind it
                 keep_ms = command.timeout * 1000
                 claim = command.source, command.epoch, command.count, command.slices, keep_ms
@@ -465,10 +479,10 @@ class Conversation:
                 self._order(name, orders.Settle(slot, name, command.source, command.epoch), slot)
             case wire.Slice():
                 about = command.source, command.epoch, command.slice, command.offset, command.count
-                self._session.lanes_of(name).open().orders.append(orders.ReadSlice(slot, name, *about))
+                self._session.filed(name).orders.append(orders.ReadSlice(slot, name, *about))
             case wire.PeekBlock():
                 look = orders.PeekBlock(slot, name, command.after, command.last, command.count)
-                self._session.lanes_of(name).open().orders.append(look)
+                self._session.filed(name).orders.append(look)
             case wire.Peek():
                 self._note_write(name, slot)  # the leader has to be sure first: later reads must not overtake it
                 self._session.ask_leader(orders.Peek(slot, name, command.state, command.count))
@@ -512,9 +526,9 @@ class Conversation:
         waits.append(slot)
 
     def _keep_apart(self, slot: Slot) -> None:
-        if self._apart is None:
-            self._apart = []
-        self._apart.append(slot)
+        if self.apart is None:
+            self.apart = []
+        self.apart.append(slot)
 
     def end_waits(self) -> None:
         """End the fetches that wait without a cmd_id: they take what is there now, or nothing."""
@@ -523,7 +537,7 @@ class Conversation:
             slot.is_over = True
             if slot.outcome is MISSING:
                 name = slot.command.qname
-                self._session.lanes_of(name).open().orders.append(orders.EndWait(slot, name))
+                self._session.filed(name).orders.append(orders.EndWait(slot, name))
 
     # --- the connection ----------------------------------------------------------------------------------------------
 
@@ -580,15 +594,15 @@ class Conversation:
             kind = type(command)
             if kind is wire.Pub and type(outcome) is str:  # the most frequent by far, as is the next
                 replies.append(wire.Ok(qname=command.qname, uid=outcome, cmd_id=command.cmd_id))
-            elif kind is wire.Ack and type(outcome) is int:
-                replies.append(acked(command, outcome))
+            elif kind is wire.Ack and outcome == DONE and type(outcome) is int:
+                replies.append(wire.Okack(uid=command.uid, qname=command.qname, cmd_id=command.cmd_id))
             else:
                 replies.append(self._reply_of(command, outcome))
                 if slot.is_woken and outcome is None:
                     replies.append(wire.Awk(qname=command.qname))
         if done:
             del slots[:done]
-        if self._apart:
+        if self.apart:
             self._take_apart(replies)
         if self._standing is not None or self._parked is not None or self._standing_for_all is not None:
             self._forget_done()
@@ -602,10 +616,10 @@ class Conversation:
 
     def _take_apart(self, replies: list[Any]) -> None:
         """Add the replies to fetches that are answered out of order."""
-        apart = self._apart or []
+        apart = self.apart or []
         ready = [slot for slot in apart if slot.outcome is not MISSING]
         if ready:
-            self._apart = [slot for slot in apart if slot.outcome is MISSING] or None
+            self.apart = [slot for slot in apart if slot.outcome is MISSING] or None
             replies += [self._reply_of(slot.command, slot.outcome) for slot in ready]
 
     def _reply_of(self, command: Any, outcome: Any) -> wire.Reply:

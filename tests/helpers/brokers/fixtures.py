@@ -11,7 +11,10 @@ from tests.helpers.clusters.by_hand import HandCluster, HandNode
 from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.monique.place import Place
 from tests.helpers.taskflux.by_hand import HandTaskFlux
+from wakeq.actors.queue import ending, process, staging
 from wakeq.protocol.log.entries import Publish
+from wakeq.protocol.queue import steps
+from wakeq.protocol.queue.ledger import ledger
 from wakeq.protocol.queue.ledger.ledger import Ledger
 
 
@@ -78,3 +81,11 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Ledger, "publish", fragile)
     return times
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let entries about more than two messages be applied in steps."""
+    for module in (steps, process, staging, ledger):
+        monkeypatch.setattr(module, "STEP_MESSAGES", 2)
+    monkeypatch.setattr(ending, "STEP_ENDINGS", 2)

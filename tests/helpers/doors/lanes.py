@@ -21,6 +21,7 @@ from wakeq.protocol.wire.worker.conversation import Conversation, Limits
 Json = dict[str, Any]
 
 DOOR_TCP = 1
+MESSAGE_BYTES_MAX = 100
 TERM = 3
 TOKEN = "good"
 
@@ -34,8 +35,16 @@ class HandLobby:
 
     def lanes_of(self, name: str) -> Lanes:
         if name not in self.lanes:
-            self.lanes[name] = Lanes(name, self.woken.append)
+            self.lanes[name] = Lanes(name)
         return self.lanes[name]
+
+    def filed(self, name: str) -> Filed:
+        """Return where to file; the first to file has the queue woken."""
+        lanes = self.lanes_of(name)
+        if lanes.filed is None:
+            lanes.filed = Filed()
+            self.woken.append(name)
+        return lanes.filed
 
     def take(self, name: str) -> Filed:
         """Take what was filed for a queue, as its turn does; it may be nothing."""
@@ -52,7 +61,7 @@ class HandSession:
     def __init__(self, lobby: HandLobby | None = None, number: int = 1, door_kind: int = DOOR_TCP) -> None:
         self.number, self.door_kind = number, door_kind
         self.lobby = lobby or HandLobby()
-        self.lanes_of = self.lobby.lanes_of
+        self.filed = self.lobby.filed
         self.is_dirty = False
         self.dirtied = 0  # how often it was to be flushed
         self.refused: Refusal | None = None  # what this node says to whoever wants something of it
@@ -63,7 +72,7 @@ class HandSession:
         self.administered: list[tuple[Slot, Any]] = []
         self.changes: list[Any] = []
         self.unsent: list[tuple[str, list[Delivery]]] = []
-        self.conversation = Conversation(self, Limits(message_bytes_max=100, version="1"))
+        self.conversation = Conversation(self, Limits(message_bytes_max=MESSAGE_BYTES_MAX, version="1"))
 
     # --- what the conversation needs -------------------------------------------------------------------------------
 

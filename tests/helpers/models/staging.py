@@ -6,6 +6,7 @@ from hypothesis.stateful import precondition, rule
 from tests.helpers.models.ledger import Claimed, LedgerModel, batches, picks, spans
 from wakeq.protocol.log.entries import Claim, ClaimAction, Draft, Publish, Result, Stash, Unstash, UnstashAction
 from wakeq.protocol.queue.ledger.staging import OPEN_EPOCHS_MAX, UNENDING_MS
+from wakeq.protocol.queue.steps import in_one_go
 
 
 class StagingModel(LedgerModel):
@@ -25,7 +26,7 @@ class StagingModel(LedgerModel):
         until_ms = self.now_ms + span_ms
         about = source, epoch, numbers, [], first, slices, until_ms
 
-        results = self.ledger.claim(Claim("q", self.queue_id, ClaimAction.STAGED, *about), term, self.now_ms)
+        results = in_one_go(self.ledger.claim(Claim("q", self.queue_id, ClaimAction.STAGED, *about), term, self.now_ms))
 
         takes = [number for number in numbers if number in self.messages and not self.messages[number].until_ms]
         if key in self.claims:
@@ -55,7 +56,7 @@ class StagingModel(LedgerModel):
 
         entry = Claim("q", self.queue_id, ClaimAction.RENEWED, source, until_ms=until_ms)
 
-        assert self.ledger.claim(entry, 1, self.now_ms) == [len(mine)]
+        assert in_one_go(self.ledger.claim(entry, 1, self.now_ms)) == [len(mine)]
         for key in mine:
             self.claims[key] = self.claims[key]._replace(until_ms=until_ms)
 
@@ -69,7 +70,9 @@ class StagingModel(LedgerModel):
         rows = [row for one in ending for row in self.claims[one].rows]
         numbers, tokens = [number for number, _ in rows], [token for _, token in rows]
 
-        results = self.ledger.claim(Claim("q", self.queue_id, action, source, epoch, numbers, tokens), 1, self.now_ms)
+        results = in_one_go(
+            self.ledger.claim(Claim("q", self.queue_id, action, source, epoch, numbers, tokens), 1, self.now_ms)
+        )
 
         if not is_settled and self.claims[key].until_ms > self.now_ms:
             assert results == [Result.UNKNOWN] * len(rows)
@@ -90,7 +93,7 @@ class StagingModel(LedgerModel):
     def stash(self, new: list[Draft], name: str, part: int, span_ms: int) -> None:
         parts = self.stashes.get(name, {})
 
-        results = self.ledger.stash(Stash("q", new, name, part, span_ms), self.now_ms)
+        results = in_one_go(self.ledger.stash(Stash("q", new, name, part, span_ms), self.now_ms))
 
         if part in parts:
             assert list(results) == [Result.REPEATED] * len(new)
@@ -113,7 +116,7 @@ class StagingModel(LedgerModel):
         sizes = {name: sum(map(len, parts.values())) for name, parts in self.stashes.items()}
         named = [(name, sizes.get(name, 1) + wrong) for name in names]
 
-        results, _ = self.ledger.unstash(Unstash("q", action, named, "w", epoch), self.now_ms)
+        results, _ = in_one_go(self.ledger.unstash(Unstash("q", action, named, "w", epoch), self.now_ms))
 
         if action is UnstashAction.LAPSED:
             names = [name for name in names if self.stashed_until_ms.get(name, UNENDING_MS) <= self.now_ms]

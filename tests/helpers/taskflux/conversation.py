@@ -60,7 +60,7 @@ class HandTaskFluxSession:
         self, dialect: Dialect = SPEC, payload_bytes_max: int = PAYLOAD_BYTES_MAX, known: Known | None = None
     ) -> None:
         self.lobby = HandLobby()
-        self.lanes_of = self.lobby.lanes_of
+        self.filed = self.lobby.filed
         self.is_dirty = False
         self.is_welcome = False
         self.leader = 0

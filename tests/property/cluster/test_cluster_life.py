@@ -127,14 +127,14 @@ def state_of(node: HandNode) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nodes_hold_the_same_state_whatever_entries_were_skipped(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Ledger._publish
+    publish = Ledger.publish
 
-    def fragile(ledger: Ledger, entry: Publish, at_ms: int) -> Any:
+    def fragile(ledger: Ledger, entry: Publish, at_ms: int, **more: Any) -> Any:
         if any(draft.body == b"poison" for draft in entry.drafts):
             raise ZeroDivisionError("poisoned")
-        return store(ledger, entry, at_ms)
+        return publish(ledger, entry, at_ms, **more)
 
-    monkeypatch.setattr(Ledger, "_publish", fragile)
+    monkeypatch.setattr(Ledger, "publish", fragile)
     with memory_folder() as directory:
         cluster = HandCluster(directory)
         cluster.start()

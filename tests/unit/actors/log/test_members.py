@@ -164,6 +164,18 @@ def test_learner_that_is_behind_or_voters_only_change_nothing() -> None:
     assert with_next_voter(whole.actors[1].core) is None
 
 
+def test_learner_waits_for_the_change_before_it() -> None:
+    scene = Scene()
+    for command in ("cluster 1 2 learner=3 learner=4", "lead 1"):
+        scene.play(command)
+    core = scene.actors[1].core
+    first = with_next_voter(core)
+    assert first is not None
+    core.leader().change_members(first)
+
+    assert with_next_voter(core) is None
+
+
 # --- what operators see ----------------------------------------------------------------------------------------------
 
 

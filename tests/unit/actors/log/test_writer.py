@@ -219,6 +219,18 @@ def test_sync_is_not_done_on_the_loop_while_a_thread_uses_the_disk(
     assert (files.synced, files.flushed) == ([], 0)
 
 
+def test_syncs_beside_a_busy_state_store_say_nothing_of_the_disk(files: Files) -> None:
+    files.state_disk.held = True
+    for index in range(1, SYNCS_REMEMBERED + 1):
+        files.writer.on_written(Written(index, 0, FAST_SYNC_S / 2, None))
+    files.state_disk.held = False
+
+    files.put(1)
+    files.writer.write()
+
+    assert files.writer.is_writing, "in the thread"
+
+
 def test_write_of_an_empty_buffer_does_nothing(files: Files) -> None:
     files.writer.write()
 
@@ -383,6 +395,29 @@ def test_segments_that_an_image_covers_are_removed_once_and_the_core_is_told(tmp
     assert files.log.sealed_bytes == 0
     assert files.core.log.previous_index == 1
     assert not files.writer.is_writing
+
+
+def test_segments_that_may_not_be_removed_yet_are_tried_again_with_the_next_roll(tmp_path: Path) -> None:
+    files = full(tmp_path)
+    files.core.stable(1, 0)
+    files.writer.on_roll(Roll(1))
+    files.writer.go_on()
+    files.handle()
+    files.core.commit = 0  # as if a peer still needed all of it
+    files.writer.on_cut(Cut(1))
+    files.writer.go_on()
+    files.handle()
+    before = files.log.sealed_bytes
+    files.core.commit = 1
+
+    files.writer.go_on()
+    untold = files.log.sealed_bytes
+    files.writer.on_roll(Roll(1))
+    files.writer.go_on()
+    files.handle()
+
+    assert before == untold > 0
+    assert files.log.sealed_bytes == 0
 
 
 def test_failure_between_two_batches_is_raised(files: Files) -> None:

@@ -16,7 +16,7 @@ from wakeq.actors.monique.controller import Controller
 from wakeq.actors.monique.exchange import Rules
 from wakeq.actors.monique.mail import Relayed, Technical
 from wakeq.actors.runtime import Process
-from wakeq.actors.sessions.in_flight import IN_FLIGHT_MAX
+from wakeq.actors.sessions.door import IN_FLIGHT_MAX
 from wakeq.actors.sessions.operator import Question
 from wakeq.actors.sessions.operator_mail import Describe
 from wakeq.protocol.wire.monique.commands import (

@@ -71,7 +71,7 @@ def test_read_filed_at_a_node_that_leads_no_longer_is_refused(
     cluster.advance(2 * ELECTION_S)
     slot = Slot(HandSession(), command)
 
-    leader.assembly.lobby.lanes_of(Q).open().reads.append(slot)
+    leader.assembly.lobby.filed(Q).reads.append(slot)
     cluster.settle()
 
     assert process.alive
@@ -85,7 +85,7 @@ def test_write_filed_at_a_node_that_leads_no_longer_is_refused(cluster: HandClus
     session = HandSession()
     published, acknowledged = Slot(session, wire.Pub(qname=Q)), Slot(session, wire.Ack(qname=Q, uid=uid))
 
-    filed = leader.assembly.lobby.lanes_of(Q).open()
+    filed = leader.assembly.lobby.filed(Q)
     filed.publish(published, Draft(b"m"), "", 0, is_alike=True)
     filed.acknowledge(acknowledged, uid, ANY_TOKEN)
     cluster.settle()

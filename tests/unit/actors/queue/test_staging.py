@@ -11,6 +11,14 @@ from wakeq.protocol.queue.ledger import staging
 from wakeq.protocol.queue.ledger.chunks import CHUNK
 from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.ledger.publishers import Limits
+from wakeq.protocol.queue.steps import in_one_go
+
+
+@pytest.fixture(autouse=True, params=["in one go", "in steps"])
+def way(request: pytest.FixtureRequest) -> None:
+    """Apply each entry in one go, or in steps of two messages."""
+    if request.param == "in steps":
+        request.getfixturevalue("small_steps")
 
 
 def test_claim_is_cut_into_slices_in_the_order_of_the_line(client: Client) -> None:
@@ -331,9 +339,9 @@ def test_source_is_forgotten_a_month_after_its_last_use_or_after_a_day_where_the
     def claim(source: str, number: int, at_ms: int, *, open_until_ms: int = 0) -> Results:
         until_ms = open_until_ms or at_ms + 1
         staged = Claim("q", 1, ClaimAction.STAGED, source, 1, [number], first_sequence=number, until_ms=until_ms)
-        results = ledger.claim(staged, 1, at_ms)
+        results = in_one_go(ledger.claim(staged, 1, at_ms))
         if not open_until_ms:
-            ledger.claim(Claim("q", 1, ClaimAction.LAPSED, source, 1, [number], [(1, number)]), 1, at_ms + 1)
+            in_one_go(ledger.claim(Claim("q", 1, ClaimAction.LAPSED, source, 1, [number], [(1, number)]), 1, at_ms + 1))
         return results
 
     claim("first", 1, 0)
@@ -357,11 +365,11 @@ def test_choice_of_forgotten_sources_does_not_depend_on_their_order(names: str) 
     for name in names:
         number, until_ms = {"a": (1, 90 * day_ms), "b": (2, 1)}[name]
         staged = Claim("q", 1, ClaimAction.STAGED, name, 1, [number], first_sequence=number, until_ms=until_ms)
-        ledger.claim(staged, 1, 0)
-    ledger.claim(Claim("q", 1, ClaimAction.LAPSED, "b", 1, [2], [(1, 2)]), 1, 1)
+        in_one_go(ledger.claim(staged, 1, 0))
+    in_one_go(ledger.claim(Claim("q", 1, ClaimAction.LAPSED, "b", 1, [2], [(1, 2)]), 1, 1))
 
     new = Claim("q", 1, ClaimAction.STAGED, "new", 1, [3], first_sequence=3, until_ms=90 * day_ms)
-    ledger.claim(new, 1, 40 * day_ms)
+    in_one_go(ledger.claim(new, 1, 40 * day_ms))
 
     assert ledger.staging is not None
     assert set(ledger.staging.sources) == {"a", "new"}

@@ -11,8 +11,16 @@ from wakeq.protocol.log.entries import Result, Unstash, UnstashAction
 from wakeq.protocol.queue.ledger import staging
 from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.ledger.publishers import Limits
+from wakeq.protocol.queue.steps import in_one_go
 from wakeq.protocol.uid import parse, uid_of
 from wakeq.protocol.wire.worker.commands import STASH_PARTS_MAX
+
+
+@pytest.fixture(autouse=True, params=["in one go", "in steps"])
+def way(request: pytest.FixtureRequest) -> None:
+    """Apply each entry in one go, or in steps of two messages."""
+    if request.param == "in steps":
+        request.getfixturevalue("small_steps")
 
 
 def test_stashed_messages_are_delivered_only_once_published(client: Client) -> None:
@@ -160,7 +168,7 @@ def test_nodes_forget_the_same_writer_whether_they_were_restarted_or_not(monkeyp
     monkeypatch.setattr(staging, "WRITERS_MAX", 2)
 
     def publishes(ledger: Ledger, writer: str, at_ms: int) -> None:
-        ledger.unstash(Unstash("q", UnstashAction.PUBLISHED, [], writer, 1), at_ms)
+        in_one_go(ledger.unstash(Unstash("q", UnstashAction.PUBLISHED, [], writer, 1), at_ms))
 
     went_on, restarted = (Ledger("q", 1, Policies(), Limits()) for _ in range(2))
     for writer in ("two", "one"):

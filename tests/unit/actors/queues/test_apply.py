@@ -42,6 +42,8 @@ class FakeQueue(Process):
         self.calls: list[list[LogItem]] = []
         self.judged: list[Ack | Publish] = []
         self.code = 0
+        self.steps: list[LogItem] | None = None
+        self.steps_left = 0
         self.crashes = False
 
     def on_receive(self, message: Any) -> None:
@@ -51,6 +53,21 @@ class FakeQueue(Process):
         if self.crashes:
             raise ZeroDivisionError("a bug")
         self.calls.append(list(items))
+        if self.steps_left:
+            self.steps = list(items)
+        else:
+            self._answer(items)
+
+    def step(self) -> None:
+        assert self.steps is not None
+        if self.crashes:
+            raise ZeroDivisionError("a bug")
+        self.steps_left -= 1
+        if not self.steps_left:
+            items, self.steps = self.steps, None
+            self._answer(items)
+
+    def _answer(self, items: Sequence[LogItem]) -> None:
         for item in items:
             if item.reply_to is not None:
                 item.reply_to.tell(Outcome(self.name, 1, [0]))
@@ -365,3 +382,101 @@ def test_skipped_entry_of_many_connections_is_proposed_again_for_each_of_them(ro
     (mail,) = room.log.got
     assert isinstance(mail, Propose)
     assert [(one.entry.worker, one.entry.drafts) for one in mail.items] == [(1, [Draft(b"1")]), (2, [Draft(b"2")])]
+
+
+# In steps -------------------------------------------------------------------------------------------------------------
+
+
+def test_queue_that_applies_in_steps_gets_later_entries_behind_its_last_step(room: Room) -> None:
+    first, second = Ticket(), Ticket()
+    room.queues["a"].steps_left = 2
+
+    room.apply(publish("a", b"long"), tickets=[first])
+    room.apply(publish("a", b"behind"), publish("b"), tickets=[second, None])
+    others = len(room.queues["b"].entries)
+    room.applier.step()
+    before = len(room.queues["a"].entries), len(first.answers)
+    room.applier.step()
+
+    assert (others, before) == (1, (1, 0))
+    assert room.queues["a"].entries == [publish("a", b"long"), publish("a", b"behind")]
+    assert (len(first.answers), len(second.answers)) == (1, 1)
+    assert not room.applier.stepping
+    assert room.applier.told["a"] == [room.index - 2, room.index - 1]
+
+
+def test_queues_that_apply_in_steps_take_turns(room: Room) -> None:
+    for name in "ab":
+        room.queues[name].steps_left = 2
+    room.apply(publish("a"), publish("b"))
+
+    turns = []
+    while room.applier.stepping:
+        turns.append(next(iter(room.applier.stepping)))
+        room.applier.step()
+
+    assert turns == ["a", "b", "a", "b"]
+
+
+def test_queue_that_crashes_in_a_step_keeps_all_of_it_for_its_successor(room: Room) -> None:
+    room.queues["a"].steps_left = 2
+    items = room.items(publish("a", b"long"), tickets=[Ticket()])
+    behind = room.items(publish("a", b"behind"), tickets=[Ticket()])
+    room.applier.apply(items)
+    room.applier.apply(behind)
+
+    room.queues["a"].crashes = True
+    room.applier.step()
+
+    assert room.applier.told["a"] == [*items, *behind]
+    assert not room.applier.stepping
+
+
+def test_steps_of_a_queue_that_has_crashed_otherwise_are_forgotten(room: Room) -> None:
+    room.queues["a"].steps_left = 2
+    items = room.items(publish("a", b"long"), publish("a", b"behind"))
+    room.applier.apply(items[:1])
+    room.applier.apply(items[1:])
+
+    room.applier.forget_steps("a")
+
+    assert room.applier.told["a"] == items
+    assert not room.applier.stepping
+
+
+def test_barrier_waits_for_a_queue_that_applies_in_steps(room: Room) -> None:
+    room.queues["b"].steps_left = 1
+    room.apply(publish("b"))
+    items = room.items(ack("a", publish("b")))
+
+    waits = room.applier.apply(items)
+    room.applier.step()
+
+    assert waits == 0
+    assert room.applier.apply(items) == 1
+
+
+def test_barrier_with_a_part_in_steps_is_answered_at_the_last_one(room: Room) -> None:
+    ticket = Ticket()
+    room.queues["b"].steps_left = 1
+
+    room.apply(ack("a", publish("b")), publish("a"), tickets=[ticket, None])
+    held, answers = set(room.applier.held_by), list(ticket.answers)
+    room.applier.step()
+
+    assert (held, answers) == ({Hold.BARRIER}, [])
+    assert ticket.answers == [Outcome("a", 1, [0], [Outcome("b", 1, [0])])]
+    assert not room.applier.held_by
+
+
+def test_entry_that_is_skipped_while_it_waits_for_a_last_step_is_not_applied(room: Room) -> None:
+    ticket = Ticket()
+    room.queues["a"].steps_left = 1
+    room.apply(publish("a", b"long"))
+    room.apply(publish("a", b"behind"), tickets=[ticket])
+
+    room.applier.skip(SetAside("a", room.index, "why"))
+    room.applier.step()
+
+    assert room.queues["a"].entries == [publish("a", b"long")]
+    assert ticket.answers == [Outcome("a", 0, [Result.SET_ASIDE])]

@@ -69,37 +69,36 @@ def test_queue_has_one_pair_of_lanes(lobby: Lobby) -> None:
 def test_queue_takes_a_turn_when_something_is_filed_first(lobby: Lobby, runtime: Runtime, opened: list[str]) -> None:
     process, other = served(lobby, runtime, Q), served(lobby, runtime, "other")
 
-    lobby.lanes_of(Q).open()
-    lobby.lanes_of(Q).open()
+    lobby.filed(Q)
+    lobby.filed(Q)
     runtime.run_until_idle()
 
     assert (process.got, other.got, opened) == ([TAKE_TURN], [], [])
 
 
 def test_queue_without_a_process_is_opened_at_once(lobby: Lobby, opened: list[str]) -> None:
-    lobby.lanes_of(Q).open()
+    lobby.filed(Q)
 
     assert opened == [Q]
 
 
 def test_lanes_outlive_the_process_of_their_queue(lobby: Lobby, runtime: Runtime, opened: list[str]) -> None:
     process = served(lobby, runtime, Q)
-    lanes = lobby.lanes_of(Q)
-    filed = lanes.open()
+    filed = lobby.filed(Q)
 
     process.tell(ZeroDivisionError("a bug"))
     runtime.run_until_idle()
-    lanes.open()
+    lobby.filed(Q)
 
     assert lobby.lanes_of(Q).take() is filed
-    lobby.lanes_of(Q).open()
+    lobby.filed(Q)
     assert opened == [Q], "there is no process any more"
 
 
 def test_bug_in_opening_a_queue_stops_the_supervisor_and_not_the_filing_session(
     lobby: Lobby, runtime: Runtime, queues: Queues, opened: list[str]
 ) -> None:
-    lobby.lanes_of("bad").open()
+    lobby.filed("bad")
 
     assert opened == ["bad"]
     assert not queues.alive
@@ -116,7 +115,7 @@ def test_lobby_names_the_process_of_a_queue_or_else_the_supervisor(
 
 def test_lanes_of_a_queue_that_is_gone_are_forgotten_unless_something_is_filed(lobby: Lobby) -> None:
     idle, filed = lobby.lanes_of(Q), lobby.lanes_of("filed")
-    filed.open()
+    assert lobby.filed("filed") is filed.filed
 
     for name in (Q, "filed", "never seen"):
         lobby.forget(name)
@@ -127,7 +126,7 @@ def test_lanes_of_a_queue_that_is_gone_are_forgotten_unless_something_is_filed(l
 
 def test_lanes_with_filed_commands_are_all_found(lobby: Lobby) -> None:
     for name in "abc":
-        lobby.lanes_of(name).open()
+        lobby.filed(name)
     lobby.lanes_of("b").take()
 
     assert [lanes.name for lanes in lobby.all_filed()] == ["a", "c"]
@@ -140,7 +139,7 @@ def test_publish_to_an_unknown_queue_creates_it(broker: Broker, client: Client) 
     lobby, session = broker.assembly.lobby, HandSession()
     slot = Slot(session, wire.Pub(qname="new", message="m"))
 
-    lobby.lanes_of("new").open().publish(slot, Draft(b"m"), "", 0, is_alike=True)
+    lobby.filed("new").publish(slot, Draft(b"m"), "", 0, is_alike=True)
     broker.settle()
 
     assert slot.outcome == client.fetch("new")["uid"]

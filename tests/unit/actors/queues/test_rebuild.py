@@ -147,7 +147,7 @@ def test_islp_that_came_before_its_queue_crashed_is_answered_and_its_sleeper_wok
         process.tell("nothing that a queue knows")
     worker.send({"cmd": "SUB", "qname": Q}, {"cmd": "ISLP", "qname": Q})
     if is_served:  # an order crashes the queue in the very turn that serves the ISLP
-        broker.assembly.lobby.lanes_of(Q).open().orders.append("nothing that a queue knows")
+        broker.assembly.lobby.filed(Q).orders.append("nothing that a queue knows")
     broker.settle()
 
     assert broker.queue(Q) is not process
@@ -551,7 +551,7 @@ def test_command_filed_with_a_crashed_queue_of_a_follower_is_refused(cluster: Ha
 
     queue = follower.queues.processes.by_name[Q]
     follower.runtime.end(queue, ZeroDivisionError("a bug"))
-    follower.assembly.lobby.lanes_of(Q).open().publish(slot, Draft(b"m"), "", 0, is_alike=True)
+    follower.assembly.lobby.filed(Q).publish(slot, Draft(b"m"), "", 0, is_alike=True)
     cluster.advance(0.5)
 
     assert slot.outcome.code == "NOT_LEADER"

@@ -5,7 +5,7 @@ import pytest
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.taskflux.by_hand import HandTaskFlux, error, held, stored
 from wakeq.actors.queue.waiting import serve_and_wake
-from wakeq.actors.sessions.in_flight import IN_FLIGHT_MAX, KEPT_BYTES_MIN
+from wakeq.actors.sessions.door import IN_FLIGHT_MAX, KEPT_BYTES_MIN
 from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     EMPTY,

@@ -7,8 +7,7 @@ import pytest
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.brokers.by_hand import Json
 from wakeq.actors.queue import outgoing
-from wakeq.actors.sessions.door import Received
-from wakeq.actors.sessions.in_flight import IN_FLIGHT_MAX, KEPT_BYTES_MIN
+from wakeq.actors.sessions.door import IN_FLIGHT_MAX, KEPT_BYTES_MIN, Received
 from wakeq.protocol.wire.lines import LineTooLong
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.protocol.wire.worker.conversation import BAD_LINES_MAX, GOOD_FOR_BAD

@@ -177,19 +177,15 @@ def test_acknowledgements_are_a_column_for_each_door_and_keep_the_order_of_each_
 # --- lanes -----------------------------------------------------------------------------------------------------------
 
 
-def test_first_command_filed_wakes_the_queue_and_later_ones_wait_for_the_next_turn() -> None:
-    woken: list[str] = []
-    lanes, session = Lanes("q", woken.append), HandSession()
+def test_what_is_filed_is_taken_once() -> None:
+    lanes = Lanes("q")
+    assert lanes.take() is None
 
-    lanes.open().reads.append(Slot(session, 1))
-    lanes.open().reads.append(Slot(session, 2))
-    first, nothing = lanes.take(), lanes.take()
-    lanes.open().reads.append(Slot(session, 3))
-    second = lanes.take()
+    lanes.filed = filed = Filed()
 
-    assert woken == ["q", "q"]
-    assert nothing is None
-    assert [[slot.command for slot in filed.reads] for filed in (first, second) if filed] == [[1, 2], [3]]
+    assert lanes.take() is filed
+    assert lanes.take() is None
+    assert lanes.filed is None
 
 
 def test_commands_filed_in_lanes_are_all_refused_through_their_slots() -> None:

@@ -6,6 +6,7 @@ from tests.helpers.models.ledger_by_hand import NOW_MS, QUEUE_ID, TERM, ack, del
 from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Draft, Expired, Result, Stash, Unstash, UnstashAction
 from wakeq.protocol.queue.ledger.chunks import CHUNK, encode_chunk
 from wakeq.protocol.queue.ledger.ledger import Ledger
+from wakeq.protocol.queue.steps import in_one_go
 
 
 def test_acknowledged_message_is_gone_and_a_second_time_it_is_unknown() -> None:
@@ -82,12 +83,12 @@ def test_message_that_is_leased_or_never_expires_is_not_expired() -> None:
 
 def test_stashed_message_expires_once_it_is_published() -> None:
     ledger = make()
-    ledger.stash(Stash("q", [Draft(b"", expires_ms=1)], "t", 0, 60_000), NOW_MS)
+    in_one_go(ledger.stash(Stash("q", [Draft(b"", expires_ms=1)], "t", 0, 60_000), NOW_MS))
     expired = Expired("q", QUEUE_ID, [1])
 
     assert ledger.expire(expired, NOW_MS + 5) == [Result.UNKNOWN]
     assert ledger.columns.living == 1
-    ledger.unstash(Unstash("q", UnstashAction.PUBLISHED, [("t", 1)], "w", 1), NOW_MS + 6)
+    in_one_go(ledger.unstash(Unstash("q", UnstashAction.PUBLISHED, [("t", 1)], "w", 1), NOW_MS + 6))
     assert ledger.expire(expired, NOW_MS + 7) == [Result.DONE]
 
 

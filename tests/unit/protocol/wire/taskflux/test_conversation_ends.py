@@ -72,7 +72,7 @@ def test_client_that_ends_its_side_is_answered_every_command() -> None:
     assert session.stopped == [dequeue]
     dequeue.tell(session.in_words_of_a_queue(None, Record(1, b"a", 71)))
     session.conversation.go_on()
-    filed = session.lanes_of("q").filed
+    filed = session.lobby.lanes_of("q").filed
     assert filed is not None
     assert [order.wait_ms for order in filed.orders if isinstance(order, orders.Fetch)] == [0]
     remove, again = session.begun()

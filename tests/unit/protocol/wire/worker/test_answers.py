@@ -5,32 +5,19 @@ from typing import Any
 
 import pytest
 
-from wakeq.protocol.errors import BY_CODE, TooLarge
+from wakeq.protocol.errors import BY_CODE
 from wakeq.protocol.log.entries import Result
 from wakeq.protocol.queue.ledger.publishers import Mixed, Repeated
 from wakeq.protocol.queue.ledger.uniform import UniformBatch
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
 from wakeq.protocol.uid import UidMaker
 from wakeq.protocol.wire.worker import codec as wire
-from wakeq.protocol.wire.worker.answers import REFUSALS, REPLIES, acked, draft_of, drafts_of, plain_draft_of, refused
+from wakeq.protocol.wire.worker.answers import REFUSALS, REPLIES, acked, draft_of, drafts_of, refused
 from wakeq.protocol.wire.worker.commands import Item
 
 PROTOCOL_PAGE = Path(__file__).parents[5] / "docs" / "protocols" / "worker.md"
 LIMIT = 10
 DONE, UNKNOWN, STALE = int(Result.DONE), int(Result.UNKNOWN), int(Result.STALE)
-PLAIN: list[dict[str, Any]] = [
-    {"message": "text"},
-    {"msg": "text of the real clients"[:LIMIT]},
-    {"message": "first", "msg": "second"},
-    {"message": ""},
-    {"message": "é" * 5},
-    {"message": "m", "qname": "another"},
-    {"message": "m", "priority": -3, "delay": 2, "expires": 4, "timeout": 5},
-    {"message": "m", "id": "once"},
-    {"message": "m", "n": 1},
-    {"message": "aGk=", "enc": "b64"},
-    {"message": "m", "headers": {"a": "b"}, "priority": 4},
-]
 
 
 def pub(**fields: Any) -> wire.Pub:
@@ -48,13 +35,6 @@ def reply_to(command: Any, outcome: Any) -> wire.Reply:
 # --- drafts --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fields", PLAIN)
-def test_publish_of_one_message_becomes_the_draft_that_the_long_way_makes(fields: dict[str, Any]) -> None:
-    command = pub(**fields)
-
-    assert plain_draft_of(command, LIMIT) == draft_of(wire.contents_of(command)[0], LIMIT)
-
-
 @pytest.mark.parametrize("shared", [{}, {"priority": -3, "delay": 2, "expires": 4, "timeout": 5}, {"timeout": 0}])
 @pytest.mark.parametrize("messages", [["text", "", "é" * 5], [Item(message="m", priority=1), "text"]])
 def test_texts_of_a_batch_become_the_draft_of_each_alone_in_one_buffer(
@@ -66,16 +46,6 @@ def test_texts_of_a_batch_become_the_draft_of_each_alone_in_one_buffer(
 
     assert drafts == [draft_of(content, LIMIT) for content in wire.contents_of(batch)]
     assert (type(drafts) is UniformBatch) == (type(messages[0]) is str)
-
-
-@pytest.mark.parametrize("fields", [{}, {"headers": {"a": "b"}}], ids=["plain", "with headers"])
-def test_message_over_the_limit_is_refused_on_either_way(fields: dict[str, Any]) -> None:
-    large = pub(message="é" * 6, **fields)
-
-    with pytest.raises(TooLarge, match="12 bytes, the limit is 10"):
-        plain_draft_of(large, LIMIT)
-    with pytest.raises(TooLarge, match="12 bytes, the limit is 10"):
-        draft_of(wire.contents_of(large)[0], LIMIT)
 
 
 # --- replies to a publish --------------------------------------------------------------------------------------------

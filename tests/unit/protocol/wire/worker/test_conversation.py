@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.doors.lanes import (
+    MESSAGE_BYTES_MAX,
     HandLobby,
     HandSession,
     Json,
@@ -37,12 +38,28 @@ from wakeq.protocol.queue.outcomes import Outcome, Refusal, Seen
 from wakeq.protocol.wire.slots import MISSING, Slot
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.protocol.wire.worker import conversation as module
+from wakeq.protocol.wire.worker.answers import draft_of
 from wakeq.protocol.wire.worker.blocks import pack
 from wakeq.protocol.wire.worker.commands import COMMANDS
 from wakeq.protocol.wire.worker.conversation import BAD_LINES_MAX, GOOD_FOR_BAD
 
 PING: Json = {"cmd": "PING"}
 NOT_LEADER = Refusal(NotLeader.code, "node 2 leads", "node-2:2601", "node-2:2680")
+
+
+PUBLISHES: list[Json] = [
+    {"message": "text"},
+    {"msg": "text of the real clients"},
+    {"message": "first", "msg": "second"},
+    {"message": ""},
+    {"message": "é" * 5},
+    {"message": "m", "qname": "another"},
+    {"message": "m", "priority": -3, "delay": 2, "expires": 4, "timeout": 5},
+    {"message": "m", "id": "once"},
+    {"message": "m", "n": 1},
+    {"message": "aGk=", "enc": "b64"},
+    {"message": "m", "headers": {"a": "b"}, "priority": 4},
+]
 
 
 @pytest.fixture
@@ -96,6 +113,30 @@ def test_commands_of_one_read_are_filed_in_the_lanes_of_their_queues(session: Ha
     assert [acks.uids for acks in (*a.acks, *b.acks)] == [["u1"], ["u2"]]
     assert [slot.command.qname for slot in c.reads] == ["c"]
     assert lobby.woken == ["a", "b", "c"], "each queue is woken once"
+
+
+@pytest.mark.parametrize("fields", PUBLISHES)
+def test_publish_of_one_message_is_filed_as_the_draft_that_the_long_way_makes(
+    session: HandSession, lobby: HandLobby, fields: Json
+) -> None:
+    command = {"cmd": "PUB", "qname": "q"} | fields
+    (decoded,) = wire.decode(json.dumps(command).encode() + b"\n")
+    session.conversation.session_id = "numbered"
+
+    session.say(command)
+
+    (filed,) = lobby.take(command["qname"]).publishes
+    (draft,) = filed.drafts if isinstance(filed, Run) else filed.entry.drafts
+    assert draft == draft_of(wire.contents_of(decoded)[0], MESSAGE_BYTES_MAX)
+
+
+@pytest.mark.parametrize("fields", [{}, {"headers": {"a": "b"}}], ids=["plain", "with headers"])
+def test_message_over_the_limit_is_refused_and_not_filed(session: HandSession, lobby: HandLobby, fields: Json) -> None:
+    session.say(pub("q", "é" * (MESSAGE_BYTES_MAX // 2 + 1), **fields))
+
+    (reply,) = session.hear()
+    assert f"102 bytes, the limit is {MESSAGE_BYTES_MAX}" in reply["detail"]
+    assert lobby.take("q").publishes == []
 
 
 def test_commands_have_a_slot_each(session: HandSession, lobby: HandLobby) -> None:

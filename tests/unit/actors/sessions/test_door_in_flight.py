@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeq.actors.sessions.in_flight import Batches
+from wakeq.actors.sessions.door import Batches
 
 
 def test_batch_counts_until_all_of_its_commands_are_done() -> None:
