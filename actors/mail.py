@@ -16,7 +16,7 @@ from wakeq.protocol.log.entries import Entry, SetAside
 from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.orders import Peek, Stats
 from wakeq.protocol.queue.outcomes import Leased, Refusal
-from wakeq.storage.state.cut import Part
+from wakeq.storage.state.checkpoint import QueueDelta
 
 AnswerT = TypeVar("AnswerT")
 
@@ -125,21 +125,21 @@ class Inquire(msgspec.Struct, frozen=True, gc=False):
     question: Peek | Stats
 
 
-# The cut to the state store ---------------------------------------------------------------------------------------
+# The flush to the state store -------------------------------------------------------------------------------------
 
 
 class Collect(msgspec.Struct, frozen=True, gc=False):
-    """To a queue: hand over what changed since the last cut, including everything you were told before this."""
+    """To a queue: hand in what changed since the last flush, including everything you were told before this."""
 
-    cut: int
+    flush: int
     reply_to: Process
 
 
 class Collected(msgspec.Struct, frozen=True, gc=False):
-    """One queue's part of a cut."""
+    """The changes of one queue for a flush."""
 
-    cut: int
-    part: Part
+    flush: int
+    delta: QueueDelta
     unchanged: Sequence[tuple[int, int, int]] = ()  # (index, place, code) of what was refused
 
 

@@ -43,13 +43,17 @@ def leave_last_words(queue: QueueProcess) -> None:
     if entries:
         queue.services.raft_log.enter(entries)
     in_the_log = {id(one) for proposal in entries for one in answered_by(proposal.reply_to)}
+    # Fetches whose strict delivery the log has are answered by it, though the crash came before they were done with.
+    for fetch in [fetch for fetch in queue.delayed_fetches if id(fetch.waiter.asker) in in_the_log]:
+        queue.delayed_fetches.remove(fetch)
     reading.give_up_reads(queue, f"queue {queue.name} is being rebuilt")
     if queue.leases is not None:
         woken = Woken(queue.name)
         for session in (*queue.leases.audience.sleepers, *queue.leases.audience.woken):
             session.tell(woken)
         for waiter in queue.leases.audience.all_waits():
-            waiter.asker.tell(None)
+            if id(waiter.asker) not in in_the_log:
+                waiter.asker.tell(None)
     in_hand = queue.in_hand
     if in_hand is not None:
         for slot in in_hand.reads:

@@ -28,7 +28,7 @@ def apply_create(queue: QueueProcess, entry: Entry, index: int, term: int, at_ms
 def apply_update(queue: QueueProcess, entry: UpdateQueue, index: int, term: int, at_ms: int) -> Results:
     before = queue.ledger.policies
     after = changed(before, entry.changes)
-    queue.ledger.obey(after)
+    queue.ledger.set_policies(after)
     line = ("structure", "priority_min", "priority_max")
     if queue.leases is not None and any(getattr(before, name) != getattr(after, name) for name in line):
         queue.leases.reorder()

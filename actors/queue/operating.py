@@ -43,7 +43,7 @@ def on_move(queue: QueueProcess, message: Move) -> None:
 def _may_move(queue: QueueProcess, number: int) -> bool:
     assert queue.leases is not None, "asked before"
     leases = queue.leases
-    return queue.ledger.may_be_operated(number) and number not in leases.held and number not in leases.ending
+    return queue.ledger.is_removable(number) and number not in leases.held and number not in leases.ending
 
 
 def _move(queue: QueueProcess, message: Move, numbers: list[int], found: Found) -> None:
@@ -131,7 +131,7 @@ def apply_paused(queue: QueueProcess, entry: PauseQueue, index: int, term: int, 
 
 def apply_requeued(queue: QueueProcess, entry: Requeued, index: int, term: int, at_ms: int) -> Results:
     is_ours = entry.queue_id == queue.ledger.id
-    waiting = [number for number in entry.numbers if is_ours and queue.ledger.may_be_operated(number)]
+    waiting = [number for number in entry.numbers if is_ours and queue.ledger.is_removable(number)]
     if queue.leases is not None:
         queue.leases.make_due_now(dict.fromkeys(waiting), queue.now_ms())
     return queue.ledger.requeue(entry)

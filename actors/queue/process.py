@@ -52,7 +52,7 @@ from wakeq.actors.queue.crashing import Abandoned
 from wakeq.actors.queue.fetching import DelayedFetch
 from wakeq.actors.queue.leading import Lead
 from wakeq.actors.queue.reading import BODIES_AHEAD, BodyLookup, QueueProcessServices
-from wakeq.actors.queue.state import QueueMeta, part_of, restore_ledger
+from wakeq.actors.queue.state import QueueMeta, delta_of, restore_ledger
 from wakeq.actors.queues.lobby import TAKE_TURN, TakeTurn
 from wakeq.actors.runtime import Alarm, Process
 from wakeq.actors.sessions.operator_mail import Move, Requeue, Scan, Why
@@ -98,7 +98,7 @@ from wakeq.protocol.queue.ledger.publishers import Limits, Repeated, new_drafts,
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
 from wakeq.protocol.queue.steps import STEP_MESSAGES, Steps, slices
 from wakeq.protocol.uid import maker_of, parse
-from wakeq.storage.state.cut import StoredQueue
+from wakeq.storage.state.checkpoint import StoredQueue
 
 SETTLED = frozenset({Delivered, Ack})  # entries after which nothing is ready or due that was not before
 
@@ -445,13 +445,13 @@ class QueueProcess(Process):
         self.created_ms = meta.created_ms
 
     def on_collect(self, message: Collect) -> None:
-        """Hand over what changed since the last cut."""
+        """Hand in what changed since the last flush."""
         gone: Sequence[int] = self.stored_gone
         notes: Sequence[Note] = self.unchanged
         self.stored_gone = self.unchanged = ()
         meta = QueueMeta.of(self.ledger, self.created_ms)
-        part = part_of(self.ledger, *self.bodies.collect(), gone, self.uids_of, meta)
-        message.reply_to.tell(Collected(message.cut, part, notes))
+        delta = delta_of(self.ledger, *self.bodies.collect(), gone, self.uids_of, meta)
+        message.reply_to.tell(Collected(message.flush, delta, notes))
 
     def on_flushed(self, message: Flushed) -> None:
         line = self.leases.next_numbers if self.leases is not None else lambda count: []

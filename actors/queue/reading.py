@@ -20,7 +20,7 @@ from wakeq.protocol.queue.bodies import Found, read_from
 from wakeq.protocol.queue.empty import EMPTY_DICT
 from wakeq.protocol.queue.orders import ReplyTo
 from wakeq.protocol.queue.outcomes import Refusal
-from wakeq.storage.state.cut import key_of, keys_of
+from wakeq.storage.state.checkpoint import key_of, keys_of
 
 if TYPE_CHECKING:
     from wakeq.actors.queue.process import QueueProcess

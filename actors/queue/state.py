@@ -1,4 +1,4 @@
-"""A queue's state on its way to the state store and back.  Pure: in and out go ledgers, parts and stored queues."""
+"""A queue's state on its way to the state store and back.  Pure: in and out go ledgers, deltas and stored queues."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -12,7 +12,7 @@ from wakeq.protocol.queue.bodies import Moments, Stretch
 from wakeq.protocol.queue.empty import EMPTY_DICT
 from wakeq.protocol.queue.ledger.ledger import Ledger, Totals
 from wakeq.protocol.queue.ledger.uniform import UniformBatch
-from wakeq.storage.state.cut import Part, StoredQueue, decoded
+from wakeq.storage.state.checkpoint import QueueDelta, StoredQueue, decoded
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -40,22 +40,22 @@ class QueueMeta(msgspec.Struct):
         return meta
 
 
-def part_of(
+def delta_of(
     ledger: Ledger,
     fresh: Sequence[Stretch],
     moments: Moments,
     gone: Sequence[int],
     uids_of: Callable[[Sequence[int]], list[str]],
     meta: QueueMeta,
-) -> Part:
-    """Take from a ledger what changed since the last cut, with copies of what goes on changing."""
+) -> QueueDelta:
+    """Take from a ledger what changed since the last flush, with copies of what goes on changing."""
     delta = ledger.collect()
     records, aliased, rewrites = ledger.deliveries.records, ledger.columns.aliased, EMPTY_DICT
     if delta.touched:
         first = fresh[0].first if fresh else ledger.columns.next_number  # whatever lives from here on is fresh
         touched = [number for number in delta.touched if number < first]
         rewrites = dict(zip(uids_of(touched), [replace(records[number]) for number in touched], strict=True))
-    return Part(
+    return QueueDelta(
         ledger.name,
         ledger.id,
         fresh,

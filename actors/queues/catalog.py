@@ -26,7 +26,7 @@ from wakeq.protocol.log.entries import (
 )
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
 from wakeq.protocol.raft.membership import Config
-from wakeq.storage.state.cut import Grave
+from wakeq.storage.state.checkpoint import Grave
 
 DEFAULT_QUEUE = ""
 

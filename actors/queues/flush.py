@@ -27,7 +27,7 @@ from wakeq.actors.snapshots import StateWritten
 from wakeq.protocol.log.outcomes import Outcomes
 from wakeq.protocol.queue.bodies import share_of
 from wakeq.storage.log.segmented_log import SegmentedLog
-from wakeq.storage.state.cut import Part, make_cut
+from wakeq.storage.state.checkpoint import QueueDelta, make_checkpoint
 from wakeq.storage.state.store import Store, StoreStats
 from wakeq.storage.thread import Disk
 
@@ -118,7 +118,7 @@ class Flusher:
         # What distinguishes the answers to this flush from late ones to an earlier one.
         self._number = 0
         # The changes that queues have handed in; None while none are collected.
-        self._parts: list[Part] | None = None
+        self._deltas: list[QueueDelta] | None = None
         # Queues that are still to be asked for their changes, and those that were asked and have not answered.
         self._unasked: list[str] = []
         self._owing: set[str] = set()
@@ -151,14 +151,14 @@ class Flusher:
         applier = self._applier
         return not (applier.held_by or applier.stepping or self._processes.away) and self._writing is None
 
-    def has_part_of(self, name: str) -> bool:
+    def has_changes_of(self, name: str) -> bool:
         """Whether a flush that is not written yet has the changes of this queue."""
-        has_answered = self._parts is not None and name not in self._owing and name not in self._unasked
+        has_answered = self._deltas is not None and name not in self._owing and name not in self._unasked
         return has_answered or self._writing is not None
 
     def is_written(self, index: int) -> bool:
         """Whether the state store has, or is about to have, what came of an entry."""
-        if self._parts is not None:
+        if self._deltas is not None:
             return index <= self._applier.applied[0]
         return index <= (self.flushed_index if self._writing is None else self._writing_index)
 
@@ -211,7 +211,7 @@ class Flusher:
 
     def finish_ready(self) -> None:
         """Call whom `flush_now` was given, if everything is written; else go on with that."""
-        if self.ready is not None and self._writing is None and self._parts is None:
+        if self.ready is not None and self._writing is None and self._deltas is None:
             applier = self._applier
             if self.flushed_index < applier.applied[0] or applier.waiting or applier.held_by or applier.stepping:
                 if self.may_begin and not applier.waiting:
@@ -237,7 +237,7 @@ class Flusher:
             self.finish_ready()
             return
         self._number += 1
-        self._parts = []
+        self._deltas = []
         applier.held_by.add(Hold.FLUSH)
         self._collecting_since_s = time.perf_counter()
         self._unasked = list(applier.told)
@@ -281,23 +281,23 @@ class Flusher:
 
     def on_collected(self, message: Collected) -> None:
         """Take the changes of a queue; those of the last one are written with all others."""
-        if message.cut != self._number or self._parts is None or message.part.name not in self._owing:
+        if message.flush != self._number or self._deltas is None or message.delta.name not in self._owing:
             return
-        self._owing.discard(message.part.name)
-        self._parts.append(message.part)
+        self._owing.discard(message.delta.name)
+        self._deltas.append(message.delta)
         applier = self._applier
-        applier.told[message.part.name] = []  # the part holds all of it; freeing everything at the end would take long
+        applier.told[message.delta.name] = []  # freeing everything at the end would take long
         applier.notes += message.unchanged
         if not self._owing:
             self._collect_slice()
 
     def _write(self) -> None:
         self._collecting_s = time.perf_counter() - self._collecting_since_s
-        parts, self._parts = self._parts, None
-        assert parts is not None, "collected first"
+        deltas, self._deltas = self._deltas, None
+        assert deltas is not None, "collected first"
         applier, store = self._applier, self._files.store
         applier.held_by.discard(Hold.FLUSH)
-        tell = self._tell_outcomes(parts)
+        tell = self._tell_outcomes(deltas)
         self._writing = list(applier.told)
         members = self._catalog.take_members(self._files.log.first_index)
         applied, graves, skipped = applier.applied, self._catalog.take_graves(), self._skipped.take_unwritten()
@@ -305,7 +305,7 @@ class Flusher:
 
         def work() -> StoreStats:
             tell()  # first, so that the outcome of every entry in the state is known to readers of the log
-            store.commit(make_cut(store, applied, parts, graves, skipped, members))
+            store.commit(make_checkpoint(store, applied, deltas, graves, skipped, members))
             return store.stats()
 
         def done(result: StoreStats | BaseException) -> None:
@@ -314,14 +314,14 @@ class Flusher:
         self._writing_index, self._writing_bytes = applied[0], self._begun_bytes
         self._files.disk.submit(work, done)
 
-    def _tell_outcomes(self, parts: list[Part]) -> Callable[[], None]:
+    def _tell_outcomes(self, deltas: list[QueueDelta]) -> Callable[[], None]:
         """Return what is to run in the state's thread: it writes the outcomes of this flush's entries."""
-        outcomes, files = self._take_outcomes(parts), self._files.log.outcomes
+        outcomes, files = self._take_outcomes(deltas), self._files.log.outcomes
         if outcomes is None or files is None:
             return lambda: None
         return partial(files.write, outcomes)
 
-    def _take_outcomes(self, parts: list[Part]) -> Outcomes | None:
+    def _take_outcomes(self, deltas: list[QueueDelta]) -> Outcomes | None:
         """Return the outcomes of this flush's entries, for readers of the log, and begin to gather those of the next.
 
         None while all queues have to be listed and one of them is being rebuilt: the next flush covers both.
@@ -329,9 +329,9 @@ class Flusher:
         applier, processes = self._applier, self._processes.by_name
         segment = self._files.log.active_first_index
         lists_all = segment != self._listed_in
-        counters = [(part.queue_id, part.next_number, part.name) for part in parts]
+        counters = [(delta.queue_id, delta.next_number, delta.name) for delta in deltas]
         if lists_all:
-            told = {part.name for part in parts}
+            told = {delta.name for delta in deltas}
             others = [record for record in self._catalog.catalog.queues.values() if record.name not in told]
             if any(record.name not in processes for record in others):
                 return None

@@ -35,7 +35,7 @@ from wakeq.protocol.log.entries import Noop, SetAside
 from wakeq.protocol.log.reader import decode_entry
 from wakeq.protocol.queue.lanes import Proposal
 from wakeq.storage.log.segmented_log import SegmentedLog
-from wakeq.storage.state.cut import StoredQueue, load_queue
+from wakeq.storage.state.checkpoint import StoredQueue, load_queue
 
 CRASHES_WITHIN_MS = 60_000  # crashes outside of any entry count only if they happened within this time
 CRASHES_MAX = 3  # of a queue on one entry, before the entry is skipped
@@ -113,7 +113,7 @@ class Rebuilds:
         self._processes.away.add(name)
         self._rebuilding.add(name)
         self._applier.held_by.add(Hold.REBUILD)
-        if not self._flusher.has_part_of(name):
+        if not self._flusher.has_changes_of(name):
             self._reread(name)
 
     def reread_all(self) -> None:

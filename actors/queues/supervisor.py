@@ -50,7 +50,7 @@ from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.queue.orders import Nack, Stats, Touch
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
 from wakeq.protocol.raft.membership import Config
-from wakeq.storage.state.cut import StoredQueue
+from wakeq.storage.state.checkpoint import StoredQueue
 
 TURN_S_MAX = 0.005  # for applying, before others have their turn
 

@@ -162,6 +162,12 @@ def pub_elsewhere_and_ack_in_turns(stage: Stage) -> list[float]:
     return [stage.round(lambda one: in_turns([pub("second")] * WINDOW, one.acks(WINDOW)))]
 
 
+def ack_with_publish(stage: Stage) -> list[float]:
+    hold_some(stage)
+    follow_up = b',"publish":[{"qname":"second","msg":"%b"}]}\n' % BODY.encode()
+    return [stage.round(lambda one: [ack.removesuffix(b"}\n") + follow_up for ack in one.acks(WINDOW)])]
+
+
 def in_turns(*kinds: list[bytes]) -> list[bytes]:
     return [one for together in zip(*kinds, strict=True) for one in together]
 
@@ -178,6 +184,7 @@ CELLS = (
     Cell("16 with 64 in flight: FET and ACK in turns, a pair", fet_and_ack_in_turns, begin=hold_some),
     Cell("16 with 64 in flight: PUB, FET and ACK in turns", all_in_turns, begin=hold_some),
     Cell("16 with 64 in flight: PUB to a second queue and ACK in turns, a pair", pub_elsewhere_and_ack_in_turns),
+    Cell("16 with 64 in flight: 64 ACKs with `publish` to a second queue", ack_with_publish),
 )
 
 

@@ -239,11 +239,11 @@ class Runs:
         self.living -= removed
         return removed
 
-    def hand_over(self) -> list[Stretch]:
-        """Return all that is here as it is now."""
+    def stretches(self) -> list[Stretch]:
+        """Return all that is here as it is now, for another thread."""
         return [run.stretch() for run in self._runs if run.living]
 
-    def take_over(self, other: "Runs") -> None:
+    def take_from(self, other: "Runs") -> None:
         """Take what another one has, which is newer; that one is empty then."""
         if not other._runs:
             return
@@ -356,8 +356,8 @@ class Bodies:
 
     def collect(self) -> tuple[list[Stretch], Moments]:
         """Hand over what the store does not have yet; it stays in memory until `flushed`."""
-        handed_over, moments = self._fresh.hand_over(), self._moments  # another thread reads these from now on
-        self._flushing.take_over(self._fresh)
+        handed_over, moments = self._fresh.stretches(), self._moments  # another thread reads these from now on
+        self._flushing.take_from(self._fresh)
         self._flushing_moments = [*self._flushing_moments, *moments] if self._flushing_moments else moments
         self._moments = EMPTY_LIST
         return handed_over, moments

@@ -8,7 +8,7 @@ import msgspec
 from wakeq.protocol.catalog import as_dict
 from wakeq.protocol.queue.bodies import Kept
 from wakeq.protocol.queue.leases.audience import NEVER
-from wakeq.protocol.queue.leases.leases import Held, Leases
+from wakeq.protocol.queue.leases.leases import Lease, Leases
 from wakeq.protocol.queue.ledger.ledger import Ledger
 
 PEEK_SCAN_MAX = 5_000  # messages looked at for a peek by state
@@ -175,7 +175,7 @@ def state_of(ledger: Ledger, leases: Leases | None, number: int, now_ms: int) ->
     return "delayed" if ledger.due_of(number) > now_ms else "ready"
 
 
-def _until_ms(ledger: Ledger, held: Held) -> int:
+def _until_ms(ledger: Ledger, held: Lease) -> int:
     """Return when a delivery ends; one under a claim ends with that."""
     found = ledger.staging.holder_of(held.token) if held.until_ms == NEVER and ledger.staging is not None else None
     return held.until_ms if found is None else found[1].until_ms

@@ -291,7 +291,7 @@ class LedgerRules(StagingModel):
     @rule(policies=mostly_unlimited)
     def update(self, policies: Policies) -> None:
         self.policies = policies
-        self.ledger.obey(policies)
+        self.ledger.set_policies(policies)
 
     @rule(span_ms=st.sampled_from([1, 100, 200, 200, 700, 1_000]))
     def time_goes_on(self, span_ms: int) -> None:

@@ -1,7 +1,7 @@
 """Recovery: a state that was flushed now and then, and the log from there on, give the ledgers that never crashed.
 
-Random histories go to two sets of queue processes.  One lives on; of the other, cuts are written at random places into
-a store, late ones too, and now and then it crashes: everything after the last cut that was written is dropped, queues
+Random histories go to two sets of queue processes.  One lives on; the other writes flushes at random places into
+a store, late ones too, and now and then it crashes: everything after the last flush that was written is dropped, queues
 are read from the store, and the log is applied again from there.  Both must always be equal.
 """
 
@@ -48,7 +48,7 @@ from wakeq.protocol.log.rows import DeliveryRecord, decode_row
 from wakeq.protocol.queue.bodies import CACHED_BYTES_MAX
 from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.uid import UidMaker
-from wakeq.storage.state.cut import Grave, Part, key_of, load_queues, make_cut
+from wakeq.storage.state.checkpoint import Grave, QueueDelta, key_of, load_queues, make_checkpoint
 from wakeq.storage.state.lmdb_store import StateStore
 from wakeq.storage.state.memory import MemoryStore
 from wakeq.storage.state.store import DEDUP, GRAVES, INDEX, MESSAGES, Store
@@ -116,14 +116,14 @@ class Node:
         self.told.add(entry.queue)
         process.apply(items)
 
-    def collect(self) -> tuple[Any, list[Part], list[Grave]]:
+    def collect(self) -> tuple[Any, list[QueueDelta], list[Grave]]:
         parts = []
         reply_to: Any = self.mailbox
         for name in sorted(self.told):
             self.queues[name].on_receive(Collect(1, reply_to))
             answer = self.mailbox.last
             assert isinstance(answer, Collected)
-            parts.append(answer.part)
+            parts.append(answer.delta)
         graves, self.graves, self.told = self.graves, [], set()
         return self.applied, parts, graves
 
@@ -198,7 +198,7 @@ class Recovery(RuleBasedStateMachine):
         self.log: list[Item] = []
         self.now_ms, self.sequence = 10_000, 0
         self.whole, self.broken = Node(MemoryStore()), Node(self.make_store())
-        self.unwritten: tuple[Any, list[Part], list[Grave]] | None = None
+        self.unwritten: tuple[Any, list[QueueDelta], list[Grave]] | None = None
         for name in NAMES:
             self.publish(name, new, atomic=True, alias=True)
 
@@ -338,26 +338,26 @@ class Recovery(RuleBasedStateMachine):
 
     @precondition(lambda self: self.unwritten is None)
     @rule()
-    def begin_cut(self) -> None:
+    def begin_flush(self) -> None:
         self.unwritten = self.broken.collect()
 
     @precondition(lambda self: self.unwritten is not None)
     @rule()
-    def write_cut(self) -> None:
+    def write_flush(self) -> None:
         """Much may have been applied since it was begun."""
         assert self.unwritten is not None
         applied, parts, graves = self.unwritten
         self.unwritten = None
         store = self.broken.store
-        store.commit(make_cut(store, applied, parts, graves, {}))
+        store.commit(make_checkpoint(store, applied, parts, graves, {}))
         for part in parts:
             self.broken.queues[part.name].on_receive(Flushed(CACHED_BYTES_MAX))
 
     @precondition(lambda self: self.unwritten is None)
     @rule()
-    def cut(self) -> None:
-        self.begin_cut()
-        self.write_cut()
+    def flush(self) -> None:
+        self.begin_flush()
+        self.write_flush()
 
     @rule(limit=st.integers(1, 50))
     def sweep(self, limit: int) -> None:
@@ -385,8 +385,8 @@ class Recovery(RuleBasedStateMachine):
         if not hasattr(self, "log"):
             return
         if self.unwritten is not None:
-            self.write_cut()
-        self.cut()
+            self.write_flush()
+        self.flush()
         store = self.broken.store
         while store.sweep():
             pass

@@ -28,7 +28,7 @@ from wakeq.protocol.log.rows import Row, decode_row
 from wakeq.protocol.wire.worker.codec import text_of
 from wakeq.storage.directory import FOLDER_MODE, NODE_ID_FIRST, begin_filling, finish_filling, is_empty, write_identity
 from wakeq.storage.files import sync_directory
-from wakeq.storage.state.cut import ID, MEMBERS_KEY, SKIPPED_BIT
+from wakeq.storage.state.checkpoint import ID, MEMBERS_KEY, SKIPPED_BIT
 from wakeq.storage.state.snapshot import SnapshotHeader, read_snapshot, verify_snapshot, write_snapshot
 from wakeq.storage.state.store import MESSAGES, QUEUES, without_checksum
 

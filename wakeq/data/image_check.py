@@ -44,7 +44,7 @@ from wakeq.protocol.wire.worker.commands import (
     STASH_PARTS_MAX,
     UID_CHARS_MAX,
 )
-from wakeq.storage.state.cut import SKIPPED_BIT, StoredQueue, key_of, load_members, load_queues, load_skipped
+from wakeq.storage.state.checkpoint import SKIPPED_BIT, StoredQueue, key_of, load_members, load_queues, load_skipped
 from wakeq.storage.state.snapshot import NUMBER_END, SnapshotHeader
 from wakeq.storage.state.store import DEDUP, INDEX, MESSAGES, QUEUES, Store, View
 

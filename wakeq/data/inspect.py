@@ -20,7 +20,7 @@ from wakeq.protocol.wire import messagepack
 from wakeq.storage.directory import DataDirectory
 from wakeq.storage.log.metadata import Metadata
 from wakeq.storage.log.segmented_log import SegmentedLog
-from wakeq.storage.state.cut import load_queues, load_skipped
+from wakeq.storage.state.checkpoint import load_queues, load_skipped
 from wakeq.storage.state.lmdb_store import StateStore
 from wakeq.storage.state.snapshot import has_snapshot, verify_snapshot
 from wakeq.storage.state.store import GRAVES, View

@@ -11,7 +11,7 @@ from wakeq.data.opening import open_all
 from wakeq.protocol.log.entries import Members
 from wakeq.protocol.log.records import encode_entry
 from wakeq.protocol.raft.membership import Config, Member
-from wakeq.storage.state.cut import load_members
+from wakeq.storage.state.checkpoint import load_members
 
 
 def recover_alone(data_dir: Path) -> str:

@@ -14,7 +14,7 @@ from wakeq.net.tcp_listener import TcpListener
 from wakeq.net.tls import ServerTls
 from wakeq.protocol.errors import Busy, FrameTooLarge, Refused
 from wakeq.protocol.wire.lines import LineTooLong, end_of_lines, line_bytes_max
-from wakeq.protocol.wire.worker.blocks import BadFrame, BlockReader, may_hold_frames
+from wakeq.protocol.wire.worker.blocks import STAR, BadFrame, BlockReader, may_hold_frames
 from wakeq.protocol.wire.worker.codec import Bad, Command, Nok, Ok, Reply, decode, decode_lines, encode, nok, weight_of
 
 MESSAGE_BYTES_MAX = 1024 * 1024
@@ -55,7 +55,8 @@ class WorkerTcpDoor(TcpDoor[Reply]):
         data = data[at:end]
         size_bytes = len(data)
         is_whole = self._reader is None and data.endswith(b"\n") and size_bytes <= self._line_bytes_max
-        if is_whole and not may_hold_frames(data):
+        # Hardly any read has a star, and one byte is found fast.
+        if is_whole and (STAR not in data or not may_hold_frames(data)):
             commands = decode_lines(data)
         else:
             size_bytes += self.unfinished_bytes

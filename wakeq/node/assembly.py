@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from wakeq.actors.log.images import Images
 from wakeq.actors.log.members import Neighbours, SharedClock
 from wakeq.actors.log.peer import Peer
 from wakeq.actors.log.raft_log import RaftLog
-from wakeq.actors.log.transfer import Images
 from wakeq.actors.log.writer import LogServices
 from wakeq.actors.mail import Committed, Loaded, LogItem, Started
 from wakeq.actors.queue.reading import QueueProcessServices
@@ -37,7 +37,7 @@ from wakeq.protocol.raft.messages import Append, HardState
 from wakeq.protocol.raft.settings import Me
 from wakeq.protocol.raft.settings import Settings as RaftSettings
 from wakeq.storage.log.sync_watch import SyncWatch
-from wakeq.storage.state.cut import load_members, load_queues, load_skipped
+from wakeq.storage.state.checkpoint import load_members, load_queues, load_skipped
 from wakeq.storage.thread import Disk
 
 UNBOUNDED_BYTES = 1 << 62

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 HOLDING_MIN = 4_096  # numbers that may be kept for a subscriber although it no longer holds most of them
 
 
-class Lease(Protocol):
+class Holding(Protocol):
     """The part of a lease that matters here."""
 
     holder: Any
@@ -22,7 +22,7 @@ class Holders:
 
     __slots__ = ("_held", "_numbers")
 
-    def __init__(self, held: Mapping[int, Lease]) -> None:
+    def __init__(self, held: Mapping[int, Holding]) -> None:
         self._held = held
         self._numbers: dict[Any, set[int]] = {}  # by holder; may include leases that are over
 

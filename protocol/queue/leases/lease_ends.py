@@ -1,6 +1,6 @@
 """LeaseEnds: when leases end; what was leased together ends together.
 
-    leases begin, are put off --> add        a moment comes --> take_over: those whose lease is over by then
+    leases begin, are put off --> add        a moment comes --> take_ended: those whose lease is over by then
 
 Pure.  An end is skipped if its lease ended earlier or was extended.
 """
@@ -15,7 +15,7 @@ ENDS_MIN = 4_096  # ends that may be kept although their leases are over
 DUE_MAX = 4_096  # what falls due together is looked at in batches of about this many
 
 
-class Lease(Protocol):
+class Ending(Protocol):
     """The part of a lease that matters here."""
 
     until_ms: int
@@ -26,7 +26,7 @@ class LeaseEnds:
 
     __slots__ = ("_count", "_ends", "_held")
 
-    def __init__(self, held: Mapping[int, Lease]) -> None:
+    def __init__(self, held: Mapping[int, Ending]) -> None:
         self._held = held
         self._ends: list[tuple[int, int, list[int]]] = []  # (until, any order, numbers)
         self._count = 0  # numbers in all of them
@@ -51,7 +51,7 @@ class LeaseEnds:
         heapq.heapify(self._ends)
         self._count = len(self._held)
 
-    def take_over(self, now_ms: int) -> list[int]:
+    def take_ended(self, now_ms: int) -> list[int]:
         """Return leases that are over; they are not returned again unless they are extended."""
         over: list[int] = []
         ends, held = self._ends, self._held

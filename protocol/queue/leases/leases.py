@@ -28,7 +28,7 @@ ENDING_GRACE_MS = 1_000  # how much longer a lease runs while its acknowledgemen
 HEADS = 64  # how many numbers at the head of the line are looked at together
 
 
-class Held(msgspec.Struct, gc=False):
+class Lease(msgspec.Struct, gc=False):
     """A leased message."""
 
     until_ms: int
@@ -62,7 +62,7 @@ class Leases:
         self.term = term  # of this leadership: the first part of every token
         self.sequence = 0  # of the last delivery: the second part
         self.line = ReadyLine(order_for(ledger.policies))  # the ready messages
-        self.held: dict[int, Held] = {}  # the leased messages
+        self.held: dict[int, Lease] = {}  # the leased messages
         self.ending: set[int] = EMPTY_SET  # an entry that ends these is on its way through the log
         self._withheld: dict[int, None] = EMPTY_DICT  # would be in line if they were not ending
         self.audience = Audience()  # who waits and who sleeps
@@ -218,7 +218,7 @@ class Leases:
                 self.holders.note(holder, [number])
         rows = zip(numbers, untils, holders, workers, strict=True)
         for sequence, (number, until, holder, worker) in enumerate(rows, first):
-            held[number] = Held(until, (term, sequence), holder, worker)
+            held[number] = Lease(until, (term, sequence), holder, worker)
         if self._lease_ends is None:
             self._lease_ends = LeaseEnds(held)
         if each_its_own:
@@ -237,7 +237,7 @@ class Leases:
         self.next_ms = min(self.next_ms, until_ms)
 
     def _hold(self, number: int, until_ms: int, token: Token, holder: Any, worker: int) -> None:
-        self.held[number] = Held(until_ms, token, holder, worker)
+        self.held[number] = Lease(until_ms, token, holder, worker)
         self._end_at(until_ms, [number])
 
     def extend(self, number: int, until_ms: int) -> None:
@@ -324,7 +324,7 @@ class Leases:
         self._unmark(numbers)
         for number in filter(ledger.deliveries.is_leased, numbers):
             record = ledger.deliveries.records[number]
-            self.held[number] = Held(NEVER, (record.term, record.sequence), None, 0)
+            self.held[number] = Lease(NEVER, (record.term, record.sequence), None, 0)
         others = list(filterfalse(ledger.deliveries.is_leased, numbers))
         self.return_undelivered(others, now_ms)
         for number in filter(self.ledger.columns.lives, others):
@@ -408,7 +408,7 @@ class Leases:
     def take_timed_out(self, now_ms: int) -> list[int]:
         """Return the messages whose lease timed out; one whose end is on its way to the log gets a little longer."""
         over: list[int] = []
-        for number in () if self._lease_ends is None else self._lease_ends.take_over(now_ms):
+        for number in () if self._lease_ends is None else self._lease_ends.take_ended(now_ms):
             if number in self.ending:
                 self.extend(number, now_ms + ENDING_GRACE_MS)
             else:

@@ -107,12 +107,12 @@ class Ledger:
         self._aliases_lost += tuple(self.columns.aliased.values())
         self.columns, self.deliveries, self.totals = Columns(), Deliveries(), Totals()
         self.id = queue_id
-        self.obey(policies)
+        self.set_policies(policies)
         self.staging = None
         if self.publishers is not None:
-            self.publishers.go_on_in(queue_id)
+            self.publishers.begin_incarnation(queue_id)
 
-    def obey(self, policies: Policies) -> None:
+    def set_policies(self, policies: Policies) -> None:
         """Use these policies from now on."""
         self.policies = policies
         self._is_limited = not policies.unlimited
@@ -148,7 +148,7 @@ class Ledger:
             return number not in self.deliveries.records
         return False
 
-    def may_be_operated(self, number: int) -> bool:
+    def is_removable(self, number: int) -> bool:
         """Whether a message may be moved, deleted or expired: it is neither leased nor stashed."""
         columns = self.columns
         return columns.lives(number) and not self.deliveries.is_leased(number) and not columns.is_hidden(number)
@@ -321,7 +321,7 @@ class Ledger:
             # It was released meanwhile, so this delivery is not its last.
             if entry.dead and not self.deliveries.is_leased(number):
                 return Result.UNKNOWN
-            if entry.moved and not self.may_be_operated(number):  # it was delivered meanwhile
+            if entry.moved and not self.is_removable(number):  # it was delivered meanwhile
                 return Result.UNKNOWN
         return 0
 
@@ -416,7 +416,7 @@ class Ledger:
         """Remove what an operator takes away, except leased messages."""
         results: list[int] = []
         for number in self._own_numbers(entry):
-            if not self.may_be_operated(number):
+            if not self.is_removable(number):
                 results.append(_UNKNOWN)
             else:
                 self._remove(number)
@@ -430,7 +430,7 @@ class Ledger:
         return [self._requeue(number) if is_ours else Result.UNKNOWN for number in entry.numbers]
 
     def _requeue(self, number: int) -> int:
-        if not self.may_be_operated(number):
+        if not self.is_removable(number):
             return Result.UNKNOWN
         record, chunk = self.deliveries.records.get(number), self.columns.chunks[number >> CHUNK_SHIFT]
         if record is not None:
@@ -445,7 +445,7 @@ class Ledger:
         """Remove messages that have expired and are neither leased nor stashed."""
         results: list[int] = []
         for number in entry.numbers:
-            gone = entry.queue_id != self.id or not self.may_be_operated(number)
+            gone = entry.queue_id != self.id or not self.is_removable(number)
             if gone or not 0 < self.columns.expires_of(number) <= at_ms:
                 results.append(Result.UNKNOWN)
             else:

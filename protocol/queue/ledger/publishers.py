@@ -82,7 +82,7 @@ class Publishers:
         self._dirty_ids: set[str] = set()
         self._dirty_sessions: set[str] = set()
 
-    def go_on_in(self, queue_id: int) -> None:
+    def begin_incarnation(self, queue_id: int) -> None:
         """A new incarnation of the queue begins: everything is written down once more, under its id."""
         self.queue_id = queue_id
         self._dirty_ids.update(self.ids)

@@ -68,7 +68,7 @@ def test_crash_while_a_flush_is_collected_loses_nothing_of_it(
         collect(self, message)
         if self.name == "a" and not crashed:
             crashed.append(self)
-            raise ZeroDivisionError("after the part was handed in")
+            raise ZeroDivisionError("after the changes were handed in")
 
     monkeypatch.setitem(queue._HANDLERS, Collect, fragile)
     broker.queues.tell(Tick("flush"))

@@ -42,10 +42,10 @@ def hold(first: int, steps: list[tuple[str, object]]) -> None:
             for number in known:
                 del model[number]
         elif step == "hand over":
-            handed_over = newer.hand_over()
+            handed_over = newer.stretches()
             rows = dict(row for stretch in handed_over for row in stretch.rows())
             assert rows == {number: draft for number, draft in model.items() if number >= newer.first}
-            older.take_over(newer)
+            older.take_from(newer)
         else:
             bodies = [b"%d" % number for number in range(next_number, next_number + about)]  # type: ignore[operator]
             drafts = uniform_bodies(bodies) if step == "one buffer" else list(map(Draft, bodies))
@@ -69,12 +69,12 @@ def test_stretches_handed_over_do_not_change() -> None:
     kept.append(3, uniform_bodies([b"3", b"4"]))
     kept.remove_between(2, 4)
 
-    handed_over = kept.hand_over()
+    handed_over = kept.stretches()
     kept.remove_between(1, 5)
 
     assert [list(stretch.rows()) for stretch in handed_over] == [[(1, Draft(b"1"))], [(4, Draft(b"4"))]]
     assert [list(stretch.numbers(0, len(stretch.drafts))) for stretch in handed_over] == [[1], [4]]
-    assert kept.hand_over() == []
+    assert kept.stretches() == []
 
 
 def test_drafts_appended_one_by_one_lie_together_and_not_in_the_list_of_their_entry() -> None:
@@ -82,7 +82,7 @@ def test_drafts_appended_one_by_one_lie_together_and_not_in_the_list_of_their_en
     kept.append(1, entry)
     kept.append(2, [Draft(b"2"), Draft(b"3")])
 
-    assert kept.hand_over() == [Stretch(1, [Draft(b"1"), Draft(b"2"), Draft(b"3")], None)]
+    assert kept.stretches() == [Stretch(1, [Draft(b"1"), Draft(b"2"), Draft(b"3")], None)]
     assert entry == [Draft(b"1")]
 
 
@@ -93,7 +93,7 @@ def test_queue_that_keeps_up_holds_few_drafts_besides_the_waiting_ones() -> None
         if number > 10:
             kept.remove(number - 10)
 
-    (stretch,) = kept.hand_over()
+    (stretch,) = kept.stretches()
 
     assert list(stretch.numbers(0, len(stretch.drafts))) == list(range(9_991, 10_001))
     assert len(stretch.drafts) == 10
@@ -107,7 +107,7 @@ def test_drafts_removed_before_the_next_is_appended_leave_nothing() -> None:
         kept.remove(number)
 
     assert len(kept._runs) == 1
-    assert kept.hand_over() == []
+    assert kept.stretches() == []
 
 
 def test_stretch_over_messages_that_have_gone_is_not_all_there() -> None:

@@ -20,7 +20,7 @@ from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft import membership
 from wakeq.protocol.raft.membership import LEVEL
-from wakeq.storage.state.cut import load_skipped
+from wakeq.storage.state.checkpoint import load_skipped
 
 Q = "q"
 POISON = b"poison"

@@ -115,7 +115,7 @@ def test_ids_are_collected_again_with_their_old_numbers_in_a_new_incarnation(pub
     publishers.publish(Publish("q", [Draft(b"")], id=ID), 10)
     publishers.collect()
 
-    publishers.go_on_in(8)
+    publishers.begin_incarnation(8)
 
     assert publishers.collect()[0] == [(ID, (7, 1, 1, 10))]
     assert publishers.queue_id == 8

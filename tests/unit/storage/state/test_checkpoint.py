@@ -11,20 +11,20 @@ from wakeq.protocol.log.rows import DeliveryRecord, Row, decode_row, encode_row
 from wakeq.protocol.queue.bodies import Stretch
 from wakeq.protocol.queue.ledger.ledger import Delta, Ledger
 from wakeq.protocol.queue.ledger.publishers import Limits, Once, Session
-from wakeq.storage.state.cut import (
+from wakeq.storage.state.checkpoint import (
     BY_ALIAS,
     BY_ID,
     BY_SESSION,
     ID,
     KEY,
     Grave,
-    Part,
+    QueueDelta,
     StoredQueue,
     key_of,
     load_queue,
     load_queues,
     load_skipped,
-    make_cut,
+    make_checkpoint,
 )
 from wakeq.storage.state.memory import MemoryStore
 from wakeq.storage.state.store import (
@@ -58,10 +58,10 @@ class Stored:
         entry = Publish("q-1", list(drafts), id=once, session=session, ordinals=ordinals)
         self.fresh.update(zip(self.ledger.publish(entry, 100), drafts, strict=True))
 
-    def part(self, *, gone: tuple[int, ...] = ()) -> Part:
+    def part(self, *, gone: tuple[int, ...] = ()) -> QueueDelta:
         ledger, fresh, self.fresh = self.ledger, self.fresh, {}
         delta = ledger.collect()
-        return Part(
+        return QueueDelta(
             "q-1",
             ledger.id,
             [Stretch(number, [draft], None) for number, draft in fresh.items()],
@@ -77,10 +77,10 @@ class Stored:
         )
 
     def flush(
-        self, *parts: Part, graves: tuple[Grave, ...] = (), skipped: dict[int, bytes] | None = None
+        self, *parts: QueueDelta, graves: tuple[Grave, ...] = (), skipped: dict[int, bytes] | None = None
     ) -> Checkpoint:
         self.index += 1
-        checkpoint = make_cut(self.store, (self.index, 1, 100), parts, graves, skipped or {})
+        checkpoint = make_checkpoint(self.store, (self.index, 1, 100), parts, graves, skipped or {})
         self.store.commit(checkpoint)
         return checkpoint
 
@@ -230,7 +230,7 @@ def test_ids_and_sessions_are_loaded_oldest_first(stored: Stored) -> None:
     ids: list[tuple[str, Once | None]] = [(name, (7, 1, 1, at_ms)) for name, at_ms in moments.items()]
     sessions: list[tuple[str, Session | None]] = [(name, Session(1, at_ms, {})) for name, at_ms in moments.items()]
 
-    stored.flush(Part("q-1", QUEUE_ID, {}, [], {}, {}, {}, {}, [], Delta([], [], ids, sessions), META, 1))
+    stored.flush(QueueDelta("q-1", QUEUE_ID, {}, [], {}, {}, {}, {}, [], Delta([], [], ids, sessions), META, 1))
 
     (queue,) = stored.load()
     assert [name for name, _ in queue.ids] == ["b", "c", "a"]
@@ -253,7 +253,7 @@ def test_queues_are_loaded_with_their_own_records_beside_a_deleted_one(stored: S
     stored.publish(*[Draft(b"")] * 3, once="once")
     part = stored.part()
     ids = range(QUEUE_ID, QUEUE_ID + 4)
-    empty = Part("q-1", ids[2], {}, [], {}, {}, {}, {}, [], Delta(), META, 1)
+    empty = QueueDelta("q-1", ids[2], {}, [], {}, {}, {}, {}, [], Delta(), META, 1)
     stored.flush(*(part._replace(queue_id=queue_id) for queue_id in (ids[0], ids[1], ids[3])), empty)
 
     stored.flush(graves=(Grave("q-1", ids[1]),))
@@ -348,7 +348,7 @@ def test_load_refuses_record_with_a_flipped_bit(stored: Stored, table: int) -> N
 
 
 def test_flush_without_changes_writes_no_messages(stored: Stored) -> None:
-    checkpoint = stored.flush(Part("q-1", QUEUE_ID, {}, [], {}, {}, {}, {}, [], NOTHING, META, 1))
+    checkpoint = stored.flush(QueueDelta("q-1", QUEUE_ID, {}, [], {}, {}, {}, {}, [], NOTHING, META, 1))
 
     assert list(dict(checkpoint.puts)[MESSAGES]) == []
     assert list(dict(checkpoint.puts)[QUEUES]) == [(ID.pack(QUEUE_ID), with_checksum(META))]

@@ -1,6 +1,6 @@
 """Checkpoints: the changes of queues become one checkpoint of the state store, and records become queues again.
 
-    parts of queues --> make_cut --> a checkpoint          a view of the store --> load_queues --> queues
+    changes of queues --> make_checkpoint --> a checkpoint          a view of the store --> load_queues --> queues
 
 Apart from the store that it is given, this file is pure.  It runs in the thread of the store, never on the loop.
 """
@@ -52,7 +52,7 @@ class _Named(msgspec.Struct):
     name: str
 
 
-class Part(NamedTuple):
+class QueueDelta(NamedTuple):
     """The changes of one queue in a checkpoint."""
 
     name: str
@@ -86,10 +86,10 @@ def keys_of(name: str, uids: Sequence[str]) -> list[bytes]:
     return (start + f"\n{start}".join(uids)).encode().split(b"\n")
 
 
-def make_cut(
+def make_checkpoint(
     store: Store,
     applied: tuple[int, int, int],
-    parts: Sequence[Part],
+    deltas: Sequence[QueueDelta],
     graves: Sequence[Grave],
     skipped: dict[int, bytes],
     members: Sequence[tuple[int, Config]] = (),
@@ -100,21 +100,21 @@ def make_cut(
     for grave in graves:
         deletes[QUEUES].append(ID.pack(grave.queue_id))
         puts[GRAVES].append((ID.pack(grave.queue_id), key_of(grave.name, prefix(grave.queue_id))))
-    for part in parts:
-        delta = part.delta
-        if part.gone:
-            deletes[MESSAGES] += keys_of(part.name, UidMaker(part.queue_id).uids(sorted(part.gone)))
+    for queue in deltas:
+        delta = queue.delta
+        if queue.gone:
+            deletes[MESSAGES] += keys_of(queue.name, UidMaker(queue.queue_id).uids(sorted(queue.gone)))
         if delta.aliases_gone:
-            deletes[MESSAGES] += [key_of(part.name, uid) for uid in delta.aliases_gone]
-        if part.queue_id:
-            if part.fresh:
-                _put_fresh(part, puts[MESSAGES])
-            if part.rewrites:
-                _put_rewrites(store, part, puts[MESSAGES])
-            _put_index(part, puts[INDEX], deletes[INDEX])
-            if delta.ids or delta.sessions or delta.staged or delta.aliases_gone or part.aliases:
-                _put_publishers(part, puts[DEDUP], deletes[DEDUP])
-            puts[QUEUES].append((ID.pack(part.queue_id), with_checksum(part.meta)))
+            deletes[MESSAGES] += [key_of(queue.name, uid) for uid in delta.aliases_gone]
+        if queue.queue_id:
+            if queue.fresh:
+                _put_fresh(queue, puts[MESSAGES])
+            if queue.rewrites:
+                _put_rewrites(store, queue, puts[MESSAGES])
+            _put_index(queue, puts[INDEX], deletes[INDEX])
+            if delta.ids or delta.sessions or delta.staged or delta.aliases_gone or queue.aliases:
+                _put_publishers(queue, puts[DEDUP], deletes[DEDUP])
+            puts[QUEUES].append((ID.pack(queue.queue_id), with_checksum(queue.meta)))
     for index, reason in skipped.items():
         puts[QUEUES].append((ID.pack(index | SKIPPED_BIT), with_checksum(reason)))
     if members:
@@ -122,21 +122,21 @@ def make_cut(
     return Checkpoint(*applied, list(puts.items()), list(deletes.items()))
 
 
-def _put_fresh(part: Part, puts: Pairs) -> None:
-    maker, keys = UidMaker(part.queue_id), list[bytes]()
-    for first, drafts, kept in part.fresh:
-        run = maker.keys_of_run(part.name + "-", first, first + len(drafts))
+def _put_fresh(queue: QueueDelta, puts: Pairs) -> None:
+    maker, keys = UidMaker(queue.queue_id), list[bytes]()
+    for first, drafts, kept in queue.fresh:
+        run = maker.keys_of_run(queue.name + "-", first, first + len(drafts))
         keys += run if kept is None else compress(run, kept)
-    if part.aliases:
-        numbers = chain.from_iterable([one.numbers(0, len(one.drafts)) for one in part.fresh])
-        known = ((part.aliases.get(number), key) for number, key in zip(numbers, keys, strict=True))
-        keys = [key if alias is None else key_of(part.name, alias) for alias, key in known]
-    puts.add(keys, FreshRows(part.fresh, part.moments, part.columns, part.sides))
+    if queue.aliases:
+        numbers = chain.from_iterable([one.numbers(0, len(one.drafts)) for one in queue.fresh])
+        known = ((queue.aliases.get(number), key) for number, key in zip(numbers, keys, strict=True))
+        keys = [key if alias is None else key_of(queue.name, alias) for alias, key in known]
+    puts.add(keys, FreshRows(queue.fresh, queue.moments, queue.columns, queue.sides))
 
 
-def _put_rewrites(store: Store, part: Part, puts: Pairs) -> None:
-    keys = [key_of(part.name, uid) for uid in part.rewrites]
-    for key, value, side in zip(keys, store.get_many(keys), part.rewrites.values(), strict=True):
+def _put_rewrites(store: Store, queue: QueueDelta, puts: Pairs) -> None:
+    keys = [key_of(queue.name, uid) for uid in queue.rewrites]
+    for key, value, side in zip(keys, store.get_many(keys), queue.rewrites.values(), strict=True):
         row = _stored_row(value, key)
         row.side = side
         puts.append((key, encode_row(row)))
@@ -150,28 +150,28 @@ def _stored_row(value: bytes | None, key: bytes) -> Row:
         raise DamagedFile("state/data.mdb", 0, found=found, expected="whole records", hint=REBUILD) from error
 
 
-def _put_index(part: Part, puts: Pairs, deletes: list[bytes]) -> None:
-    for chunk_id, chunk, sides in part.delta.chunks:
-        key = KEY.pack(part.queue_id, chunk_id)
+def _put_index(queue: QueueDelta, puts: Pairs, deletes: list[bytes]) -> None:
+    for chunk_id, chunk, sides in queue.delta.chunks:
+        key = KEY.pack(queue.queue_id, chunk_id)
         if chunk is None:
             deletes.append(key)
         else:
             puts.append((key, encode_chunk(chunk, sides)))
 
 
-def _put_publishers(part: Part, puts: Pairs, deletes: list[bytes]) -> None:
-    start = ID.pack(part.queue_id)
+def _put_publishers(queue: QueueDelta, puts: Pairs, deletes: list[bytes]) -> None:
+    start = ID.pack(queue.queue_id)
     encode = msgspec.msgpack.encode
-    rows: list[tuple[bytes, Any]] = [(start + BY_ID + name.encode(), once) for name, once in part.delta.ids]
-    rows += [(start + BY_SESSION + name.encode(), session) for name, session in part.delta.sessions]
-    rows += [(start + BY_ALIAS + alias.encode(), number) for number, alias in part.aliases.items()]
-    rows += [(start + BY_ALIAS + alias.encode(), None) for alias in part.delta.aliases_gone]
+    rows: list[tuple[bytes, Any]] = [(start + BY_ID + name.encode(), once) for name, once in queue.delta.ids]
+    rows += [(start + BY_SESSION + name.encode(), session) for name, session in queue.delta.sessions]
+    rows += [(start + BY_ALIAS + alias.encode(), number) for number, alias in queue.aliases.items()]
+    rows += [(start + BY_ALIAS + alias.encode(), None) for alias in queue.delta.aliases_gone]
     for key, value in rows:
         if value is None:
             deletes.append(key)
         else:
             puts.append((key, with_checksum(encode(value))))
-    for (kind, name), staged in part.delta.staged:
+    for (kind, name), staged in queue.delta.staged:
         key = start + (kind + name).encode()
         if staged is None:
             deletes.append(key)
