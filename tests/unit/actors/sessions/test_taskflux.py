@@ -48,6 +48,19 @@ def test_client_is_known_when_both_halves_of_the_handshake_are_done(broker: Brok
     assert (half, client.door.is_welcome) == (False, True)
 
 
+def test_packet_instead_of_the_handshake_closes_the_connection_at_once(broker: Broker) -> None:
+    client = HandTaskFlux(broker, greeting=(Dequeue("q"),))
+
+    assert client.door.ended.startswith("closed: bad handshake: ")
+
+
+def test_packet_instead_of_the_second_half_of_the_handshake_closes_the_connection_at_once(broker: Broker) -> None:
+    client = HandTaskFlux(broker, greeting=(AuthorizationRequest(),))
+
+    assert client.ask(Dequeue("q")) == []
+    assert client.door.ended.startswith("closed: bad handshake: ")
+
+
 # --- what is held ---
 
 

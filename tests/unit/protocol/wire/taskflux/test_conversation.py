@@ -128,6 +128,22 @@ def test_record_that_was_sent_or_acknowledged_ahead_is_not_withdrawn() -> None:
     assert session.conversation.held is None
 
 
+def test_record_given_back_unseen_is_sent_though_another_one_has_come_since() -> None:
+    session = ready()
+    taken(session)
+    removed, second = session.receive(ACK, Dequeue("r"))
+    session.resolve((second, Record(2, b"b", 72)))
+
+    (back,) = session.receive(NACK, Dequeue("r"))
+    (third,) = session.resolve((back, OK))
+    session.resolve((third, Record(2, b"b", 72)))
+    assert session.hear() == []
+    session.resolve((removed, OK))
+
+    assert session.hear() == [OK, Record(2, b"b", 72), OK, Record(2, b"b", 72)]
+    assert held(session).holding.number == 72
+
+
 def test_record_of_one_dequeue_acknowledged_ahead_is_removed_when_it_has_come() -> None:
     session = ready()
 
