@@ -540,6 +540,9 @@ class Conversation:
                 replies.append(reply)
         if done:
             del slots[:done]
+            # Payloads are in these slots, and perhaps nothing will look at them again.
+            _has_open(self._changes)
+            _has_open(self._returns)
         return replies
 
     def _first_seen(self, slot: Slot) -> Response:

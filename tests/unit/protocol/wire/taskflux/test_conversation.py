@@ -1,5 +1,7 @@
 """One TaskFlux connection of a server: which packets wait for which, and when the answers come."""
 
+from sys import getrefcount
+
 import pytest
 
 from tests.helpers.taskflux.conversation import TERM, commands, held, ready, stored, taken
@@ -126,6 +128,31 @@ def test_record_that_was_sent_or_acknowledged_ahead_is_not_withdrawn() -> None:
     assert isinstance(ahead.command, Remove)
     assert session.unsent == []
     assert session.conversation.held is None
+
+
+def test_stored_payload_is_not_kept_though_nothing_else_follows() -> None:
+    session, payload = ready(), bytes(1_000)
+    references = getrefcount(payload)
+
+    (store,) = session.receive(Enqueue("q", 1, payload), ACK)
+    session.resolve((store, OK))
+    del store
+
+    assert session.hear() == [OK, OK]
+    assert getrefcount(payload) == references
+
+
+def test_record_that_was_given_back_is_not_kept_though_no_enqueue_follows() -> None:
+    session = ready()
+    holding = taken(session).holding
+    mine_alone = object()
+
+    (back,) = session.receive(NACK)
+    session.resolve((back, OK))
+    del back
+
+    assert session.hear() == [OK]
+    assert getrefcount(holding) == getrefcount(mine_alone)
 
 
 def test_record_given_back_unseen_is_sent_though_another_one_has_come_since() -> None:
