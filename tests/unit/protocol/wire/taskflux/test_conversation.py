@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.taskflux.conversation import TERM, commands, held, ready, stored, taken
 from wakeq.protocol.errors import Forbidden
 from wakeq.protocol.errors import NotLeader as NotLeaderError
-from wakeq.protocol.log.entries import Reason
+from wakeq.protocol.log.entries import Reason, Result
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.wire.taskflux.commands import (
     ACK,
@@ -128,6 +128,18 @@ def test_record_that_was_sent_or_acknowledged_ahead_is_not_withdrawn() -> None:
     assert isinstance(ahead.command, Remove)
     assert session.unsent == []
     assert session.conversation.held is None
+
+
+def test_removal_whose_entry_is_skipped_is_not_confirmed() -> None:
+    session = ready()
+    taken(session)
+
+    (removed,) = session.receive(ACK)
+    session.resolve((removed, int(Result.SET_ASIDE)))
+
+    (answer,) = session.hear()
+    assert isinstance(answer, BusinessError)
+    assert answer.code is ErrorCode.UNKNOWN
 
 
 def test_stored_payload_is_not_kept_though_nothing_else_follows() -> None:
