@@ -83,7 +83,7 @@ from wakeq.protocol.log.records import ENCODERS, encode_entry
 from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.leases.audience import NEVER
 from wakeq.protocol.queue.ledger.uniform import UniformBatch
-from wakeq.protocol.queue.orders import ReplyTo
+from wakeq.protocol.queue.orders import ReplyTo, Ticket
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.membership import Config
@@ -674,7 +674,7 @@ class RaftLog(Process):
     def _enter_own(self, own: OwnEntry) -> None:
         """Put an entry of the core's own into the log: the no-op of a new leader, or a change of members."""
         at_ms, term = self._stamp_ms(), self.core.state.term
-        reply_to: Any = self._changes.pop(own.index, None)
+        reply_to: Ticket | None = self._changes.pop(own.index, None)
         if own.config is None:
             reply_to = NoopTicket()
         entry = Noop() if own.config is None else Members(own.config)

@@ -142,7 +142,7 @@ class Bounds:
 
     def _obey(self, door: BoundedDoor, verdict: Verdict) -> None:
         if verdict is Verdict.PAUSE:
-            # What a closing connection still brings is discarded: the peer may read its last answers only then.
+            # The input of a closing connection is read and discarded: unread, it would destroy the last answer.
             if self.closing_at_s is None:
                 self.pause(door, BY_BACKLOG)
         elif verdict is Verdict.RESUME:
