@@ -10,6 +10,7 @@ import pytest
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, Operator, leads_again, successor
 from tests.helpers.disks.sync_place import sync_on_loop
+from wakeq.actors.log import raft_log
 from wakeq.actors.log.peer import FromPeer, Peer
 from wakeq.actors.log.raft_log import UNKNOWN_AFTER_S, WRITE_MESSAGES_MAX, GiveUp
 from wakeq.actors.mail import Propose, Throttle
@@ -352,6 +353,46 @@ def test_publishes_beyond_the_bound_of_one_write_are_written_in_several_in_their
     texts = [int(clients[0].fetch(Q)["msg"]) for _ in range(3)]
     assert texts == [0, 1, 2]
     assert clients[0].figures(Q)["ready"] == len(clients) * WRITE_MESSAGES_MAX - 3
+
+
+def test_publishes_beyond_the_bound_of_a_write_on_the_loop_are_written_without_other_work(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync_on_loop(monkeypatch, lambda: True)
+    monkeypatch.setattr(raft_log, "WRITE_MESSAGES_MAX", 2)
+    client.publish(Q)
+    syncs = broker.raft_log.writer.syncs
+
+    client.send(*[{"cmd": "PUB", "qname": Q, "messages": ["m", "m"]}] * 3)
+    broker.settle()
+
+    assert client.words() == ["ok"] * 3
+    assert broker.raft_log.writer.syncs - syncs == 3
+
+
+def test_publishes_that_are_collected_and_not_written_stand_before_later_ones_of_their_connection(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync_on_loop(monkeypatch, lambda: False)
+    monkeypatch.setattr(raft_log, "WRITE_MESSAGES_MAX", 2)
+    client.publish(Q, "0")
+    broker.log_disk.held = True
+    client.send({"cmd": "PUB", "qname": Q, "message": "1"})
+    broker.settle()
+    client.send(*[{"cmd": "PUB", "qname": Q, "messages": [str(first), str(first + 1)]} for first in (2, 4)])
+    broker.settle()
+    broker.log_disk.complete(1)
+    broker.settle()
+    client.send({"cmd": "PUB", "qname": Q, "message": "6"})
+    broker.settle()
+
+    broker.raft_log.tell(Propose([Proposal(Noop(Q))]))
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert client.words() == ["ok"] * 4
+    assert [client.fetch(Q)["msg"] for _ in range(7)] == [str(number) for number in range(7)]
 
 
 def test_publishes_in_no_write_yet_are_answered_when_the_leader_is_deposed(
