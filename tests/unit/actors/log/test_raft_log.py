@@ -16,7 +16,8 @@ from wakeq.actors.log.writer import Cut, Roll
 from wakeq.actors.mail import Applied, Pressure, Propose, Throttle
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import SyncFailed
-from wakeq.protocol.log.entries import Draft, Expired, Noop, Publish, SetAside
+from wakeq.protocol.log.entries import Delivered, Draft, Expired, Noop, Publish, PurgeQueue, SetAside
+from wakeq.protocol.log.reader import decode_entry
 from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.outcomes import Refusal
 
@@ -107,6 +108,17 @@ def test_delivery_is_written_after_20_ms_if_nothing_else_is(broker: Broker, clie
     assert before == syncs
     assert broker.raft_log.writer.syncs == syncs + 1
     assert client.figures(Q)["delivered"] == 1
+
+
+def test_delivery_stands_in_the_log_before_an_entry_that_is_proposed_by_mail(broker: Broker, client: Client) -> None:
+    client.publish(Q)
+    client.fetch(Q)
+
+    broker.raft_log.tell(Propose([Proposal(PurgeQueue(Q))]))
+    broker.settle()
+
+    payloads = [payload for _, _, payload in broker.files.log.entries(1, broker.raft_log.core.log.last_index)]
+    assert [type(decode_entry(payload)[0]) for payload in payloads[-2:]] == [Delivered, PurgeQueue]
 
 
 def test_delivery_rides_with_the_next_entry(broker: Broker, client: Client) -> None:

@@ -12,8 +12,9 @@ from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, Op
 from tests.helpers.disks.sync_place import sync_on_loop
 from wakeq.actors.log import raft_log
 from wakeq.actors.log.peer import FromPeer, Peer
-from wakeq.actors.log.raft_log import UNKNOWN_AFTER_S, WRITE_MESSAGES_MAX, GiveUp
-from wakeq.actors.mail import Propose, Throttle
+from wakeq.actors.log.raft_log import UNKNOWN_AFTER_S, WRITE_MESSAGES_MAX, CaughtUp, GiveUp
+from wakeq.actors.mail import HandOver, Propose, Throttle
+from wakeq.actors.sessions.operator_mail import Administer
 from wakeq.protocol.log.entries import Draft, Noop, Publish
 from wakeq.protocol.log.records import encode_entry
 from wakeq.protocol.queue.lanes import Proposal
@@ -321,6 +322,44 @@ def test_entries_are_not_taken_from_a_leader_while_the_state_store_is_behind(
 
     assert held == last
     assert follower.raft_log.core.log.last_index == leader.raft_log.core.log.last_index
+
+
+# --- leadership is given away ----------------------------------------------------------------------------------------
+
+
+def test_deliveries_beyond_one_write_are_in_the_log_before_another_node_leads(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = leader.client()
+    for name in "ab":
+        client.publish(name)
+    cluster.advance(0.2)
+    monkeypatch.setattr(raft_log, "WRITE_MESSAGES_MAX", 1)
+    for name in "ab":
+        client.fetch(name)
+
+    leader.raft_log.tell(HandOver())
+    cluster.settle()
+
+    other = successor(cluster, leader).client()
+    assert [other.finds_nothing(name) for name in "ab"] == [True, True]
+
+
+def test_nothing_is_handed_out_until_the_last_of_several_transfers_is_decided(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, told = leader.raft_log, list[CaughtUp]()
+    operator = leader.runtime.spawn(Operator)
+    with monkeypatch.context() as patch:
+        patch.setattr(log, "tell", told.append)
+        for _ in range(2):
+            log.on_administer(Administer(operator.asker, "transfer", 99))
+    refusals = []
+    for caught_up in told:
+        refusals.append(log.refusal())
+        log.on_caught_up(caught_up)
+
+    assert [refusal and refusal.code for refusal in (*refusals, log.refusal())] == ["NOT_LEADER", "NOT_LEADER", None]
 
 
 # --- how much one write holds ----------------------------------------------------------------------------------------
