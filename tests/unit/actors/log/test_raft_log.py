@@ -19,6 +19,7 @@ from wakeq.protocol.errors import SyncFailed
 from wakeq.protocol.log.entries import Delivered, Draft, Expired, Noop, Publish, PurgeQueue, SetAside
 from wakeq.protocol.log.reader import decode_entry
 from wakeq.protocol.queue.lanes import Proposal
+from wakeq.protocol.queue.leases.audience import NEVER
 from wakeq.protocol.queue.outcomes import Refusal
 
 Q = "q"
@@ -218,6 +219,26 @@ def test_proposals_wait_in_their_order_while_the_store_is_behind(broker: Broker,
     assert waiting == []
     assert client.words() == ["ok", "ok"]
     assert [client.fetch(Q)["msg"] for _ in range(2)] == ["1", "2"]
+
+
+def test_proposal_that_has_waited_for_the_store_waits_until_it_is_committed(broker: Broker, client: Client) -> None:
+    log = broker.raft_log
+    log.tell(Throttle(True))
+    client.send(pub())
+    broker.settle()
+    since_ms = log.waits_since_ms()
+    broker.advance(0.5)
+    broker.log_disk.held = True
+
+    log.tell(Throttle(False))
+    broker.settle()
+    in_the_log = log.waits_since_ms()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert in_the_log == since_ms < broker.now_ms()
+    assert log.waits_since_ms() == NEVER
 
 
 def test_skip_of_an_entry_does_not_wait_for_the_store_that_needs_it(broker: Broker, client: Client) -> None:
