@@ -452,3 +452,28 @@ def test_publishes_in_no_write_yet_are_answered_when_the_leader_is_deposed(
     assert sorted(answers) == ["NOT_LEADER"] * answers.count("NOT_LEADER") + ["UNKNOWN"] * answers.count("UNKNOWN")
     assert len(answers) == 4
     assert leader.raft_log.at_rest
+
+
+def test_publishes_that_are_collected_and_in_no_write_yet_are_refused_when_the_leader_is_deposed(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(raft_log, "WRITE_MESSAGES_MAX", 1)
+    client, other = leader.client(), leader.client()
+    client.publish(Q)
+    cluster.advance(0.2)
+    cluster.isolate(leader)
+    leader.log_disk.held = True
+    client.send({"cmd": "PUB", "qname": Q, "message": "m"})
+    cluster.settle()
+    other.send(*[{"cmd": "PUB", "qname": Q, "messages": [str(number)]} for number in range(9)])
+    cluster.settle()
+    leader.log_disk.complete(1)
+    cluster.settle()
+
+    successor(cluster, leader)
+    answers = [reply["err"] for reply in other.take()]
+    cluster.advance(UNKNOWN_AFTER_S + 4 * ELECTION_S)
+    answers += [reply["err"] for reply in other.take()]
+
+    assert len(answers) == 9
+    assert "NOT_LEADER" in answers
