@@ -241,6 +241,34 @@ def test_proposal_that_has_waited_for_the_store_waits_until_it_is_committed(brok
     assert log.waits_since_ms() == NEVER
 
 
+def test_delivery_that_is_collected_and_in_no_write_yet_has_waited_since_it_left(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync_on_loop(monkeypatch, lambda: False)
+    monkeypatch.setattr(raft_log, "WRITE_MESSAGES_MAX", 1)
+    for name in "ab":
+        client.publish(name)
+    broker.advance(0.1)
+    broker.log_disk.held = True
+    broker.client().send(pub("other"))
+    broker.settle()
+    since_ms = broker.now_ms()
+    for name in "ab":
+        client.fetch(name)
+    for _ in range(2):
+        broker.advance(0.05)
+        broker.log_disk.complete(1)
+        broker.settle()
+
+    waits_since_ms = broker.raft_log.waits_since_ms()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert waits_since_ms == since_ms
+    assert broker.raft_log.waits_since_ms() == NEVER
+
+
 def test_skip_of_an_entry_does_not_wait_for_the_store_that_needs_it(broker: Broker, client: Client) -> None:
     broker.raft_log.tell(Throttle(True))
     client.send(pub())
