@@ -8,6 +8,8 @@ import pytest
 from tests.helpers.brokers.broker import Broker, Client
 from wakeq.actors.mail import Flushed, Tick
 from wakeq.actors.queue.process import QueueProcess
+from wakeq.actors.sessions.operator import Question
+from wakeq.protocol.queue.orders import Stats
 from wakeq.storage.state.store import MESSAGES
 
 Q = "q"
@@ -88,6 +90,38 @@ def test_mail_for_a_queue_waits_for_the_last_step(
     assert f"{Q} holds mail" in seen
     assert fetched["msg"] == "first"
     assert stats["stats"]["ready"] == 1 + len(MANY), "not some of them"
+
+
+def test_mail_between_the_steps_of_one_of_two_long_publishes_is_handled_behind_both(
+    broker: Broker, client: Client, meanwhile: list[Callable[[], None]]
+) -> None:
+    client.publish(Q, "first")
+    other = broker.client()
+    meanwhile.append(lambda: other.send({"cmd": "FET", "qname": Q}, {"cmd": "STATS", "qname": Q}))
+
+    client.ask(*[{"cmd": "PUB", "qname": Q, "messages": MANY}] * 2)
+    fetched, stats = other.take()
+
+    assert fetched["msg"] == "first"
+    assert stats["stats"]["ready"] == 1 + 2 * len(MANY)
+
+
+def test_mail_that_waited_for_the_last_step_is_handled_in_its_order(
+    broker: Broker, client: Client, meanwhile: list[Callable[[], None]]
+) -> None:
+    client.publish(Q, "first")
+    told: list[int] = []
+
+    class Asker(Question):
+        def tell(self, answer: Any) -> None:
+            told.append(askers.index(self))
+
+    askers = [Asker(broker.runtime) for _ in range(3)]
+    meanwhile.append(lambda: [broker.queue(Q).tell(Stats(asker, Q)) for asker in askers])
+
+    client.call("PUB", Q, messages=MANY)
+
+    assert told == [0, 1, 2]
 
 
 def test_flush_that_is_due_begins_behind_the_last_step(

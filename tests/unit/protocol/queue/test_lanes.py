@@ -295,6 +295,17 @@ def test_foreign_uids_of_a_later_round_stay_beside_their_acknowledgements() -> N
 # --- entries of many connections, taken apart ------------------------------------------------------------------------
 
 
+def test_refusals_of_acknowledgements_of_several_rounds_keep_the_messages_of_all_leased() -> None:
+    kept: list[int] = []
+    first, second = ([Slot(HandSession(number=number), "ACK")] for number in (1, 2))
+    acking = Acking(WORKER, 7, [1], [(1, 1)], {}, first, [lambda: kept.append(1)])
+
+    acking.join(Acking(WORKER, 7, [2], [(1, 2)], {}, second, [lambda: kept.append(2)]))
+    AckTickets(acking.slots, acking.keep_leased).tell(Refusal("BAD_FIELD", "why"))
+
+    assert kept == [1, 2]
+
+
 def test_shared_publish_is_taken_apart_into_one_for_each_connection() -> None:
     first, second = HandSession(number=11), HandSession(number=12)
     some = slots(5, first, second)
