@@ -29,6 +29,16 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from wakeq.actors.log.admission import Admission
+from wakeq.actors.log.images import (
+    DropImage,
+    FetchImage,
+    ImageBroken,
+    ImageFailed,
+    ImageFetched,
+    ImageOffer,
+    TakeImage,
+    WantImage,
+)
 from wakeq.actors.log.leader_watch import LeaderWatch
 from wakeq.actors.log.leadership import Leadership
 from wakeq.actors.log.members import (
@@ -44,16 +54,6 @@ from wakeq.actors.log.members import (
 )
 from wakeq.actors.log.peer import FromPeer, PeerLost, Refuse
 from wakeq.actors.log.pending import TAKEN_BACK, Pending, answer
-from wakeq.actors.log.transfer import (
-    DropImage,
-    FetchImage,
-    ImageBroken,
-    ImageFailed,
-    ImageFetched,
-    ImageOffer,
-    TakeImage,
-    WantImage,
-)
 from wakeq.actors.log.writer import Cut, Freed, Kept, LogServices, LogWriter, Roll, Saved, Written
 from wakeq.actors.mail import (
     Applied,

@@ -124,7 +124,8 @@ def note_delivered(
         last.untils_ms += untils_ms
         last.workers += workers
     else:
-        queue.delivering.append(Delivering(queue_id, door, first, numbers, untils_ms, list(workers)))
+        # A list of its own: it grows, and the leases have kept the other one.
+        queue.delivering.append(Delivering(queue_id, door, first, [*numbers], untils_ms, list(workers)))
     queue.services.raft_log.enlist(queue, lazy=True)
 
 

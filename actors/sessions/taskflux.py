@@ -83,6 +83,8 @@ class TaskFluxSession(Process):
         if kind is Received:
             self._in_flight_bytes += message.size_bytes
             conversation.receive(message.commands)
+            if conversation.closing:  # perhaps without an answer, so that nothing comes to be flushed
+                self._finish_if_answered()
             if self._in_flight_bytes > KEPT_BYTES_MIN or conversation.in_flight > IN_FLIGHT_MAX:
                 self._bound()
         elif kind is Alarm:

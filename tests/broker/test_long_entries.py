@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
-from wakeq.actors.mail import Tick
+from wakeq.actors.mail import Flushed, Tick
 from wakeq.actors.queue.process import QueueProcess
+from wakeq.actors.sessions.operator import Question
+from wakeq.protocol.queue.orders import Stats
 from wakeq.storage.state.store import MESSAGES
 
 Q = "q"
@@ -90,6 +92,38 @@ def test_mail_for_a_queue_waits_for_the_last_step(
     assert stats["stats"]["ready"] == 1 + len(MANY), "not some of them"
 
 
+def test_mail_between_the_steps_of_one_of_two_long_publishes_is_handled_behind_both(
+    broker: Broker, client: Client, meanwhile: list[Callable[[], None]]
+) -> None:
+    client.publish(Q, "first")
+    other = broker.client()
+    meanwhile.append(lambda: other.send({"cmd": "FET", "qname": Q}, {"cmd": "STATS", "qname": Q}))
+
+    client.ask(*[{"cmd": "PUB", "qname": Q, "messages": MANY}] * 2)
+    fetched, stats = other.take()
+
+    assert fetched["msg"] == "first"
+    assert stats["stats"]["ready"] == 1 + 2 * len(MANY)
+
+
+def test_mail_that_waited_for_the_last_step_is_handled_in_its_order(
+    broker: Broker, client: Client, meanwhile: list[Callable[[], None]]
+) -> None:
+    client.publish(Q, "first")
+    told: list[int] = []
+
+    class Asker(Question):
+        def tell(self, answer: Any) -> None:
+            told.append(askers.index(self))
+
+    askers = [Asker(broker.runtime) for _ in range(3)]
+    meanwhile.append(lambda: [broker.queue(Q).tell(Stats(asker, Q)) for asker in askers])
+
+    client.call("PUB", Q, messages=MANY)
+
+    assert told == [0, 1, 2]
+
+
 def test_flush_that_is_due_begins_behind_the_last_step(
     broker: Broker, client: Client, seen: list[str], meanwhile: list[Callable[[], None]]
 ) -> None:
@@ -135,3 +169,36 @@ def test_clean_stop_between_two_steps_writes_all_of_the_entry(
 
     assert ready == [queues.applied[0]]
     assert broker.files.store.stats().records[MESSAGES] == len(MANY)
+
+
+def test_very_many_entries_that_may_take_steps_are_applied_in_one_call(broker: Broker, client: Client) -> None:
+    stashes = [f"s{number}" for number in range(1_200)]
+
+    replies = client.ask(*[{"cmd": "STASH", "qname": Q, "stash": name, "messages": ["m"]} for name in stashes])
+
+    assert {reply["cmd"] for reply in replies} == {"okrows"}, "each of them within one write"
+    assert client.call("UNSTASH", Q, writer="w", epoch=1, stashes=[(name, 1) for name in stashes])["rows"] == 1_200
+
+
+def test_mail_that_waited_for_the_last_step_is_handled_in_the_order_in_which_it_came(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.publish(Q, "first")
+    step, handle, told, handled = QueueProcess.step, QueueProcess.on_receive, list[Flushed](), list[Any]()
+
+    def busy(process: QueueProcess) -> None:
+        told.append(Flushed(len(told)))
+        process.tell(told[-1])
+        step(process)
+
+    def noted(process: QueueProcess, message: Any) -> None:
+        if process.steps is None and message in told:
+            handled.append(message)
+        handle(process, message)
+
+    monkeypatch.setattr(QueueProcess, "step", busy)
+    monkeypatch.setattr(QueueProcess, "on_receive", noted)
+    client.call("PUB", Q, messages=MANY)
+
+    assert len(told) > 2
+    assert handled == told

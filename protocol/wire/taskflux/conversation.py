@@ -540,9 +540,11 @@ class Conversation:
                 replies.append(reply)
         if done:
             del slots[:done]
-            # Payloads are in these slots, and perhaps nothing will look at them again.
-            _has_open(self._changes)
-            _has_open(self._returns)
+            # Keep no slot whose command has its outcome: records may be in it, and perhaps nothing looks for long.
+            if self._changes:
+                _has_open(self._changes)
+            if self._returns:
+                _has_open(self._returns)
         return replies
 
     def _first_seen(self, slot: Slot) -> Response:

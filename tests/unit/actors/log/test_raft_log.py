@@ -16,8 +16,10 @@ from wakeq.actors.log.writer import Cut, Roll
 from wakeq.actors.mail import Applied, Pressure, Propose, Throttle
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import SyncFailed
-from wakeq.protocol.log.entries import Draft, Expired, Noop, Publish, SetAside
+from wakeq.protocol.log.entries import Delivered, Draft, Expired, Noop, Publish, PurgeQueue, SetAside
+from wakeq.protocol.log.reader import decode_entry
 from wakeq.protocol.queue.lanes import Proposal
+from wakeq.protocol.queue.leases.audience import NEVER
 from wakeq.protocol.queue.outcomes import Refusal
 
 Q = "q"
@@ -107,6 +109,17 @@ def test_delivery_is_written_after_20_ms_if_nothing_else_is(broker: Broker, clie
     assert before == syncs
     assert broker.raft_log.writer.syncs == syncs + 1
     assert client.figures(Q)["delivered"] == 1
+
+
+def test_delivery_stands_in_the_log_before_an_entry_that_is_proposed_by_mail(broker: Broker, client: Client) -> None:
+    client.publish(Q)
+    client.fetch(Q)
+
+    broker.raft_log.tell(Propose([Proposal(PurgeQueue(Q))]))
+    broker.settle()
+
+    payloads = [payload for _, _, payload in broker.files.log.entries(1, broker.raft_log.core.log.last_index)]
+    assert [type(decode_entry(payload)[0]) for payload in payloads[-2:]] == [Delivered, PurgeQueue]
 
 
 def test_delivery_rides_with_the_next_entry(broker: Broker, client: Client) -> None:
@@ -206,6 +219,54 @@ def test_proposals_wait_in_their_order_while_the_store_is_behind(broker: Broker,
     assert waiting == []
     assert client.words() == ["ok", "ok"]
     assert [client.fetch(Q)["msg"] for _ in range(2)] == ["1", "2"]
+
+
+def test_proposal_that_has_waited_for_the_store_waits_until_it_is_committed(broker: Broker, client: Client) -> None:
+    log = broker.raft_log
+    log.tell(Throttle(True))
+    client.send(pub())
+    broker.settle()
+    since_ms = log.waits_since_ms()
+    broker.advance(0.5)
+    broker.log_disk.held = True
+
+    log.tell(Throttle(False))
+    broker.settle()
+    in_the_log = log.waits_since_ms()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert in_the_log == since_ms < broker.now_ms()
+    assert log.waits_since_ms() == NEVER
+
+
+def test_delivery_that_is_collected_and_in_no_write_yet_has_waited_since_it_left(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync_on_loop(monkeypatch, lambda: False)
+    monkeypatch.setattr(raft_log, "WRITE_MESSAGES_MAX", 1)
+    for name in "ab":
+        client.publish(name)
+    broker.advance(0.1)
+    broker.log_disk.held = True
+    broker.client().send(pub("other"))
+    broker.settle()
+    since_ms = broker.now_ms()
+    for name in "ab":
+        client.fetch(name)
+    for _ in range(2):
+        broker.advance(0.05)
+        broker.log_disk.complete(1)
+        broker.settle()
+
+    waits_since_ms = broker.raft_log.waits_since_ms()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert waits_since_ms == since_ms
+    assert broker.raft_log.waits_since_ms() == NEVER
 
 
 def test_skip_of_an_entry_does_not_wait_for_the_store_that_needs_it(broker: Broker, client: Client) -> None:
@@ -384,7 +445,7 @@ def publishes(*sizes: tuple[int, int]) -> deque[Proposal]:
         (deque([Proposal(Expired(Q, 1, list(range(raft_log.WRITE_MESSAGES_MAX)))), Proposal(Noop())]), 1),
     ],
 )
-def test_one_write_takes_entries_up_to_its_bounds_and_at_least_one(collected: deque[Proposal], taken: int) -> None:
+def test_write_takes_entries_up_to_its_bounds_and_at_least_one(collected: deque[Proposal], taken: int) -> None:
     before = list(collected)
 
     write = raft_log.take_one_write(collected)

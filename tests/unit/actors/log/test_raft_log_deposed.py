@@ -10,9 +10,11 @@ import pytest
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, Operator, leads_again, successor
 from tests.helpers.disks.sync_place import sync_on_loop
+from wakeq.actors.log import raft_log
 from wakeq.actors.log.peer import FromPeer, Peer
-from wakeq.actors.log.raft_log import UNKNOWN_AFTER_S, WRITE_MESSAGES_MAX, GiveUp
-from wakeq.actors.mail import Propose, Throttle
+from wakeq.actors.log.raft_log import UNKNOWN_AFTER_S, WRITE_MESSAGES_MAX, CaughtUp, GiveUp
+from wakeq.actors.mail import HandOver, Propose, Throttle
+from wakeq.actors.sessions.operator_mail import Administer
 from wakeq.protocol.log.entries import Draft, Noop, Publish
 from wakeq.protocol.log.records import encode_entry
 from wakeq.protocol.queue.lanes import Proposal
@@ -322,6 +324,44 @@ def test_entries_are_not_taken_from_a_leader_while_the_state_store_is_behind(
     assert follower.raft_log.core.log.last_index == leader.raft_log.core.log.last_index
 
 
+# --- leadership is given away ----------------------------------------------------------------------------------------
+
+
+def test_deliveries_beyond_one_write_are_in_the_log_before_another_node_leads(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = leader.client()
+    for name in "ab":
+        client.publish(name)
+    cluster.advance(0.2)
+    monkeypatch.setattr(raft_log, "WRITE_MESSAGES_MAX", 1)
+    for name in "ab":
+        client.fetch(name)
+
+    leader.raft_log.tell(HandOver())
+    cluster.settle()
+
+    other = successor(cluster, leader).client()
+    assert [other.finds_nothing(name) for name in "ab"] == [True, True]
+
+
+def test_nothing_is_handed_out_until_the_last_of_several_transfers_is_decided(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, told = leader.raft_log, list[CaughtUp]()
+    operator = leader.runtime.spawn(Operator)
+    with monkeypatch.context() as patch:
+        patch.setattr(log, "tell", told.append)
+        for _ in range(2):
+            log.on_administer(Administer(operator.asker, "transfer", 99))
+    refusals = []
+    for caught_up in told:
+        refusals.append(log.refusal())
+        log.on_caught_up(caught_up)
+
+    assert [refusal and refusal.code for refusal in (*refusals, log.refusal())] == ["NOT_LEADER", "NOT_LEADER", None]
+
+
 # --- how much one write holds ----------------------------------------------------------------------------------------
 
 
@@ -354,6 +394,46 @@ def test_publishes_beyond_the_bound_of_one_write_are_written_in_several_in_their
     assert clients[0].figures(Q)["ready"] == len(clients) * WRITE_MESSAGES_MAX - 3
 
 
+def test_publishes_beyond_the_bound_of_a_write_on_the_loop_are_written_without_other_work(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync_on_loop(monkeypatch, lambda: True)
+    monkeypatch.setattr(raft_log, "WRITE_MESSAGES_MAX", 2)
+    client.publish(Q)
+    syncs = broker.raft_log.writer.syncs
+
+    client.send(*[{"cmd": "PUB", "qname": Q, "messages": ["m", "m"]}] * 3)
+    broker.settle()
+
+    assert client.words() == ["ok"] * 3
+    assert broker.raft_log.writer.syncs - syncs == 3
+
+
+def test_publishes_that_are_collected_and_not_written_stand_before_later_ones_of_their_connection(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync_on_loop(monkeypatch, lambda: False)
+    monkeypatch.setattr(raft_log, "WRITE_MESSAGES_MAX", 2)
+    client.publish(Q, "0")
+    broker.log_disk.held = True
+    client.send({"cmd": "PUB", "qname": Q, "message": "1"})
+    broker.settle()
+    client.send(*[{"cmd": "PUB", "qname": Q, "messages": [str(first), str(first + 1)]} for first in (2, 4)])
+    broker.settle()
+    broker.log_disk.complete(1)
+    broker.settle()
+    client.send({"cmd": "PUB", "qname": Q, "message": "6"})
+    broker.settle()
+
+    broker.raft_log.tell(Propose([Proposal(Noop(Q))]))
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert client.words() == ["ok"] * 4
+    assert [client.fetch(Q)["msg"] for _ in range(7)] == [str(number) for number in range(7)]
+
+
 def test_publishes_in_no_write_yet_are_answered_when_the_leader_is_deposed(
     cluster: HandCluster, leader: HandNode
 ) -> None:
@@ -372,3 +452,28 @@ def test_publishes_in_no_write_yet_are_answered_when_the_leader_is_deposed(
     assert sorted(answers) == ["NOT_LEADER"] * answers.count("NOT_LEADER") + ["UNKNOWN"] * answers.count("UNKNOWN")
     assert len(answers) == 4
     assert leader.raft_log.at_rest
+
+
+def test_publishes_that_are_collected_and_in_no_write_yet_are_refused_when_the_leader_is_deposed(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(raft_log, "WRITE_MESSAGES_MAX", 1)
+    client, other = leader.client(), leader.client()
+    client.publish(Q)
+    cluster.advance(0.2)
+    cluster.isolate(leader)
+    leader.log_disk.held = True
+    client.send({"cmd": "PUB", "qname": Q, "message": "m"})
+    cluster.settle()
+    other.send(*[{"cmd": "PUB", "qname": Q, "messages": [str(number)]} for number in range(9)])
+    cluster.settle()
+    leader.log_disk.complete(1)
+    cluster.settle()
+
+    successor(cluster, leader)
+    answers = [reply["err"] for reply in other.take()]
+    cluster.advance(UNKNOWN_AFTER_S + 4 * ELECTION_S)
+    answers += [reply["err"] for reply in other.take()]
+
+    assert len(answers) == 9
+    assert "NOT_LEADER" in answers

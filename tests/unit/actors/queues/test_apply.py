@@ -405,6 +405,16 @@ def test_queue_that_applies_in_steps_gets_later_entries_behind_its_last_step(roo
     assert room.applier.told["a"] == [room.index - 2, room.index - 1]
 
 
+def test_queue_that_has_applied_in_steps_is_known_to_have_been_told_what_stood_before_them(room: Room) -> None:
+    room.apply(publish("a", b"before"))
+    room.queues["a"].steps_left = 1
+
+    room.apply(publish("a", b"long"))
+    room.applier.step()
+
+    assert room.applier.told["a"] == [room.index - 1, room.index]
+
+
 def test_queues_that_apply_in_steps_take_turns(room: Room) -> None:
     for name in "ab":
         room.queues[name].steps_left = 2

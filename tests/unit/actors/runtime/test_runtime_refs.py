@@ -111,6 +111,18 @@ def test_ref_made_after_the_end_knows_it(runtime: Runtime) -> None:
     assert runtime.refs == {}
 
 
+def test_ref_of_a_process_that_ended_is_kept_by_nobody_but_those_who_have_it(runtime: Runtime) -> None:
+    process = runtime.spawn(Recorder)
+    ref = process.actor_ref
+    kept = dict(runtime.refs)
+
+    process.stop()
+    runtime.run_until_idle()
+
+    assert kept == {process: ref}
+    assert runtime.refs == {}
+
+
 # The registry --------------------------------------------------------------------------------------------------------
 
 

@@ -82,6 +82,24 @@ def test_tells_of_a_thread_are_kept_until_the_runtime_is_run_or_attached() -> No
     assert sorted(process.got) == ["early", "late"]
 
 
+def test_loop_is_asked_once_for_what_threads_tell_and_again_when_that_is_served() -> None:
+    steps, asked = Steps(), []
+    runtime = Runtime(steps, steps)
+    recorder = runtime.spawn(Recorder)
+
+    for round_ in range(3):
+        for number in range(2):
+            teller = threading.Thread(target=recorder.tell, args=((round_, number),))
+            teller.start()
+            teller.join()
+        asked.append(len(steps.waiting))
+        while steps.waiting:
+            steps.run_one()
+
+    assert asked == [1, 1, 1]
+    assert recorder.got == [(round_, number) for round_ in range(3) for number in range(2)]
+
+
 def test_closed_runtime_handles_no_mail() -> None:
     steps = Steps()
     runtime = Runtime(steps, steps)

@@ -27,6 +27,7 @@ from wakeq.protocol.wire.taskflux.commands import (
     ErrorResponse,
     ListQueues,
     NotLeader,
+    Packet,
     QueueSizeViolation,
     Record,
 )
@@ -36,6 +37,15 @@ TIMEOUT_S = 60.0
 
 
 # --- how it begins ---
+
+
+@pytest.mark.parametrize("greeting", [[BootstrapRequest(1, 0, 0)], [AuthorizationRequest(), AuthorizationRequest()]])
+def test_connection_whose_handshake_is_wrong_is_closed_without_an_answer_to_it(
+    broker: Broker, greeting: list[Packet]
+) -> None:
+    client = HandTaskFlux(broker, greeting=greeting)
+
+    assert client.door.ended.startswith("closed: bad handshake")
 
 
 def test_client_is_known_when_both_halves_of_the_handshake_are_done(broker: Broker) -> None:

@@ -177,7 +177,7 @@ def test_acknowledgements_are_a_column_for_each_door_and_keep_the_order_of_each_
 # --- lanes -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_filed_is_taken_once() -> None:
+def test_filed_commands_are_taken_once() -> None:
     lanes = Lanes("q")
     assert lanes.take() is None
 
@@ -293,6 +293,17 @@ def test_foreign_uids_of_a_later_round_stay_beside_their_acknowledgements() -> N
 
 
 # --- entries of many connections, taken apart ------------------------------------------------------------------------
+
+
+def test_refusals_of_acknowledgements_of_several_rounds_keep_the_messages_of_all_leased() -> None:
+    kept: list[int] = []
+    first, second = ([Slot(HandSession(number=number), "ACK")] for number in (1, 2))
+    acking = Acking(WORKER, 7, [1], [(1, 1)], {}, first, [lambda: kept.append(1)])
+
+    acking.join(Acking(WORKER, 7, [2], [(1, 2)], {}, second, [lambda: kept.append(2)]))
+    AckTickets(acking.slots, acking.keep_leased).tell(Refusal("BAD_FIELD", "why"))
+
+    assert kept == [1, 2]
 
 
 def test_shared_publish_is_taken_apart_into_one_for_each_connection() -> None:

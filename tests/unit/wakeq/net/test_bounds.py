@@ -93,6 +93,15 @@ def test_unread_burst_pauses_reading_until_the_peer_has_read(crowded: str) -> No
     assert door.bounds.at_rest
 
 
+def test_closing_connection_whose_last_answers_are_unread_is_still_read() -> None:
+    door = FakeDoor()
+
+    door.bounds.begin_closing()
+    door.write(BURST_BYTES_MAX + 1)
+
+    assert door.done == [], "what the peer still sends is discarded, or it could not read its last answer"
+
+
 def test_peer_that_leaves_answers_unread_is_given_up() -> None:
     door = FakeDoor()
 

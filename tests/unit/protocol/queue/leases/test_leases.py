@@ -7,7 +7,7 @@ import pytest
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Draft, Publish
 from wakeq.protocol.queue.leases.audience import NEVER
-from wakeq.protocol.queue.leases.leases import Leases
+from wakeq.protocol.queue.leases.leases import ENDING_GRACE_MS, Leases
 from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.queue.ledger.staging import STASH
@@ -79,6 +79,39 @@ def test_extended_lease_does_not_raise_the_next_moment() -> None:
     assert leases.next_ms == NOW_MS + 30_000
     assert leases.take_timed_out(NOW_MS + 30_000) == []
     assert leases.take_timed_out(NOW_MS + 90_000) == [1]
+
+
+def test_lease_with_a_new_end_before_the_next_moment_lowers_it() -> None:
+    leases = leases_of(Draft(b""))
+    numbers = leases.take(1, NOW_MS)
+    leases.lease(numbers, [None], [0], NOW_MS, 30_000)
+
+    leases.extend(numbers[0], NOW_MS + 5_000)
+
+    assert leases.next_ms == leases.next_moment_ms() == NOW_MS + 5_000
+
+
+def test_message_that_expired_while_it_was_ending_expires_after_the_refusal() -> None:
+    leases = leases_of(Draft(b"", expires_ms=5_000))
+    (number,) = leases.next_numbers(1)
+    later_ms = NOW_MS + 6_000
+    leases.mark_ending([number])
+    assert leases.take_expired(later_ms) == [number], "it is found, and has to wait"
+
+    leases.keep_leased([number], later_ms)
+
+    assert leases.take_expired(later_ms) == [number]
+
+
+def test_lease_that_is_over_when_its_end_is_refused_lasts_a_little_longer() -> None:
+    leases = leases_of(Draft(b""))
+    numbers = leases.take(1, NOW_MS)
+    leases.lease(numbers, [None], [0], NOW_MS, 5_000)
+    leases.mark_ending(numbers)
+
+    leases.keep_leased(numbers, NOW_MS + 6_000)
+
+    assert leases.held[numbers[0]].until_ms == NOW_MS + 6_000 + ENDING_GRACE_MS
 
 
 def test_new_incarnation_keeps_the_audience_and_the_sequence() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from wakeq.protocol.queue.order.fifo import SWEEP_NUMBERS
 from wakeq.protocol.queue.order.key_order import KEYS_IN_BITMAP_MAX, KeyHeap, qa_order
-from wakeq.protocol.queue.order.ready_line import ReadyLine
+from wakeq.protocol.queue.order.ready_line import GONE_MAX, ReadyLine
 
 BOTH = pytest.mark.parametrize(
     "make", [lambda: ReadyLine(KeyHeap), lambda: ReadyLine(lambda: qa_order(-5, 2_000))], ids=["H4", "QA"]
@@ -227,6 +227,17 @@ def test_round_misses_nothing_while_numbers_are_taken_from_the_head(make: Make) 
 
     assert swept == len(gone)
     assert structure.take(101)[-1] == scattered[70_000]
+
+
+def test_messages_that_went_from_elsewhere_count_as_gone_until_a_round_has_ended() -> None:
+    line = ReadyLine(KeyHeap)
+    line.extend(0, range(10))
+
+    line.count_removed(2 * GONE_MAX)
+    line.clear_away(SWEEP_NUMBERS, lambda number: True)
+
+    assert not line.is_being_swept
+    assert (line.gone, line.count) == (0, 10)
 
 
 def test_order_of_keys_is_made_for_the_second_key_only() -> None:

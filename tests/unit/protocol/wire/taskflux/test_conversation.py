@@ -4,6 +4,7 @@ from sys import getrefcount
 
 import pytest
 
+from tests.helpers.steps import peak_bytes
 from tests.helpers.taskflux.conversation import TERM, commands, held, ready, stored, taken
 from wakeq.protocol.errors import Forbidden
 from wakeq.protocol.errors import NotLeader as NotLeaderError
@@ -297,3 +298,29 @@ def test_forbidden_dequeue_does_not_keep_later_packets_waiting() -> None:
     (store,) = session.receive(Dequeue("q", 5), Enqueue("q", 1, b"a"), ACK)
 
     assert isinstance(store.command, Store)
+
+
+def test_connection_that_only_enqueues_keeps_nothing_of_what_is_stored() -> None:
+    session = ready()
+
+    def enqueue() -> None:
+        for _ in range(100):
+            (slot,) = session.receive(Enqueue("q", 1, bytes(10_000)), ACK)
+            session.resolve((slot, OK))
+            session.hear()
+
+    assert peak_bytes(enqueue) < 100_000
+
+
+def test_connection_that_only_gives_records_back_keeps_nothing_of_them() -> None:
+    session = ready()
+
+    def give_back() -> None:
+        for _ in range(1_000):
+            taken(session)
+            (slot,) = session.receive(NACK)
+            session.resolve((slot, OK))
+            session.hear()
+
+    give_back()
+    assert peak_bytes(give_back) < 50_000
