@@ -270,7 +270,7 @@ class QueueProcess(Process):
             applied = None
             if type(results) is GeneratorType:
                 if outcomes or is_changed:  # what stands before it has its outcomes first
-                    self._settle(outcomes, is_changed)
+                    self._serve_and_answer(outcomes, is_changed)
                     outcomes, is_changed = [], False
                     self.applying = index
                 results = self._begin(results, item, left)
@@ -292,7 +292,7 @@ class QueueProcess(Process):
                 answering.share_on_commit(self, ticket, entry, results)
             elif ticket is not None:
                 outcomes.append((ticket, queue_id, results))
-        self._settle(outcomes, is_changed)
+        self._serve_and_answer(outcomes, is_changed)
 
     def _begin(self, steps: Steps[Results], item: LogItem, behind: Iterator[LogItem]) -> Results | None:
         """Take the first step of applying an entry; return what became of it if that was all."""
@@ -323,7 +323,7 @@ class QueueProcess(Process):
                 for message in taken.mail:
                     self.tell(message)
 
-    def _settle(self, outcomes: list[tuple[Any, int, Results]], is_changed: bool) -> None:
+    def _serve_and_answer(self, outcomes: list[tuple[Any, int, Results]], is_changed: bool) -> None:
         """Serve who waits, and put what became of entries where it is waited for."""
         self.applying = 0
         leases = self.leases  # a purge makes new ones

@@ -22,7 +22,7 @@ NAMES = ("a", "b", "c", "d")
 STEPS = 30
 CRASHES_A_STEP = 2  # fewer than set an entry aside; what is poisoned crashes its queue every time
 POISON = "poison"
-PLAIN = ("PUB", "PUB", "FET", "FET", "PEEK", "STATS", "ISLP", "SUB")
+PLAIN = ("PUB", "PUB", "PUB", "FET", "FET", "PEEK", "STATS", "ISLP", "SUB", "DROP")
 WITH_UID = ("ACK", "ACK", "NACK", "TOUCH")
 
 

@@ -133,7 +133,8 @@ def test_flush_that_is_due_begins_behind_the_last_step(
 
     assert broker.queues.flushed_index == broker.queues.applied[0]
     assert broker.files.store.stats().records[MESSAGES] == len(MANY)
-    assert seen.index(f"{Q} on_receive", seen.index(f"{Q} step")) > len(seen) - seen[::-1].index(f"{Q} step") - 1
+    first, last = seen.index(f"{Q} step"), len(seen) - 1 - seen[::-1].index(f"{Q} step")
+    assert seen.index(f"{Q} on_receive", first) > last, "it is asked for its changes behind its last step"
 
 
 @pytest.mark.parametrize("steps_before", [1, 2, 3])
