@@ -13,7 +13,7 @@ from wakeq.actors.log.members import (
     with_next_voter,
     without_member,
 )
-from wakeq.actors.log.peer import Heard
+from wakeq.actors.log.peer import Heard, PeerLost
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.raft.core import TERM_JUMP_MAX
 from wakeq.protocol.raft.membership import LEVEL, Member, config_of
@@ -59,6 +59,21 @@ def test_stranger_that_has_gone_is_forgotten(cluster: HandCluster, leader: HandN
 
     assert table.peers == peers
     assert [table.address(number, "worker") for number in range(STRANGER, STRANGER + 20)] == [""] * 20
+
+
+def test_connection_that_ends_behind_the_next_one_of_its_node_takes_nothing_with_it(
+    cluster: HandCluster, leader: HandNode
+) -> None:
+    table = leader.raft_log.table
+    first, second = (come_in(cluster, leader, STRANGER) for _ in range(2))
+    peer = table.peers[STRANGER]
+
+    leader.raft_log.tell(PeerLost(STRANGER, first))
+    leader.runtime.run_until_idle()
+
+    assert table.connected[STRANGER].door is second
+    assert table.peers[STRANGER] is peer
+    assert table.address(STRANGER, "worker") == "evil:1"
 
 
 def test_address_of_a_member_is_known_after_its_connection_is_lost(cluster: HandCluster, leader: HandNode) -> None:

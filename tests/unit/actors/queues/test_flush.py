@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
-from wakeq.actors.mail import Collect, Tick
+from wakeq.actors.mail import Collect, Flushed, Tick
 from wakeq.actors.queue import process as queue
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues.listing import SLICE_QUEUES
@@ -99,6 +99,23 @@ def test_queue_that_crashes_before_a_flush_reaches_it_still_hands_in_its_changes
     assert broker.queue(names[-1]) is not last
     assert broker.files.store.stats().records[MESSAGES] == len(names)
     assert client.fetch(names[-1])["msg"] == names[-1]
+
+
+def test_each_of_many_queues_is_told_once_that_the_flush_is_written(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"q-{number}" for number in range(2 * SLICE_QUEUES + 2)]
+    for name in names:
+        client.publish(name, name)
+    told: list[str] = []
+
+    def note(self: QueueProcess, message: Any) -> None:
+        told.append(self.name)
+
+    monkeypatch.setitem(queue._HANDLERS, Flushed, note)
+    broker.flush()
+
+    assert sorted(name for name in told if name in names) == sorted(names)
 
 
 def test_entry_skipped_while_a_flush_is_collected_is_in_no_part_of_it(
