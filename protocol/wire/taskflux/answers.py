@@ -48,7 +48,7 @@ from wakeq.protocol.wire.taskflux.dialects import Dialect
 
 INT32_MAX = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-_DONE, _STALE = int(Result.DONE), int(Result.STALE)
+_DONE, _STALE, _SET_ASIDE = int(Result.DONE), int(Result.STALE), int(Result.SET_ASIDE)
 
 
 class Known(NamedTuple):
@@ -124,6 +124,8 @@ def _removed(_: Remove, outcome: int | Refusal, dialect: Dialect, known: Known) 
         # The client holds the record no longer; if nobody can know whether it is gone, leadership was lost meanwhile.
         is_lost = outcome.code == OutcomeUnknown.code
         return known.not_leader() if is_lost else in_dialect(refusal(outcome, known), dialect)
+    if outcome == _SET_ASIDE:  # nobody has removed it, so it will be delivered again
+        return in_dialect(refused(Result.SET_ASIDE, Policies(), known.payload_bytes_max), dialect)
     if outcome != _STALE:
         return OK
     if len(known.nodes().addresses) > 1:  # another leader did not know who held it

@@ -6,7 +6,7 @@ from tests.helpers.steps import peak_bytes
 from tests.helpers.taskflux.conversation import TERM, commands, held, ready, stored, taken
 from wakeq.protocol.errors import Forbidden
 from wakeq.protocol.errors import NotLeader as NotLeaderError
-from wakeq.protocol.log.entries import Reason
+from wakeq.protocol.log.entries import Reason, Result
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.wire.taskflux.commands import (
     ACK,
@@ -269,3 +269,14 @@ def test_connection_that_only_gives_records_back_keeps_nothing_of_them() -> None
 
     give_back()
     assert peak_bytes(give_back) < 50_000
+
+
+def test_removal_that_all_nodes_skip_is_refused_and_its_record_given_back() -> None:
+    session = ready()
+    remove = taken(session)
+    (slot,) = session.receive(ACK)
+
+    (back,) = session.resolve((slot, int(Result.SET_ASIDE)))
+
+    assert commands([back]) == [Return("q", remove.holding, Reason.RETURNED)]
+    assert session.hear() == [BusinessError(ErrorCode.UNKNOWN, "not done: set aside")]
