@@ -324,3 +324,14 @@ def test_connection_that_only_gives_records_back_keeps_nothing_of_them() -> None
 
     give_back()
     assert peak_bytes(give_back) < 50_000
+
+
+def test_removal_that_all_nodes_skip_is_refused_and_its_record_given_back() -> None:
+    session = ready()
+    remove = taken(session)
+    (slot,) = session.receive(ACK)
+
+    (back,) = session.resolve((slot, int(Result.SET_ASIDE)))
+
+    assert commands([back]) == [Return("q", remove.holding, Reason.RETURNED)]
+    assert session.hear() == [BusinessError(ErrorCode.UNKNOWN, "not done: set aside")]
