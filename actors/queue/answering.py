@@ -71,7 +71,7 @@ def refusals_in(entry: Entry, index: int, results: list[int]) -> list[Note]:
     """Return a note for each item of an entry that was refused, by its place in the entry.
 
     The results of a claim are not always one for each item: a renewal has no items, and what a staging claim passed
-    over is noted elsewhere (`staging.note_passed_over`).
+    over is noted elsewhere (by `staging.py`).
     """
     if type(entry) is Claim:
         results = [] if entry.action is ClaimAction.STAGED else results[: len(entry.numbers)]

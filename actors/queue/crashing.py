@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from wakeq.actors.queue.process import QueueProcess
 
 # Mail with an `asker`, who gets exactly one answer.
-ASKED = (
+WANTS_ANSWER = (
     orders.Touch, orders.Nack, orders.Peek, orders.PeekBlock, orders.Stats, orders.Stage, orders.ReadSlice,
     orders.Renew, orders.Settle, Scan, Why, Move, Requeue,
 )  # fmt: skip
@@ -69,7 +69,7 @@ def leave_last_words(queue: QueueProcess) -> None:
                 refuse_order(order, busy)
     held_mail = () if queue.steps is None else queue.steps.mail
     for message in (queue.handling, *held_mail, *queue.unread):
-        if isinstance(message, ASKED):
+        if isinstance(message, WANTS_ANSWER):
             message.asker.tell(busy)
 
 

@@ -100,7 +100,7 @@ from wakeq.protocol.queue.steps import STEP_MESSAGES, Steps, slices
 from wakeq.protocol.uid import maker_of, parse
 from wakeq.storage.state.checkpoint import StoredQueue
 
-SETTLED = frozenset({Delivered, Ack})  # entries after which nothing is ready or due that was not before
+NOTHING_NEW = frozenset({Delivered, Ack})  # after these entries nothing is ready or due that was not before
 
 
 class LongApply(msgspec.Struct):
@@ -284,7 +284,7 @@ class QueueProcess(Process):
                 answering.note_repeated(self, entry, index, results)
                 if type(results) is Repeated:
                     queue_id = results.queue_id
-            is_changed |= kind not in SETTLED or (kind is Ack and any(results))
+            is_changed |= kind not in NOTHING_NEW or (kind is Ack and any(results))
             if type(ticket) is AnswerOnCommit:
                 # At once: a later entry may end the incarnation.
                 answering.answer_on_commit(self, ticket, entry, results)

@@ -32,7 +32,7 @@ from wakeq.actors.mail import (
     Tick,
     Unsent,
 )
-from wakeq.actors.queue.crashing import ASKED, refuse_order
+from wakeq.actors.queue.crashing import WANTS_ANSWER, refuse_order
 from wakeq.actors.queue.reading import QueueProcessServices
 from wakeq.actors.queue.state import QueueMeta
 from wakeq.actors.queues.apply import Applier, answer
@@ -388,7 +388,7 @@ class Queues(Process):
     def _put_off(self, message: Any) -> None:
         """The queue is being rebuilt: a FET gets nothing, a sleeper is woken to try again, the others hear BUSY."""
         refusal = self._services.refusal()
-        if isinstance(message, ASKED):
+        if isinstance(message, WANTS_ANSWER):
             busy = Refusal("BUSY", f"queue {message.queue} is being rebuilt; try again")
             answer(message.asker, refusal or busy)
 

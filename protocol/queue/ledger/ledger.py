@@ -4,8 +4,8 @@
 
 Pure: only committed entries change it, so it is the same on every node.  What was published is kept in Columns, what is
 or was with a worker in Deliveries; here messages come and go.  Where a message comes or goes by itself, the ledger
-works on the lists of these two directly.  Bodies are not kept here.  Every method computes first and changes last, so
-that an exception leaves the ledger as it was.
+works on the lists of these two directly.  Bodies are not kept here.  A refusal changes nothing.  After an exception the
+ledger is not used any more: its queue process ends, and is made again from the state store and the log.
 """
 
 from collections.abc import Sequence
