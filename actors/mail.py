@@ -7,16 +7,19 @@ The flush:     Collect (to each queue) --> Collected --> (state store) --> Flush
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from wakeq.actors.runtime import Process
 from wakeq.protocol.log.entries import Entry, SetAside
 from wakeq.protocol.queue.lanes import Proposal
-from wakeq.protocol.queue.orders import Peek, Stats
+from wakeq.protocol.queue.orders import Peek, Stats, Ticket
 from wakeq.protocol.queue.outcomes import Leased, Refusal
 from wakeq.storage.state.checkpoint import QueueDelta
+
+if TYPE_CHECKING:
+    from wakeq.actors.queue.process import QueueProcess
 
 AnswerT = TypeVar("AnswerT")
 
@@ -52,7 +55,7 @@ class NoopTicket(msgspec.Struct, frozen=True, eq=False):
     If the log refuses it this node leads no longer, and Follow says so.
     """
 
-    rebuilt: Process | None = None  # the process of the queue; None: it is the first entry of a term
+    rebuilt: "QueueProcess | None" = None  # the process of the queue; None: it is the first entry of a term
 
     def tell(self, answer: object) -> None:
         """Drop the refusal."""
@@ -71,7 +74,7 @@ class LogItem(msgspec.Struct, frozen=True, gc=False):
     term: int
     at_ms: int
     entry: Entry
-    reply_to: Any = None
+    reply_to: Ticket | None = None
 
 
 class Committed(msgspec.Struct, frozen=True, gc=False):

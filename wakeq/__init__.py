@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         TooLarge,
         WakeqError,
     )
+    from wakeq.protocol.wire.worker.commands import Followup
     from wakeq.worker import Reject, Retry, Snooze, Worker, current
 
 HOMES = {
@@ -39,6 +40,7 @@ HOMES = {
     "errors": "wakeq.protocol",
     "BrokerUnreachable": "wakeq.protocol.errors",
     "Disconnected": "wakeq.protocol.errors",
+    "Followup": "wakeq.protocol.wire.worker.commands",
     "NotLeader": "wakeq.protocol.errors",
     "Busy": "wakeq.protocol.errors",
     "QueueExists": "wakeq.protocol.errors",
@@ -64,6 +66,7 @@ __all__ = [
     "Busy",
     "Client",
     "Disconnected",
+    "Followup",
     "Message",
     "NotLeader",
     "QueueExists",

@@ -10,12 +10,12 @@ entry of a later term is committed.
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 from wakeq.actors.mail import LogItem, NoopTicket
 from wakeq.protocol.errors import NotLeader, OutcomeUnknown
 from wakeq.protocol.log.entries import Entry
 from wakeq.protocol.queue.lanes import Proposal
+from wakeq.protocol.queue.orders import Ticket
 from wakeq.protocol.queue.outcomes import Refusal
 
 UNKNOWN = Refusal(
@@ -29,7 +29,7 @@ class Pending:
 
     def __init__(self) -> None:
         self.items: deque[LogItem] = deque()  # in the log, and not known to be committed
-        self._orphans: dict[tuple[int, int], Any] = {}  # by index and term: who asked for entries that were dropped
+        self._orphans: dict[tuple[int, int], Ticket] = {}  # by index and term: who asked for entries that were dropped
 
     def enter(self, first_index: int, term: int, at_ms: int, proposals: Sequence[Proposal]) -> None:
         """Add entries of this node's own."""
@@ -91,7 +91,7 @@ def _unasked(item: LogItem) -> LogItem:
     return LogItem(item.index, item.term, item.at_ms, item.entry)
 
 
-def answer(reply_to: Any, refusal: Refusal) -> None:
+def answer(reply_to: Ticket | None, refusal: Refusal) -> None:
     """Refuse an entry to whoever asked for it, if anybody did."""
     if reply_to is not None:
         reply_to.tell(refusal)

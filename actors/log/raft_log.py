@@ -29,6 +29,16 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from wakeq.actors.log.admission import Admission
+from wakeq.actors.log.images import (
+    DropImage,
+    FetchImage,
+    ImageBroken,
+    ImageFailed,
+    ImageFetched,
+    ImageOffer,
+    TakeImage,
+    WantImage,
+)
 from wakeq.actors.log.leader_watch import LeaderWatch
 from wakeq.actors.log.leadership import Leadership
 from wakeq.actors.log.members import (
@@ -44,16 +54,6 @@ from wakeq.actors.log.members import (
 )
 from wakeq.actors.log.peer import FromPeer, PeerLost, Refuse
 from wakeq.actors.log.pending import TAKEN_BACK, Pending, answer
-from wakeq.actors.log.transfer import (
-    DropImage,
-    FetchImage,
-    ImageBroken,
-    ImageFailed,
-    ImageFetched,
-    ImageOffer,
-    TakeImage,
-    WantImage,
-)
 from wakeq.actors.log.writer import Cut, Freed, Kept, LogServices, LogWriter, Roll, Saved, Written
 from wakeq.actors.mail import (
     Applied,
@@ -83,7 +83,7 @@ from wakeq.protocol.log.records import ENCODERS, encode_entry
 from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.leases.audience import NEVER
 from wakeq.protocol.queue.ledger.uniform import UniformBatch
-from wakeq.protocol.queue.orders import ReplyTo
+from wakeq.protocol.queue.orders import ReplyTo, Ticket
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.membership import Config
@@ -674,7 +674,7 @@ class RaftLog(Process):
     def _enter_own(self, own: OwnEntry) -> None:
         """Put an entry of the core's own into the log: the no-op of a new leader, or a change of members."""
         at_ms, term = self._stamp_ms(), self.core.state.term
-        reply_to: Any = self._changes.pop(own.index, None)
+        reply_to: Ticket | None = self._changes.pop(own.index, None)
         if own.config is None:
             reply_to = NoopTicket()
         entry = Noop() if own.config is None else Members(own.config)

@@ -30,6 +30,7 @@ from wakeq.protocol.log.entries import (
     UpdateQueue,
 )
 from wakeq.protocol.queue.lanes import Acking, AckTickets, Delivering, Filed, Outgoing, Proposal, Rank, Run, Tickets
+from wakeq.protocol.queue.orders import Ticket
 from wakeq.protocol.queue.outcomes import Refusal
 
 if TYPE_CHECKING:
@@ -88,14 +89,14 @@ def last_of(queue: QueueProcess, rank: Rank) -> Any:
     return None
 
 
-def put(queue: QueueProcess, rank: Rank, entry: Entry | Run | Acking, ticket: Any = None) -> None:
+def put(queue: QueueProcess, rank: Rank, entry: Entry | Run | Acking, ticket: Ticket | None = None) -> None:
     if queue.outgoing is None:
         queue.outgoing = []
     queue.outgoing.append(Outgoing(rank, entry, ticket))
     queue.services.raft_log.enlist(queue)
 
 
-def propose(queue: QueueProcess, entry: Entry, ticket: Any = None, *, behind_acks: bool = False) -> None:
+def propose(queue: QueueProcess, entry: Entry, ticket: Ticket | None = None, *, behind_acks: bool = False) -> None:
     """Have an entry in the next write of the log, before the acknowledgements of this queue or behind them."""
     changes_all = isinstance(entry, CreateQueue | UpdateQueue | DeleteQueue | PurgeQueue | PauseQueue)
     if changes_all or isinstance(entry, Stash | Unstash) or (type(entry) is Ack and entry.publishes):
@@ -123,7 +124,8 @@ def note_delivered(
         last.untils_ms += untils_ms
         last.workers += workers
     else:
-        queue.delivering.append(Delivering(queue_id, door, first, numbers, untils_ms, list(workers)))
+        # A list of its own: it grows, and the leases have kept the other one.
+        queue.delivering.append(Delivering(queue_id, door, first, [*numbers], untils_ms, list(workers)))
     queue.services.raft_log.enlist(queue, lazy=True)
 
 
@@ -134,7 +136,7 @@ def propose_delivered(
     first: int,
     workers: list[int],
     door: int,
-    ticket: Any,
+    ticket: Ticket | None,
 ) -> None:
     """Have deliveries in the log that leave only when that is committed."""
     worker, each = _one_or_each(workers)

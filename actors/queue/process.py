@@ -12,7 +12,7 @@ that are no longer in memory arrive as mail from the reader thread.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import GeneratorType, TracebackType
 from typing import Any
 
@@ -261,21 +261,22 @@ class QueueProcess(Process):
         """
         outcomes: list[tuple[Any, int, Results]] = []
         is_changed = False  # somebody may have to be served or woken, or something becomes due
-        rest: Sequence[LogItem] = ()
-        for item in items:
+        left = iter(items)
+        for item in left:
             index, entry, ticket = item.index, item.entry, item.reply_to
             self.applying = index
             kind = type(entry)
             results: Any = _APPLY[kind](self, entry, index, item.term, item.at_ms) if applied is None else applied
             applied = None
-            queue_id = self.ledger.id
             if type(results) is GeneratorType:
-                if item is not items[0]:  # what stands before it has its outcomes first
-                    rest = items[[one is item for one in items].index(True) :]
-                    break
-                results = self._begin(results, items)
+                if outcomes or is_changed:  # what stands before it has its outcomes first
+                    self._serve_and_answer(outcomes, is_changed)
+                    outcomes, is_changed = [], False
+                    self.applying = index
+                results = self._begin(results, item, left)
                 if results is None:
                     return
+            queue_id = self.ledger.id
             if type(results) is list:
                 if results and min(results) < 0:
                     self.note(answering.refusals_in(entry, index, results))
@@ -291,26 +292,16 @@ class QueueProcess(Process):
                 answering.share_on_commit(self, ticket, entry, results)
             elif ticket is not None:
                 outcomes.append((ticket, queue_id, results))
-        self.applying = 0
-        leases = self.leases  # a purge makes new ones
-        if leases is not None:
-            audience = leases.audience
-            is_awaited = is_changed and (audience.waiters or audience.sleepers or audience.woken)
-            if is_awaited or leases.next_ms < self.alarm_ms:
-                waiting.serve_and_wake(self, self.now_ms())  # before the outcomes: who waits for a message hears first
-        if outcomes:
-            self._tell_outcomes(outcomes)
-        if rest:
-            self.apply(rest)
+        self._serve_and_answer(outcomes, is_changed)
 
-    def _begin(self, steps: Steps[Results], items: Sequence[LogItem]) -> Results | None:
+    def _begin(self, steps: Steps[Results], item: LogItem, behind: Iterator[LogItem]) -> Results | None:
         """Take the first step of applying an entry; return what became of it if that was all."""
         try:
             next(steps)
         except StopIteration as end:
             results: Results = end.value
             return results
-        self.steps = LongApply(steps, items, self.steps.mail if self.steps is not None else [])
+        self.steps = LongApply(steps, [item, *behind], self.steps.mail if self.steps is not None else [])
         return None
 
     def step(self) -> None:
@@ -326,11 +317,21 @@ class QueueProcess(Process):
         self.apply(taken.items, results)
         if self.steps is taken:  # else another entry has to be applied in steps
             self.steps = None
-            for message in taken.mail:
-                self.tell(message)
+            if self._mail:  # what came since its last turn is behind what was held: Follow and Lead keep their order
+                self._mail.extendleft(reversed(taken.mail))
+            else:
+                for message in taken.mail:
+                    self.tell(message)
 
-    def _tell_outcomes(self, outcomes: list[tuple[Any, int, Results]]) -> None:
-        """Put what became of entries where it is waited for."""
+    def _serve_and_answer(self, outcomes: list[tuple[Any, int, Results]], is_changed: bool) -> None:
+        """Serve who waits, and put what became of entries where it is waited for."""
+        self.applying = 0
+        leases = self.leases  # a purge makes new ones
+        if leases is not None:
+            audience = leases.audience
+            is_awaited = is_changed and (audience.waiters or audience.sleepers or audience.woken)
+            if is_awaited or leases.next_ms < self.alarm_ms:
+                waiting.serve_and_wake(self, self.now_ms())  # before the outcomes: who waits for a message hears first
         for ticket, queue_id, results in outcomes:
             kind = type(ticket)
             if kind is Tickets:

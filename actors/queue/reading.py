@@ -73,6 +73,8 @@ def read_on(queue: QueueProcess) -> None:
     if len(queue.bodies) < queue.ledger.columns.living:
         queue.ahead = min(2 * queue.ahead, BODIES_AHEAD_MAX)
         read_ahead(queue)
+    else:
+        queue.since_read = 0  # all are in memory: look again when as many more have left
 
 
 def read_ahead(queue: QueueProcess) -> None:

@@ -47,6 +47,7 @@ from wakeq.protocol.log.entries import (
 )
 from wakeq.protocol.log.outcomes import WHOLE, Note
 from wakeq.protocol.queue.lanes import AckTickets, AnswerOnCommit, SharesOnCommit, Tickets, apart
+from wakeq.protocol.queue.orders import Ticket
 from wakeq.protocol.queue.outcomes import Outcome
 
 DEFAULTS = Policies()  # of a queue that a publish makes; shared by all of them
@@ -375,7 +376,7 @@ class Applier:
             self.held_by.discard(Hold.BARRIER)
 
 
-def answer(reply_to: Any, outcome: Any) -> None:
+def answer(reply_to: Ticket | None, outcome: Any) -> None:
     """Answer for a queue that does not exist, or that an entry was not given to."""
     if reply_to is None:
         return

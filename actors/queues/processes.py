@@ -101,4 +101,5 @@ class QueueProcesses:
     def end(self, process: QueueProcess) -> None:
         """End a process that is not needed any more; at once, or mail that arrives before its stop would be lost."""
         del self.by_name[process.name]
+        self.unled.discard(process.name)  # or nobody would ever make another one
         self._runtime.end(process, None)

@@ -185,7 +185,7 @@ class Rebuilds:
         for item in items:
             if type(item.entry) is SetAside:
                 self.on_set_aside(item.entry, item)
-            elif type(item.entry) is Noop and item.reply_to is not None and item.reply_to.rebuilt is None:
+            elif type(item.entry) is Noop and isinstance(item.reply_to, NoopTicket) and item.reply_to.rebuilt is None:
                 self.say_halted()
 
     def on_set_aside(self, entry: SetAside, item: LogItem) -> None:

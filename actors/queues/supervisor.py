@@ -26,6 +26,7 @@ from wakeq.actors.mail import (
     Follow,
     Gone,
     KeepLeased,
+    NoopTicket,
     Propose,
     ReplyByMail,
     Tick,
@@ -300,7 +301,7 @@ class Queues(Process):
         noops, self.applier.noops = self.applier.noops, []
         for noop in noops:
             asker = noop.reply_to
-            assert asker is not None, "else it is another node's"
+            assert isinstance(asker, NoopTicket), "else it is another node's"
             if noop.term <= self._followed_term:
                 continue  # that term ended while the no-op waited here
             if asker.rebuilt is None:

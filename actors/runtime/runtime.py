@@ -473,6 +473,10 @@ class Runtime:
                         process.flush()
                 except Exception as error:
                     self.end(cast(Process, process), error)
+                except BaseException:
+                    # All of them flush again: those that have done so have nothing more to send.
+                    self._dirty += dirty
+                    raise
 
     # Turns --------------------------------------------------------------------------------------------------
 

@@ -64,7 +64,9 @@ class MoniqueSession(Process):
         elif kind is Received:
             self._in_flight_bytes += message.size_bytes
             self._conversation.receive(message.commands)
-            self.flush()
+            # Outcomes wait for FLUSH, which stands behind the messages that are to be pushed first.
+            if not self.is_dirty:
+                self.flush()
         elif kind is Flush:
             self.flush()
         elif kind is Closed:

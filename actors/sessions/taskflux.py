@@ -83,6 +83,8 @@ class TaskFluxSession(Process):
         if kind is Received:
             self._in_flight_bytes += message.size_bytes
             conversation.receive(message.commands)
+            if conversation.closing:  # perhaps without an answer, so that nothing comes to be flushed
+                self._finish_if_answered()
             if self._in_flight_bytes > KEPT_BYTES_MIN or conversation.in_flight > IN_FLIGHT_MAX:
                 self._bound()
         elif kind is Alarm:
@@ -165,14 +167,16 @@ class TaskFluxSession(Process):
     def _bound(self) -> None:
         """Count what was received among all that is held; read no more while too much is under way."""
         conversation = self._conversation
-        if not (conversation.slots or conversation.parked or conversation.held):
+        is_busy = bool(conversation.slots or conversation.parked)
+        if not (is_busy or conversation.held):
             self._in_flight_bytes = 0
         self._door.keep(self._in_flight_bytes)
         self._is_paused = bound_reading(
             self._door,
             is_paused=self._is_paused,
             in_flight=conversation.in_flight,
-            in_flight_bytes=self._in_flight_bytes,
+            # What is only held ends with an Ack, which is still to be read.
+            in_flight_bytes=self._in_flight_bytes if is_busy else 0,
         )
 
     def _finish_if_answered(self) -> None:

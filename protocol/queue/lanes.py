@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from wakeq.protocol.log.entries import Ack, Draft, Entry, Publish, Token
-from wakeq.protocol.queue.orders import ReplyTo
+from wakeq.protocol.queue.orders import ReplyTo, Ticket
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.wire.slots import Slot
 
@@ -151,7 +151,7 @@ class Lanes:
 class AnswerOnCommit(msgspec.Struct, frozen=True, gc=False):
     """An answer that waits for the commit of its entry; if that came to nothing, `if_void` is given instead."""
 
-    asker: Any  # a ReplyTo
+    asker: ReplyTo
     answer: Any
     if_void: Any
     waiter: Any = None  # a fetch whose time is not over: it goes on waiting instead of getting `if_void`
@@ -216,7 +216,7 @@ class AckTicket(msgspec.Struct, frozen=True, gc=False):
         self.asker.tell(answer)
 
 
-def apart(entry: Entry, ticket: Any) -> "list[Proposal]":
+def apart(entry: Entry, ticket: Ticket | None) -> "list[Proposal]":
     """Return an entry that many connections share as one for each of them; nothing if it cannot be taken apart."""
     if not isinstance(ticket, Tickets | AckTickets) or not isinstance(entry, Publish | Ack):
         return []
@@ -228,7 +228,7 @@ def apart(entry: Entry, ticket: Any) -> "list[Proposal]":
     return [_part_for(entry, ticket, session.number, mine) for session, mine in places.items()]
 
 
-def _part_for(entry: Publish | Ack, ticket: Any, worker: int, places: list[int]) -> "Proposal":
+def _part_for(entry: Publish | Ack, ticket: Tickets | AckTickets, worker: int, places: list[int]) -> "Proposal":
     slots = [ticket.slots[place] for place in places]
     if isinstance(entry, Publish):
         drafts = [entry.drafts[place] for place in places]
@@ -238,6 +238,7 @@ def _part_for(entry: Publish | Ack, ticket: Any, worker: int, places: list[int])
     foreign = {at: entry.foreign[place] for at, place in enumerate(places) if place in entry.foreign}
     numbers, tokens = [entry.numbers[place] for place in places], [entry.tokens[place] for place in places]
     mine = replace(entry, numbers=numbers, tokens=tokens, foreign=foreign, worker=worker, workers=())
+    assert isinstance(ticket, AckTickets), "an acknowledgement has such a ticket"
     return Proposal(mine, AckTickets(slots, ticket.keep_leased))
 
 
@@ -245,7 +246,7 @@ class Proposal(msgspec.Struct, frozen=True, gc=False):
     """An entry for the log, and what its outcome is told to: None if nobody asked."""
 
     entry: Entry
-    reply_to: Any = None
+    reply_to: Ticket | None = None
 
 
 class Rank(IntEnum):
@@ -289,7 +290,7 @@ class Outgoing(msgspec.Struct, gc=False):
 
     rank: Rank
     entry: Entry | Run | Acking
-    ticket: Any  # None if nobody asked; a Run and an Acking have slots
+    ticket: Ticket | None  # None if nobody asked; a Run and an Acking have slots
 
 
 class Delivering(msgspec.Struct, gc=False):

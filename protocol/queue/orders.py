@@ -12,15 +12,19 @@ import msgspec
 from wakeq.protocol.log.entries import Entry, Reason, Token
 
 
-class ReplyTo(Protocol):
+class Ticket(Protocol):
+    """What the outcome of an entry is told to: where an answer goes, or what stands for several of these."""
+
+    def tell(self, answer: Any, /) -> None:
+        """Give the answer; all but the first are dropped."""
+
+
+class ReplyTo(Ticket, Protocol):
     """Where an answer goes: a slot of a connection, or an actor that has asked by mail."""
 
     @property
     def session(self) -> Any:
         """The actor that hears the answer."""
-
-    def tell(self, answer: Any, /) -> None:
-        """Give the answer; all but the first are dropped."""
 
 
 class ReplyAt(ReplyTo, Protocol):

@@ -22,7 +22,7 @@ NAMES = ("a", "b", "c", "d")
 STEPS = 30
 CRASHES_A_STEP = 2  # fewer than set an entry aside; what is poisoned crashes its queue every time
 POISON = "poison"
-PLAIN = ("PUB", "PUB", "FET", "FET", "PEEK", "STATS", "ISLP", "SUB")
+PLAIN = ("PUB", "PUB", "PUB", "FET", "FET", "PEEK", "STATS", "ISLP", "SUB", "DROP")
 WITH_UID = ("ACK", "ACK", "NACK", "TOUCH")
 
 
@@ -169,3 +169,26 @@ def test_commands_are_answered_once_and_survive_a_restart_whatever_crashes(
 
     assert storm.answers == Counter(storm.asked.keys())
     assert living(broker, broker.client()) == before
+
+
+def test_queue_that_is_dropped_before_its_successor_leads_can_be_used_again(
+    broker: Broker, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "wakeq.runtime")
+    client.publish("q")
+    broker.log_disk.held = True
+    client.send({"cmd": "DROP", "qname": "q"})
+    broker.settle()
+    broker.queue("q").tell("nothing that a queue understands")
+    broker.settle()
+
+    broker.log_disk.complete(1)  # the deletion, but not the no-op of the rebuilt queue
+    broker.settle()
+    broker.queues.tell(Tick("flush"))
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert client.words() == ["okdrop"]
+    assert client.publish("q", "again")
+    assert client.fetch("q")["msg"] == "again"

@@ -8,7 +8,7 @@ import pytest
 from tests.helpers.brokers.broker import Broker, Client
 from wakeq.actors.log import raft_log
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Draft, Publish, Requeued
+from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Draft, Publish, Released, Requeued
 from wakeq.protocol.queue.leases.audience import NEVER, WaitingFetch
 from wakeq.protocol.queue.leases.due_moments import EXCESS_MAX
 from wakeq.protocol.queue.leases.leases import ENDING_GRACE_MS, Leases
@@ -51,6 +51,23 @@ def test_leases_only_grow_through_a_purge_too(client: Client) -> None:
     behind = client.fetch(Q)["lease"]
 
     assert (before, behind) == ("1-1", "1-2")
+
+
+def test_deliveries_of_one_moment_and_one_write_end_once_each(
+    broker: Broker, client: Client, worker: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.call("PUB", Q, messages=["a", "b"])
+    released: list[Released] = []
+    release = Ledger.release
+    monkeypatch.setattr(Ledger, "release", lambda ledger, entry: released.append(entry) or release(ledger, entry))
+
+    broker.log_disk.held = True
+    fetches = [one.ask({"cmd": "FET", "qname": Q})[0]["msg"] for one in (client, worker)]
+    broker.log_disk.held = False
+    broker.advance(Policies().timeout)
+
+    assert fetches == ["a", "b"]
+    assert [entry.numbers for entry in released] == [[1, 2]]
 
 
 def test_acknowledgement_without_a_lease_is_accepted_as_in_the_original(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
-from wakeq.actors.mail import Tick
+from wakeq.actors.mail import Flushed, Tick
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.sessions.operator import Question
 from wakeq.protocol.queue.orders import Stats
@@ -133,7 +133,8 @@ def test_flush_that_is_due_begins_behind_the_last_step(
 
     assert broker.queues.flushed_index == broker.queues.applied[0]
     assert broker.files.store.stats().records[MESSAGES] == len(MANY)
-    assert seen.index(f"{Q} on_receive", seen.index(f"{Q} step")) > len(seen) - seen[::-1].index(f"{Q} step") - 1
+    first, last = seen.index(f"{Q} step"), len(seen) - 1 - seen[::-1].index(f"{Q} step")
+    assert seen.index(f"{Q} on_receive", first) > last, "it is asked for its changes behind its last step"
 
 
 @pytest.mark.parametrize("steps_before", [1, 2, 3])
@@ -169,3 +170,36 @@ def test_clean_stop_between_two_steps_writes_all_of_the_entry(
 
     assert ready == [queues.applied[0]]
     assert broker.files.store.stats().records[MESSAGES] == len(MANY)
+
+
+def test_very_many_entries_that_may_take_steps_are_applied_in_one_call(broker: Broker, client: Client) -> None:
+    stashes = [f"s{number}" for number in range(1_200)]
+
+    replies = client.ask(*[{"cmd": "STASH", "qname": Q, "stash": name, "messages": ["m"]} for name in stashes])
+
+    assert {reply["cmd"] for reply in replies} == {"okrows"}, "each of them within one write"
+    assert client.call("UNSTASH", Q, writer="w", epoch=1, stashes=[(name, 1) for name in stashes])["rows"] == 1_200
+
+
+def test_mail_that_waited_for_the_last_step_is_handled_in_the_order_in_which_it_came(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.publish(Q, "first")
+    step, handle, told, handled = QueueProcess.step, QueueProcess.on_receive, list[Flushed](), list[Any]()
+
+    def busy(process: QueueProcess) -> None:
+        told.append(Flushed(len(told)))
+        process.tell(told[-1])
+        step(process)
+
+    def noted(process: QueueProcess, message: Any) -> None:
+        if process.steps is None and message in told:
+            handled.append(message)
+        handle(process, message)
+
+    monkeypatch.setattr(QueueProcess, "step", busy)
+    monkeypatch.setattr(QueueProcess, "on_receive", noted)
+    client.call("PUB", Q, messages=MANY)
+
+    assert len(told) > 2
+    assert handled == told

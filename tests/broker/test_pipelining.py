@@ -177,7 +177,7 @@ def test_follow_ups_are_stored_in_the_order_of_their_connection(broker: Broker, 
 STEPS: list[tuple[Any, str]] = [
     (QueueProcess, "on_turn"), (acknowledging, "mark_acknowledged"), (outgoing, "put"), (fetching, "serve"),
     (fetching, "_serve_one"), (fetching, "_deliveries"), (ending, "on_nack"), (ending, "on_touch"),
-    (outgoing, "take_publishes"), (QueueProcess, "apply"), (QueueProcess, "_tell_outcomes"),
+    (outgoing, "take_publishes"), (QueueProcess, "apply"), (QueueProcess, "_serve_and_answer"),
     (waiting, "serve_and_wake"), (QueueProcess, "judge"),
 ]  # fmt: skip
 

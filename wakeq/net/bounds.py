@@ -142,7 +142,9 @@ class Bounds:
 
     def _obey(self, door: BoundedDoor, verdict: Verdict) -> None:
         if verdict is Verdict.PAUSE:
-            self.pause(door, BY_BACKLOG)
+            # The input of a closing connection is read and discarded: unread, it would destroy the last answer.
+            if self.closing_at_s is None:
+                self.pause(door, BY_BACKLOG)
         elif verdict is Verdict.RESUME:
             self.resume(door, BY_BACKLOG)
         elif verdict is Verdict.DROP:

@@ -396,6 +396,9 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         if bounds is None or self._transport is None:
             return
         bounds.check(self, now_s)
+        if self._rest is not None and bounds.paused == BY_REST:
+            # The peer has read its replies, and nothing else asks for a turn.
+            self._wait_for_turn(self._rest)
         if bounds.at_rest:
             self._bounds = None
             self._listener.unwatch(self)

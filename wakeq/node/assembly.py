@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from wakeq.actors.log.images import Images
 from wakeq.actors.log.members import Neighbours, SharedClock
 from wakeq.actors.log.peer import Peer
 from wakeq.actors.log.raft_log import RaftLog
-from wakeq.actors.log.transfer import Images
 from wakeq.actors.log.writer import LogServices
 from wakeq.actors.mail import Committed, Loaded, LogItem, Started
 from wakeq.actors.queue.reading import QueueProcessServices

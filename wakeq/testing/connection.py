@@ -68,8 +68,10 @@ class MemoryConnection:
 
     def send(self, data: bytes, *, timeout_s: float) -> None:
         """Pass whole lines on to the broker, which runs them when a client waits for an answer."""
-        self._check()
-        self._session.tell(Received(wire.decode(data), len(data)))
+        # Another thread must not crash the broker between the two.
+        with self._machine.turn():
+            self._check()
+            self._session.tell(Received(wire.decode(data), len(data)))
 
     def receive(self, *, timeout_s: float) -> bytes:
         """Run the broker, and driven time if necessary, until it has answered; empty if it does not answer in time."""
@@ -94,10 +96,10 @@ class MemoryConnection:
 
     def close(self) -> None:
         """Tell the broker that the client has closed the connection."""
-        if not self._lost:
-            self._door.close("closed by the client")
-            self._session.tell(Closed("closed by the client"))
-            with self._machine.turn():
+        with self._machine.turn():
+            if not self._lost:
+                self._door.close("closed by the client")
+                self._session.tell(Closed("closed by the client"))
                 self._machine.settle()
 
     @property

@@ -49,6 +49,7 @@ from wakeq.protocol.wire.taskflux.dialects import Dialect
 INT32_MAX = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _DONE, _STALE = int(Result.DONE), int(Result.STALE)
+_ENDED = frozenset({_DONE, int(Result.UNKNOWN)})  # the record is removed, or it was gone already
 
 
 class Known(NamedTuple):
@@ -124,8 +125,10 @@ def _removed(_: Remove, outcome: int | Refusal, dialect: Dialect, known: Known) 
         # The client holds the record no longer; if nobody can know whether it is gone, leadership was lost meanwhile.
         is_lost = outcome.code == OutcomeUnknown.code
         return known.not_leader() if is_lost else in_dialect(refusal(outcome, known), dialect)
-    if outcome != _STALE:
+    if outcome in _ENDED:
         return OK
+    if outcome != _STALE:  # its entry is skipped
+        return in_dialect(refused(Result(outcome), Policies(), known.payload_bytes_max), dialect)
     if len(known.nodes().addresses) > 1:  # another leader did not know who held it
         return known.not_leader()
     text = "not removed: the record was delivered again meanwhile"

@@ -237,6 +237,9 @@ class Conversation:
         answer, reason = handshake.step(packet)
         if reason:
             self._close(reason, answer)
+            # Without an answer nothing else causes the flush that closes the connection.
+            if answer is None and not self._session.is_dirty:
+                self._session.note_dirty()
         elif answer is not None:
             self._answer(answer)
         if handshake.phase is Phase.READY:
@@ -523,8 +526,8 @@ class Conversation:
             done += 1
             if command is None:
                 reply = outcome
-            elif slot is self._unseen:
-                reply = self._first_seen(command, outcome)
+            elif type(outcome) is Record:
+                reply = self._first_seen(slot)
             else:
                 reply = REPLIES[type(command)](command, outcome, self.dialect, self._known)
                 if type(command) is Store:
@@ -537,16 +540,24 @@ class Conversation:
                 replies.append(reply)
         if done:
             del slots[:done]
+            # Keep no slot whose command has its outcome: records may be in it, and perhaps nothing looks for long.
+            if self._changes:
+                _has_open(self._changes)
+            if self._returns:
+                _has_open(self._returns)
         return replies
 
-    def _first_seen(self, remove: Remove, record: Record) -> Response:
+    def _first_seen(self, slot: Slot) -> Response:
         """Keep a record from leaving that was delivered before this node was deposed: nobody has seen it.
 
         One that its client has acknowledged unseen may be removed by now, so that nobody else would get it.
         """
-        self._unseen = None
+        if slot is self._unseen:  # else its client has given it back unseen, and another one has come since
+            self._unseen = None
+        remove: Remove = slot.command
         withdrawn = self._session.withdrawal(remove.holding.token[0])
         if withdrawn is None:
+            record: Record = slot.outcome
             return record
         if self.held is remove:
             self.held = None

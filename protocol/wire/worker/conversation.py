@@ -247,10 +247,12 @@ class Conversation:
         except Refused as error:
             self._fill(slot, wire.nok(error, pub.cmd_id))
             return
-        if name in self._open_writes or slot.is_held_back:
-            self._note_write(name, slot)
-        else:
-            self._open_writes[name] = [slot]
+        # As `_note_write` does it.
+        if not slot.is_held_back:
+            if (writes := self._open_writes.get(name)) is not None:
+                writes.append(slot)
+            else:
+                self._open_writes[name] = [slot]
 
     def _note_write(self, name: str, slot: Slot) -> None:
         """Have later reads of this queue stand behind a write; what was held back has its place already."""

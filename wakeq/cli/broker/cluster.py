@@ -35,6 +35,7 @@ NODES = 3
 # Between the ports of one node and those of the next.
 PORTS_APART = 10
 # In the data directory.
+PEERS_NAME = "peers"  # in the directory of a trial cluster
 SECRET_NAME = "cluster.secret"
 HTTP_PORT, WORKER_PORT, TASKFLUX_PORT, PEER_PORT = 8080, 2601, 2602, 2603
 
@@ -177,15 +178,19 @@ def recover(data_dir: Path, from_this_node: bool, yes: bool) -> None:
 
 @cluster.command("try")
 @click.option("--data-dir", type=click.Path(path_type=Path), default="wakeq-cluster", show_default=True)
-@click.option("--free-ports", is_flag=True, help="Use any free ports instead of 2601, 2611 and 2621.")
+@click.option(
+    "--free-ports", is_flag=True, help="Use any free ports.  Without it, only if one of 2601, 2611, 2621 ... is in use."
+)
 @click.option("--set", "others", metavar="NAME=VALUE", multiple=True, help="A setting for all nodes; repeatable.")
 def trial(data_dir: Path, free_ports: bool, others: tuple[str, ...]) -> int:
     """Run three nodes on this machine, to try out a cluster.
 
     Until SIGTERM or SIGINT.
     """
-    peer_ports = _free(NODES) if free_ports else [PEER_PORT + PORTS_APART * node for node in range(NODES)]
-    peers = ",".join(f"127.0.0.1:{port}" for port in peer_ports)
+    if not free_ports and (taken := taken_port()) is not None:
+        free_ports = True
+        click.echo(f"port {taken} is in use, so the nodes use free ports")
+    peers = peers_of(data_dir, free_ports=free_ports)
     settings = [word for other in (_secret(data_dir), *others) for word in ("--set", other)]
     stopping = threading.Event()
     ready = ReadyNodes()
@@ -274,6 +279,36 @@ def _ports(node: int, free_ports: bool) -> list[str]:
         return ["--worker-port", "0", "--http-port", "0", "--taskflux-port", "0"]
     ports = {"worker": WORKER_PORT, "http": HTTP_PORT, "taskflux": TASKFLUX_PORT}
     return [word for name, first in ports.items() for word in (f"--{name}-port", str(first + PORTS_APART * node))]
+
+
+def taken_port() -> int | None:
+    """Return a port that a node would use by default and another program has; None if there is none."""
+    for first in (WORKER_PORT, HTTP_PORT, TASKFLUX_PORT, PEER_PORT):
+        for node in range(NODES):
+            port = first + PORTS_APART * node
+            with socket.socket() as one:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    one.bind(("127.0.0.1", port))
+                except OSError:
+                    return port
+    return None
+
+
+def peers_of(data_dir: Path, *, free_ports: bool) -> str:
+    """Return the addresses of the nodes for each other.
+
+    They are chosen once for a data directory: the nodes know each other by the addresses in their log.
+    """
+    path = data_dir / PEERS_NAME
+    if path.exists():
+        return path.read_text(encoding="utf-8").strip()
+    has_data = (data_dir / "node-0").exists()  # made before the addresses were kept
+    ports = _free(NODES) if free_ports and not has_data else [PEER_PORT + PORTS_APART * node for node in range(NODES)]
+    peers = ",".join(f"127.0.0.1:{port}" for port in ports)
+    data_dir.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{peers}\n", encoding="utf-8")
+    return peers
 
 
 def _free(count: int) -> list[int]:

@@ -207,10 +207,11 @@ class Engine(Generic[C]):
                 while under_way := {*self._reporter.under_way, *self._requests}:
                     await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
-            log.warning(
-                "the broker does not answer; %d messages will be redelivered when their leases end",
-                self._reporter.unreported,
-            )
+            if self._reporter.unreported:
+                log.warning(
+                    "the broker does not answer; %d messages will be redelivered when their leases end",
+                    self._reporter.unreported,
+                )
             self._reporter.give_up()
         if self._timer is not None:
             self._timer.cancel()

@@ -107,7 +107,7 @@ def test_entries_before_the_dropped_ones_stay() -> None:
     assert [item.index for item in pending.items] == [5]
 
 
-def test_whoever_is_given_up_hears_unknown_once_and_no_outcome() -> None:
+def test_entry_that_is_given_up_is_answered_unknown_once_and_nothing_later() -> None:
     waiting, dropped, later = Hearing(), Hearing(), Hearing()
     pending = entered(waiting, dropped)
     pending.drop_from(6)

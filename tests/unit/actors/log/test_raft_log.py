@@ -445,7 +445,7 @@ def publishes(*sizes: tuple[int, int]) -> deque[Proposal]:
         (deque([Proposal(Expired(Q, 1, list(range(raft_log.WRITE_MESSAGES_MAX)))), Proposal(Noop())]), 1),
     ],
 )
-def test_one_write_takes_entries_up_to_its_bounds_and_at_least_one(collected: deque[Proposal], taken: int) -> None:
+def test_write_takes_entries_up_to_its_bounds_and_at_least_one(collected: deque[Proposal], taken: int) -> None:
     before = list(collected)
 
     write = raft_log.take_one_write(collected)

@@ -16,7 +16,7 @@ from wakeq.actors.monique.controller import Controller
 from wakeq.actors.monique.exchange import Rules
 from wakeq.actors.monique.mail import Relayed, Technical
 from wakeq.actors.runtime import Process
-from wakeq.actors.sessions.door import IN_FLIGHT_MAX
+from wakeq.actors.sessions.door import IN_FLIGHT_MAX, Received
 from wakeq.actors.sessions.operator import Question
 from wakeq.actors.sessions.operator_mail import Describe
 from wakeq.protocol.wire.monique.commands import (
@@ -56,6 +56,16 @@ def test_answers_come_in_order_and_pushed_messages_before_the_answer_to_their_pu
     replies = client.ask(Ping(1), subscribe("* *"), push("data a_b"), Bad(BadFrame("no")), Ping(2))
 
     assert kinds(replies) == [Pong, PushedFromMq, Subscribed, PushedToMq, Error, Pong]
+
+
+def test_pushed_message_comes_before_the_answer_to_its_push_though_more_was_received_meanwhile(place: Place) -> None:
+    client = place.client()
+    client.ask(subscribe("* *"))
+
+    client.process.on_receive(Received([push("data a_b")], 100))  # a turn of the session, and none of the exchange
+    replies = client.ask(Ping(1))
+
+    assert kinds(replies) == [PushedFromMq, PushedToMq, Pong]
 
 
 def test_commands_that_come_together_are_done_one_after_the_other(place: Place) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.brokers.by_hand import Json
 from tests.helpers.steps import steps
-from wakeq.actors.queue import fetching, outgoing, waiting
+from wakeq.actors.queue import fetching, outgoing, reading, waiting
 from wakeq.actors.queue.process import QueueProcess
 
 Q = "q"
@@ -254,3 +254,18 @@ def test_waiting_fetches_that_end_together_do_not_look_at_each_other(broker: Bro
         return taken
 
     assert end(200) < 5 * end(50)
+
+
+def test_queue_whose_bodies_are_in_memory_seldom_looks_whether_to_read_on(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.call("PUB", Q, messages=["m"] * 4 * reading.BODIES_AHEAD)
+    looks: list[QueueProcess] = []
+    monkeypatch.setattr(
+        reading, "read_on", lambda queue, read_on=reading.read_on: looks.append(queue) or read_on(queue)
+    )
+
+    for _ in range(2 * reading.BODIES_AHEAD):
+        client.fetch(Q)
+
+    assert len(looks) == 4

@@ -111,7 +111,7 @@ def test_deleted_queue_leaves_a_grave(kept: Kept) -> None:
     assert kept.changes.take_graves() == [Grave(Q, 3)]
 
 
-def test_one_entry_creates_one_queue_at_most(kept: Kept) -> None:
+def test_entry_creates_one_queue_at_most(kept: Kept) -> None:
     item = LogItem(9, 1, 0, CreateQueue("a", Policies()))
     kept.changes.create("a", Policies(), item)
 

@@ -180,7 +180,7 @@ def test_future_is_awaited_on_the_loop_that_serves() -> None:
     assert asyncio.run(main()) == [2, 2, 4]
 
 
-def test_what_pykka_makes_of_a_future_is_awaited_without_blocking_the_loop() -> None:
+def test_future_that_pykka_makes_of_others_is_awaited_without_blocking_the_loop() -> None:
     """Its answer comes by a hook, which waits: `stop` and `map` are of that kind."""
 
     async def main() -> list[Any]:

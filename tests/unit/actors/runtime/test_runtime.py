@@ -526,6 +526,25 @@ def test_flush_that_fails_ends_its_process_only() -> None:
     assert order == ["flush"], "who has ended sends nothing"
 
 
+def test_interrupted_flush_is_continued_in_the_next_turn() -> None:
+    class Interrupted(Session):
+        def flush(self) -> None:
+            order.append("interrupted")
+            if len(order) == 1:
+                raise KeyboardInterrupt
+
+    order: list[Any] = []
+    runtime = Runtime()
+    for session in (runtime.spawn(Interrupted, order), runtime.spawn(Session, order)):
+        session.note_dirty()
+
+    with pytest.raises(KeyboardInterrupt):
+        runtime.run_until_idle()
+    runtime.run_until_idle()
+
+    assert order == ["interrupted", "interrupted", "flush"]
+
+
 def test_session_with_something_to_send_asks_the_loop_for_a_turn() -> None:
     steps, order = Steps(), list[Any]()
     runtime = Runtime(steps)

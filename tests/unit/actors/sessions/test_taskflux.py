@@ -5,7 +5,7 @@ import pytest
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.taskflux.by_hand import HandTaskFlux, error, held, stored
 from wakeq.actors.queue.waiting import serve_and_wake
-from wakeq.actors.sessions.door import IN_FLIGHT_MAX, KEPT_BYTES_MIN
+from wakeq.actors.sessions.door import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, KEPT_BYTES_MIN, Received
 from wakeq.protocol.wire.taskflux.commands import (
     ACK,
     EMPTY,
@@ -27,6 +27,7 @@ from wakeq.protocol.wire.taskflux.commands import (
     ErrorResponse,
     ListQueues,
     NotLeader,
+    Packet,
     QueueSizeViolation,
     Record,
 )
@@ -38,6 +39,15 @@ TIMEOUT_S = 60.0
 # --- how it begins ---
 
 
+@pytest.mark.parametrize("greeting", [[BootstrapRequest(1, 0, 0)], [AuthorizationRequest(), AuthorizationRequest()]])
+def test_connection_whose_handshake_is_wrong_is_closed_without_an_answer_to_it(
+    broker: Broker, greeting: list[Packet]
+) -> None:
+    client = HandTaskFlux(broker, greeting=greeting)
+
+    assert client.door.ended.startswith("closed: bad handshake")
+
+
 def test_client_is_known_when_both_halves_of_the_handshake_are_done(broker: Broker) -> None:
     client = HandTaskFlux(broker, greeting=(AuthorizationRequest(),))
     half = client.door.is_welcome
@@ -46,6 +56,19 @@ def test_client_is_known_when_both_halves_of_the_handshake_are_done(broker: Brok
 
     assert [type(answer) for answer in answers] == [BootstrapResponse]
     assert (half, client.door.is_welcome) == (False, True)
+
+
+def test_packet_instead_of_the_handshake_closes_the_connection_at_once(broker: Broker) -> None:
+    client = HandTaskFlux(broker, greeting=(Dequeue("q"),))
+
+    assert client.door.ended.startswith("closed: bad handshake: ")
+
+
+def test_packet_instead_of_the_second_half_of_the_handshake_closes_the_connection_at_once(broker: Broker) -> None:
+    client = HandTaskFlux(broker, greeting=(AuthorizationRequest(),))
+
+    assert client.ask(Dequeue("q")) == []
+    assert client.door.ended.startswith("closed: bad handshake: ")
 
 
 # --- what is held ---
@@ -305,6 +328,17 @@ def test_reading_pauses_while_too_much_is_under_way(broker: Broker, flux: HandTa
     broker.settle()
 
     assert not flux.door.paused
+
+
+def test_ack_of_the_largest_enqueue_is_still_read(flux: HandTaskFlux) -> None:
+    flux.process.tell(Received([Enqueue("", 1, b"")], IN_FLIGHT_BYTES_MAX + 1))
+
+    assert flux.take() == [OK]
+
+    assert not flux.door.paused
+    assert flux.door.kept_bytes > IN_FLIGHT_BYTES_MAX
+    assert flux.ask(ACK) == [OK]
+    assert flux.door.kept_bytes == 0
 
 
 def test_enqueue_that_awaits_its_ack_is_counted_as_kept(flux: HandTaskFlux) -> None:

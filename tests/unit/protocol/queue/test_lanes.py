@@ -177,7 +177,7 @@ def test_acknowledgements_are_a_column_for_each_door_and_keep_the_order_of_each_
 # --- lanes -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_filed_is_taken_once() -> None:
+def test_filed_commands_are_taken_once() -> None:
     lanes = Lanes("q")
     assert lanes.take() is None
 

@@ -52,6 +52,15 @@ def test_reading_resumes_when_everyone_who_paused_it_has_resumed() -> None:
     assert door.done == ["pause", "resume"]
 
 
+def test_reading_of_a_closing_connection_does_not_pause_because_unread_input_would_destroy_the_last_answer() -> None:
+    door = FakeDoor()
+    door.bounds.begin_closing()
+
+    door.write(UNREAD_BYTES_MAX + 1, crowded=True)
+
+    assert door.done == []
+
+
 def test_memory_of_a_connection_counts_once_until_it_is_released() -> None:
     door = FakeDoor()
     door.admission.held_bytes = 1_000
@@ -82,6 +91,15 @@ def test_unread_burst_pauses_reading_until_the_peer_has_read(crowded: str) -> No
 
     assert (before, paused, door.done) == ([], ["pause"], ["pause", "resume"])
     assert door.bounds.at_rest
+
+
+def test_closing_connection_whose_last_answers_are_unread_is_still_read() -> None:
+    door = FakeDoor()
+
+    door.bounds.begin_closing()
+    door.write(BURST_BYTES_MAX + 1)
+
+    assert door.done == [], "what the peer still sends is discarded, or it could not read its last answer"
 
 
 def test_peer_that_leaves_answers_unread_is_given_up() -> None:

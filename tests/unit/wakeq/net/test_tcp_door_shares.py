@@ -14,13 +14,13 @@ from wakeq.actors.runtime.rounds import (
     SHARE_COMMANDS_MAX,
     SHARE_COMMANDS_MIN,
 )
-from wakeq.actors.sessions.door import Closed, Ended
+from wakeq.actors.sessions.door import BURST_BYTES_MAX, Closed, Ended
 from wakeq.net.taskflux_tcp import TaskFluxTcpListener
 from wakeq.net.worker_tcp import WorkerTcpListener
 from wakeq.protocol.wire.taskflux.codec import encode
 from wakeq.protocol.wire.taskflux.commands import ACK, AuthorizationRequest, BootstrapRequest, Enqueue, Enqueues
 from wakeq.protocol.wire.taskflux.dialects import SPEC
-from wakeq.protocol.wire.worker.codec import VALUES_OF_A_COMMAND, Fet, Ping
+from wakeq.protocol.wire.worker.codec import VALUES_OF_A_COMMAND, Fet, Ok, Ping
 
 pytestmark = pytest.mark.usefixtures("short_goodbyes")
 
@@ -262,6 +262,27 @@ def test_paused_connection_has_no_turn_until_it_is_resumed() -> None:
     port.round()
     paused, waiting = guest.turns, len(port.rounds.waiting)
     guest.door.resume()
+    port.rounds_until_idle()
+
+    assert (paused, waiting) == ([SHARE_COMMANDS_MAX], 0)
+    assert guest.turns == [SHARE_COMMANDS_MAX] * 3
+    assert transport(guest).reads
+
+
+def test_connection_with_a_rest_goes_on_when_its_peer_has_read_the_unread_replies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port = worker(held_bytes_max=1 << 40)
+    guest = port.connect()
+    guest.door.data_received(PING * 3 * SHARE_COMMANDS_MAX)
+
+    unsent = BURST_BYTES_MAX + 1
+    monkeypatch.setattr(transport(guest), "get_write_buffer_size", lambda: unsent)
+    guest.door.send([Ok(uid="u", qname="q")])
+    port.round()
+    paused, waiting = guest.turns, len(port.rounds.waiting)
+    unsent = 0
+    port.listener.sweep()
     port.rounds_until_idle()
 
     assert (paused, waiting) == ([SHARE_COMMANDS_MAX], 0)

@@ -1,11 +1,14 @@
 """One TaskFlux connection of a server: which packets wait for which, and when the answers come."""
 
+from sys import getrefcount
+
 import pytest
 
+from tests.helpers.steps import peak_bytes
 from tests.helpers.taskflux.conversation import TERM, commands, held, ready, stored, taken
 from wakeq.protocol.errors import Forbidden
 from wakeq.protocol.errors import NotLeader as NotLeaderError
-from wakeq.protocol.log.entries import Reason
+from wakeq.protocol.log.entries import Reason, Result
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.wire.taskflux.commands import (
     ACK,
@@ -128,6 +131,59 @@ def test_record_that_was_sent_or_acknowledged_ahead_is_not_withdrawn() -> None:
     assert session.conversation.held is None
 
 
+def test_removal_whose_entry_is_skipped_is_not_confirmed() -> None:
+    session = ready()
+    taken(session)
+
+    (removed,) = session.receive(ACK)
+    session.resolve((removed, int(Result.SET_ASIDE)))
+
+    (answer,) = session.hear()
+    assert isinstance(answer, BusinessError)
+    assert answer.code is ErrorCode.UNKNOWN
+
+
+def test_stored_payload_is_not_kept_though_nothing_else_follows() -> None:
+    session, payload = ready(), bytes(1_000)
+    references = getrefcount(payload)
+
+    (store,) = session.receive(Enqueue("q", 1, payload), ACK)
+    session.resolve((store, OK))
+    del store
+
+    assert session.hear() == [OK, OK]
+    assert getrefcount(payload) == references
+
+
+def test_record_that_was_given_back_is_not_kept_though_no_enqueue_follows() -> None:
+    session = ready()
+    holding = taken(session).holding
+    mine_alone = object()
+
+    (back,) = session.receive(NACK)
+    session.resolve((back, OK))
+    del back
+
+    assert session.hear() == [OK]
+    assert getrefcount(holding) == getrefcount(mine_alone)
+
+
+def test_record_given_back_unseen_is_sent_though_another_one_has_come_since() -> None:
+    session = ready()
+    taken(session)
+    removed, second = session.receive(ACK, Dequeue("r"))
+    session.resolve((second, Record(2, b"b", 72)))
+
+    (back,) = session.receive(NACK, Dequeue("r"))
+    (third,) = session.resolve((back, OK))
+    session.resolve((third, Record(2, b"b", 72)))
+    assert session.hear() == []
+    session.resolve((removed, OK))
+
+    assert session.hear() == [OK, Record(2, b"b", 72), OK, Record(2, b"b", 72)]
+    assert held(session).holding.number == 72
+
+
 def test_record_of_one_dequeue_acknowledged_ahead_is_removed_when_it_has_come() -> None:
     session = ready()
 
@@ -242,3 +298,40 @@ def test_forbidden_dequeue_does_not_keep_later_packets_waiting() -> None:
     (store,) = session.receive(Dequeue("q", 5), Enqueue("q", 1, b"a"), ACK)
 
     assert isinstance(store.command, Store)
+
+
+def test_connection_that_only_enqueues_keeps_nothing_of_what_is_stored() -> None:
+    session = ready()
+
+    def enqueue() -> None:
+        for _ in range(100):
+            (slot,) = session.receive(Enqueue("q", 1, bytes(10_000)), ACK)
+            session.resolve((slot, OK))
+            session.hear()
+
+    assert peak_bytes(enqueue) < 100_000
+
+
+def test_connection_that_only_gives_records_back_keeps_nothing_of_them() -> None:
+    session = ready()
+
+    def give_back() -> None:
+        for _ in range(1_000):
+            taken(session)
+            (slot,) = session.receive(NACK)
+            session.resolve((slot, OK))
+            session.hear()
+
+    give_back()
+    assert peak_bytes(give_back) < 50_000
+
+
+def test_removal_that_all_nodes_skip_is_refused_and_its_record_given_back() -> None:
+    session = ready()
+    remove = taken(session)
+    (slot,) = session.receive(ACK)
+
+    (back,) = session.resolve((slot, int(Result.SET_ASIDE)))
+
+    assert commands([back]) == [Return("q", remove.holding, Reason.RETURNED)]
+    assert session.hear() == [BusinessError(ErrorCode.UNKNOWN, "not done: set aside")]

@@ -1,12 +1,14 @@
 """`wakeq cluster try`: it prints the addresses of the nodes, and the command that restarts a dead one."""
 
+import socket
 import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
-from wakeq.cli.broker.cluster import ReadyNodes, _secret, show
+from wakeq.cli.broker import cluster
+from wakeq.cli.broker.cluster import ReadyNodes, _secret, peers_of, show, taken_port
 from wakeq.storage.credentials import read_secret
 
 
@@ -65,3 +67,22 @@ def test_trial_cluster_keeps_its_secret(tmp_path: Path) -> None:
 
     assert name == "cluster.secret_file"
     assert (_secret(tmp_path), read_secret(Path(path))) == (setting, secret)
+
+
+def test_trial_cluster_keeps_the_addresses_of_its_nodes(tmp_path: Path) -> None:
+    peers = peers_of(tmp_path, free_ports=True)
+
+    assert "127.0.0.1:2603" not in peers
+    assert [peers_of(tmp_path, free_ports=free_ports) for free_ports in (True, False)] == [peers, peers]
+
+
+def test_port_of_another_program_is_found_before_nodes_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        monkeypatch.setattr(cluster, "PORTS_APART", 0)
+        for name in ("WORKER_PORT", "HTTP_PORT", "TASKFLUX_PORT", "PEER_PORT"):
+            monkeypatch.setattr(cluster, name, port)
+
+        assert taken_port() == port

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.helpers.clusters.by_hand import HandCluster, HandNode, Operator
+from wakeq.actors.log.images import FetchImage
 from wakeq.actors.log.peer import PeerChunks
-from wakeq.actors.log.transfer import FetchImage
 from wakeq.actors.log.writer import Cut
 from wakeq.data.opening import open_all
 from wakeq.node.assembly import RestartWithNewState
