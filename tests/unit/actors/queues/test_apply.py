@@ -479,6 +479,29 @@ def test_barrier_with_a_part_in_steps_is_answered_at_the_last_one(room: Room) ->
     assert not room.applier.held_by
 
 
+def test_barrier_with_two_parts_in_steps_holds_everything_until_the_last_of_them() -> None:
+    room, ticket = Room("a", "b", "c"), Ticket()
+    room.queues["b"].steps_left, room.queues["c"].steps_left = 1, 2
+    room.apply(ack("a", publish("b"), publish("c")), tickets=[ticket])
+
+    seen = []
+    while room.applier.stepping:
+        seen.append((set(room.applier.held_by), len(ticket.answers)))
+        room.applier.step()
+
+    assert seen == [({Hold.BARRIER}, 0)] * 3
+    assert (room.applier.held_by, len(ticket.answers)) == (set(), 1)
+
+
+def test_barrier_with_a_part_in_steps_is_noted_as_given_to_its_queues(room: Room) -> None:
+    room.queues["b"].steps_left = 1
+
+    done = room.apply(ack("a", publish("b")))
+
+    assert (done, room.applier.held_by) == (1, {Hold.BARRIER})
+    assert room.applier.applied == (room.index, 1, 1_000), "or a flush would say less than it holds"
+
+
 def test_entry_that_is_skipped_while_it_waits_for_a_last_step_is_not_applied(room: Room) -> None:
     ticket = Ticket()
     room.queues["a"].steps_left = 1

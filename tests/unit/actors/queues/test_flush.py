@@ -1,6 +1,7 @@
 """Flushes: each ends at one index for all queues, whatever crashes while it is collected or written."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from wakeq.actors.mail import Collect, Flushed, Tick
 from wakeq.actors.queue import process as queue
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues.listing import SLICE_QUEUES
-from wakeq.protocol.log.entries import Publish
+from wakeq.protocol.log.entries import Publish, Result
+from wakeq.protocol.log.outcomes import Outcomes
 from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.storage.state.store import MESSAGES, Checkpoint
 
@@ -99,6 +101,23 @@ def test_queue_that_crashes_before_a_flush_reaches_it_still_hands_in_its_changes
     assert broker.queue(names[-1]) is not last
     assert broker.files.store.stats().records[MESSAGES] == len(names)
     assert client.fetch(names[-1])["msg"] == names[-1]
+
+
+def test_what_a_queue_has_refused_is_written_down_with_the_flush_for_readers_of_the_log(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[Outcomes] = []
+    monkeypatch.setattr(broker.files.log, "outcomes", SimpleNamespace(write=written.append, close=lambda: None))
+    client.call("CREATE", Q, max_size=1)
+    client.publish(Q)
+    refused = client.call("PUB", Q, message="too many")
+
+    broker.flush()
+
+    assert refused["cmd"] == "nok"
+    assert [(index, code) for one in written for index, _, code in one.notes] == [
+        (broker.queues.applied[0], int(Result.QUEUE_FULL))
+    ]
 
 
 def test_each_of_many_queues_is_told_once_that_the_flush_is_written(

@@ -86,12 +86,15 @@ def test_record_is_held_as_long_as_its_connection_lives(broker: Broker, flux: Ha
     assert flux.ask(ACK, Count("")) == [OK, CountResponse(0)]
 
 
-def test_records_held_for_long_are_renewed(broker: Broker, flux: HandTaskFlux) -> None:
+@pytest.mark.parametrize("pause_s", [0, TIMEOUT_S])
+def test_records_held_for_long_are_renewed(broker: Broker, flux: HandTaskFlux, client: Client, pause_s: float) -> None:
     stored(flux, b"a", b"b")
     for _ in range(2):
         held(flux)
         broker.advance(TIMEOUT_S * 10)
+        assert client.figures("")["leased"] == 1
         assert flux.ask(ACK) == [OK]
+        broker.advance(pause_s)  # nothing is held when its renewal would be due
 
     assert flux.ask(Count("")) == [CountResponse(0)]
 
@@ -263,6 +266,23 @@ def test_waiting_dequeue_of_a_closed_connection_takes_no_record(broker: Broker, 
 
     assert flux.ask(Count("")) == [CountResponse(1)]
     assert not waiting.process.alive
+
+
+def test_waiting_dequeue_of_a_failed_connection_is_forgotten_and_takes_no_record(
+    broker: Broker, flux: HandTaskFlux
+) -> None:
+    waiting = HandTaskFlux(broker)
+    waiting.ask(Dequeue("", 5000))
+
+    waiting.process.tell(object())  # a bug: no session knows it
+    broker.settle()
+    leases = broker.queue("").leases
+
+    assert not waiting.process.alive
+    assert leases is not None
+    assert not leases.audience.all_waits()
+    stored(flux, b"a")
+    assert held(flux) == Record(0, b"a")
 
 
 def test_client_that_ends_its_side_gets_all_answers(broker: Broker, flux: HandTaskFlux) -> None:
