@@ -1,7 +1,7 @@
 """MoniqueExchange: the one place through which MoniQue's messages pass; who hears which of them.
 
     Do (WebSocket), Relayed, Technical (ZeroMQ) --> Exchange --> Pushed to each that wants it, then outcomes into slots
-    a task with a route --> Keep (tasks) --> Kept --> Pushed
+    a task with a route --> Keep (tasks) --> Kept --> Pushed, then its outcome
 
 What comes together is shared out together: one telling for each subscriber.  It forgets a message as soon as it has
 told it.  A subscriber that is slow is the affair of its own door; it knows no queue.
@@ -127,9 +127,12 @@ class MoniqueExchange(Process):
         self._tell(message.asker)
 
     def on_kept(self, message: Kept) -> None:
-        for parcel in message.parcels:
-            self._share(parcel)
+        for task in message.tasks:
+            self._share(task.parcel)
         self._tell()
+        for task in message.tasks:
+            if task.slot is not None:
+                task.slot.tell(None)
 
     def on_technical(self, message: Technical) -> None:
         """Relay; before a kill goes what tells everybody about it."""

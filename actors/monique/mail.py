@@ -138,9 +138,9 @@ class Keep(Struct, frozen=True, gc=False):
 
 
 class Kept(Struct, frozen=True, gc=False):
-    """These tasks are on their queues, or nobody wants them any more."""
+    """These tasks are on their queues, or nobody wants them any more: pass them on, then answer those who wait."""
 
-    parcels: Sequence[Parcel]
+    tasks: Sequence[Task]
 
 
 class Cancel(Struct, frozen=True, gc=False):

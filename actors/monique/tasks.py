@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from wakeq.actors.mail import Answered, ReplyByMail
 from wakeq.actors.monique.counters import MoniqueCounters
-from wakeq.actors.monique.mail import Cancel, Keep, Kept, Parcel, Task, say_done
+from wakeq.actors.monique.mail import Cancel, Keep, Kept, Task, say_done
 from wakeq.actors.monique.queue_user import (
     ANSWER_MS_MAX,
     LOOK_AGAIN_MS,
@@ -160,17 +160,16 @@ class Tasks(QueueUser):
     def _end(self, outcomes: Sequence[tuple[Task, WakeqError | None]]) -> None:
         """Say what became of tasks; those that are kept, or not wanted any more, are passed on."""
         self._counters.tasks["refused"] += sum(error is not None for _, error in outcomes)
-        kept: list[Parcel] = []
+        kept: list[Task] = []
         for task, error in outcomes:
-            if error is None:
-                kept.append(task.parcel)
-            if task.slot is None and error is not None:
+            if error is None and self._exchange is not None:
+                kept.append(task)
+            elif task.slot is not None:
+                task.slot.tell(error)
+            elif error is not None:
                 self._dropped(BadTransfer(f"the task {_id_of(task)[:ID_CHARS]!a} is not kept: {error}"))
         if kept and self._exchange is not None:
             self._exchange.tell(Kept(kept))
-        for task, error in outcomes:
-            if task.slot is not None:
-                task.slot.tell(error)
 
     def _remember(self, task_id: str, where: Where) -> None:
         """Note where a task is; one that was pushed again, as it may be, is at several places."""

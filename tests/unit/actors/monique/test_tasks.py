@@ -41,6 +41,13 @@ def test_task_is_acknowledged_and_passed_on_when_it_is_on_disk(broker: Broker, p
     assert task["headers"]["monique-tag"] == f"{TASK.replace(' ', ':')}:t1::component"
 
 
+def test_own_task_reaches_its_subscriber_before_the_answer(place: Place) -> None:
+    client = place.client()
+    client.ask(subscribe("* *"))
+
+    assert kinds(client.ask(push(TASK, id="t1"))) == [PushedFromMq, PushedToMq]
+
+
 def test_answers_stay_in_order_although_a_task_takes_longer(place: Place) -> None:
     client = place.client()
     first, second, third = push("data a_b", id="1"), push(TASK, id="2"), push("data a_b", id="3")
