@@ -1,8 +1,8 @@
 """What a client may say in the worker protocol: one Struct for each command.
 
 A JSON object with `cmd` becomes one of these, and one of these becomes such an object.  Types and ranges are
-stated here and nowhere else; what they cannot state is in worker_checks.py.  Unknown fields are refused here,
-which keeps nested rubbish out of the fast path; worker_checks.py takes them away and tries again.
+stated here and nowhere else; what they cannot state is in checks.py.  Unknown fields are refused here,
+which keeps nested rubbish out of the fast path; checks.py takes them away and tries again.
 Must never hold a default that hides whether a client gave a value that a policy could replace.
 """
 
