@@ -12,5 +12,5 @@ functions over its state, named for what they do:
     incarnations.py   CREATE, UPDATE, PURGE, DROP           leading.py     this node leads, or no longer
     crashing.py       last words of a process that fails    state.py       to the state store and back
 
-A process that crashes is made again by Queues (`actors/queues/rebuild.py`).
+Words are in docs/glossary.md.  A process that crashes is made again by Queues (`actors/queues/rebuild.py`).
 """
