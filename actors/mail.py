@@ -3,7 +3,7 @@
 To the log:    Propose --> RaftLog --> Committed --> Queues
 To a queue:    KeepLeased, Unsent, Gone, and the orders of `protocol/queue/orders.py`
 To a session:  Woken;  to any actor that has asked: Answered
-The flush:     Collect (to each queue) --> Collected --> (state store) --> Flushed;  read from there: Loaded
+The flush:     CollectChanges (to each queue) --> Collected --> (state store) --> Flushed;  read from there: Loaded
 """
 
 from collections.abc import Callable, Sequence
@@ -131,7 +131,7 @@ class Inquire(msgspec.Struct, frozen=True, gc=False):
 # The flush to the state store -------------------------------------------------------------------------------------
 
 
-class Collect(msgspec.Struct, frozen=True, gc=False):
+class CollectChanges(msgspec.Struct, frozen=True, gc=False):
     """To a queue: hand in what changed since the last flush, including everything you were told before this."""
 
     flush: int

@@ -7,7 +7,7 @@ A part of RaftLog, and the only one that looks inside an entry.  What makes room
 
 from collections.abc import Sequence
 
-from wakeq.actors.log.pending import answer
+from wakeq.actors.log.pending import refuse
 from wakeq.actors.mail import Crowded, Pressure
 from wakeq.protocol.log.entries import Ack, CreateQueue, Entry, Imported, Publish, Stash
 from wakeq.protocol.names import DEFAULT_QUEUE
@@ -36,10 +36,10 @@ class Admission:
         admitted = []
         for proposal in proposals:
             if self._no_room is not None and _needs_room(proposal.entry):
-                answer(proposal.reply_to, self._no_room)
+                refuse(proposal.reply_to, self._no_room)
             elif self._crowded is not None and not all(map(self._crowded.exists, _made_by(proposal.entry))):
                 assert self._crowded.refusal is not None, "else it is None itself"
-                answer(proposal.reply_to, self._crowded.refusal)
+                refuse(proposal.reply_to, self._crowded.refusal)
             else:
                 admitted.append(proposal)
         return admitted

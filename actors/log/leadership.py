@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from wakeq.actors.log.members import PeerTable
-from wakeq.actors.log.pending import answer
+from wakeq.actors.log.pending import refuse
 from wakeq.protocol.errors import BadField, NoQuorum
 from wakeq.protocol.queue.orders import Peek, ReplyTo, Stats
 from wakeq.protocol.queue.outcomes import Refusal
@@ -94,7 +94,7 @@ class Leadership:
         questions, self._questions = self._questions, {}
         for asked in questions.values():
             for question in asked:
-                answer(question.asker, refusal)
+                refuse(question.asker, refusal)
 
     # --- wishes of operators ---------------------------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ class Leadership:
                 wish.asker.tell({"transferring_to": leader})
             elif now_ms >= wish.until_ms:
                 why = f"node {wish.leader} was asked to hand over, and no other node leads yet; its log may say why"
-                answer(wish.asker, Refusal(NoQuorum.code, why))
+                refuse(wish.asker, Refusal(NoQuorum.code, why))
             else:
                 open_wishes.append(wish)
         self._wishes = open_wishes

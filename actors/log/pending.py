@@ -59,7 +59,7 @@ class Pending:
     def _refuse_orphans_before(self, term: int) -> None:
         """An entry of this term is committed: what was dropped of earlier terms cannot come back."""
         for key in [key for key in self._orphans if key[1] < term]:
-            answer(self._orphans.pop(key), TAKEN_BACK)
+            refuse(self._orphans.pop(key), TAKEN_BACK)
 
     def drop_from(self, index: int) -> None:
         """Entries from here on are dropped from this log; whether they are lost is not known yet."""
@@ -76,10 +76,10 @@ class Pending:
         """Answer UNKNOWN to who asked in a term that is over: they have waited long enough for an outcome."""
         for place, item in enumerate(self.items):
             if item.reply_to is not None and item.term <= term:
-                answer(item.reply_to, UNKNOWN)
+                refuse(item.reply_to, UNKNOWN)
                 self.items[place] = _unasked(item)
         for key in [key for key in self._orphans if key[1] <= term]:
-            answer(self._orphans.pop(key), UNKNOWN)
+            refuse(self._orphans.pop(key), UNKNOWN)
 
     @property
     def is_awaited(self) -> bool:
@@ -91,7 +91,7 @@ def _unasked(item: LogItem) -> LogItem:
     return LogItem(item.index, item.term, item.at_ms, item.entry)
 
 
-def answer(reply_to: Ticket | None, refusal: Refusal) -> None:
+def refuse(reply_to: Ticket | None, refusal: Refusal) -> None:
     """Refuse an entry to whoever asked for it, if anybody did."""
     if reply_to is not None:
         reply_to.tell(refusal)

@@ -53,7 +53,7 @@ from wakeq.actors.log.members import (
     without_member,
 )
 from wakeq.actors.log.peer import FromPeer, PeerLost, Refuse
-from wakeq.actors.log.pending import TAKEN_BACK, Pending, answer
+from wakeq.actors.log.pending import TAKEN_BACK, Pending, refuse
 from wakeq.actors.log.writer import Cut, Freed, Kept, LogServices, LogWriter, Roll, Saved, Written
 from wakeq.actors.mail import (
     Applied,
@@ -381,7 +381,7 @@ class RaftLog(Process):
     def _refuse_collected(self, refusal: Refusal) -> None:
         collected, self._collected = self._collected, deque()
         for proposal in collected:
-            answer(proposal.reply_to, refusal)
+            refuse(proposal.reply_to, refusal)
 
     # --- proposing -------------------------------------------------------------------------------------------------
 
@@ -413,7 +413,7 @@ class RaftLog(Process):
             return
         refusal = self._not_leader()
         for proposal in message.items:
-            answer(proposal.reply_to, refusal)
+            refuse(proposal.reply_to, refusal)
 
     def _append(self, proposals: Sequence[Proposal]) -> None:
         """Stamp entries, give them their indexes, and put them into the log's buffer."""
@@ -836,7 +836,7 @@ class RaftLog(Process):
         elif self.leadership.ask(question):
             self._attend()
         else:
-            answer(question.asker, self._not_leader())
+            refuse(question.asker, self._not_leader())
 
     # --- what this node cannot do ----------------------------------------------------------------------------------
 
@@ -934,7 +934,7 @@ class RaftLog(Process):
             facts = self._administer(message)
         except Refused as error:
             refusal = self._not_leader() if isinstance(error, NotLeader) else Refusal(error.code, str(error))
-            answer(message.asker, refusal)
+            refuse(message.asker, refusal)
         else:
             if facts is not None:
                 asker = message.asker
@@ -1011,7 +1011,7 @@ def encode_each(proposals: Sequence[Proposal], at_ms: int) -> tuple[list[Proposa
         except (struct.error, OverflowError) as error:
             # A codec let it through.
             logger.error("an entry for queue %r cannot be written: %s", entry.queue, error)
-            answer(proposal.reply_to, Refusal(BadField.code, f"a number is out of range: {error}"))
+            refuse(proposal.reply_to, Refusal(BadField.code, f"a number is out of range: {error}"))
             continue
         payloads.append(payload)
         taken.append(proposal)

@@ -20,7 +20,7 @@ import msgspec
 
 from wakeq.actors.mail import (
     Answered,
-    Collect,
+    CollectChanges,
     Collected,
     Crashed,
     Flushed,
@@ -444,7 +444,7 @@ class QueueProcess(Process):
         meta = restore_ledger(self.ledger, stored)
         self.created_ms = meta.created_ms
 
-    def on_collect(self, message: Collect) -> None:
+    def on_collect_changes(self, message: CollectChanges) -> None:
         """Hand in what changed since the last flush."""
         gone: Sequence[int] = self.stored_gone
         notes: Sequence[Note] = self.unchanged
@@ -472,7 +472,7 @@ _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {
     Gone: ending.on_gone,
     Alarm: ending.on_alarm,
     Loaded: reading.on_loaded,
-    Collect: QueueProcess.on_collect,
+    CollectChanges: QueueProcess.on_collect_changes,
     Flushed: QueueProcess.on_flushed,
     RestartWithoutEntry: QueueProcess.on_restart_without_entry,
     orders.Peek: looking.on_peek,

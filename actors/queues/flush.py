@@ -1,6 +1,6 @@
 """Flusher: writes the state of all queues to the state store, one flush after the other.
 
-    Collect --> each queue's changes --> one transaction in the state's thread --> Flushed
+    CollectChanges --> each queue's changes --> one transaction in the state's thread --> Flushed
 
 A flush holds everything up to one index of the log, so nothing is applied while changes are collected.  Queues are
 asked and told a slice at a time, so that other messages wait for one slice only.
@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 
 from wakeq.actors.log.writer import Roll
-from wakeq.actors.mail import Collect, Collected, Flushed, Throttle, Tick
+from wakeq.actors.mail import CollectChanges, Collected, Flushed, Throttle, Tick
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queue.reading import QueueProcessServices
 from wakeq.actors.queues.apply import Applier, Hold
@@ -220,7 +220,7 @@ class Flusher:
                 ready, self.ready = self.ready, None
                 ready()
 
-    # --- from Collect to Flushed -------------------------------------------------------------------------------------
+    # --- from CollectChanges to Flushed ------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Ask every queue that had entries for what changed; until all have answered, no queue is told anything."""
@@ -270,14 +270,14 @@ class Flusher:
         names, self._unasked = self._unasked[:SLICE_QUEUES], self._unasked[SLICE_QUEUES:]
         self._owing = set(names)
         # A queue that is being rebuilt is asked later: see ask_again.
-        self._processes.tell(names, Collect(self._number, self._supervisor))
+        self._processes.tell(names, CollectChanges(self._number, self._supervisor))
         if not names:
             self._write()
 
     def ask_again(self, process: QueueProcess) -> None:
         """Ask a rebuilt queue for the changes that its predecessor still owed."""
         if process.name in self._owing:
-            process.tell(Collect(self._number, self._supervisor))
+            process.tell(CollectChanges(self._number, self._supervisor))
 
     def on_collected(self, message: Collected) -> None:
         """Take the changes of a queue; those of the last one are written with all others."""

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.examples import examples
-from wakeq.actors.mail import Collect, Collected, Flushed, LogItem
+from wakeq.actors.mail import CollectChanges, Collected, Flushed, LogItem
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues.lobby import Lobby
 from wakeq.actors.runtime import Runtime
@@ -120,7 +120,7 @@ class Node:
         parts = []
         reply_to: Any = self.mailbox
         for name in sorted(self.told):
-            self.queues[name].on_receive(Collect(1, reply_to))
+            self.queues[name].on_receive(CollectChanges(1, reply_to))
             answer = self.mailbox.last
             assert isinstance(answer, Collected)
             parts.append(answer.delta)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
-from wakeq.actors.mail import Collect, Flushed, Tick
+from wakeq.actors.mail import CollectChanges, Flushed, Tick
 from wakeq.actors.queue import process as queue
 from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.queues.listing import SLICE_QUEUES
@@ -63,7 +63,7 @@ def test_crash_while_a_flush_is_collected_loses_nothing_of_it(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uids = [client.publish("a", "1"), client.publish("b", "2")]
-    collect = QueueProcess.on_collect
+    collect = QueueProcess.on_collect_changes
     crashed: list[QueueProcess] = []
 
     def fragile(self: QueueProcess, message: Any) -> None:
@@ -72,7 +72,7 @@ def test_crash_while_a_flush_is_collected_loses_nothing_of_it(
             crashed.append(self)
             raise ZeroDivisionError("after the changes were handed in")
 
-    monkeypatch.setitem(queue._HANDLERS, Collect, fragile)
+    monkeypatch.setitem(queue._HANDLERS, CollectChanges, fragile)
     broker.queues.tell(Tick("flush"))
     broker.settle()
 
@@ -86,7 +86,7 @@ def test_queue_that_crashes_before_a_flush_reaches_it_still_hands_in_its_changes
     names = [f"q-{number}" for number in range(2 * SLICE_QUEUES + 2)]
     for name in names:
         client.publish(name, name)
-    collect = QueueProcess.on_collect
+    collect = QueueProcess.on_collect_changes
     last = broker.queue(names[-1])
 
     def fragile(self: QueueProcess, message: Any) -> None:
@@ -94,7 +94,7 @@ def test_queue_that_crashes_before_a_flush_reaches_it_still_hands_in_its_changes
             last.tell(object())  # a bug: no handler knows it
         collect(self, message)
 
-    monkeypatch.setitem(queue._HANDLERS, Collect, fragile)
+    monkeypatch.setitem(queue._HANDLERS, CollectChanges, fragile)
     broker.flush()
     monkeypatch.undo()
 
