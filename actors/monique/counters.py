@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Literal
 
-from wakeq.actors.complaints import Complaints
+from wakeq.actors.rate_limited_log import RateLimitedLog
 from wakeq.protocol.wire.monique.errors import MoniqueError
 
 logger = logging.getLogger("wakeq.monique")
@@ -50,10 +50,10 @@ class MoniqueCounters:
 
         The log is the only place to report it: a sender over ZeroMQ gets no answer.
         """
-        complaints = Complaints(logger, self._now_ms)
+        complaints = RateLimitedLog(logger, self._now_ms)
 
         def note(error: MoniqueError) -> None:
             self.dropped[place] += 1
-            complaints.say(f"{where}: dropped ({error.number}): {error}")
+            complaints.log(f"{where}: dropped ({error.number}): {error}")
 
         return note

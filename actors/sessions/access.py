@@ -12,7 +12,7 @@ from collections.abc import Callable, Set
 from typing import Protocol
 from weakref import WeakSet
 
-from wakeq.actors.complaints import Complaints
+from wakeq.actors.rate_limited_log import RateLimitedLog
 from wakeq.protocol.access import Book, Grant, Right, digest_of
 from wakeq.protocol.errors import Forbidden, TooManyQueues, Unauthorized
 
@@ -164,7 +164,7 @@ class Gate:
         self._book = book
         self._now_ms = now_ms
         self._inside: WeakSet[Access] = WeakSet()
-        self._refused, self._without = Complaints(logger, now_ms), Complaints(logger, now_ms)
+        self._refused, self._without = RateLimitedLog(logger, now_ms), RateLimitedLog(logger, now_ms)
         self._next_end_ms = book.next_end_ms(now_ms())
         self.refused = 0  # logins, for the figures
         self._exists: Callable[[str], bool] | None = None
@@ -182,7 +182,7 @@ class Gate:
         if grant is None:
             self.refused += 1
             where = peer if connection is None else connection.peer
-            self._refused.say(f"a login from {where} was refused: its token is not valid")
+            self._refused.log(f"a login from {where} was refused: its token is not valid")
             raise Unauthorized(BAD_TOKEN)
         access = Access(grant, digest, connection, self._making_of(grant.name))
         if connection is not None:
@@ -203,21 +203,21 @@ class Gate:
 
     def miss_token(self, peer: str) -> None:
         """Say that somebody asks for something and shows no token: most likely a worker that was not given one."""
-        self._without.say(f"{peer} was refused: it shows no token")
+        self._without.log(f"{peer} was refused: it shows no token")
 
     def renew(self, book: Book) -> None:
         """These are the tokens now."""
         self._book = book
-        self._look_at_all()
+        self._check_all()
 
-    def look(self) -> None:
-        """See whether a token has expired meanwhile, and say what was left out."""
-        self._refused.look()
-        self._without.look()
+    def tick(self) -> None:
+        """Find out whether a token has expired meanwhile, and log the last lines that were left out."""
+        self._refused.tick()
+        self._without.tick()
         if self._next_end_ms <= self._now_ms():
-            self._look_at_all()
+            self._check_all()
 
-    def _look_at_all(self) -> None:
+    def _check_all(self) -> None:
         now_ms = self._now_ms()
         self._next_end_ms = self._book.next_end_ms(now_ms)
         for access in list(self._inside):

@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from wakeq.actors.complaints import Complaints
+from wakeq.actors.rate_limited_log import RateLimitedLog
 from wakeq.actors.runtime import Process, Rounds
 from wakeq.actors.sessions.access import Access
 from wakeq.protocol.access import is_this_machine
@@ -151,7 +151,10 @@ class Admission:
         self.connections = 0
         self.held_bytes = 0
         self._by_address: dict[str, int] = {}
-        self._turned_away, self._expelled = Complaints(logger), Complaints(logger)  # many of one hide none of the other
+        self._turned_away, self._expelled = (
+            RateLimitedLog(logger),
+            RateLimitedLog(logger),
+        )  # many of one hide none of the other
 
     @property
     def counts_addresses(self) -> bool:
@@ -175,7 +178,7 @@ class Admission:
             refusal = f"there are {self.per_address_max} connections from {address} already"
             setting = "connections_per_address_max"
         if refusal:
-            self._turned_away.say(f"a connection was turned away: {refusal} ({setting})")
+            self._turned_away.log(f"a connection was turned away: {refusal} ({setting})")
             return refusal
         self.connections += 1
         self._by_address[address] = here + 1
@@ -192,12 +195,12 @@ class Admission:
 
     def expelled(self, peer: str, reason: str) -> None:
         """Say who was disconnected, and why."""
-        self._expelled.say(f"{peer} was disconnected: {reason}")
+        self._expelled.log(f"{peer} was disconnected: {reason}")
 
-    def look(self) -> None:
+    def tick(self) -> None:
         """Say what was left out; called now and then."""
-        self._turned_away.look()
-        self._expelled.look()
+        self._turned_away.tick()
+        self._expelled.tick()
 
     @property
     def crowded(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, cast
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from wakeq.actors.complaints import Complaints
+from wakeq.actors.rate_limited_log import RateLimitedLog
 from wakeq.actors.sessions.door import Admission
 
 # Between two requests.
@@ -40,7 +40,7 @@ class HttpConnection(web.RequestHandler):
         self,
         admission: Admission,
         server: web.Server,
-        complaints: Complaints,
+        complaints: RateLimitedLog,
         ended: Callable[["HttpConnection"], None],
     ) -> None:
         super().__init__(
@@ -91,7 +91,7 @@ class HttpConnection(web.RequestHandler):
         """Log invalid HTTP without its content, which may include a token."""
         error = kw.get("exc_info") or sys.exc_info()[1]
         if isinstance(error, HttpProcessingError | web.RequestPayloadError | web.HTTPException | ConnectionError):
-            self._complaints.say(f"a request from {self._address} was cut off or is not HTTP")
+            self._complaints.log(f"a request from {self._address} was cut off or is not HTTP")
         else:
             super().log_exception(*args, **kw)
 

@@ -16,7 +16,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from wakeq.actors.complaints import Complaints
+from wakeq.actors.rate_limited_log import RateLimitedLog
 from wakeq.actors.sessions.access import Gate
 from wakeq.actors.sessions.door import FRAME_S_MAX, HANDSHAKE_S_MAX, Admission
 from wakeq.http.authorization import is_foreign, log_in
@@ -47,7 +47,7 @@ class WebServer:
         self.admission = admission or Admission()
         self._gate = gate
         self._tls = tls
-        self._complaints = Complaints(logger)
+        self._complaints = RateLimitedLog(logger)
         # The routes that need no token.
         self._open: set[web.AbstractRoute] = set()
         # Connections that have not sent a request yet, with their timeouts.

@@ -15,9 +15,9 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
-from wakeq.actors.complaints import Complaints
 from wakeq.actors.log.members import Introduced
 from wakeq.actors.log.peer import Broken, Heard, Writable
+from wakeq.actors.rate_limited_log import RateLimitedLog
 from wakeq.actors.sessions.door import Told
 from wakeq.net.handshakes import Handshakes, Place
 from wakeq.net.listening import Server, accept
@@ -210,9 +210,9 @@ class PeerTcp:
         self._server: Server | None = None
         self._addresses: dict[int, tuple[str, int]] = {}
         self._dialers: dict[int, asyncio.Task[None]] = {}
-        self._refusals = Complaints(logger)
+        self._refusals = RateLimitedLog(logger)
         # Log lines about connections, by member (None: any other node) and kind.
-        self._news: dict[tuple[int | None, str], Complaints] = {}
+        self._news: dict[tuple[int | None, str], RateLimitedLog] = {}
         # The last refusal that was logged, by the node that was dialled; None for peers that dialled.
         self._refused: dict[int | None, str] = {}
         # Nodes that hung up without a reason when they were dialled last.
@@ -314,7 +314,7 @@ class PeerTcp:
         """Log why a peer is refused: the same reason once, changing reasons now and then."""
         if self._refused.get(expected) != reason:
             self._refused[expected] = reason
-            self._refusals.say(f"the peer at {where} is refused: {reason}")
+            self._refusals.log(f"the peer at {where} is refused: {reason}")
 
     def log_connected(self, node_id: int, where: str, *, is_dialled: bool) -> None:
         """Log that a node is connected."""
@@ -330,13 +330,13 @@ class PeerTcp:
     def _log(self, node_id: int, kind: str, text: str) -> None:
         key = node_id if node_id in self._addresses else None, kind
         if key not in self._news:
-            self._news[key] = Complaints(logger, level=logging.INFO)
-        self._news[key].say(text)
+            self._news[key] = RateLimitedLog(logger, level=logging.INFO)
+        self._news[key].log(text)
 
     def tick(self) -> None:
         """Log the number of suppressed lines; called now and then."""
         for complaints in (self._refusals, *self._news.values()):
-            complaints.look()
+            complaints.tick()
 
     async def close(self) -> None:
         """Close all connections."""

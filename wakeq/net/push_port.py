@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import cast
 
-from wakeq.actors.complaints import Complaints
+from wakeq.actors.rate_limited_log import RateLimitedLog
 from wakeq.actors.sessions.door import HANDSHAKE_S_MAX, Admission
 from wakeq.net.listening import KEEPALIVE_EVERY_S, KEEPALIVE_IDLE_S, KEEPALIVE_TRIES, cannot_listen, listening_socket
 from wakeq.protocol.wire.zmtp import GREETING, BadPeer, Pusher, encode
@@ -54,7 +54,7 @@ class PushPort:
             # Without leases a component that is busy for longer would lose the tasks that it has not read.
             self._listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENT_S_MAX * 1000))
         self.address = "{}:{}".format(*self._listening.getsockname()[:2])
-        self._complaints = Complaints(logger)
+        self._complaints = RateLimitedLog(logger)
         self._ids = count(1)
         self._connections: set[Connection] = set()
         # The connections that have proved to be components, by their number.
@@ -112,7 +112,7 @@ class PushPort:
             return
         except OSError as error:
             # There are no more files, most likely.
-            self._complaints.say(f"no component can be accepted at {self.address}: {error.strerror}")
+            self._complaints.log(f"no component can be accepted at {self.address}: {error.strerror}")
             self._pause()
             self._loop.call_later(ACCEPT_AGAIN_S, self._accept_again)
             return
@@ -171,7 +171,7 @@ class PushPort:
 
     def complain(self, error: BadPeer, connection: "Connection") -> None:
         """Log a connection that is no component."""
-        self._complaints.say(f"{connection.peer} is not a component for {self.address}: {error}")
+        self._complaints.log(f"{connection.peer} is not a component for {self.address}: {error}")
 
 
 class Connection(asyncio.Protocol):

@@ -17,7 +17,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, cast
 
-from wakeq.actors.complaints import Complaints
+from wakeq.actors.rate_limited_log import RateLimitedLog
 from wakeq.actors.sessions.door import HANDSHAKE_S_MAX, Admission
 from wakeq.net.handshakes import Handshakes
 from wakeq.protocol.errors import BadSettings
@@ -64,7 +64,7 @@ class ServerTls:
     def __init__(self, make_context: Callable[[], ssl.SSLContext]) -> None:
         self._make_context = make_context
         self.context = make_context()
-        self.complaints = Complaints(logger)
+        self.complaints = RateLimitedLog(logger)
 
     def reload(self) -> None:
         """Read the files again, or raise BadSettings and keep the old context."""
@@ -140,7 +140,7 @@ class TlsServer:
                 accepted, address = await loop.sock_accept(self._listening)
             except OSError as error:
                 # There are no more files, most likely.
-                self._tls.complaints.say(f"no connection can be accepted: {error.strerror}")
+                self._tls.complaints.log(f"no connection can be accepted: {error.strerror}")
                 await asyncio.sleep(ACCEPT_AGAIN_S)
                 continue
             arrival = Arrival(self, accepted, str(address[0]))
@@ -163,7 +163,7 @@ class TlsServer:
             )
         except OSError as error:
             # SSLError and TimeoutError are OSErrors.
-            self._tls.complaints.say(f"no TLS with {arrival.address}: {_reason(error)}")
+            self._tls.complaints.log(f"no TLS with {arrival.address}: {_reason(error)}")
         finally:
             arrival.leaves()
 

@@ -56,10 +56,10 @@ class Security:
 
     def tick(self) -> None:
         """Apply changed and expired tokens.  Called twice a second; nearly always this only checks a file's time."""
-        self.admission.look()
+        self.admission.tick()
         for tls in (self.tls, None if self.peer_tls is None else self.peer_tls.accepting):
             if tls is not None:
-                tls.complaints.look()
+                tls.complaints.tick()
         if self.gate is None:
             return
         if self._tokens.has_changed():
@@ -67,7 +67,7 @@ class Security:
                 self.gate.renew(self._read_tokens())
             except WakeqError as error:
                 logger.error("could not read the tokens again; the old ones stay valid: %s", error)
-        self.gate.look()
+        self.gate.tick()
 
     def reload(self, settings: Settings) -> None:
         """Apply new limits and certificates while connections go on; if a certificate is invalid, change nothing."""

@@ -13,7 +13,7 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.steps import steps
-from wakeq.actors.complaints import PAUSE_MS
+from wakeq.actors.rate_limited_log import PAUSE_MS
 from wakeq.actors.sessions import permissions
 from wakeq.actors.sessions.access import QUEUES_REMEMBERED_MAX, STRANGER, TOKEN_ENDED, TOKEN_NARROWED, Access, Gate
 from wakeq.protocol.access import Book, Grant, Right, digest_of
@@ -79,10 +79,10 @@ def test_connection_is_closed_when_its_token_is_revoked_or_expires() -> None:
     assert not accesses[0].may(Right.FETCH, "q")
     assert not expired.closed
 
-    door.look()
+    door.tick()
     assert not expired.closed
     clock.now_ms += 60_000
-    door.look()
+    door.tick()
     assert expired.closed == TOKEN_ENDED
     assert not kept.closed
 
