@@ -21,13 +21,3 @@ def slices(count: int, size: int = 0) -> Iterator[slice]:
     size = size or STEP_MESSAGES
     for start in range(0, count, size):
         yield slice(start, min(count, start + size))
-
-
-def in_one_go(steps: Steps[T]) -> T:
-    """Take all steps, one right after the other."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result

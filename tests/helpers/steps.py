@@ -10,7 +10,11 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
+
+from wakeq.protocol.queue.steps import Steps
+
+T = TypeVar("T")
 
 
 class Counted(int):
@@ -69,3 +73,13 @@ def peak_bytes(work: Callable[[], object]) -> int:
         tracemalloc.stop()
         if collected:
             gc.enable()
+
+
+def in_one_go(steps: Steps[T]) -> T:
+    """Take all steps of a piece of long work, one right after the other; return its value."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result

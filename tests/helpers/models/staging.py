@@ -4,9 +4,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from tests.helpers.models.ledger import Claimed, LedgerModel, batches, picks, spans
+from tests.helpers.steps import in_one_go
 from wakeq.protocol.log.entries import Claim, ClaimAction, Draft, Publish, Result, Stash, Unstash, UnstashAction
 from wakeq.protocol.queue.ledger.staging import OPEN_EPOCHS_MAX, UNENDING_MS
-from wakeq.protocol.queue.steps import in_one_go
 
 
 class StagingModel(LedgerModel):

@@ -4,6 +4,7 @@ import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.brokers.staging import fetched, publish, read, stage
+from tests.helpers.steps import in_one_go
 from wakeq.actors.queue import staging as queue_staging
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Claim, ClaimAction, Draft, Publish, Result, Results
@@ -11,7 +12,6 @@ from wakeq.protocol.queue.ledger import staging
 from wakeq.protocol.queue.ledger.chunks import CHUNK
 from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.ledger.publishers import Limits
-from wakeq.protocol.queue.steps import in_one_go
 
 
 @pytest.fixture(autouse=True, params=["in one go", "in steps"])

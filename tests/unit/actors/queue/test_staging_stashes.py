@@ -5,13 +5,13 @@ import pytest
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.brokers.by_hand import Json
 from tests.helpers.brokers.staging import fetched, publish, publish_job, stash, unstash
+from tests.helpers.steps import in_one_go
 from wakeq.actors.sessions.operator_mail import Requeue
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Result, Unstash, UnstashAction
 from wakeq.protocol.queue.ledger import staging
 from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.ledger.publishers import Limits
-from wakeq.protocol.queue.steps import in_one_go
 from wakeq.protocol.uid import parse, uid_of
 from wakeq.protocol.wire.worker.commands import STASH_PARTS_MAX
 

@@ -103,7 +103,7 @@ def test_queue_that_crashes_before_a_flush_reaches_it_still_hands_in_its_changes
     assert client.fetch(names[-1])["msg"] == names[-1]
 
 
-def test_what_a_queue_has_refused_is_written_down_with_the_flush_for_readers_of_the_log(
+def test_refusals_of_a_queue_are_written_with_the_flush_for_readers_of_the_log(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[Outcomes] = []

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.helpers.steps import in_one_go
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Draft, Publish
 from wakeq.protocol.queue import steps
@@ -11,7 +12,7 @@ from wakeq.protocol.queue.ledger import ledger as module
 from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.queue.ledger.uniform import shape_of, uniform_bodies
-from wakeq.protocol.queue.steps import Steps, in_one_go, slices
+from wakeq.protocol.queue.steps import Steps, slices
 
 MIXED = [Draft(b"x" * (place % 3), priority=place % 2, delay_ms=place % 5) for place in range(1_300)]
 PLAIN_THEN_MIXED = [Draft(b"x")] * 700 + MIXED

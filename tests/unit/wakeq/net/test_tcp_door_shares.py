@@ -66,7 +66,7 @@ class FakeLoop:
 
 
 @PROTOCOLS
-def test_many_tiny_commands_are_taken_a_share_at_a_time(make_port: Any, hello: bytes, tiny: bytes) -> None:
+def test_tiny_commands_are_taken_a_share_at_a_time(make_port: Any, hello: bytes, tiny: bytes) -> None:
     port = make_port()
     guest = port.connect(hello)
     count = READ_BYTES // len(tiny)

@@ -80,7 +80,7 @@ def asleep(*always: str, only_ready: tuple[str, ...] = ()) -> Audience:
     return audience
 
 
-def test_as_many_sleepers_are_woken_as_messages_are_ready() -> None:
+def test_sleepers_are_woken_only_for_as_many_messages_as_are_ready() -> None:
     audience = asleep(only_ready=("a", "b", "c"))
 
     assert audience.to_wake(2, "ready", 1_000) == ["a", "b"]

@@ -3,10 +3,10 @@
 import pytest
 
 from tests.helpers.models.ledger_by_hand import NOW_MS, QUEUE_ID, TERM, ack, deliver, drafts, make, put, release
+from tests.helpers.steps import in_one_go
 from wakeq.protocol.log.entries import ANY_TOKEN, Ack, Draft, Expired, Result, Stash, Unstash, UnstashAction
 from wakeq.protocol.queue.ledger.chunks import CHUNK, encode_chunk
 from wakeq.protocol.queue.ledger.ledger import Ledger
-from wakeq.protocol.queue.steps import in_one_go
 
 
 def test_acknowledged_message_is_gone_and_a_second_time_it_is_unknown() -> None:
