@@ -114,6 +114,27 @@ def test_fake_broker_starts_after_a_kill_tore_a_line(tmp_path: Path) -> None:
     assert [asyncio.run(live(text)) for text in ("first", "second", "third")] == [1, 2, 3]
 
 
+def test_fake_broker_stores_a_torn_batch_whole_or_not_at_all(tmp_path: Path) -> None:
+    async def stored_by(journal: bytes) -> int:
+        (tmp_path / "journal").write_bytes(journal)
+        broker = FakeBroker(tmp_path / "journal")
+        await broker.start()
+        await broker.stop()
+        return len(broker.stored.get("mail", ()))
+
+    async def of_a_batch() -> bytes:
+        broker = FakeBroker(tmp_path / "whole")
+        await broker.start()
+        broker._reply({"cmd": "PUB", "qname": "mail", "messages": [{"message": text} for text in ("a", "b", "c")]})
+        await broker.stop()
+        return (tmp_path / "whole").read_bytes()
+
+    whole = asyncio.run(of_a_batch())
+    stored = {asyncio.run(stored_by(whole[:length])) for length in range(len(whole) + 1)}
+
+    assert stored == {0, 3}
+
+
 def test_run_that_did_too_little_is_invalid() -> None:
     idle = Outcome(Report(), crashes=3, busy_crashes=0, ops_ok=0, up_s=1.0, refused={})
 

@@ -79,6 +79,7 @@ class FakeBroker:
     acks: int = 0
     address: tuple[str, int] = ("", 0)
     _journal: Any = None
+    _changes: list[Message] = field(default_factory=list)  # of the command in hand
     _server: asyncio.Server | None = None
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
@@ -107,7 +108,8 @@ class FakeBroker:
         """Redo what the journal holds; return how many of its bytes are whole lines: a kill tears the last one."""
         whole = data.rfind(b"\n") + 1
         for line in data[:whole].splitlines():
-            self._redo(_decode(line))
+            for change in _decode(line):
+                self._redo(change)
         return whole
 
     def _redo(self, change: Message) -> None:
@@ -149,7 +151,7 @@ class FakeBroker:
             writer.close()
 
     def _note(self, change: Message) -> None:
-        self._journal.write(_encode(change) + b"\n")
+        self._changes.append(change)
 
     def _sync(self) -> None:
         if self.fault is Fault.NEVER_WRITES:
@@ -160,6 +162,9 @@ class FakeBroker:
 
     def _reply(self, command: Message) -> Message:
         reply = self._do(command)
+        if self._changes:  # in one line, so that a kill in the middle of a write leaves all of a command or nothing
+            self._journal.write(_encode(self._changes) + b"\n")
+            self._changes = []
         return {**reply, "cmd_id": command["cmd_id"]} if "cmd_id" in command else reply
 
     def _do(self, command: Message) -> Message:
