@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any
 
 from wakeq.client.bulk import BulkClient, Columns
-from wakeq.pipeline.session import quiet_session
+from wakeq.pipeline.spark import session_for
 from wakeq.protocol.wire.worker.blocks import pack
 
 FETCHED = 1_000  # what fetch_many takes at most
@@ -130,7 +130,7 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    with broker() as address, quiet_session("wakeq bench", cores=2) as spark:
+    with broker() as address, session_for("wakeq bench", master="local[2,4]") as spark:
         bench = Bench(spark, address, given.messages, given.bytes)
         bench.round(0)
         rounds = [bench.round(number) for number in range(1, given.rounds + 1)]
