@@ -15,10 +15,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from wakeq.protocol.errors import DamagedFile, SyncFailed
-from wakeq.protocol.log.format import Batch, Identity, SegmentHeader, Walk, encode_records, record_seed
+from wakeq.protocol.log.format import (
+    HEADER_BYTES,
+    Batch,
+    Identity,
+    SegmentHeader,
+    Walk,
+    encode_records,
+    record_seed,
+)
 from wakeq.storage.files import remove_file, rename_durably, sync_directory
 from wakeq.storage.log.active_segment import ActiveSegment, announce_active, block_with, create_active
 from wakeq.storage.log.journal import Journal, OutcomeFiles
@@ -35,6 +43,18 @@ READER_RETRIES = 2
 
 class EntriesGone(LookupError):
     """The entries were removed from the log: a peer that asked for them needs a snapshot."""
+
+
+class ActiveCopy(NamedTuple):
+    """The active segment as it was at one moment, for a reader that closes the descriptor."""
+
+    path: Path
+    header: SegmentHeader
+    descriptor: int
+    # The offset behind the last entry on disk.
+    end: int
+    # The first entry of the last block, and its offset.
+    last_block: tuple[int, int]
 
 
 class SegmentedLog:
@@ -323,3 +343,12 @@ class SegmentedLog:
                 descriptor = open_file(path, os.O_RDONLY)
             first, start = block_with(blocks, index)
         return path, descriptor, Walk(reader(descriptor, path), offset=start, end=end, seed=seed, next_index=first)
+
+    def copy_active(self) -> ActiveCopy:
+        """Return the active segment with a descriptor of its own, which stays good when the segment is sealed."""
+        with self._swap:
+            active = self._active
+            # Read in this order: `write` marks a block before it moves the end behind it.
+            marks, end = list(active.marks), active.end
+            blocks = [(active.header.first_index, HEADER_BYTES), *(mark for mark in marks if mark[1] < end)]
+            return ActiveCopy(active.path, active.header, os.dup(active.descriptor), end, blocks[-1])
