@@ -318,7 +318,7 @@ def _route(route: Route) -> Iterator[str]:
     if route.streams:
         yield f" Answers with `{route.streams}`."
     if route.has_ranges:
-        yield " With `Range: bytes=0-65535`, or another range, the answer is that part (206)."
+        yield " A range, such as `Range: bytes=0-65535`, is answered with 206, or 416 behind the end."
     yield "\n"
     for title, kind in (("Query", route.query), ("Body", route.body)):
         fields = msgspec.structs.fields(kind) if kind is not None else ()

@@ -174,7 +174,7 @@ class AdminClient:
             reason = str(error) if isinstance(error, OSError) else "the server there does not speak HTTP"
             raise BrokerUnreachable(
                 f"no broker answers over HTTP at {self._addresses[0]}: {reason}; "
-                "name its HTTP port with --http or WAKEQ_HTTP, and --tls if it has TLS"
+                "check the address of its HTTP port (--http, WAKEQ_HTTP, or the URL), and --tls if it has TLS"
             ) from error
 
 
