@@ -82,6 +82,8 @@ class BrokerFiles:
             raise BadSettings("the address of a broker contains no password; give a token (WAKEQ_TOKEN, or the option)")
         token = token or (_text(token_file).strip() if token_file else token_source(None)())
         tls = tls or os.environ.get("WAKEQ_TLS") or None
+        # As an option of Spark, `true` is what True is for a client.
+        tls = SYSTEM if tls == "true" else tls
         authorities = tls if tls in (None, SYSTEM) else _text(tls)
         try:
             _context_of(authorities)

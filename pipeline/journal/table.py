@@ -1,8 +1,8 @@
 """The journal as a table: the history of a broker in Arrow batches, one row for each event.
 
-    data directories --> History.spans --> events_of(span) --> record batches with the wanted columns
+    data directories or URLs --> History.spans --> events_of(span) --> record batches with the wanted columns
 
-It needs no Spark and no server: files in, columns out. An entry without effect can be recognised by its `outcome`.
+It needs no Spark: files in, columns out. An entry without effect can be recognised by its `outcome`.
 """
 
 from collections.abc import Iterator

@@ -131,6 +131,10 @@ class Journal:
     async def _send(
         self, request: web.Request, query: FileQuery, opening: Callable[[int], HistoryFile]
     ) -> web.StreamResponse:
+        try:
+            wanted = request.http_range
+        except ValueError:
+            raise BadField("the header Range must be one range, such as bytes=0-65535") from None
         own = self._identity
         if query.cluster not in ("", own.cluster_id.hex()) or query.node not in (0, own.node_id):
             raise HistoryGone(
@@ -140,7 +144,7 @@ class Journal:
             file = await self._read(lambda: opening(query.first_index))
             try:
                 async with asyncio.timeout(SEND_S_MAX):
-                    return await self._send_range(request, file)
+                    return await self._send_range(request, wanted, file)
             except TimeoutError:
                 raise _cut_off(request, f"the peer did not read a range within {SEND_S_MAX:g} s") from None
             finally:
@@ -150,12 +154,9 @@ class Journal:
                 else:
                     file.close()
 
-    async def _send_range(self, request: web.Request, file: HistoryFile) -> web.StreamResponse:
+    async def _send_range(self, request: web.Request, wanted: slice, file: HistoryFile) -> web.StreamResponse:
         size = file.size_bytes
-        try:
-            first, end, _ = request.http_range.indices(size)
-        except ValueError:
-            raise BadField("the header Range must be one range, such as bytes=0-65535") from None
+        first, end, _ = wanted.indices(size)
         is_part = "Range" in request.headers
         if is_part and first >= end:
             refusal = error_response(BadField.code, f"the file has {size} bytes, the range begins behind them")

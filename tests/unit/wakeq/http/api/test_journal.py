@@ -144,6 +144,14 @@ def test_ranges_of_a_segment_are_those_of_its_file(tmp_path: Path) -> None:
     assert [status for status, *_ in found[6:]] == [400, 400]
 
 
+def test_wrong_range_of_a_file_that_is_gone_is_refused_as_a_wrong_range(tmp_path: Path) -> None:
+    async def story() -> list[int]:
+        async with node_here(tmp_path / "data") as here:
+            return [(await ranged(here, "/segment?first_index=99", one))[0] for one in ("", "bytes=-", "bytes=1-2,4-5")]
+
+    assert run(story()) == [400] * 3
+
+
 @pytest.mark.parametrize(
     ("path", "status", "code"),
     [
