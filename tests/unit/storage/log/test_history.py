@@ -70,6 +70,48 @@ def test_listing_names_the_beginning_of_the_last_block(tmp_path: Path) -> None:
     assert newest.last_block_offset > BLOCK_BYTES
 
 
+def test_segment_sealed_while_the_list_is_made_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = made(tmp_path)
+    copy_active = files.log.copy_active
+
+    def copy_before_a_seal() -> ActiveCopy:
+        copy = copy_active()
+        if files.log.active_first_index == 4:
+            files.seal()
+        return copy
+
+    monkeypatch.setattr(files.log, "copy_active", copy_before_a_seal)
+    listing = HistoryFiles(files.log).listing()
+
+    assert [(one.first_index, one.is_sealed) for one in listing.segments] == [(1, True), (3, True), (4, False)]
+
+
+def test_segment_removed_while_the_list_is_made_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = made(tmp_path)
+    history, journal = HistoryFiles(files.log), files.log.journal
+    assert journal is not None
+    open_segment = history.open_segment
+
+    def open_after_a_removal(first_index: int) -> HistoryFile:
+        journal.clear()
+        return open_segment(first_index)
+
+    monkeypatch.setattr(history, "open_segment", open_after_a_removal)
+
+    assert [one.first_index for one in history.listing().segments] == [3, 4]
+
+
+def test_block_that_begins_behind_the_end_is_not_the_last_one(tmp_path: Path) -> None:
+    """The end moves after a block was marked, and before the marks of removed entries go."""
+    files = made(tmp_path)
+    active = files.log._active
+    active.marks.append((6, active.end))
+
+    newest = HistoryFiles(files.log).listing().segments[-1]
+
+    assert (newest.last_index, newest.last_term, newest.last_block_index) == (5, 3, 4)
+
+
 def test_segment_that_is_sealed_during_the_search_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = made(tmp_path)
     copy_active, looks = files.log.copy_active, list[int]()
