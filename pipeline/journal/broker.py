@@ -8,6 +8,7 @@ never appear in an error, a plan or a log.
 """
 
 import os
+import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ import msgspec
 from wakeq.client.admin import AdminClient
 from wakeq.client.connection import SYSTEM, token_source
 from wakeq.pipeline.journal.files import Contents, OpenSegment, Segment
-from wakeq.protocol.errors import BadSettings, Busy, HistoryGone, Refused
+from wakeq.protocol.errors import BadSettings, BrokerUnreachable, Busy, HistoryGone, Refused
 from wakeq.protocol.log.format import Identity
 from wakeq.protocol.log.listing import Listing
 from wakeq.protocol.log.outcomes import Outcomes, decode_header, decode_records
@@ -116,7 +117,11 @@ class BrokerFiles:
         file = RemoteFile(
             self._client(), "/journal/segment", name, segment.identity, segment.first_index, segment.size_bytes
         )
-        return OpenSegment(file, is_sealed=segment.facts.is_sealed)
+        try:
+            return OpenSegment(file, is_sealed=segment.facts.is_sealed)
+        except BrokerUnreachable as error:
+            # This may be another machine than the one that made the plan.
+            raise BrokerUnreachable(f"{socket.gethostname()} does not reach the broker: {error}") from error
 
     def _outcomes(self, client: AdminClient, listing: Listing, identity: Identity) -> Iterator[Outcomes]:
         """Yield the outcomes of entries, as far as the node has them."""

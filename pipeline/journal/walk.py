@@ -7,6 +7,8 @@ The end is where the checksums stop matching, unless the bytes after it show tha
 checked must never be yielded.
 """
 
+import sys
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from struct import Struct
@@ -173,14 +175,15 @@ def _walk(data: bytes) -> npt.NDArray[np.int64]:
 
 def _start_in(segment: OpenSegment, stretch: Stretch) -> tuple[int, int]:
     """Return an entry at or before the first one that is wanted, and its offset."""
-    facts, begin = stretch.segment.facts, (segment.header.first_index, HEADER_BYTES)
-    if facts is None or facts.last_block_index > stretch.first_index:
-        return begin
-    block = facts.last_block_index, facts.last_block_offset
-    head = segment.read(block[1], RECORD_BYTES)
-    # A node that follows may have removed entries since the broker said where they begin.
-    is_there = len(head) == RECORD_BYTES and RECORD.unpack(head)[2] == block[0]
-    return block if is_there else begin
+    blocks = [] if stretch.segment.facts is None else stretch.segment.facts.blocks
+    place = bisect_right(blocks, (stretch.first_index, sys.maxsize)) - 1
+    if place >= 0:
+        index, offset = blocks[place]
+        head = segment.read(offset, RECORD_BYTES)
+        # A node that follows may have removed entries since the broker said where they begin.
+        if len(head) == RECORD_BYTES and RECORD.unpack(head)[2] == index:
+            return index, offset
+    return segment.header.first_index, HEADER_BYTES
 
 
 def _active_pieces(segment: OpenSegment, index: int, offset: int) -> Iterator[Piece]:

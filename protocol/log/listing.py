@@ -19,9 +19,9 @@ class SegmentFacts(msgspec.Struct, frozen=True):
     first_ms: int | None
     size_bytes: int
     is_sealed: bool
-    # A reader that wants only the last entries may begin here: at this entry, which begins at this offset.
-    last_block_index: int
-    last_block_offset: int
+    # Of a segment that is not sealed: entries and the offsets where they begin, for a reader of later entries only.  A
+    # sealed one has them in its footer.
+    blocks: list[tuple[int, int]] = []
 
 
 class OutcomesFacts(msgspec.Struct, frozen=True):

@@ -100,33 +100,17 @@ def _opened(path: Path) -> HistoryFile:
 
 def _sealed_facts(file: HistoryFile) -> SegmentFacts:
     sealed = sealed_in(file.path, file.read, file.size_bytes)
-    header, footer, block = sealed.header, sealed.footer, sealed.footer.blocks[-1]
-    seed = record_seed(header.identity)
-    return SegmentFacts(
-        header.first_index,
-        footer.last_index,
-        footer.last_term,
-        first_moment(file.read, end=footer.offset, seed=seed, index=header.first_index),
-        file.size_bytes,
-        True,
-        block.first_index,
-        block.offset,
-    )
+    header, footer = sealed.header, sealed.footer
+    first_ms = first_moment(file.read, end=footer.offset, seed=record_seed(header.identity), index=header.first_index)
+    return SegmentFacts(header.first_index, footer.last_index, footer.last_term, first_ms, file.size_bytes, True)
 
 
 def _active_facts(active: ActiveCopy, file: HistoryFile) -> SegmentFacts:
-    header, (index, offset) = active.header, active.last_block
+    header, end = active.header, file.size_bytes
     seed, last_index, last_term = record_seed(header.identity), header.first_index - 1, header.previous_term
     # The last block is read because the terms of entries belong to the thread that writes the log.
-    for found, term, _payload in Walk(file.read, offset=offset, end=file.size_bytes, seed=seed, next_index=index):
-        last_index, last_term = found, term
-    return SegmentFacts(
-        header.first_index,
-        last_index,
-        last_term,
-        first_moment(file.read, end=file.size_bytes, seed=seed, index=header.first_index),
-        file.size_bytes,
-        False,
-        index,
-        offset,
-    )
+    for index, offset in active.blocks[-1:]:
+        for found, term, _payload in Walk(file.read, offset=offset, end=end, seed=seed, next_index=index):
+            last_index, last_term = found, term
+    first_ms = first_moment(file.read, end=end, seed=seed, index=header.first_index)
+    return SegmentFacts(header.first_index, last_index, last_term, first_ms, end, False, active.blocks)

@@ -18,15 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from wakeq.protocol.errors import DamagedFile, SyncFailed
-from wakeq.protocol.log.format import (
-    HEADER_BYTES,
-    Batch,
-    Identity,
-    SegmentHeader,
-    Walk,
-    encode_records,
-    record_seed,
-)
+from wakeq.protocol.log.format import Batch, Identity, SegmentHeader, Walk, encode_records, record_seed
 from wakeq.storage.files import remove_file, rename_durably, sync_directory
 from wakeq.storage.log.active_segment import ActiveSegment, announce_active, block_with, create_active
 from wakeq.storage.log.journal import Journal, OutcomeFiles
@@ -53,8 +45,8 @@ class ActiveCopy(NamedTuple):
     descriptor: int
     # The offset behind the last entry on disk.
     end: int
-    # The first entry of the last block, and its offset.
-    last_block: tuple[int, int]
+    # The first entry of each block, and its offset.
+    blocks: list[tuple[int, int]]
 
 
 class SegmentedLog:
@@ -350,5 +342,5 @@ class SegmentedLog:
             active = self._active
             # Read in this order: `write` marks a block before it moves the end behind it.
             marks, end = list(active.marks), active.end
-            blocks = [(active.header.first_index, HEADER_BYTES), *(mark for mark in marks if mark[1] < end)]
-            return ActiveCopy(active.path, active.header, os.dup(active.descriptor), end, blocks[-1])
+            blocks = [mark for mark in marks if mark[1] < end]
+            return ActiveCopy(active.path, active.header, os.dup(active.descriptor), end, blocks)

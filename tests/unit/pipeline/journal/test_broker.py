@@ -2,8 +2,10 @@
 
 import pickle
 import random
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -234,6 +236,20 @@ def test_period_and_plan_read_no_more_than_the_last_block(files: JournalFiles, r
     assert sum(size for path, size in requests if path == "/journal/segment") < 1_500_000
 
 
+def test_later_entries_of_the_active_segment_are_read_from_their_block(
+    files: JournalFiles, requests: list[tuple[str, int]]
+) -> None:
+    for _ in range(12):
+        files.write(publish("x" * 400_000))
+    with Served(files.log) as served:
+        (stretch,) = History([served.url]).stretches[2:]
+
+        found = list(walk.pieces_of(replace(stretch, first_index=12, last_index=13)))
+
+    assert [(piece.first_index, len(piece.starts)) for piece in found] == [(12, 2)]
+    assert sum(size for path, size in requests if path == "/journal/segment") < 3_000_000
+
+
 @pytest.mark.parametrize("later", [["y", "z"], ["y" * 2_000_000, *"zzzzz"]])
 def test_active_segment_that_was_cut_off_since_it_was_listed_is_read_from_its_beginning(
     files: JournalFiles, later: list[str]
@@ -336,6 +352,14 @@ def test_file_of_a_token_or_of_authorities_that_cannot_be_used_is_named(tmp_path
 def test_unreachable_broker_is_named() -> None:
     with pytest.raises(BrokerUnreachable, match=r"http://127\.0\.0\.1:1"):
         History(["http://127.0.0.1:1"])
+
+
+def test_task_that_does_not_reach_the_broker_names_its_machine(files: JournalFiles) -> None:
+    with Served(files.log) as served:
+        spans = History([served.url]).spans(cores=1)
+
+    with pytest.raises(BrokerUnreachable, match=f"^{gethostname()} does not reach the broker"):
+        rows_in(spans)
 
 
 def test_answer_of_a_later_release_is_refused(files: JournalFiles, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ def test_listing_of_a_node_without_history_has_its_log(tmp_path: Path) -> None:
     assert listing.outcomes == []
 
 
-def test_listing_names_the_beginning_of_the_last_block(tmp_path: Path) -> None:
+def test_listing_names_the_blocks_of_the_active_segment(tmp_path: Path) -> None:
     files = made(tmp_path)
     for _ in range(4):
         files.write(publish("x" * (BLOCK_BYTES // 2)), term=3)
@@ -66,8 +66,9 @@ def test_listing_names_the_beginning_of_the_last_block(tmp_path: Path) -> None:
     newest = HistoryFiles(files.log).listing().segments[-1]
 
     assert (newest.last_index, newest.last_term) == (9, 3)
-    assert newest.last_block_index == 8
-    assert newest.last_block_offset > BLOCK_BYTES
+    assert [index for index, _ in newest.blocks] == [4, 8]
+    assert newest.blocks[0][1] == HEADER_BYTES
+    assert newest.blocks[1][1] > BLOCK_BYTES
 
 
 def test_segment_sealed_while_the_list_is_made_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +110,7 @@ def test_block_that_begins_behind_the_end_is_not_the_last_one(tmp_path: Path) ->
 
     newest = HistoryFiles(files.log).listing().segments[-1]
 
-    assert (newest.last_index, newest.last_term, newest.last_block_index) == (5, 3, 4)
+    assert (newest.last_index, newest.last_term, newest.blocks) == (5, 3, [(4, HEADER_BYTES)])
 
 
 def test_segment_that_is_sealed_during_the_search_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
