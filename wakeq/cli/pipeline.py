@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from wakeq.cli.common import Broker, json_option, queue_name
+from wakeq.cli.common import Broker, history_places, json_option, queue_name
 from wakeq.cli.output import print_json, print_table, say, show_progress
 from wakeq.cli.spark import spark_for
 
@@ -32,13 +32,6 @@ class Place(click.Path):
 
 
 PLACE = Place(exists=True)
-DIRECTORIES = click.argument(
-    "data_dirs",
-    metavar="DATA_DIR...",
-    nargs=-1,
-    required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-)
 SECONDS = click.FloatRange(min=0, min_open=True)
 
 
@@ -142,7 +135,7 @@ def settle(broker: Broker, checkpoint: Path) -> None:
 
 
 @pipeline.command()
-@DIRECTORIES
+@history_places
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default="report.html", show_default=True,
               help="The page to write; the same data as JSON is written beside it.")  # fmt: skip
 @click.option(
@@ -155,13 +148,14 @@ def settle(broker: Broker, checkpoint: Path) -> None:
 @click.option("--parquet", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
               help="Also write the tables of the report there.")  # fmt: skip
 def report(
-    data_dirs: tuple[Path, ...], out: Path, since: str | None, until: str | None, queue: str | None,
+    places: tuple[Path | str, ...], out: Path, since: str | None, until: str | None, queue: str | None,
     parquet: Path | None,
 ) -> None:  # fmt: skip
     """Report what a broker did, as a page and as JSON.
 
     Throughput, backlog, waiting times, work and failures.  DATA_DIR is the data directory of a broker, running, stopped
-    or copied; name those of several nodes of one cluster together.
+    or copied, and URL the HTTP port of a running one, such as http://HOST:8080; name several nodes of one cluster
+    together.
     """
     from wakeq.pipeline.spark import check_packages
 
@@ -171,23 +165,23 @@ def report(
 
     wanted = Wanted(since_ms=_moment("--since", since), until_ms=_moment("--until", until), queue=queue)
     with spark_for("wakeq report", "counting events") as spark:
-        made, tables = make_report(spark, data_dirs, wanted)
+        made, tables = make_report(spark, places, wanted)
     for path in write_report(made, tables, out, parquet):
         click.echo(path)
 
 
 @pipeline.command()
-@DIRECTORIES
+@history_places
 @click.option("--to", "lake", required=True, metavar="LAKE", type=click.Path(file_okay=False, path_type=Path),
               help="The folder of Parquet files; created if it does not exist.")  # fmt: skip
 @click.option("--bodies", is_flag=True, help="Also archive the bodies of messages.")
-@click.option("--skip-gaps", is_flag=True, help="Skip, for ever, entries that none of the directories has any more.")
+@click.option("--skip-gaps", is_flag=True, help="Skip, for ever, entries that none of these places has any more.")
 @json_option
-def archive(data_dirs: tuple[Path, ...], lake: Path, bodies: bool, skip_gaps: bool, as_json: bool) -> None:
+def archive(places: tuple[Path | str, ...], lake: Path, bodies: bool, skip_gaps: bool, as_json: bool) -> None:
     """Add the events since the last run to a lake.
 
-    Each event is added once.  If it is killed, the next run continues where it was.  Run it more often than the
-    journal is kept.
+    They come from the data directory of a broker, or from its HTTP port, such as http://HOST:8080.  Each event is
+    added once.  If it is killed, the next run continues where it was.  Run it more often than the journal is kept.
     """
     from wakeq.pipeline.spark import check_packages
 
@@ -197,7 +191,7 @@ def archive(data_dirs: tuple[Path, ...], lake: Path, bodies: bool, skip_gaps: bo
     def tell(events: int, _through: int) -> None:
         show_progress(f"{events:,} events archived ...")
 
-    done = bring_up_to_date(data_dirs, lake, bodies=bodies, skip_gaps=skip_gaps, tell=tell)
+    done = bring_up_to_date(places, lake, bodies=bodies, skip_gaps=skip_gaps, tell=tell)
     show_progress("")
     if done.missing:
         say(f"{done.missing:,} entries were removed before they were archived; keep more, or archive more often")
