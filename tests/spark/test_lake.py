@@ -12,7 +12,8 @@ from tests.helpers.journal.files import AT_MS, CLUSTER, JournalFiles, rows_of
 from tests.helpers.programs.started import eventually
 from wakeq.cli.entry import main
 from wakeq.client.bulk import BulkClient
-from wakeq.pipeline.lake import archive, published
+from wakeq.pipeline.lake.archiving import archive
+from wakeq.pipeline.lake.frames import published
 from wakeq.pipeline.report.forecast import forecast
 from wakeq.pipeline.stream.options import write_options
 from wakeq.protocol.catalog import Policies

@@ -15,7 +15,7 @@ from tests.helpers.network.listening import watched
 from tests.helpers.programs.started import eventually
 from wakeq.cli.entry import main
 from wakeq.client.bulk import BulkClient
-from wakeq.pipeline.lake import archive
+from wakeq.pipeline.lake.archiving import archive
 from wakeq.pipeline.stream.options import write_options
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")

@@ -106,8 +106,9 @@ def replay(broker: Broker, lake: Path, queue: str, where: str, target: str, dry_
     from wakeq.pipeline.session import check_packages
 
     check_packages("pyspark", "pyarrow")
-    from wakeq.pipeline.lake import check_lake, published
-    from wakeq.pipeline.lake import replay as again
+    from wakeq.pipeline.lake.frames import published
+    from wakeq.pipeline.lake.frames import replay as again
+    from wakeq.pipeline.lake.reading import check_lake
 
     check_lake(lake)
     # An unreachable broker is reported before Spark has started.
@@ -180,21 +181,22 @@ def report(
 
 @pipeline.command()
 @DIRECTORIES
-@click.option("--to", "lake", required=True, metavar="LAKE", type=click.Path(file_okay=False, path_type=Path),
-              help="The folder of Parquet files; created if it does not exist.")  # fmt: skip
+@click.option("--to", "lake", required=True, metavar="PLACE", type=click.Path(file_okay=False, path_type=str),
+              help="The folder of Parquet files, or its address, such as s3://bucket/lake.")  # fmt: skip
 @click.option("--bodies", is_flag=True, help="Also archive the bodies of messages.")
 @click.option("--skip-gaps", is_flag=True, help="Skip, for ever, entries that none of the directories has any more.")
 @json_option
-def archive(data_dirs: tuple[Path, ...], lake: Path, bodies: bool, skip_gaps: bool, as_json: bool) -> None:
+def archive(data_dirs: tuple[Path, ...], lake: str, bodies: bool, skip_gaps: bool, as_json: bool) -> None:
     """Add the events since the last run to a lake.
 
     Each event is added once.  If it is killed, the next run continues where it was.  Run it more often than the
-    journal is kept.
+    journal is kept.  PLACE is a folder, or an address that fsspec opens: s3:// or s3a:// (pip install s3fs), gs://
+    (gcsfs), abfs:// or abfss:// (adlfs), hdfs:// and others.
     """
     from wakeq.pipeline.session import check_packages
 
     check_packages("pyarrow", "numpy", extra="journal")
-    from wakeq.pipeline.lake import archive as bring_up_to_date
+    from wakeq.pipeline.lake.archiving import archive as bring_up_to_date
 
     def tell(events: int, _through: int) -> None:
         show_progress(f"{events:,} events archived ...")
@@ -203,6 +205,8 @@ def archive(data_dirs: tuple[Path, ...], lake: Path, bodies: bool, skip_gaps: bo
     show_progress("")
     if done.missing:
         say(f"{done.missing:,} entries were removed before they were archived; keep more, or archive more often")
+    if not done.is_exclusive:
+        say(f"{lake} can create one file twice; never let two archives of one cluster write there at the same time")
     if as_json:
         print_json({"events": done.events, "files": done.files, "missing": done.missing, "next_index": done.next_index})
     else:
@@ -224,7 +228,7 @@ def forecast(lake: Path, wait_s: float, percent: float, as_json: bool) -> None:
     from wakeq.pipeline.session import check_packages
 
     check_packages("pyspark", "pyarrow")
-    from wakeq.pipeline.lake import check_lake
+    from wakeq.pipeline.lake.reading import check_lake
     from wakeq.pipeline.report.forecast import forecast as make_forecast
 
     check_lake(lake)
