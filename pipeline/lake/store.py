@@ -22,7 +22,7 @@ ADVICE = {
     "abfs": "credentials come from AZURE_STORAGE_ACCOUNT_NAME with AZURE_STORAGE_ACCOUNT_KEY or a service principal",
     "hdfs": "it needs Java and the libraries of Hadoop: set JAVA_HOME, HADOOP_HOME and CLASSPATH",
 }
-# File systems with a rename; all others are taken for object stores.
+# File systems with a rename, and without a way to create a file exclusively; all others are taken for object stores.
 RENAMING = ("hdfs", "webhdfs", "sftp", "ssh", "smb", "dbfs")
 
 
@@ -114,20 +114,16 @@ class Store:
         return True
 
     def _create(self, name: str, data: bytes) -> None:
-        if self._renames:
-            # These rename to no name that is taken; `refuses_second` finds one that does.
-            unfinished = f"{name}.{uuid4().hex}"
-            self.write(unfinished, data)
-            try:
-                self._files.mv(self.path_of(unfinished), self.path_of(name))
-            except Exception:
-                if not self._files.exists(self.path_of(unfinished)):
-                    # Another archive removed it as a remainder, so the name was taken once.
-                    raise FileExistsError(name) from None
-                self.remove([unfinished])
-                raise
-        else:
+        if not self._renames:
             self._files.pipe_file(self.path_of(name), data, mode="create")
+            return
+        # A rename may replace a file (that of pyarrow's HDFS does), so another archive may still create it in between.
+        unfinished = f"{name}.{uuid4().hex}"
+        self.write(unfinished, data)
+        if self._files.exists(self.path_of(name)):
+            self.remove([unfinished])
+            raise FileExistsError(name)
+        self._files.mv(self.path_of(unfinished), self.path_of(name))
 
     def write(self, name: str, data: bytes) -> None:
         with self._told():
@@ -160,6 +156,8 @@ class Store:
                 self._files.rm_file(self.path_of(name))
 
     def refuses_second(self, name: str) -> bool:
+        if self._renames:
+            return False
         try:
             self._create(name, self.read(name))
         except Exception:

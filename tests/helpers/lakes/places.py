@@ -17,6 +17,8 @@ from fsspec.registry import _registry, register_implementation
 from wakeq.pipeline.lake.place import place_at
 
 KINDS = ("folder", "memory", "renaming", "s3")
+# Of two archives at once only one goes on there.
+EXCLUSIVE = ("folder", "memory", "s3")
 BUCKET = "lakes"
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
 # Calls that change a file, by the kind of place.
@@ -25,7 +27,7 @@ WRITES_OF_STORES = ("pipe_file", "rm_file")
 
 
 class RenamingFiles(MemoryFileSystem):
-    """Stands for HDFS: a file is seen while it is being written, folders are made, a rename takes no taken name."""
+    """Stands for HDFS as pyarrow has it: folders are made, nothing is created exclusively, a rename replaces a file."""
 
     protocol = "sftp"
     store: dict[str, Any] = {}
@@ -41,7 +43,7 @@ class RenamingFiles(MemoryFileSystem):
         super().pipe_file(path, value)
 
     def mv(self, path1: str, path2: str, **kwargs: Any) -> None:
-        if not self.isdir(self._parent(path2)) or self.exists(path2):
+        if not self.isdir(self._parent(path2)):
             raise OSError(f"rename of {path1} to {path2} failed")
         self.cp_file(path1, path2)
         super()._rm(path1)

@@ -10,11 +10,10 @@ import pytest
 
 from tests.helpers.journal.files import AT_MS, CLUSTER, JournalFiles
 from tests.helpers.lakes.lives import add, history, rows_in, told_by, without_cluster
-from tests.helpers.lakes.places import Kind
+from tests.helpers.lakes.places import EXCLUSIVE, Kind
 from wakeq.pipeline.lake import archiving
 from wakeq.pipeline.lake.archiving import archive
 from wakeq.pipeline.lake.notes import Notes
-from wakeq.pipeline.lake.place import place_at
 from wakeq.pipeline.lake.reading import check_lake
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.errors import BadSettings, DamagedFile, StorageError, WrongVersion
@@ -285,6 +284,7 @@ def test_directory_in_which_nothing_happened_is_refused(tmp_path: Path) -> None:
         archive([tmp_path / "empty"], tmp_path / "lake")
 
 
+@pytest.mark.parametrize("kind", EXCLUSIVE, indirect=True)
 def test_two_first_archives_that_differ_in_bodies_make_one_lake(kind: Kind, memory: Path) -> None:
     files, address = history(memory), kind.address()
 
@@ -297,12 +297,7 @@ def test_two_first_archives_that_differ_in_bodies_make_one_lake(kind: Kind, memo
     assert without_cluster(rows_in(address)) == told_by(files.path)
 
 
-def test_place_that_creates_a_name_twice_is_told(kind: Kind, memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_says_whether_its_place_creates_a_name_once(kind: Kind, memory: Path) -> None:
     files, address = history(memory), kind.address()
-    place = type(place_at(address))
 
-    first = archive([files.path], address)
-    monkeypatch.setattr(place, "refuses_second", lambda self, name: False)
-    second = archive([files.path], address)
-
-    assert (first.is_exclusive, second.is_exclusive) == (True, False)
+    assert [archive([files.path], address).is_exclusive for _ in range(2)] == [kind.name in EXCLUSIVE] * 2
