@@ -1,13 +1,14 @@
 """A folder of this machine as the place of a lake; it survives a loss of power."""
 
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from wakeq.pipeline.lake.place import DATA_FILE
+from wakeq.protocol.errors import StorageError
 
 
 class Folder:
@@ -26,10 +27,11 @@ class Folder:
         return LocalFileSystem()
 
     def names(self, folder: str) -> list[str]:
-        try:
-            return sorted(os.listdir(self._path / folder))
-        except FileNotFoundError:
-            return []
+        with self._told():
+            try:
+                return sorted(os.listdir(self._path / folder))
+            except FileNotFoundError:
+                return []
 
     def data_files(self) -> list[str]:
         found = (path.relative_to(self._path).as_posix() for path in self._path.glob("date=*/*.parquet"))
@@ -42,56 +44,72 @@ class Folder:
         return self.path_of(name)
 
     def read(self, name: str) -> bytes:
-        return (self._path / name).read_bytes()
+        with self._told(FileNotFoundError):
+            return (self._path / name).read_bytes()
 
     def create(self, name: str, data: bytes) -> bool:
         unfinished, path = f"{name}.{uuid4().hex}", self._path / name
         self.write(unfinished, data)
-        try:
-            # Unlike a rename, a link fails if the name is taken.
-            os.link(self._path / unfinished, path)
-        except (FileExistsError, FileNotFoundError):
-            # Another archive has this name, and perhaps even removed `unfinished` as a remainder.
-            return False
-        except OSError:
-            # This file system has no links; `refuses_second` says so.
-            if path.exists():
+        with self._told():
+            try:
+                # Unlike a rename, a link fails if the name is taken.
+                os.link(self._path / unfinished, path)
+            except (FileExistsError, FileNotFoundError):
+                # Another archive has this name, and perhaps even removed `unfinished` as a remainder.
                 return False
-            os.replace(self._path / unfinished, path)
-        finally:
-            self.remove([unfinished])
-        _sync(path.parent)
+            except OSError:
+                # This file system has no links; `refuses_second` says so.
+                if path.exists():
+                    return False
+                os.replace(self._path / unfinished, path)
+            finally:
+                self.remove([unfinished])
+            _sync(path.parent)
         return True
 
     def write(self, name: str, data: bytes) -> None:
         path = self._path / name
-        _make(path.parent)
-        with path.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        _sync(path.parent)
+        with self._told():
+            _make(path.parent)
+            with path.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            _sync(path.parent)
 
     def move(self, source: str, target: str, data: bytes | None = None) -> None:
-        _make((self._path / target).parent)
-        # If it is not there, another archive has moved it.
-        with suppress(FileNotFoundError):
-            os.replace(self._path / source, self._path / target)
-        _sync((self._path / target).parent)
-        _sync((self._path / source).parent)
+        old, new = self._path / source, self._path / target
+        with self._told():
+            _make(new.parent)
+            # If it is not there, another archive has moved it.
+            with suppress(FileNotFoundError):
+                os.replace(old, new)
+            _sync(new.parent)
+            _sync(old.parent)
 
     def remove(self, names: Iterable[str]) -> None:
-        for name in names:
-            (self._path / name).unlink(missing_ok=True)
+        with self._told():
+            for name in names:
+                (self._path / name).unlink(missing_ok=True)
 
     def refuses_second(self, name: str) -> bool:
-        other = self._path / f"{name}.{uuid4().hex}"
+        other = f"{name}.{uuid4().hex}"
         try:
-            os.link(self._path / name, other)
+            os.link(self._path / name, self._path / other)
         except OSError:
             return False
-        other.unlink(missing_ok=True)
+        self.remove([other])
         return True
+
+    @contextmanager
+    def _told(self, *passed: type[OSError]) -> Iterator[None]:
+        """Turn an error of the file system into one line."""
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, passed):
+                raise
+            raise StorageError(f"{self.address}: cannot be read or written: {error.strerror or error}") from None
 
 
 def _make(folder: Path) -> None:

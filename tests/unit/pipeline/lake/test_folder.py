@@ -1,5 +1,6 @@
-"""A folder as a place, on file systems without links."""
+"""A folder as a place: on file systems without links, and on full ones."""
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from tests.helpers.lakes.lives import history, rows_in, told_by, without_cluster
 from wakeq.pipeline.lake.archiving import archive
 from wakeq.pipeline.lake.place import place_at
+from wakeq.protocol.errors import StorageError
 
 
 @pytest.fixture
@@ -36,3 +38,18 @@ def test_folder_without_links_keeps_the_first_creation(tmp_path: Path) -> None:
     assert [place.create("one", content) for content in (b"1", b"2")] == [True, False]
     assert place.read("one") == b"1"
     assert place.names(".") == ["one"]
+
+
+def test_full_disk_and_path_below_a_file_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = history(tmp_path)
+    (tmp_path / "file").touch()
+
+    with pytest.raises(StorageError, match=r"file/lake: cannot be read or written: Not a directory$"):
+        archive([files.path], tmp_path / "file" / "lake")
+
+    def fill(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fill)
+    with pytest.raises(StorageError, match=r"/lake: cannot be read or written: No space left on device$"):
+        archive([files.path], tmp_path / "lake")
