@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wakeq.pipeline.lake.archiving import Archived, archive
+    from wakeq.pipeline.lake.facts import NOTE_FOLDER
     from wakeq.pipeline.lake.reading import Lake, arrivals_sql
 
-__all__ = ["Archived", "Lake", "archive", "arrivals_sql"]
+__all__ = ["NOTE_FOLDER", "Archived", "Lake", "archive", "arrivals_sql"]
 
-_HOMES = {"archive": "archiving", "Archived": "archiving", "Lake": "reading", "arrivals_sql": "reading"}
+_HOMES = {
+    "archive": "archiving", "Archived": "archiving", "NOTE_FOLDER": "facts", "Lake": "reading",
+    "arrivals_sql": "reading",
+}  # fmt: skip
 
 # A type checker that saw this function would accept any name.
 if not TYPE_CHECKING:

@@ -6,10 +6,11 @@
 Every file in a folder `date=...` counts, also while an archive is running.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
-from wakeq.pipeline.lake.facts import read_facts
+from wakeq.pipeline.lake.facts import NOTE_FOLDER, read_facts
 from wakeq.pipeline.lake.place import place_at
 from wakeq.protocol.errors import StorageError
 
@@ -17,6 +18,7 @@ from wakeq.protocol.errors import StorageError
 MESSAGE = ("cluster", "queue", "uid")
 # These columns are known when a message is stashed, not when it is published.
 OF_STASHED = ("priority", "size", "until", "body")
+_CLUSTER = re.compile(r"[0-9a-f]+")
 
 
 class Lake:
@@ -46,12 +48,22 @@ class Lake:
     def columns(self) -> tuple[str, ...]:
         return tuple(self.schema.names)
 
-    def dataset(self) -> Any:
-        """Return all events as a dataset of pyarrow, read by fsspec; DuckDB reads it as a table."""
+    @property
+    def clusters(self) -> list[str]:
+        """The clusters that were archived there."""
+        return [name for name in self._place.names(NOTE_FOLDER) if _CLUSTER.fullmatch(name)]
+
+    def dataset(self, cluster: str | None = None) -> Any:
+        """Return the events, of one cluster or of all, as a dataset of pyarrow; DuckDB reads it as a table."""
+        import pyarrow.compute as compute
         import pyarrow.dataset as dataset
 
-        paths = [self._place.path_of(name) for name in self._names]
-        return dataset.dataset(paths, schema=self.schema, filesystem=self._place.filesystem, format="parquet")
+        # Files that somebody has made of several ones may have any name.
+        others = tuple(f"{other}-" for other in self.clusters if other != cluster) if cluster else ()
+        names = [name for name in self._names if not name.rpartition("/")[2].startswith(others)]
+        paths = [self._place.path_of(name) for name in names]
+        files = dataset.dataset(paths, schema=self.schema, filesystem=self._place.filesystem, format="parquet")
+        return files if cluster is None else files.filter(compute.field("cluster") == cluster)
 
 
 def arrivals_sql(events: str, columns: tuple[str, ...]) -> str:

@@ -22,10 +22,10 @@ def arrived(lake: str | Path) -> list[tuple[object, ...]]:
     """Return cluster, body, priority and size of the messages that arrived."""
     events = Lake(lake).dataset()
     query = arrivals_sql("events", ("cluster", "at", "index", "place", "until", "body", "priority", "size"))
-    connection = duckdb.connect()
-    connection.register("events", events)
-    found = connection.sql(f"SELECT cluster, body, priority, size FROM ({query}) ORDER BY cluster, index, place")
-    return found.fetchall()
+    with duckdb.connect() as connection:
+        connection.register("events", events)
+        found = connection.sql(f"SELECT cluster, body, priority, size FROM ({query}) ORDER BY cluster, index, place")
+        return found.fetchall()
 
 
 @pytest.mark.parametrize("bodies", [False, True])
@@ -49,6 +49,24 @@ def test_dataset_of_a_lake_has_all_events(kind: Kind, tmp_path: Path) -> None:
 
     assert without_cluster(table.to_pylist()) == told_by(files.path)
     assert set(table.column("cluster").to_pylist()) == {CLUSTER.hex()}
+
+
+def test_dataset_of_one_cluster_has_no_events_of_another(kind: Kind, tmp_path: Path) -> None:
+    files, address = history(tmp_path), kind.address()
+    other = JournalFiles(tmp_path / "two", cluster=CLUSTER[::-1])
+    other.write(CreateQueue("other", Policies()))
+    other.outcomes(0, queues=[(1, 1, "other")])
+    for path in (files.path, other.path):
+        archive([path], address, bodies=True)
+    lake = Lake(address)
+
+    with duckdb.connect() as connection:
+        connection.register("events", lake.dataset(CLUSTER[::-1].hex()))
+        found = connection.sql("SELECT cluster, queue, event FROM events WHERE outcome = 'done'").fetchall()
+
+    assert lake.clusters == [CLUSTER.hex(), CLUSTER[::-1].hex()]
+    assert found == [(CLUSTER[::-1].hex(), "other", "created")]
+    assert without_cluster(lake.dataset(CLUSTER.hex()).to_table().to_pylist()) == told_by(files.path)
 
 
 def test_files_of_a_lake_are_read_by_any_engine_without_its_notes(tmp_path: Path) -> None:
