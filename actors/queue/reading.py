@@ -24,7 +24,8 @@ from wakeq.storage.state.checkpoint import key_of, keys_of
 
 if TYPE_CHECKING:
     from wakeq.actors.queue.process import QueueProcess
-    from wakeq.actors.queues.lobby import Lobby
+    from wakeq.actors.queue.readings import Readings
+from wakeq.actors.queues.lobby import Lobby
 
 BODIES_AHEAD = 256  # bodies to read ahead at first ...
 BODIES_AHEAD_MAX = 1_024  # ... and at most, on a queue that is emptied fast: each read is a hand-over to a thread
@@ -45,6 +46,7 @@ class QueueProcessServices(NamedTuple):
     waits_since_ms: Callable[[], int]  # since when the log has waited for the oldest of what is not committed
     free_bytes: Callable[[], int]  # of the disk
     lobby: Lobby  # where the lanes of every queue are
+    readings: Readings  # who reads which queue
     exists: Callable[[str], bool] = lambda name: True  # whether a queue is in the catalog
     defaults: Policies | None = None  # of a queue that a publish creates; None: the built-in ones
 
@@ -109,11 +111,11 @@ def with_found(
     queue: QueueProcess, numbers: Sequence[int], asker: ReplyTo | None, step: Callable[[Found], None]
 ) -> None:
     """Do a step with these messages, at once or when they are read; what is read for it is not kept in memory."""
-    kept = ((number, queue.bodies.kept(number)) for number in numbers)
-    found = {number: one for number, one in kept if one is not None}  # they may be dropped while the rest is read
-    missing = [number for number in numbers if number not in found]
+    # Kept here, because they may be dropped while the rest is read.
+    found = queue.bodies.kept_among(numbers)
+    missing = [number for number in numbers if number not in found] if found else list(numbers)
     if missing:
-        lookup = BodyLookup(lambda more: step(found | more), asker)
+        lookup = BodyLookup(lambda more: step(found | more if found else more), asker)
         if queue.lookups is EMPTY_DICT:
             queue.lookups = {}
         queue.lookups[id(lookup)] = lookup

@@ -1,6 +1,6 @@
 """The archive: the events since the last run become Parquet files of a lake.
 
-    data directories --> steps: Parquet in memory --> notes, and PLACE/date=2026-01-31/<cluster>-<first>-<last>.parquet
+    journals --> steps: Parquet in memory --> notes, and PLACE/date=2026-01-31/<cluster>-<first>-<last>.parquet
 
 Only entries whose outcome is known are archived, so nothing in a lake ever changes.  A step is a stretch of the log
 with a bounded number of events and bytes; notes.py records it.  In memory are one step and one piece of the log.
@@ -17,6 +17,7 @@ import pyarrow.parquet as parquet
 
 from wakeq.pipeline.journal.numbers import Numbering
 from wakeq.pipeline.journal.plan import History
+from wakeq.pipeline.journal.plan import Place as Source
 from wakeq.pipeline.journal.rows import Wanted
 from wakeq.pipeline.journal.table import steps_of
 from wakeq.pipeline.lake.facts import FACTS_NAME, Facts, agree
@@ -92,7 +93,7 @@ class Archive:
 
 
 def archive(
-    directories: Sequence[Path],
+    sources: Sequence[Source],
     lake: str | Path,
     *,
     bodies: bool = False,
@@ -102,12 +103,12 @@ def archive(
     """Bring a lake, at a path or an address, up to date.
 
     `tell` is called with the number of archived events and the last entry.  Without `skip_gaps`, a lake that has begun
-    ends before entries that none of the directories has.
+    ends before entries that none of the sources has.
     """
     place = place_at(lake)
-    history = History(directories)
+    history = History(sources)
     if not history.stretches:
-        raise StorageError(f"{directories[0]}: nothing has happened yet; run the broker first")
+        raise StorageError(f"{sources[0]}: nothing has happened yet; run the broker first")
     kept = Archive(place, history.cluster, agree(place, bodies=bodies))
     is_exclusive = place.refuses_second(FACTS_NAME)
     before = kept.notes.last.events
