@@ -64,7 +64,7 @@ class LakeMessages:
     def _asked(self, part: str, after: int, columns: str, order: str = "") -> Iterator[duckdb.DuckDBPyRelation]:
         """Yield the answer of DuckDB about the messages behind a position; what exceeds its memory goes to files."""
         index, place = divmod(after, PLACES)
-        events = f"(SELECT *, {quoted(part)} AS cluster FROM events WHERE queue = {quoted(self._queue)})"
+        events = f"(SELECT * FROM events WHERE queue = {quoted(self._queue)})"
         behind = f"index >= {index} AND (index > {index} OR place > {place})"
         # A comment in the condition ends with its line.
         where = f"({self._where or 'true'}\n) AND {behind}"
