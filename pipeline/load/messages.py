@@ -8,7 +8,6 @@ Each cluster is a part.  Its log only grows, so events that are archived later a
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -37,9 +36,8 @@ class LakeMessages:
 
     @property
     def identity(self) -> object:
-        # A lake that has grown is the same one.
-        address = self._lake.address if "://" in self._lake.address else str(Path(self._lake.address).resolve())
-        return "lake", address, self._queue, self._where
+        # The messages are those of a cluster, in every lake: one that has grown, moved or been copied is the same.
+        return "lake", self._queue, self._where
 
     @property
     def parts(self) -> Sequence[str]:
