@@ -8,14 +8,17 @@ Each cluster is a part.  Its log only grows, so events that are archived later a
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 
 from wakeq.pipeline.lake import Lake, arrivals_sql
-from wakeq.pipeline.load.condition import quoted, wrong_condition
 from wakeq.pipeline.load.load import Batch
+from wakeq.pipeline.load.sql import quoted, wrong_condition
 from wakeq.protocol.errors import BadSettings, StorageError
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyRelation
 
 # A position is index * PLACES + place: as many messages may one entry publish.
 PLACES = 1 << 24
@@ -59,8 +62,10 @@ class LakeMessages:
                     yield Batch(_end_of(batch), batch.select(list(MESSAGE_COLUMNS)))
 
     @contextmanager
-    def _asked(self, part: str, after: int, columns: str, order: str = "") -> Iterator[duckdb.DuckDBPyRelation]:
+    def _asked(self, part: str, after: int, columns: str, order: str = "") -> Iterator["DuckDBPyRelation"]:
         """Yield the answer of DuckDB about the messages behind a position; what exceeds its memory goes to files."""
+        import duckdb
+
         index, place = divmod(after, PLACES)
         events = f"(SELECT * FROM events WHERE queue = {quoted(self._queue)})"
         behind = f"index >= {index} AND (index > {index} OR place > {place})"
