@@ -43,8 +43,8 @@ class AsyncClient:
         """Use the broker at `address`: HOST:PORT, or several with commas; default WAKEQ_BROKER, else 127.0.0.1:2601.
 
         `token` identifies the program, a path names its file; default WAKEQ_TOKEN or the file WAKEQ_TOKEN_FILE. `tls`
-        is True, a file of authorities to trust, or an SSLContext; default WAKEQ_TLS. The client connects with `async with`, with
-        `connect`, or with the first call.
+        is True, a file of authorities to trust, or an SSLContext; default WAKEQ_TLS. The client connects with `async
+        with`, with `connect`, or with the first call.
         """
         timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
         credentials = Credentials(token_source(token), tls_context(tls))
