@@ -116,7 +116,9 @@ def _reply_rows(command: Any, outcome: Outcome) -> wire.Reply:
 
 
 def _reply_unstash(command: wire.Unstash, outcome: Outcome) -> wire.Reply:
-    code = outcome.results[0]
+    # A queue that was read may have crashed over its part, so that all of the entry is skipped.
+    refused = next((part.results[0] for part in outcome.follows if part.results[0] < 0), 0)
+    code = refused or outcome.results[0]
     if code < 0:
         return _refusal_to(command, Result.NO_QUEUE if code == Result.UNKNOWN else code)
     return wire.Okrows(qname=command.qname, rows=code, epoch=outcome.results[1] or None, cmd_id=command.cmd_id)
