@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from wakeq.client.bulk import BulkClient, Claimed
 from wakeq.pipeline.stream import tasks
+from wakeq.pipeline.stream.columns import in_blocks
 from wakeq.pipeline.stream.offsets import MARK, settle_offset
 from wakeq.pipeline.stream.options import NAMED_CLAIM_S, ReadOptions
 from wakeq.pipeline.stream.renewals import Renewals
@@ -311,7 +312,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _look(self, part: Slices, place: int, offset: int) -> Block:
         queue, batch = self._options.queue, tasks.current_batch()
         named = (part.source, part.epoch, place)
-        about: dict[str, Any] = {"offset": offset, "count": READ_ROWS}
+        columns = in_blocks(self._options.columns)
+        about: dict[str, Any] = {"offset": offset, "count": READ_ROWS, "columns": columns}
         if batch is not None:
             about |= {"reader": batch.reader, "batch": batch.epoch, "run": batch.run}
         return self._ask(lambda client: client.read_slice(queue, *named, **about))
