@@ -8,22 +8,16 @@ import pyarrow as pa
 import pytest
 
 from tests.helpers.brokers.process import BrokerProcess
-from tests.helpers.journal.files import AT_MS, CLUSTER, JournalFiles, rows_of
+from tests.helpers.journal.files import CLUSTER, JournalFiles, rows_of
 from tests.helpers.programs.started import eventually
 from wakeq.cli.entry import main
 from wakeq.client.bulk import BulkClient
 from wakeq.pipeline.lake import archive, published
-from wakeq.pipeline.report.forecast import forecast
 from wakeq.pipeline.stream.options import write_options
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import (
-    Ack,
-    Claim,
-    ClaimAction,
     CreateQueue,
-    Delivered,
     Draft,
-    Noop,
     Publish,
     Stash,
     Unstash,
@@ -52,11 +46,8 @@ def test_stashed_messages_are_archived_only_once_published(spark: Any, tmp_path:
     files.outcomes(0, (5, 2, 3), (6, 2, 1), queues=[(1, 7, "jobs")])
     archive([files.path], lake, bodies=True)
 
-    (hour,) = forecast(spark, lake, wait_s=1, percent=95)
-
     assert bodies(spark, lake) == [b"x", b"y", b"z"]
     assert bodies(spark, lake, "priority = 7") == [b"x"]
-    assert hour.arrivals_mean * 3600 == pytest.approx(3)
 
 
 def published_in(data: Path) -> int:
@@ -92,27 +83,6 @@ def test_job_with_a_repeated_task_is_archived_and_replayed_once(spark: Any, tmp_
         assert len(stashed) == 5, "the first attempt had put something aside"
         again = [message.body for message in BulkClient(address).fetch_many("again", 10)]
         assert sorted(again) == bodies(spark, lake) == [b"m0", b"m1", b"m2"]
-
-
-def test_work_time_is_measured_from_later_acknowledged_deliveries_only(spark: Any, tmp_path: Path) -> None:
-    files, lake = JournalFiles(tmp_path / "data"), tmp_path / "lake"
-    lease = [AT_MS + 60_000]
-    files.write(
-        CreateQueue("jobs", Policies()),
-        Publish("jobs", [Draft(b"worked"), Draft(b"claimed"), Draft(b"at once")]),
-        Claim("jobs", 1, ClaimAction.STAGED, "source", 1, [2], until_ms=lease[0]),
-        Delivered("jobs", 1, [1], lease, 2, worker=5),
-        Ack("jobs", 1, [1], [(1, 2)], worker=5),
-        Ack("jobs", 1, [3], [(0, 0)], worker=6, delivered=True),
-        *[Noop()] * 100,
-        Claim("jobs", 1, ClaimAction.SETTLED, "source", 1, [2], [(1, 1)]),
-    )
-    files.outcomes(0, queues=[(1, 4, "jobs")])
-    archive([files.path], lake)
-
-    (hour,) = forecast(spark, lake, wait_s=1, percent=95)
-
-    assert hour.service_s == 1
 
 
 def test_stash_that_ends_after_an_archive_is_in_the_next_archive(spark: Any, tmp_path: Path) -> None:

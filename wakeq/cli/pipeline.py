@@ -1,28 +1,23 @@
-"""`wakeq pipeline`: load, replay, settle, report, archive, forecast: data as messages, and history as data.
+"""`wakeq pipeline`: load, replay, settle, archive, forecast: data as messages, and history as data.
 
     files, an archive, a checkpoint; the history of a broker  -->  wakeq.pipeline  -->  what was done, on standard error
 
-`wakeq.pipeline` does the work; this file has the arguments, the session of Spark for one command, the progress line and
-the final line.
+`wakeq.pipeline` does the work; this file has the arguments, the progress line and the final line.  forecast is in
+report.py.
 """
 
-import logging
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
 from wakeq.cli.common import Broker, json_option, queue_name
-from wakeq.cli.output import print_json, print_table, say, show_progress
+from wakeq.cli.output import print_json, say, show_progress
+from wakeq.cli.report import forecast
+from wakeq.cli.spark import spark_for
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from wakeq.pipeline.load import Progress
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -35,15 +30,11 @@ DIRECTORIES = click.argument(
     required=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
 )
-SECONDS = click.FloatRange(min=0, min_open=True)
-
-# The pause between two updates of the progress line.
-REFRESH_S = 0.5
 
 
 @click.group()
 def pipeline() -> None:
-    """Load files, archive and replay history, report on a broker."""
+    """Load files, archive and replay history, plan workers."""
 
 
 @pipeline.command()
@@ -144,42 +135,6 @@ def settle(broker: Broker, checkpoint: Path) -> None:
 
 @pipeline.command()
 @DIRECTORIES
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default="report.html", show_default=True,
-              help="The page to write; the same data as JSON is written beside it.")  # fmt: skip
-@click.option(
-    "--since",
-    metavar="MOMENT",
-    help="Omit events before this time, such as 2026-01-31 or 2026-01-31T15:00 (UTC).",
-)
-@click.option("--until", metavar="MOMENT", help="Omit events at this time or later.")
-@click.option("--queue", metavar="QUEUE", help="Only this queue.")
-@click.option("--parquet", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-              help="Also write the tables of the report there.")  # fmt: skip
-@click.option("--verbose", is_flag=True, help="Show Spark's warnings.")
-def report(
-    data_dirs: tuple[Path, ...], out: Path, since: str | None, until: str | None, queue: str | None,
-    parquet: Path | None, verbose: bool,
-) -> None:  # fmt: skip
-    """Report what a broker did, as a page and as JSON.
-
-    Throughput, backlog, waiting times, work and failures.  DATA_DIR is the data directory of a broker, running, stopped
-    or copied; name those of several nodes of one cluster together.
-    """
-    from wakeq.pipeline.session import check_packages
-
-    check_packages("pyspark", "pyarrow")
-    from wakeq.pipeline.journal.rows import Wanted
-    from wakeq.pipeline.report.run import make_report, write_report
-
-    wanted = Wanted(since_ms=_moment("--since", since), until_ms=_moment("--until", until), queue=queue)
-    with spark_for("wakeq report", "counting events", verbose=verbose) as spark:
-        made, tables = make_report(spark, data_dirs, wanted)
-    for path in write_report(made, tables, out, parquet):
-        click.echo(path)
-
-
-@pipeline.command()
-@DIRECTORIES
 @click.option("--to", "lake", required=True, metavar="LAKE", type=click.Path(file_okay=False, path_type=Path),
               help="The folder of Parquet files; created if it does not exist.")  # fmt: skip
 @click.option("--bodies", is_flag=True, help="Also archive the bodies of messages.")
@@ -209,92 +164,4 @@ def archive(data_dirs: tuple[Path, ...], lake: Path, bodies: bool, skip_gaps: bo
         click.echo(f"{done.events} events in {done.files} files")
 
 
-@pipeline.command()
-@click.argument("lake", metavar="LAKE", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--wait", "wait_s", type=SECONDS, default=1.0, show_default=True, metavar="S",
-              help="How long a message may wait for a worker.")  # fmt: skip
-@click.option("--percent", type=click.FloatRange(0, 100, min_open=True, max_open=True), default=90.0,
-              show_default=True, metavar="N", help="The percentage of messages for which that must hold.")  # fmt: skip
-@json_option
-def forecast(lake: Path, wait_s: float, percent: float, as_json: bool) -> None:
-    """Estimate how many workers each queue needs, from a lake.
-
-    For each hour of the day (UTC).  The peak is for the day on which most messages were published in that hour.
-    """
-    from wakeq.pipeline.session import check_packages
-
-    check_packages("pyspark", "pyarrow")
-    from wakeq.pipeline.lake import check_lake
-    from wakeq.pipeline.report.forecast import forecast as make_forecast
-
-    check_lake(lake)
-    with spark_for("wakeq forecast", "reading the lake") as spark:
-        hours = make_forecast(spark, lake, wait_s=wait_s, percent=percent)
-    names = ("queue", "hour", "days", "arrivals_mean", "arrivals_peak", "service_s", "workers_mean", "workers_peak")
-    if as_json:
-        print_json([{name: getattr(hour, name) for name in names} for hour in hours])
-    else:
-        print_table(names, [[_rounded(getattr(hour, name)) for name in names] for hour in hours])
-
-
-def _rounded(value: Any) -> Any:
-    return f"{value:.3g}" if isinstance(value, float) else value
-
-
-def _moment(option: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    from wakeq.pipeline.journal.rows import moment_ms
-
-    try:
-        return moment_ms(text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r}: write it as 2026-01-31 or 2026-01-31T15:00", param_hint=option) from None
-
-
-@contextmanager
-def spark_for(name: str, doing: str, *, verbose: bool = False) -> Iterator["SparkSession"]:
-    """Yield a session; the caller has checked that pyspark is installed."""
-    from wakeq.pipeline.session import plain_errors, quiet_session
-
-    show_progress("starting Spark ...")
-    # Spark's client logs an interrupt with its traceback if logging has no handler.
-    silent = logging.NullHandler()
-    logging.root.addHandler(silent)
-    try:
-        with (
-            quiet_session(name, verbose=verbose, mute=not verbose) as spark,
-            _progress_of(spark, doing),
-            plain_errors(),
-        ):
-            yield spark
-    finally:
-        logging.root.removeHandler(silent)
-        show_progress("")
-
-
-@contextmanager
-def _progress_of(spark: "SparkSession", doing: str) -> Iterator[None]:
-    """Show the work of Spark, and how many parts of its active stages are done."""
-    show_progress(f"{doing} ...")
-    over = threading.Event()
-    watching = threading.Thread(target=_watch, args=(spark, doing, over), name="wakeq-progress", daemon=True)
-    if sys.stderr.isatty():
-        watching.start()
-    try:
-        yield
-    finally:
-        over.set()
-        if watching.ident is not None:
-            watching.join()
-
-
-def _watch(spark: "SparkSession", doing: str, over: threading.Event) -> None:
-    tracker, shown = spark.sparkContext.statusTracker(), ""
-    while not over.wait(REFRESH_S):
-        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        known = [stage for stage in stages if stage is not None]
-        done, parts = sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
-        text = f"{doing}, {done} of {parts} parts ..."
-        if parts and text != shown:
-            show_progress(shown := text)
+pipeline.add_command(forecast)
