@@ -22,7 +22,7 @@ from wakeq.pipeline.journal.table import events_of
 from wakeq.pipeline.report.events import events_in
 from wakeq.pipeline.report.on_spark import OnSpark
 from wakeq.pipeline.report.run import make_report
-from wakeq.pipeline.session import quiet_session
+from wakeq.pipeline.spark import session_for
 from wakeq.protocol.log.entries import Ack, Delivered, Draft, Entry, Publish
 from wakeq.protocol.log.format import Identity
 from wakeq.protocol.log.outcomes import Outcomes
@@ -176,7 +176,7 @@ def _text(cost: Cost) -> str:
 
 
 def _with_spark(one: Path, more: Path, times: int, events: int, rounds: int) -> None:
-    with quiet_session("wakeq bench", cores=2) as spark:
+    with session_for("wakeq bench", master="local[2,4]") as spark:
         engine = OnSpark(spark)
         frame = spark.read.format("wakeq-journal").load(str(one))
         frame.write.format("noop").mode("overwrite").save()

@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any
 
 from wakeq.client.bulk import BulkClient, Columns
-from wakeq.pipeline.session import quiet_session
+from wakeq.pipeline.spark import session_for
 from wakeq.protocol.wire.worker.blocks import pack
 
 FETCHED = 1_000  # what fetch_many takes at most
@@ -302,7 +302,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--latency", action="store_true", help="micro-batches and an idle stream")
     given = parser.parse_args()
-    with broker() as (address, pid), quiet_session("wakeq bench", cores=2) as spark:
+    with broker() as (address, pid), session_for("wakeq bench", master="local[2,4]") as spark:
         bench = Bench(spark, address, pid, given.messages, given.bytes)
         if given.latency:
             found, percent = bench.latencies(60, 0.3)

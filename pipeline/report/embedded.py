@@ -38,10 +38,6 @@ MACROS = """
     create macro unix_millis(moment) as epoch_ms(moment);
     create macro timestamp_millis(ms) as make_timestamptz(ms * 1000);
 """
-# A lake's file is CLUSTER-FIRST-LAST.parquet.
-CLUSTER = r"regexp_extract(filename, '([0-9a-f]+)-[0-9]+-[0-9]+[.]parquet$', 1)"
-
-
 T = TypeVar("T")
 
 
@@ -154,14 +150,14 @@ def _ask_feed(cursor: duckdb.DuckDBPyConnection, feed: Feed, sql: str) -> pa.Tab
 
 
 def _ask_lake(cursor: duckdb.DuckDBPyConnection, events: LakeEvents, query: Query) -> pa.Table:
-    files = ", ".join(map(_quoted, events.files))
-    source = (
-        f"(select *, {CLUSTER} as cluster from read_parquet([{files}], filename = true, hive_partitioning = false))"
-    )
+    lake, parts = events.lake, []
+    for cluster in lake.clusters:
+        cursor.register(f"of_{cluster}", lake.dataset(cluster))
+        parts.append(f"select *, {_quoted(cluster)} as cluster from of_{cluster}")
     conditions = [*events.conditions(), DONE] if query.done_only else events.conditions()
     if events.limits.queue is not None:
         conditions.append(f"e.queue = {_quoted(events.limits.queue)}")
-    return cursor.sql(_select(events, query, conditions, source)).to_arrow_table()
+    return cursor.sql(_select(events, query, conditions, f"({' union all '.join(parts)})")).to_arrow_table()
 
 
 def _select(events: Events, query: Query, conditions: Sequence[str], source: str) -> str:

@@ -13,7 +13,6 @@
 An engine gives the columns of the source the name `e`; DuckDB would take a bare `at` for a word of its own.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ import pyarrow as pa
 from wakeq.pipeline.journal.plan import History
 from wakeq.pipeline.journal.rows import Wanted
 from wakeq.pipeline.journal.table import events_of, period_of
-from wakeq.pipeline.lake import NOTE_FOLDER, check_lake
+from wakeq.pipeline.lake import NOTE_FOLDER, Lake
 from wakeq.pipeline.report.queries import Query
 from wakeq.protocol.errors import BadSettings
 from wakeq.protocol.uid import NUMBER_DIGITS, QUEUE_DIGITS, SEPARATOR, parse
@@ -45,8 +44,6 @@ OF_LAKE = USUAL | {
     "incarnation": ("uid", f"substr(e.uid, 1, {QUEUE_DIGITS})"),
     "number": ("uid", f"substr(e.uid, {QUEUE_DIGITS + 2})"),
 }
-# Parquet needs about this part of the bytes of a journal.
-PACKED = 4
 DONE = "e.outcome = 'done'"
 
 
@@ -67,10 +64,6 @@ class JournalEvents:
     sources: tuple[str | Path, ...]
     history: History
     limits: Limits = Limits()
-
-    @property
-    def size_bytes(self) -> int:
-        return self.history.size_bytes
 
     def period_ms(self) -> tuple[int, int] | None:
         """Return the moments of the first event and of the last one; None if nothing has happened."""
@@ -96,18 +89,8 @@ class JournalEvents:
 class LakeEvents:
     """The events in a lake, perhaps of several clusters."""
 
-    place: str
+    lake: Lake
     limits: Limits = Limits()
-
-    @property
-    def files(self) -> list[str]:
-        """The files that may have such events."""
-        return [str(path) for path in sorted(Path(self.place).glob("date=*/*.parquet"))]
-
-    @property
-    def size_bytes(self) -> int:
-        """The size that these events have in a journal, roughly."""
-        return PACKED * sum(os.path.getsize(path) for path in self.files)
 
     def conditions(self) -> list[str]:
         """Return the conditions of SQL that choose these events, but for the queue: engines differ in its quotes."""
@@ -134,13 +117,13 @@ def events_in(sources: Sequence[str | Path], limits: Limits = Limits()) -> Event
 
 def lake_events(lake: str | Path, limits: Limits = Limits()) -> LakeEvents:
     """Return the events in a lake, or refuse what is none."""
-    check_lake(Path(lake))
-    return LakeEvents(str(lake), limits)
+    return LakeEvents(Lake(lake), limits)
 
 
 def is_lake(source: str | Path) -> bool:
-    """Whether this is a folder that `archive` has made."""
-    return (Path(source) / NOTE_FOLDER).is_dir()
+    """Whether this is a folder that `archive` has made, or an address that is not the one of a broker."""
+    scheme, is_address, _ = str(source).partition("://")
+    return scheme not in ("http", "https") if is_address else (Path(source) / NOTE_FOLDER).is_dir()
 
 
 def limited(events: Events, limits: Limits) -> Events:

@@ -48,7 +48,7 @@ class OnSpark:
     def _of_lake(self, events: LakeEvents, query: Query) -> "DataFrame":
         from pyspark.sql import functions as f
 
-        files = self._spark.read.parquet(events.place)
+        files = self._spark.read.parquet(events.lake.address)
         frame = files.withColumn("cluster", f.regexp_extract("_metadata.file_name", "^[0-9a-f]+", 0)).alias("e")
         if events.limits.queue is not None:
             frame = frame.where(f.col("queue") == events.limits.queue)
@@ -60,7 +60,8 @@ class OnSpark:
     def _in_small_parts(self, events: Events) -> Iterator[None]:
         """Let Spark group in parts that fit into memory; it joins parts that are too small."""
         before = self._spark.conf.get(PARTS)
-        self._spark.conf.set(PARTS, str(max(int(before), events.size_bytes // PART_BYTES)))
+        if isinstance(events, JournalEvents):
+            self._spark.conf.set(PARTS, str(max(int(before), events.history.size_bytes // PART_BYTES)))
         try:
             yield
         finally:

@@ -78,7 +78,7 @@ def _period_ms(engine: Engine, events: Events) -> tuple[int, int]:
         return period
     (found,) = engine.run(limited(events, Limits()), PERIOD)[0].to_pylist()
     if found["first_ms"] is None:
-        raise StorageError(f"{events.place}: has no events yet; archive more")
+        raise StorageError(f"{events.lake.address}: has no events yet; archive more")
     return found["first_ms"], found["last_ms"]
 
 

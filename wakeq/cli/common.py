@@ -81,6 +81,15 @@ class ByteCount(click.ParamType[int]):
         return count
 
 
+class Place(click.Path):
+    """A path that exists, or an address, which is taken as it is."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if "://" in str(value) else super().convert(value, param, ctx)
+
+
 def json_option(command: Command) -> Command:
     """Add --json, as every command that reads has it."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON; its fields are stable.")(command)

@@ -1,4 +1,4 @@
-"""`wakeq pipeline`: load, replay, settle, archive, forecast: data as messages, and history as data.
+"""`wakeq pipeline`: load, settle, archive, forecast: data as messages, and history as data.
 
     files, an archive, a checkpoint; the history of a broker  -->  wakeq.pipeline  -->  what was done, on standard error
 
@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from wakeq.cli.common import Broker, json_option, queue_name
+from wakeq.cli.common import Broker, Place, json_option, queue_name
 from wakeq.cli.output import print_json, say, show_progress
 from wakeq.cli.report import forecast
-from wakeq.cli.spark import spark_for
 
 if TYPE_CHECKING:
-    from wakeq.pipeline.load import Progress
+    from wakeq.pipeline.load.load import Progress
 
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
-
+PLACE = Place(exists=True)
 DIRECTORIES = click.argument(
     "data_dirs",
     metavar="DATA_DIR...",
@@ -34,80 +32,78 @@ DIRECTORIES = click.argument(
 
 @click.group()
 def pipeline() -> None:
-    """Load files, archive and replay history, plan workers."""
+    """Load files or a lake, archive history, plan workers."""
 
 
 @pipeline.command()
-@click.argument("files", type=FILE, nargs=-1, required=True)
-@click.option("--to", "queue", required=True, metavar="QUEUE", help="The queue to publish to.")
-@click.option(
-    "--body", metavar="COLUMN", help="The column that becomes the body; default: the whole row, as a JSON object."
-)
-@click.option("--priority", metavar="COLUMN", help="The column that becomes the priority.")
-@click.option("--delay", metavar="COLUMN", help="The column that becomes the delay, in seconds.")
+@click.argument("sources", metavar="SOURCE...", type=PLACE, nargs=-1, required=True)
+@click.option("--to", "target", required=True, metavar="QUEUE", help="The queue to publish to.")
+@click.option("--where", metavar="SQL", help="Only rows for which this condition holds, in the SQL of DuckDB.")
 @click.option("--rate", type=click.IntRange(min=1), metavar="N", help="At most this many messages per second.")
-@click.option("--name", help="The identity of this load; default: its files in their present form, and these columns.")
+@click.option("--name", help="The identity of this load; default: its sources and options, and files as they are now.")
+@click.option("--dry-run", is_flag=True, help="Only count the messages.")
+@click.option(
+    "--body", metavar="COLUMN", help="Of files: the column that becomes the body; default: the row, as a JSON object."
+)
+@click.option("--priority", metavar="COLUMN", help="Of files: the column that becomes the priority.")
+@click.option("--delay", metavar="COLUMN", help="Of files: the column that becomes the delay, in seconds.")
+@click.option("--queue", metavar="QUEUE", help="Of a lake: the queue to which the messages were published.")
 @click.pass_obj
 def load(
-    broker: Broker,
-    files: tuple[Path, ...],
-    queue: str,
-    body: str | None,
-    priority: str | None,
-    delay: str | None,
-    rate: int | None,
-    name: str | None,
-) -> None:
-    """Publish each row of FILES (Parquet, CSV, JSON lines) once.
+    broker: Broker, sources: tuple[str, ...], target: str, where: str | None, rate: int | None, name: str | None,
+    dry_run: bool, body: str | None, priority: str | None, delay: str | None, queue: str | None,
+) -> None:  # fmt: skip
+    """Publish each row of files once, or each message of a lake again.
+
+    SOURCE is one or more files (Parquet, CSV, JSON lines), or a lake with bodies, a folder or an address.
 
     If it is interrupted, the same command continues where it was, at any --rate.  A file that was moved or changed
     meanwhile counts as a new one and is loaded from its beginning, unless you passed --name: then the load continues
     after the rows that were published under this name.
     """
     from wakeq.client.bulk import BulkClient
-    from wakeq.pipeline.session import check_packages
+    from wakeq.pipeline.spark import check_packages
 
     check_packages("pyarrow", "numpy", extra="journal")
-    from wakeq.pipeline.load import Mapping, load
+    from wakeq.pipeline.load.files import Files, Mapping
+    from wakeq.pipeline.load.load import Source, count
+    from wakeq.pipeline.load.load import load as publish
+
+    source: Source
+    lakes = [place for place in sources if "://" in place or Path(place).is_dir()]
+    if where is not None or lakes:
+        check_packages("duckdb", extra="report")
+    if lakes:
+        from wakeq.pipeline.lake import Lake
+        from wakeq.pipeline.load.messages import LakeMessages
+
+        lake = Lake(lakes[0])
+        _check_lake_options(sources, queue=queue, columns=(body, priority, delay))
+        source = LakeMessages(lake, queue or "", where)
+    elif queue is not None:
+        raise click.UsageError("--queue is for a lake; files have no queues")
+    else:
+        source = Files(list(map(Path, sources)), Mapping(body, priority, delay), where)
 
     def show(progress: "Progress") -> None:
         show_progress(f"{progress.rows:,} messages published ...")
 
     with BulkClient(broker.address) as client:
-        done = load(client, files, queue, Mapping(body, priority, delay), name=name, rate=rate, tell=show)
-    before = f"; {done.skipped:,} were published by another run" if done.skipped else ""
-    say(f"{done.rows:,} messages published to {queue_name(queue)}{before}")
+        if dry_run:
+            say(f"{count(client, source, target, name=name):,} messages would be published to {queue_name(target)}")
+            return
+        done = publish(client, source, target, name=name, rate=rate, tell=show)
+    continued = "; another run published the ones before" if done.continues else ""
+    say(f"{done.rows:,} messages published to {queue_name(target)}{continued}")
 
 
-@pipeline.command()
-@click.argument("lake", type=FOLDER)
-@click.option("--queue", required=True, metavar="QUEUE", help="The queue to which the messages were published.")
-@click.option(
-    "--where", default="true", show_default=True, metavar="EXPR", help="Only these: a condition in Spark SQL."
-)
-@click.option("--to", "target", required=True, metavar="QUEUE", help="The queue to publish them to now.")
-@click.option("--dry-run", is_flag=True, help="Only count the messages.")
-@click.pass_obj
-def replay(broker: Broker, lake: Path, queue: str, where: str, target: str, dry_run: bool) -> None:
-    """Publish messages again that were once published to a queue.
-
-    They come from an archive with bodies.
-    """
-    from wakeq.client.bulk import BulkClient
-    from wakeq.pipeline.session import check_packages
-
-    check_packages("pyspark", "pyarrow")
-    from wakeq.pipeline.lake import check_lake, published
-    from wakeq.pipeline.lake import replay as again
-
-    check_lake(lake)
-    # An unreachable broker is reported before Spark has started.
-    BulkClient(broker.address).close()
-    with spark_for("wakeq replay", "counting" if dry_run else "publishing") as spark:
-        events = published(spark, lake, queue, where)
-        count = events.count() if dry_run else again(events, broker.address, target)
-    done = "would be published" if dry_run else "published"
-    say(f"{count:,} messages of {queue_name(queue)} {done} to {queue_name(target)}")
+def _check_lake_options(sources: tuple[str, ...], *, queue: str | None, columns: tuple[str | None, ...]) -> None:
+    if len(sources) > 1:
+        raise click.UsageError("name files, or one lake")
+    if queue is None:
+        raise click.UsageError(f"{sources[0]} is a lake; pass --queue, whose messages are to be published")
+    if any(column is not None for column in columns):
+        raise click.UsageError("--body, --priority and --delay are for files; messages of a lake have these")
 
 
 @pipeline.command()
@@ -119,7 +115,7 @@ def settle(broker: Broker, checkpoint: Path) -> None:
     Spark tells a source that a batch is finished only when the next one begins; this command does it for the last
     batch.  It connects to the broker that the query read from, unless --broker names another address.
     """
-    from wakeq.pipeline.session import check_packages
+    from wakeq.pipeline.spark import check_packages
 
     check_packages("pyspark", "pyarrow")
     from wakeq.pipeline.stream.settling import settle_checkpoint
@@ -146,7 +142,7 @@ def archive(data_dirs: tuple[Path, ...], lake: Path, bodies: bool, skip_gaps: bo
     Each event is added once.  If it is killed, the next run continues where it was.  Run it more often than the
     journal is kept.
     """
-    from wakeq.pipeline.session import check_packages
+    from wakeq.pipeline.spark import check_packages
 
     check_packages("pyarrow", "numpy", extra="journal")
     from wakeq.pipeline.lake import archive as bring_up_to_date

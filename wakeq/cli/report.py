@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wakeq.cli.common import json_option
+from wakeq.cli.common import Place, json_option
 from wakeq.cli.output import print_json, print_table, show_progress
 from wakeq.cli.spark import spark_for, spark_options
 from wakeq.pipeline.report.interrupts import uninterrupted
@@ -28,15 +28,6 @@ SECONDS = click.FloatRange(min=0, min_open=True)
 # spark-submit sets it.
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
 Settings = tuple[tuple[str, str], ...]
-
-
-class Place(click.Path):
-    """A folder that exists, or a URL, which is taken as it is."""
-
-    name = "place"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if "://" in str(value) else super().convert(value, param, ctx)
 
 
 PLACE = Place(exists=True, file_okay=False)
@@ -128,7 +119,7 @@ def _rounded(value: Any) -> Any:
 
 
 def _check_packages() -> None:
-    from wakeq.pipeline.session import check_packages
+    from wakeq.pipeline.spark import check_packages
 
     check_packages("pyarrow", "numpy", extra="report")
 
@@ -142,7 +133,7 @@ def _engine(name: str, doing: str, master: str | None, conf: Settings) -> Iterat
 
             yield OnSpark(spark)
         return
-    from wakeq.pipeline.session import check_packages
+    from wakeq.pipeline.spark import check_packages
 
     check_packages("duckdb", extra="report")
     with uninterrupted():

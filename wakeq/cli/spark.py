@@ -51,14 +51,14 @@ def spark_for(
     name: str, doing: str, *, master: str | None = None, conf: tuple[tuple[str, str], ...] = ()
 ) -> Iterator["SparkSession"]:
     """Yield a session, and show on a terminal what it does."""
-    from wakeq.pipeline.session import check_packages
+    from wakeq.pipeline.spark import check_packages
 
     check_packages("pyspark", "pyarrow")
-    from wakeq.pipeline.session import plain_errors, quiet_session
+    from wakeq.pipeline.spark import plain_errors, session_for
 
     show_progress("starting Spark ...")
     try:
-        with quiet_session(name) as spark, plain_errors(), _progress_of(spark, doing):
+        with plain_errors(), session_for(name, master=master, conf=conf) as spark, _progress_of(spark, doing):
             yield spark
     finally:
         show_progress("")

@@ -8,11 +8,8 @@ In FOLDER lie the checkpoint, and a file by which one task of all runs kills its
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
-
-from wakeq.pipeline import session
 
 BATCH = 50
 
@@ -22,18 +19,18 @@ def main(broker: str, folder: Path) -> None:
     from pyspark.sql import SparkSession
     from pyspark.sql.functions import udf
 
-    with tempfile.TemporaryDirectory() as made, session.shimmed_java(Path(made)):
-        builder = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
-        for key, value in session.sockets_in(Path(made)).items():
-            builder = builder.config(key, value)
-        spark = builder.config("spark.driver.host", "127.0.0.1").config("spark.local.dir", str(folder)).getOrCreate()
-        frame = spark.readStream.format("wakeq").option("broker", broker).option("queue", "in")
-        frame = frame.option("maxOffsetsPerTrigger", str(BATCH)).option("minPartitions", "2").load()
-        made_of_it = frame.select(udf(enrich(folder / "a-worker-died"), "binary")("body").alias("body"))
-        writer = made_of_it.writeStream.format("wakeq").option("broker", broker).option("queue", "out")
-        query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
-        query.awaitTermination()
-        spark.stop()
+    # Spark finds the format with this Python.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
+    spark = builder.config("spark.driver.host", "127.0.0.1").config("spark.local.dir", str(folder)).getOrCreate()
+    frame = spark.readStream.format("wakeq").option("broker", broker).option("queue", "in")
+    frame = frame.option("maxOffsetsPerTrigger", str(BATCH)).option("minPartitions", "2").load()
+    made_of_it = frame.select(udf(enrich(folder / "a-worker-died"), "binary")("body").alias("body"))
+    writer = made_of_it.writeStream.format("wakeq").option("broker", broker).option("queue", "out")
+    query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    spark.stop()
 
 
 def enrich(marker: Path) -> Callable[[bytes], bytes]:
