@@ -34,6 +34,8 @@ from wakeq.protocol.log.entries import (
     UnstashAction,
 )
 
+# Words of both dialects have no meaning in a name.
+QUEUE = 'it\'s \\ "quoted" {queue}'
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 STEPS = 400
 SEEDS = (3, 8)
@@ -78,7 +80,6 @@ def test_random_life_gets_equal_figures_from_both_engines(spark: Any, life: Path
     done = {row["event"] for row in rows_of(life) if row["outcome"] == "done"}
     assert done >= {"stashed", "purged", "dead", "released", "cancelled", "expired", "moved"}
     check_engines(spark, events)
-    assert make_report(Embedded(), events)[0] == make_report(OnSpark(spark), events)[0]
 
 
 @pytest.mark.usefixtures("in_several_spans")
@@ -90,11 +91,10 @@ def test_limits_choose_the_same_events_in_both_engines(spark: Any, life: Path) -
 
 
 @pytest.fixture
-def lake(life: Path, tmp_path: Path) -> Path:
+def lake(tmp_path: Path) -> Path:
     """A lake of two clusters; the counters of both are equal."""
-    archive([life], tmp_path / "lake")
-    archive([claims_and_stashes(tmp_path / "other")], tmp_path / "lake")
-    archive([claims_and_stashes(tmp_path / "third", CLUSTER[::-1])], tmp_path / "lake")
+    for number, cluster in enumerate((CLUSTER, CLUSTER[::-1])):
+        archive([claims_and_stashes(tmp_path / str(number), cluster)], tmp_path / "lake")
     return tmp_path / "lake"
 
 
@@ -103,19 +103,19 @@ def claims_and_stashes(path: Path, cluster: bytes = CLUSTER) -> Path:
     lease = [AT_MS + 60_000]
     queue = 'it\'s \\ "quoted" {queue}'
     files.write(
-        CreateQueue(queue, Policies()),
-        Publish(queue, [Draft(b"worked"), Draft(b"claimed"), Draft(b"at once")]),
-        Claim(queue, 1, ClaimAction.STAGED, "source", 1, [2], until_ms=lease[0]),
-        Delivered(queue, 1, [1], lease, 2, worker=5),
-        Ack(queue, 1, [1], [(1, 2)], worker=5),
-        Ack(queue, 1, [3], [(0, 0)], worker=6, delivered=True),
+        CreateQueue(QUEUE, Policies()),
+        Publish(QUEUE, [Draft(b"worked"), Draft(b"claimed"), Draft(b"at once")]),
+        Claim(QUEUE, 1, ClaimAction.STAGED, "source", 1, [2], until_ms=lease[0]),
+        Delivered(QUEUE, 1, [1], lease, 2, worker=5),
+        Ack(QUEUE, 1, [1], [(1, 2)], worker=5),
+        Ack(QUEUE, 1, [3], [(0, 0)], worker=6, delivered=True),
         *[Noop()] * 100,
-        Claim(queue, 1, ClaimAction.SETTLED, "source", 1, [2], [(1, 1)]),
-        Stash(queue, [Draft(b"x", 7), Draft(b"y", delay_ms=9_000_000)], "lost attempt", 0, 1000),
-        Stash(queue, [Draft(b"x", 7), Draft(b"y", delay_ms=9_000_000)], "attempt", 0, 1000),
-        Unstash(queue, UnstashAction.PUBLISHED, [("attempt", 2)], "writer", 1),
+        Claim(QUEUE, 1, ClaimAction.SETTLED, "source", 1, [2], [(1, 1)]),
+        Stash(QUEUE, [Draft(b"x", 7), Draft(b"y", delay_ms=9_000_000)], "lost attempt", 0, 1000),
+        Stash(QUEUE, [Draft(b"x", 7), Draft(b"y", delay_ms=9_000_000)], "attempt", 0, 1000),
+        Unstash(QUEUE, UnstashAction.PUBLISHED, [("attempt", 2)], "writer", 1),
     )
-    files.outcomes(0, (111, 2, 6), queues=[(1, 8, queue)])
+    files.outcomes(0, (111, 2, 6), queues=[(1, 8, QUEUE)])
     return path
 
 
@@ -123,11 +123,10 @@ def test_lake_of_several_clusters_gets_equal_figures_from_both_engines(spark: An
     queue = 'it\'s \\ "quoted" {queue}'
 
     check_engines(spark, events_in([lake]))
-    check_engines(spark, lake_events(lake, Limits(since_ms=AT_MS + 3000, until_ms=AT_MS + 10_000, queue=queue)))
-    assert make_report(Embedded(), events_in([lake]))[0] == make_report(OnSpark(spark), events_in([lake]))[0]
+    check_engines(spark, lake_events(lake, Limits(since_ms=AT_MS + 3000, until_ms=AT_MS + 10_000, queue=QUEUE)))
     forecasts = [forecast(one, lake_events(lake), wait_s=1, percent=95) for one in (Embedded(), OnSpark(spark))]
     assert forecasts[0] == forecasts[1]
-    assert queue in {hour.queue for hour in forecasts[0]}
+    assert QUEUE in {hour.queue for hour in forecasts[0]}
 
 
 def test_slowest_workers_are_the_same_when_each_message_has_its_own(spark: Any, tmp_path: Path) -> None:
@@ -162,11 +161,14 @@ def test_journal_without_entries_is_refused_in_words(spark: Any, tmp_path: Path,
         make_report(engine(spark), events_in([files.path]))
 
 
-def test_settings_of_the_session_are_as_before_a_report(spark: Any, life: Path) -> None:
+def test_report_is_the_same_and_leaves_the_session_as_it_was(spark: Any, tmp_path: Path) -> None:
+    events = events_in([claims_and_stashes(tmp_path / "data")])
     before = spark.conf.get(PARTS)
     views = [table.name for table in spark.catalog.listTables()]
 
-    make_report(OnSpark(spark), events_in([life]))
+    report, tables = make_report(OnSpark(spark), events)
 
+    assert report == make_report(Embedded(), events)[0]
+    assert {row["queue"] for row in tables.spans} == {QUEUE}
     assert spark.conf.get(PARTS) == before
     assert [table.name for table in spark.catalog.listTables()] == views
