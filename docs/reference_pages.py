@@ -28,6 +28,7 @@ from wakeq.http.api.api import PREFIX, Route
 from wakeq.http.api.api import STATUSES as HTTP_STATUSES
 from wakeq.http.api.backup import Backup
 from wakeq.http.api.events import Events
+from wakeq.http.api.journal import Journal
 from wakeq.http.api.messages import message_routes
 from wakeq.http.api.node import node_routes
 from wakeq.http.api.queues import queue_routes
@@ -112,9 +113,10 @@ MEANINGS = {
     "raise it.",
     "KEY_RANGE": "The priority is outside of the queue's range (`priority_min`, `priority_max`).",
     "STALE_LEASE": "This lease has ended, and another worker may have the message. Do not repeat the command.",
-    "EPOCH_EXPIRED": "The claim of this epoch is over: settled, or not renewed in time. Stage another one.",
+    "EPOCH_EXPIRED": "The claim of this epoch was not renewed in time, or was released. Stage another one.",
+    "EPOCH_SETTLED": "The messages of this epoch were acknowledged. Stage another one.",
     "STASH_EXPIRED": "A stash that was to be published is gone, or has another size. Stash its messages again.",
-    "EPOCH_OLD": "The writer has published a later epoch already. Give a higher epoch, or another writer.",
+    "EPOCH_OLD": "The writer has published this epoch or a later one. Give a higher epoch, or another writer.",
     "UNKNOWN_UID": "An ACK with `publish` of a message that is gone, or was never there. Nothing of it was done.",
     "NOT_LEADER": "This node does not serve now; `leader` is the address of the node that does.",
     "NO_QUORUM": "No majority answers this leader in time, or its disk does not. Try another node, or try later.",
@@ -292,7 +294,7 @@ def every_route() -> list[Route]:
     events, backup = Events(NOBODY, NOBODY, NOBODY), Backup(NOBODY, NOBODY, NOBODY, NOBODY)
     tables = (
         queue_routes(NOBODY, NOBODY), message_routes(NOBODY, NOBODY, NOBODY), node_routes(NOBODY, NOBODY, {}),
-        events.routes(), backup.routes(),
+        events.routes(), backup.routes(), Journal(NOBODY, NOBODY, NOBODY).routes(),
     )  # fmt: skip
     return [route for table in tables for route in table]
 
@@ -317,6 +319,8 @@ def _route(route: Route) -> Iterator[str]:
     yield f"\n## {route.method} {route.path}\n\n{route.about}. Right: {route.need}."
     if route.streams:
         yield f" Answers with `{route.streams}`."
+    if route.has_ranges:
+        yield " A range, such as `Range: bytes=0-65535`, is answered with 206, or 416 behind the end."
     yield "\n"
     for title, kind in (("Query", route.query), ("Body", route.body)):
         fields = msgspec.structs.fields(kind) if kind is not None else ()

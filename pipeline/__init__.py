@@ -1,6 +1,6 @@
 """The broker's history and its queues as data frames, for analysis and for moving many messages at once.
 
-    journal/    the history of a broker as a table, read from its data directory; needs pyarrow, not Spark
+    journal/    the history of a broker as a table, from its directory or its HTTP port; needs pyarrow, not Spark
     report/     what a broker did, as a page, and how many workers it will need
     stream/     queues as data frames: Spark's data source `wakeq`
     load/       rows of files, or messages of a lake, published once each

@@ -23,7 +23,7 @@ import pyarrow.compute as compute
 import pyarrow.parquet as parquet
 
 from wakeq.pipeline.journal.numbers import Numbering
-from wakeq.pipeline.journal.plan import History
+from wakeq.pipeline.journal.plan import History, Place
 from wakeq.pipeline.journal.rows import KINDS, USUAL, Wanted
 from wakeq.pipeline.journal.table import steps_of
 from wakeq.protocol.errors import BadSettings, DamagedFile, StorageError, WrongVersion
@@ -128,7 +128,7 @@ class Archive:
 
 
 def archive(
-    directories: Sequence[Path],
+    directories: Sequence[Place],
     lake: Path,
     *,
     bodies: bool = False,

@@ -9,7 +9,9 @@ session themselves, and get the exceptions of Spark.
 
 import importlib.util
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -86,12 +88,28 @@ def _start(name: str, master: str | None, conf: dict[str, str]) -> "SparkSession
     from wakeq.pipeline.java import use_java
 
     use_java()
-    # Of a Connect server, also one that Spark starts for this program, these cannot be set.
-    if not remote:
-        builder = builder.config(map=QUIET | conf)
     # For Spark these come last, after conf, PYSPARK_SUBMIT_ARGS and spark-defaults.conf.
     with _default_environment(MASTER=LOCAL, SPARK_DRIVER_MEMORY=DRIVER_MEMORY, PYSPARK_PYTHON=sys.executable):
+        # Of a Connect server, also one that Spark starts for this program, the others cannot be set.
+        if not remote:
+            _start_java(QUIET | UTC | conf)
+            builder = builder.config(map=QUIET | conf)
         return builder.getOrCreate()
+
+
+def _start_java(settings: dict[str, str]) -> None:
+    """Start the virtual machine. It ends with this program, but not if an interrupt came between: that waits."""
+    from pyspark import SparkConf, SparkContext
+
+    is_main, interrupts = threading.current_thread() is threading.main_thread(), []
+    before = signal.signal(signal.SIGINT, lambda *_: interrupts.append(True)) if is_main else None
+    try:
+        SparkContext._ensure_initialized(conf=SparkConf().setAll(list(settings.items())))
+    finally:
+        if is_main:
+            signal.signal(signal.SIGINT, before)
+    if interrupts:
+        raise KeyboardInterrupt
 
 
 @contextmanager

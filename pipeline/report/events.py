@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from wakeq.pipeline.journal.plan import History
+from wakeq.pipeline.journal.plan import History, Place, is_url
 from wakeq.pipeline.journal.rows import Wanted
 from wakeq.pipeline.journal.table import events_of, period_of
 from wakeq.pipeline.lake import NOTE_FOLDER, Lake
@@ -61,7 +61,7 @@ class JournalEvents:
     """The events in the journal of one cluster."""
 
     # What the user named.
-    sources: tuple[str | Path, ...]
+    sources: tuple[Place, ...]
     history: History
     limits: Limits = Limits()
 
@@ -105,14 +105,14 @@ class LakeEvents:
 Events = JournalEvents | LakeEvents
 
 
-def events_in(sources: Sequence[str | Path], limits: Limits = Limits()) -> Events:
+def events_in(sources: Sequence[Place], limits: Limits = Limits()) -> Events:
     """Return the events in the data directories of a cluster, or in a lake."""
     lakes = [source for source in sources if is_lake(source)]
     if not lakes:
-        return JournalEvents(tuple(sources), History(sources), limits)  # type: ignore[arg-type]
+        return JournalEvents(tuple(sources), History(sources), limits)
     if len(sources) > 1:
         raise BadSettings(f"{lakes[0]} is a lake; name it alone, or only data directories")
-    return lake_events(lakes[0], limits)
+    return lake_events(str(lakes[0]), limits)
 
 
 def lake_events(lake: str | Path, limits: Limits = Limits()) -> LakeEvents:
@@ -120,10 +120,11 @@ def lake_events(lake: str | Path, limits: Limits = Limits()) -> LakeEvents:
     return LakeEvents(Lake(lake), limits)
 
 
-def is_lake(source: str | Path) -> bool:
+def is_lake(source: Place) -> bool:
     """Whether this is a folder that `archive` has made, or an address that is not the one of a broker."""
-    scheme, is_address, _ = str(source).partition("://")
-    return scheme not in ("http", "https") if is_address else (Path(source) / NOTE_FOLDER).is_dir()
+    if "://" in str(source):
+        return not is_url(source)
+    return (Path(source) / NOTE_FOLDER).is_dir()
 
 
 def limited(events: Events, limits: Limits) -> Events:

@@ -42,7 +42,7 @@ class OnSpark:
         from wakeq.pipeline.journal.source import JournalSource, options_of
 
         self._spark.dataSource.register(JournalSource)
-        options = options_of(events.sources, events.wanted_by(query))  # type: ignore[arg-type]
+        options = options_of(events.sources, events.wanted_by(query))
         return self._spark.read.format("wakeq-journal").options(**options).load()
 
     def _of_lake(self, events: LakeEvents, query: Query) -> "DataFrame":

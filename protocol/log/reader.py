@@ -37,6 +37,7 @@ from wakeq.protocol.log.entries import (
     UnstashAction,
     UpdateQueue,
 )
+from wakeq.protocol.log.format import HEADER_BYTES, RECORD_BYTES, Read, Walk
 from wakeq.protocol.log.layout import (
     ENTRY_VERSION,
     FLAG_ATOMIC,
@@ -59,8 +60,13 @@ from wakeq.protocol.log.layout import (
 from wakeq.protocol.queue.ledger.uniform import UNIFORM_MIN, UniformBatch, shape_of
 from wakeq.protocol.raft.membership import Config
 
+# Of a record in the log, before its CRC.
+LENGTH_BYTES = 4
 _PUBLISH = bytes([Kind.PUBLISH])
 _PUBLISHING = {Kind.PUBLISH, Kind.STASH}
+
+_ClaimFields = tuple[str, int, int, int, int, str, int, str]
+_UnstashFields = tuple[list[tuple[str, int]], str, int, str, str, str, list[str]]
 
 _from_msgpack = msgspec.msgpack.decode
 
@@ -99,6 +105,16 @@ class _Parts(msgspec.Struct, frozen=True, gc=False):
     @property
     def rest(self) -> bytes:
         return self.payload[self.end :]
+
+
+def first_moment(read: Read, *, end: int, seed: int, index: int) -> int | None:
+    """Return the moment in ms of the first record of a segment, which is read up to `end`; None if it is not whole."""
+    length = int.from_bytes(read(HEADER_BYTES, LENGTH_BYTES), "big")
+    walk = Walk(
+        read, offset=HEADER_BYTES, end=min(end, HEADER_BYTES + RECORD_BYTES + length), seed=seed, next_index=index
+    )
+    first = next(iter(walk), None)
+    return None if first is None else int(HEAD.unpack_from(first[2])[5])
 
 
 def decode_entry(payload: bytes) -> tuple[Entry, int]:
@@ -232,21 +248,21 @@ def _decode_moved(parts: _Parts) -> Ack | Requeued:
 
 def _decode_claim(parts: _Parts) -> Claim:
     action = ClaimAction(parts.flags)
-    source, epoch, slices, until_ms, first = _from_msgpack(parts.rest, type=tuple[str, int, int, int, int])
+    source, epoch, slices, until_ms, first, *read = _from_msgpack(parts.rest, type=_ClaimFields)
     tokens = [] if action is ClaimAction.STAGED else parts.tokens
     about = action, source, epoch, parts.numbers, tokens, first, slices, until_ms
-    return Claim(parts.name, parts.queue_id, *about, parts.worker, parts.door)
+    return Claim(parts.name, parts.queue_id, *about, parts.worker, parts.door, *read)
 
 
 def _decode_stash(parts: _Parts) -> Stash:
     about, at = take_sized(parts.payload, parts.end)
     drafts, _ = _take_drafts(parts, at)
-    named = _from_msgpack(about, type=tuple[str, int, int])
+    named = _from_msgpack(about, type=tuple[str, int, int, str, int])
     return Stash(parts.name, drafts, *named, parts.door, parts.worker)
 
 
 def _decode_unstash(parts: _Parts) -> Unstash:
-    named = _from_msgpack(parts.rest, type=tuple[list[tuple[str, int]], str, int])
+    named = _from_msgpack(parts.rest, type=_UnstashFields)
     return Unstash(parts.name, UnstashAction(parts.flags), *named)
 
 

@@ -9,7 +9,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from wakeq.protocol.log.entries import Entry, Reason, Token
+from wakeq.protocol.errors import Refused
+from wakeq.protocol.log.entries import Entry, Reason, Token, Unstash
 
 
 class Ticket(Protocol):
@@ -160,7 +161,7 @@ class Stage(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReadSlice(msgspec.Struct, frozen=True, gc=False):
-    """Look at the messages of a slice from `offset` on; nothing changes."""
+    """Look at the messages of a slice from `offset` on; nothing changes, but that the queue notes who reads."""
 
     asker: ReplyTo
     queue: str
@@ -169,6 +170,18 @@ class ReadSlice(msgspec.Struct, frozen=True, gc=False):
     slice: int
     offset: int
     count: int
+    reader: str = ""
+    batch: int = 0
+    run: str = ""
+    is_noted: bool = False  # that they read it, or it cannot be
+
+
+class PublishRead(msgspec.Struct, frozen=True, gc=False):
+    """Publish what a reader made of what it has read; `denial` says why the client may not have read from a queue."""
+
+    asker: ReplyTo
+    entry: Unstash
+    denial: Callable[[str], Refused | None]
 
 
 class Renew(msgspec.Struct, frozen=True, gc=False):
@@ -178,6 +191,14 @@ class Renew(msgspec.Struct, frozen=True, gc=False):
     queue: str
     source: str
     keep_ms: int
+
+
+class Release(msgspec.Struct, frozen=True, gc=False):
+    """End all open epochs of a source now; their messages are ready again."""
+
+    asker: ReplyTo
+    queue: str
+    source: str
 
 
 class Settle(msgspec.Struct, frozen=True, gc=False):

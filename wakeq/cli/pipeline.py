@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from wakeq.cli.common import Broker, Place, json_option, queue_name
+from wakeq.cli.common import Broker, Place, history_places, json_option, queue_name
 from wakeq.cli.output import print_json, say, show_progress
 from wakeq.cli.report import forecast
 
@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 PLACE = Place(exists=True)
-DIRECTORIES = click.argument(
-    "data_dirs",
-    metavar="DATA_DIR...",
-    nargs=-1,
-    required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-)
 
 
 @click.group()
@@ -130,17 +123,17 @@ def settle(broker: Broker, checkpoint: Path) -> None:
 
 
 @pipeline.command()
-@DIRECTORIES
+@history_places
 @click.option("--to", "lake", required=True, metavar="LAKE", type=click.Path(file_okay=False, path_type=Path),
               help="The folder of Parquet files; created if it does not exist.")  # fmt: skip
 @click.option("--bodies", is_flag=True, help="Also archive the bodies of messages.")
-@click.option("--skip-gaps", is_flag=True, help="Skip, for ever, entries that none of the directories has any more.")
+@click.option("--skip-gaps", is_flag=True, help="Skip, for ever, entries that none of these places has any more.")
 @json_option
-def archive(data_dirs: tuple[Path, ...], lake: Path, bodies: bool, skip_gaps: bool, as_json: bool) -> None:
+def archive(places: tuple[Path | str, ...], lake: Path, bodies: bool, skip_gaps: bool, as_json: bool) -> None:
     """Add the events since the last run to a lake.
 
-    Each event is added once.  If it is killed, the next run continues where it was.  Run it more often than the
-    journal is kept.
+    They come from the data directory of a broker, or from its HTTP port, such as http://HOST:8080.  Each event is
+    added once.  If it is killed, the next run continues where it was.  Run it more often than the journal is kept.
     """
     from wakeq.pipeline.spark import check_packages
 
@@ -150,7 +143,7 @@ def archive(data_dirs: tuple[Path, ...], lake: Path, bodies: bool, skip_gaps: bo
     def tell(events: int, _through: int) -> None:
         show_progress(f"{events:,} events archived ...")
 
-    done = bring_up_to_date(data_dirs, lake, bodies=bodies, skip_gaps=skip_gaps, tell=tell)
+    done = bring_up_to_date(places, lake, bodies=bodies, skip_gaps=skip_gaps, tell=tell)
     show_progress("")
     if done.missing:
         say(f"{done.missing:,} entries were removed before they were archived; keep more, or archive more often")

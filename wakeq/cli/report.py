@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wakeq.cli.common import Place, json_option
+from wakeq.cli.common import HistoryPlace, Place, json_option
 from wakeq.cli.output import print_json, print_table, show_progress
 from wakeq.cli.spark import spark_for, spark_options
 from wakeq.pipeline.report.interrupts import uninterrupted
@@ -30,7 +30,14 @@ SUBMITTED = "PYSPARK_GATEWAY_PORT"
 Settings = tuple[tuple[str, str], ...]
 
 
-PLACE = Place(exists=True, file_okay=False)
+LAKE = Place(exists=True, file_okay=False)
+
+
+class Source(HistoryPlace):
+    """A place with the history of a broker, or the address of a lake."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
+        return str(value) if "://" in str(value) else super().convert(value, param, ctx)
 
 
 class Moment(click.ParamType[int]):
@@ -48,7 +55,7 @@ class Moment(click.ParamType[int]):
 
 
 @click.command()
-@click.argument("sources", metavar="DIR|URL|LAKE...", nargs=-1, required=True, type=PLACE)
+@click.argument("sources", metavar="DATA_DIR|URL|LAKE...", nargs=-1, required=True, type=Source())
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default="report.html", show_default=True,
               help="The page to write; the same data as JSON is written beside it.")  # fmt: skip
 @click.option(
@@ -63,14 +70,16 @@ class Moment(click.ParamType[int]):
               help="Also write the tables of the report there.")  # fmt: skip
 @spark_options
 def report(
-    sources: tuple[str, ...], out: Path, since: int | None, until: int | None, queue: str | None,
+    sources: tuple[Path | str, ...], out: Path, since: int | None, until: int | None, queue: str | None,
     parquet: Path | None, master: str | None, conf: Settings,
 ) -> None:  # fmt: skip
     """Report what a broker did, as a page and as JSON.
 
-    Throughput, backlog, waiting times, work and failures.  DIR is the data directory of a broker, running, stopped or
-    copied; name those of several nodes of one cluster together.  LAKE was made by wakeq pipeline archive.  The events
-    are counted in this process, or with --master or --conf, or under spark-submit, by Spark.
+    Throughput, backlog, waiting times, work and failures.  DATA_DIR is the data directory of a broker, running, stopped
+    or copied, and URL the HTTP port of a running one, such as http://HOST:8080; name several nodes of one cluster
+    together.  LAKE was made by wakeq pipeline archive.
+
+    The events are counted in this process; with --master or --conf, or under spark-submit, by Spark.
     """
     _check_packages()
     with uninterrupted():
@@ -85,7 +94,7 @@ def report(
 
 
 @click.command()
-@click.argument("lake", metavar="LAKE", type=PLACE)
+@click.argument("lake", metavar="LAKE", type=LAKE)
 @click.option("--wait", "wait_s", type=SECONDS, default=1.0, show_default=True, metavar="S",
               help="How long a message may wait for a worker.")  # fmt: skip
 @click.option("--percent", type=click.FloatRange(0, 100, min_open=True, max_open=True), default=90.0,

@@ -5,6 +5,7 @@
 `wakeq.pipeline.spark` decides about the session; errors of Spark become one line.
 """
 
+import logging
 import sys
 import threading
 from collections.abc import Iterator
@@ -57,10 +58,14 @@ def spark_for(
     from wakeq.pipeline.spark import plain_errors, session_for
 
     show_progress("starting Spark ...")
+    # Spark's client logs an interrupt with its traceback if logging has no handler.
+    silent = logging.NullHandler()
+    logging.root.addHandler(silent)
     try:
         with plain_errors(), session_for(name, master=master, conf=conf) as spark, _progress_of(spark, doing):
             yield spark
     finally:
+        logging.root.removeHandler(silent)
         show_progress("")
 
 

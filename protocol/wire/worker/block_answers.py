@@ -116,7 +116,9 @@ def _reply_rows(command: Any, outcome: Outcome) -> wire.Reply:
 
 
 def _reply_unstash(command: wire.Unstash, outcome: Outcome) -> wire.Reply:
-    code = outcome.results[0]
+    # A queue that was read may have crashed over its part, so that all of the entry is skipped.
+    refused = next((part.results[0] for part in outcome.follows if part.results[0] < 0), 0)
+    code = refused or outcome.results[0]
     if code < 0:
         return _refusal_to(command, Result.NO_QUEUE if code == Result.UNKNOWN else code)
     return wire.Okrows(qname=command.qname, rows=code, epoch=outcome.results[1] or None, cmd_id=command.cmd_id)
@@ -144,6 +146,13 @@ def _reply_settle(command: wire.SettleEpochs, outcome: Outcome) -> wire.Reply:
         return refusal_of(Result.EPOCH_EXPIRED, command.cmd_id)
     done = sum(code == Result.DONE for code in outcome.results)
     return wire.Oksettle(qname=command.qname, count=done, cmd_id=command.cmd_id)
+
+
+def _reply_release(command: wire.Release, outcome: Outcome) -> wire.Reply:
+    if Result.REJECTED in outcome.results:
+        return refusal_of(Result.REJECTED, command.cmd_id)
+    done = sum(code == Result.DONE for code in outcome.results)
+    return wire.Okrelease(qname=command.qname, count=done, cmd_id=command.cmd_id)
 
 
 def _reply_slice(command: wire.Slice, found: Seen | Outcome) -> wire.Reply:
@@ -211,6 +220,7 @@ STAGED_REPLIES: dict[type, Callable[[Any, Any], wire.Reply]] = {
     wire.Stage: _reply_stage,
     wire.Renew: _reply_renew,
     wire.SettleEpochs: _reply_settle,
+    wire.Release: _reply_release,
     wire.Slice: _reply_slice,
     wire.PeekBlock: _seen_block,
     wire.FetBlock: _reply_fetch,

@@ -1,6 +1,7 @@
 """Which session a verb gets: the one that is there, or a new one where everything else has its say first."""
 
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -64,6 +65,7 @@ class SparkModule:
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> SparkModule:
     made = SparkModule()
+    monkeypatch.setattr(spark, "_start_java", lambda settings: None)
     monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "pyspark.sql", SimpleNamespace(SparkSession=made))
     monkeypatch.setitem(sys.modules, "pyspark.errors", SimpleNamespace(PySparkRuntimeError=NoSession))
@@ -145,3 +147,27 @@ def test_connect_server_is_used_without_java(program: SparkModule, monkeypatch: 
     monkeypatch.delenv("SPARK_REMOTE")
     with pytest.raises(NotInstalled, match="there is no Java"):
         start()
+
+
+def test_interrupt_waits_until_the_virtual_machine_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would wait for this program for ever if it learned nothing of it."""
+    seen: list[str] = []
+
+    class Conf:
+        def setAll(self, settings: list[tuple[str, str]]) -> list[tuple[str, str]]:  # noqa: N802
+            return settings
+
+    class Context:
+        @staticmethod
+        def _ensure_initialized(conf: list[tuple[str, str]]) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            seen.append("started")
+
+    monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(SparkConf=Conf, SparkContext=Context))
+    before = signal.getsignal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        spark._start_java({"spark.log.level": "ERROR"})
+
+    assert seen == ["started"]
+    assert signal.getsignal(signal.SIGINT) is before
