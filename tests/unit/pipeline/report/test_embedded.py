@@ -31,14 +31,16 @@ def no_thread_is_left() -> Iterator[None]:
 
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JournalFiles:
-    """A sealed journal that is read in more batches than may wait for a query; of the last entry nothing is known."""
+    """A journal that is read in more batches than may wait for a query; of the last entry nothing is known."""
     monkeypatch.setattr(walk, "PIECE_BYTES", 64)
     files = JournalFiles(tmp_path / "data")
     for number in range(ENTRIES):
         files.write(publish(str(number)))
     files.outcomes(0, queues=[(1, ENTRIES + 1, "jobs")])
-    files.seal()
     files.write(publish("open"))
+    events = events_in([files.path])
+    assert isinstance(events, JournalEvents)
+    assert len(list(events.batches(events.wanted_by(COUNT)))) == ENTRIES + 1
     return files
 
 
@@ -68,9 +70,10 @@ def test_query_that_fails_ends_the_others_in_one_line(journal: JournalFiles, que
 
 
 def test_damaged_journal_ends_the_queries(journal: JournalFiles) -> None:
-    path = next((journal.path / "consensus").glob("raft.log.*"))
+    path = journal.path / "consensus" / "raft.log"
     data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
+    # In the first entry, which is followed by others.
+    data[data.index(b"jobs")] ^= 1
     path.write_bytes(data)
 
     with pytest.raises(DamagedFile):
@@ -106,6 +109,8 @@ def test_feed_of_a_query_that_has_ended_takes_batches_without_waiting() -> None:
         feed.put(batch)
     feed.put(None)
 
+    # Else a reader that waits for a place would wait for ever.
+    assert feed._waiting.empty()
     assert feed.is_over
 
 
