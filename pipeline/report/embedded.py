@@ -7,11 +7,11 @@ batches are in memory; groups that do not fit go to files in a temporary folder.
 """
 
 import tempfile
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from queue import Queue
-from typing import Any, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from queue import Empty, Queue
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -31,6 +31,8 @@ SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 }
 # The number that may wait for one query.
 BATCHES_MAX = 4
+# The pause between two interrupts of queries that go on.
+LOOK_S = 0.05
 # The name of the batches in SQL.
 JOURNAL = "journal"
 LAKE = "lake"
@@ -39,7 +41,6 @@ MACROS = """
     create macro unix_millis(moment) as epoch_ms(moment);
     create macro timestamp_millis(ms) as make_timestamptz(ms * 1000);
 """
-T = TypeVar("T")
 
 
 class Feed:
@@ -50,20 +51,24 @@ class Feed:
         self.reader = pa.RecordBatchReader.from_batches(schema, self)
         # None is the end.
         self._waiting: Queue[pa.RecordBatch | None] = Queue(BATCHES_MAX)
-        # The query has seen the end.
-        self._is_over = False
+        # The query needs no more.
+        self.is_over = False
 
     def put(self, batch: pa.RecordBatch | None) -> None:
         """Pass on a batch, or None after the last one; wait while too many of them wait."""
-        self._waiting.put(batch)
+        if not self.is_over:
+            self._waiting.put(batch)
+
+    def close(self) -> None:
+        """Take no more batches, and none of those that wait: the query has ended, perhaps too early."""
+        self.is_over = True
+        with suppress(Empty):
+            while True:
+                self._waiting.get_nowait()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        while not self._is_over:
-            batch = self._waiting.get()
-            if batch is None:
-                self._is_over = True
-            else:
-                yield batch
+        while (batch := self._waiting.get()) is not None:
+            yield batch
 
 
 class Embedded:
@@ -85,28 +90,32 @@ class Embedded:
     def _run(self, database: duckdb.DuckDBPyConnection, events: Events, queries: Sequence[Query]) -> list[pa.Table]:
         cursors = [database.cursor() for _ in queries]
         with ThreadPoolExecutor(len(queries), thread_name_prefix="wakeq-query") as threads:
+            running = list[Future[Any]]()
             try:
                 # Also this in a thread: DuckDB makes a RuntimeError of an interrupt of the main one.
-                _started(threads, database.execute, [(MACROS,)])[0].result()
+                _start(threads, running, database.execute, [(MACROS,)])
+                running.pop().result()
                 if isinstance(events, JournalEvents):
-                    running = self._ask_journal(threads, cursors, events, queries)
+                    self._ask_journal(threads, running, cursors, events, queries)
                 else:
                     asked = [(cursor, events, query) for cursor, query in zip(cursors, queries, strict=True)]
-                    running = _started(threads, _ask_lake, asked)
+                    _start(threads, running, _ask_lake, asked)
                 return [answer.result() for answer in running]
             except BaseException:
-                # An interrupt, too: a thread cannot be left before its query has ended.
-                for cursor in cursors:
-                    cursor.interrupt()
+                # Of an interrupt, too: the threads have to end.  A query that has not begun yet does not notice it.
+                while wait(running, timeout=LOOK_S).not_done:
+                    for cursor in cursors:
+                        cursor.interrupt()
                 raise
 
     def _ask_journal(
         self,
         threads: ThreadPoolExecutor,
+        running: list[Future[Any]],
         cursors: Sequence[duckdb.DuckDBPyConnection],
         events: JournalEvents,
         queries: Sequence[Query],
-    ) -> list[Future[pa.Table]]:
+    ) -> None:
         """Give each batch to all queries."""
         wanted = events.wanted_by(*queries)
         # Otherwise the journal leaves out the others.
@@ -116,7 +125,7 @@ class Embedded:
             (cursor, feed, _select(events, query, chosen if query.done_only else [], JOURNAL))
             for cursor, feed, query in zip(cursors, feeds, queries, strict=True)
         ]
-        running = _started(threads, _ask_feed, asked)
+        _start(threads, running, _ask_feed, asked)
         read = 0
         try:
             for batch in events.batches(wanted):
@@ -124,21 +133,20 @@ class Embedded:
                     feed.put(batch)
                 read += batch.num_rows
                 self._tell(read)
-                # It has failed: none ends before its last batch.
-                if any(answer.done() for answer in running):
+                # A query that ends before the last batch has failed.
+                if any(feed.is_over for feed in feeds):
                     break
         finally:
             for feed in feeds:
                 feed.put(None)
-        return running
 
 
-def _started(
-    threads: ThreadPoolExecutor, function: Callable[..., T], calls: Iterable[tuple[Any, ...]]
-) -> list[Future[T]]:
+def _start(
+    threads: ThreadPoolExecutor, running: list[Future[Any]], function: Callable[..., Any], calls: Iterable[Any]
+) -> None:
     """Start these calls; the pool would not wait for a thread during whose start it was interrupted."""
     with uninterrupted():
-        return [threads.submit(function, *call) for call in calls]
+        running += [threads.submit(function, *call) for call in calls]
 
 
 def _ask_feed(cursor: duckdb.DuckDBPyConnection, feed: Feed, sql: str) -> pa.Table:
@@ -146,8 +154,7 @@ def _ask_feed(cursor: duckdb.DuckDBPyConnection, feed: Feed, sql: str) -> pa.Tab
         cursor.register(JOURNAL, feed.reader)
         return cursor.sql(sql).to_arrow_table()
     finally:
-        # The reader of the journal may be waiting for a place in the feed of a query that has failed.
-        deque(feed, maxlen=0)
+        feed.close()
 
 
 def _ask_lake(cursor: duckdb.DuckDBPyConnection, events: LakeEvents, query: Query) -> pa.Table:

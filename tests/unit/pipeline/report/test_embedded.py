@@ -11,7 +11,7 @@ from tests.helpers.journal.files import JournalFiles, publish
 from wakeq.pipeline.journal import walk
 from wakeq.pipeline.journal.rows import Wanted
 from wakeq.pipeline.report import embedded as module
-from wakeq.pipeline.report.embedded import BATCHES_MAX, Embedded
+from wakeq.pipeline.report.embedded import BATCHES_MAX, Embedded, Feed
 from wakeq.pipeline.report.events import JournalEvents, events_in
 from wakeq.pipeline.report.queries import Query
 from wakeq.protocol.errors import DamagedFile, QueryFailed
@@ -19,6 +19,7 @@ from wakeq.protocol.errors import DamagedFile, QueryFailed
 ENTRIES = 10 * BATCHES_MAX
 COUNT = Query("select cast(count(*) as bigint) as events from {events}", ("event",))
 DONE = Query(COUNT.sql, COUNT.columns, done_only=True)
+ENDLESS = Query("select cast(sum(n.range) as double) from range(1000000000000) n, {events}", ("event",))
 WRONG = Query("select cast(event as int) from {events}", ("event",))
 
 
@@ -30,14 +31,16 @@ def no_thread_is_left() -> Iterator[None]:
 
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JournalFiles:
-    """A sealed journal that is read in more batches than may wait for a query; of the last entry nothing is known."""
+    """A journal that is read in more batches than may wait for a query; of the last entry nothing is known."""
     monkeypatch.setattr(walk, "PIECE_BYTES", 64)
     files = JournalFiles(tmp_path / "data")
     for number in range(ENTRIES):
         files.write(publish(str(number)))
     files.outcomes(0, queues=[(1, ENTRIES + 1, "jobs")])
-    files.seal()
     files.write(publish("open"))
+    events = events_in([files.path])
+    assert isinstance(events, JournalEvents)
+    assert len(list(events.batches(events.wanted_by(COUNT)))) == ENTRIES + 1
     return files
 
 
@@ -67,9 +70,10 @@ def test_query_that_fails_ends_the_others_in_one_line(journal: JournalFiles, que
 
 
 def test_damaged_journal_ends_the_queries(journal: JournalFiles) -> None:
-    path = next((journal.path / "consensus").glob("raft.log.*"))
+    path = journal.path / "consensus" / "raft.log"
     data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
+    # In the first entry, which is followed by others.
+    data[data.index(b"jobs")] ^= 1
     path.write_bytes(data)
 
     with pytest.raises(DamagedFile):
@@ -83,6 +87,31 @@ def test_interrupt_while_the_journal_is_read_ends_the_queries(journal: JournalFi
 
     with pytest.raises(KeyboardInterrupt):
         Embedded(interrupt).run(events_in([journal.path]), COUNT, COUNT)
+
+
+def test_interrupt_does_not_wait_for_a_long_query(journal: JournalFiles) -> None:
+    def interrupt(_events: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Embedded(interrupt).run(events_in([journal.path]), ENDLESS, ENDLESS)
+
+
+def test_feed_of_a_query_that_has_ended_takes_batches_without_waiting() -> None:
+    schema = pa.schema([("a", pa.int64())])
+    batch = pa.RecordBatch.from_pylist([{"a": 1}], schema)
+    feed = Feed(schema)
+    for _ in range(BATCHES_MAX):
+        feed.put(batch)
+
+    feed.close()
+    for _ in range(2 * BATCHES_MAX):
+        feed.put(batch)
+    feed.put(None)
+
+    # Else a reader that waits for a place would wait for ever.
+    assert feed._waiting.empty()
+    assert feed.is_over
 
 
 def test_groups_that_do_not_fit_into_memory_go_to_files(journal: JournalFiles, monkeypatch: pytest.MonkeyPatch) -> None:

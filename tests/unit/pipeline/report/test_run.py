@@ -156,6 +156,45 @@ def test_workers_with_few_messages_are_left_out(tmp_path: Path) -> None:
     assert report.queues[0].working.messages == 36
 
 
+def test_work_is_counted_from_the_last_delivery_and_for_its_worker(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    numbers, lease = [1, 2, 3, 4, 5], [AT_MS + 10**7] * 5
+    files.write(
+        JOBS,
+        Publish("jobs", [Draft(b"x")] * 5),
+        Delivered("jobs", 1, numbers, lease, 1, worker=9),
+        *[Noop()] * 50,
+        Delivered("jobs", 1, numbers, lease, 6, worker=3),
+        Ack("jobs", 1, numbers, [(1, number + 5) for number in numbers], worker=3),
+    )
+    files.outcomes(0, queues=[(1, 6, "jobs")])
+
+    report, _tables = make_report(Embedded(), events_in([files.path]))
+
+    (queue,), (worker,) = report.queues, report.workers
+    assert queue.working.p50_s == pytest.approx(1, rel=0.01)
+    assert queue.waiting.p50_s == pytest.approx(1, rel=0.01)
+    assert (queue.redelivered, queue.redeliveries, worker.worker) == (5, 5, 3)
+
+
+def test_stashed_message_waits_from_its_publish_or_from_the_end_of_its_delay(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(
+        JOBS,
+        Stash("jobs", [Draft(b"x"), Draft(b"y", delay_ms=10_000)], "s", 0, 1000),
+        Unstash("jobs", UnstashAction.PUBLISHED, [("s", 2)], "writer", 1),
+        *[Noop()] * 20,
+        Delivered("jobs", 1, [1, 2], [AT_MS + 10**7] * 2, 1, worker=9),
+    )
+    files.outcomes(0, (3, 2, 1), queues=[(1, 3, "jobs")])
+
+    report, _tables = make_report(Embedded(), events_in([files.path]))
+
+    # Published at 3 s, due at 3 s and at 12 s, delivered at 24 s.
+    waiting = report.queues[0].waiting
+    assert (waiting.messages, waiting.p50_s, waiting.p99_s) == pytest.approx((2, 12, 21), rel=0.01)
+
+
 def test_equal_counters_of_two_clusters_in_a_lake_are_kept_apart(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     for number, entries in enumerate(([Publish("jobs", [Draft(b"x")] * 3)], [Stash("jobs", [Draft(b"x")], "s", 0, 9)])):
