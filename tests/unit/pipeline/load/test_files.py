@@ -114,6 +114,31 @@ def test_condition_leaves_out_no_line_that_cannot_be_read(client: MemoryClient, 
         load(client, Files([file], Mapping(), "id = 1"), "q")
 
 
+@pytest.mark.parametrize("where", ["id = 1) OR (id = 2", "true) UNION ALL SELECT 0 WHERE (true", "true; SELECT 1"])
+def test_condition_that_is_more_than_one_expression_is_refused(
+    client: MemoryClient, tmp_path: Path, where: str
+) -> None:
+    file = parquet(tmp_path / "a.parquet", ROWS)
+
+    with pytest.raises(BadSettings, match=r"--where .*Parser Error"):
+        load(client, Files([file], Mapping(), where), "q")
+
+
+def test_condition_reads_no_files(client: MemoryClient, tmp_path: Path) -> None:
+    file = parquet(tmp_path / "a.parquet", ROWS)
+
+    with pytest.raises(BadSettings, match=r"--where .*file system operations are disabled"):
+        load(client, Files([file], Mapping(), f"id IN (SELECT id FROM '{file}')"), "q")
+
+
+def test_condition_knows_no_variables_of_the_program(client: MemoryClient, tmp_path: Path) -> None:
+    file = parquet(tmp_path / "a.parquet", ROWS)
+
+    # `chosen` is one of choose().
+    with pytest.raises(BadSettings, match=r"--where .*chosen does not exist"):
+        load(client, Files([file], Mapping(), "id IN (SELECT id FROM chosen)"), "q")
+
+
 def test_condition_may_leave_out_rows_without_a_body(client: MemoryClient, tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text('{"text": null}\n{"text": "m"}\n')
