@@ -84,6 +84,13 @@ def _period_ms(engine: Engine, events: Events) -> tuple[int, int]:
 
 def write_report(report: Report, tables: Tables, out: Path, parquet_folder: Path | None) -> list[Path]:
     """Write the page, the JSON beside it, and the tables if a folder is given; return the written paths."""
+    try:
+        return _write(report, tables, out, parquet_folder)
+    except OSError as error:
+        raise StorageError(f"{error.filename or out}: cannot be written: {error.strerror or error}") from None
+
+
+def _write(report: Report, tables: Tables, out: Path, parquet_folder: Path | None) -> list[Path]:
     written = [out, out.with_suffix(".json")]
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(page_of(report), encoding="utf-8")

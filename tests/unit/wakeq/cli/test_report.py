@@ -64,6 +64,15 @@ def test_report_writes_a_page_json_and_tables(data: Path, tmp_path: Path, capsys
     assert json.loads(out.with_suffix(".json").read_text())["events"]["acked"] == 10
 
 
+def test_report_without_events_says_so(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "r.html"
+
+    status = main(["report", str(data), "--out", str(out), "--queue", "job"])
+
+    assert (status, out.exists()) == (0, True)
+    assert capsys.readouterr().err == "wakeq: no events of queue job in this time; the report is empty\n"
+
+
 def test_forecast_of_a_lake_is_a_table_or_json(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake = tmp_path / "lake"
     archive([data], lake)
@@ -94,16 +103,26 @@ def test_report_loads_neither_spark_nor_pandas(data: Path, tmp_path: Path) -> No
         (["report", "DATA/consensus"], "is not a data directory"),
         (["report", "DATA", "--conf", "memory"], "is not a setting of Spark"),
         (["pipeline", "forecast", "DATA"], "is not a lake"),
+        (["report", "DATA", "--since", "2026-02-01", "--until", "2026-02-01"], "--since must be before --until"),
+        (["report", "DATA", "--out", "DATA/r.json"], "the JSON is written to r.json"),
+        (["report", "DATA", "--out", "DATA/file/r.html"], "DATA/file: cannot be written: File exists"),
+        (
+            ["report", "DATA", "--out", "DATA/r.html", "--parquet", "DATA/file/tables"],
+            "cannot be written: Not a directory",
+        ),
+        (["pipeline", "forecast", "http://127.0.0.1:8080"], "is a broker, and no lake; archive it first"),
         (["report"], "Missing argument"),
         (["pipeline", "report", "DATA"], "No such command"),
     ],
 )
 def test_mistake_is_one_line(data: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
+    (data / "file").touch()
+
     status = main([argument.replace("DATA", str(data)) for argument in arguments])
 
     said = capsys.readouterr()
     assert status != 0
-    assert words in said.err
+    assert words.replace("DATA", str(data)) in said.err
     assert len(said.err.splitlines()) == 1
     assert said.out == ""
 
