@@ -11,6 +11,7 @@ import pytest
 
 from tests.helpers.clients.bulk import MemoryClient
 from wakeq.client.bulk import BulkClient
+from wakeq.pipeline.load import files as module
 from wakeq.pipeline.load.files import Files, Mapping
 from wakeq.pipeline.load.load import load
 from wakeq.protocol.errors import BadSettings
@@ -80,6 +81,21 @@ def test_unreadable_file_is_one_line_of_error(
 
     with pytest.raises(BadSettings, match=complaint):
         load(client, Files([tmp_path / name], mapping), "q")
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl"])
+def test_batch_of_large_rows_has_fewer_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    rows = [{"text": f"{i}" * 1000} for i in range(9)]
+    parquet(tmp_path / "a.parquet", rows)
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    monkeypatch.setattr(module, "BATCH_BYTES", 2500)
+
+    batches = list(Files([tmp_path / name], Mapping(body="text")).batches("", 0, 100))
+
+    assert max(batch.messages.num_rows for batch in batches) <= 3
+    assert [batch.end for batch in batches] == sorted({batch.end for batch in batches})
+    found = [body for batch in batches for body in batch.messages.column("body").to_pylist()]
+    assert found == [row["text"] for row in rows]
 
 
 ROWS = [{"id": i, "kind": "a" if i % 3 else "b", "text": f"m{i}"} for i in range(9)]
