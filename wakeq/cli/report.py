@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from wakeq.pipeline.report.engine import Engine
 
 SECONDS = click.FloatRange(min=0, min_open=True)
-# spark-submit sets it.
-SUBMITTED = "PYSPARK_GATEWAY_PORT"
 Settings = tuple[tuple[str, str], ...]
 
 
@@ -148,14 +146,14 @@ def _check_packages() -> None:
 @contextmanager
 def _engine(name: str, doing: str, master: str | None, conf: Settings) -> Iterator["Engine"]:
     """Yield what counts: Spark if it was asked for or is there already, else DuckDB."""
+    from wakeq.pipeline.spark import SUBMITTED, check_packages
+
     if master is not None or conf or SUBMITTED in os.environ or _has_session():
         with spark_for(name, doing, master=master, conf=conf) as spark:
             from wakeq.pipeline.report.on_spark import OnSpark
 
             yield OnSpark(spark)
         return
-    from wakeq.pipeline.spark import check_packages
-
     check_packages("duckdb", extra="report")
     with uninterrupted():
         from wakeq.pipeline.report.embedded import Embedded
@@ -171,6 +169,6 @@ def _has_session() -> bool:
     """Whether this program has started Spark already, as a notebook has that calls this command."""
     if "pyspark" not in sys.modules:
         return False
-    from pyspark.sql import SparkSession
+    from wakeq.pipeline.spark import session_that_is_there
 
-    return SparkSession.getActiveSession() is not None
+    return session_that_is_there() is not None

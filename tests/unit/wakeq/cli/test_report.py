@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from wakeq.pipeline.report.embedded import Embedded
 from wakeq.protocol.log.entries import Ack, Delivered, Draft, Publish
 
 DEADLINE_S = 300.0
+has_session = module._has_session
 # Prints what a report should have left alone.
 LOADED = """
 import sys
@@ -83,6 +85,16 @@ def test_forecast_of_a_lake_is_a_table_or_json(data: Path, tmp_path: Path, capsy
 
     assert (hour["queue"], hour["days"], hour["service_s"], hour["workers_mean"]) == ("jobs", 1, 1.0, 1)
     assert capsys.readouterr().out.splitlines()[0].split("\t")[:2] == ["queue", "hour"]
+
+
+def test_session_of_another_thread_is_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark calls a session active only in the thread that made it; session_for uses it in all of them."""
+    sessions = SimpleNamespace(getActiveSession=lambda: None, active=lambda: "the default session")
+    monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "pyspark.sql", SimpleNamespace(SparkSession=sessions))
+    monkeypatch.setitem(sys.modules, "pyspark.errors", SimpleNamespace(PySparkRuntimeError=RuntimeError))
+
+    assert has_session()
 
 
 def test_report_loads_neither_spark_nor_pandas(data: Path, tmp_path: Path) -> None:
