@@ -81,4 +81,4 @@ def place_at(address: str | Path) -> "Place":
         raise BadSettings(f"{text} is neither a path nor an address; write an address as {name}://{rest.lstrip('/')}")
     from wakeq.pipeline.lake.store import Store
 
-    return Store(text, f"{SCHEMES.get(scheme, scheme)}://{rest}".rstrip("/"))
+    return Store(text, f"{SCHEMES.get(scheme, scheme)}://{rest.rstrip('/')}")
