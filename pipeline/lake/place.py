@@ -68,6 +68,9 @@ def place_at(address: str | Path) -> "Place":
 
     text = str(address)
     if not HAS_SCHEME.match(text):
+        # An address of fsspec in which one file system reads through another.
+        if "::" in text and "://" in text:
+            raise BadSettings(f"{text} is not an address of one place; write it as {text.rpartition('::')[2]}")
         return Folder(Path(text), text)
     scheme, separator, rest = text.partition("://")
     scheme = scheme.lower()

@@ -69,7 +69,8 @@ class HistoryFiles:
                 with suppress(FileNotFoundError):
                     return _opened(sealed_path(folder, first_index))
         raise HistoryGone(
-            f"the segment from entry {first_index} was removed; read again, and keep more if that repeats"
+            f"the segment from entry {first_index} was removed; read again, and set journal.keep_s and "
+            "journal.keep_bytes higher if that happens often"
         )
 
     def open_outcomes(self, first_index: int) -> HistoryFile:

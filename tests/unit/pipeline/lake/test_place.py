@@ -64,6 +64,7 @@ def test_root_of_a_store_is_not_a_folder_of_this_machine(
         ("s3a:/bucket/lake", "write an address as s3a://bucket/lake"),
         (Path("s3a://bucket/lake"), "write an address as s3a://bucket/lake"),
         ("file://host/lake", "names another machine; write a path of this one as file:///host/lake"),
+        ("simplecache::s3://bucket/lake", "is not an address of one place; write it as s3://bucket/lake"),
         ("nothing://bucket/lake", "nothing opens nothing://; give a path or s3://..."),
     ],
 )

@@ -180,7 +180,7 @@ def test_segment_that_was_removed_is_gone(tmp_path: Path) -> None:
     assert files.log.journal is not None
     files.log.journal.clear()
 
-    with pytest.raises(HistoryGone, match="the segment from entry 1 was removed"):
+    with pytest.raises(HistoryGone, match=r"segment from entry 1 was removed; read again, and set journal\.keep_s"):
         HistoryFiles(files.log).open_segment(1)
     with pytest.raises(HistoryGone, match="the outcomes from entry 3 were removed"):
         HistoryFiles(files.log).open_outcomes(3)
