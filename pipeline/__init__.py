@@ -8,8 +8,9 @@
     discovery/  modules by which Spark finds the data sources
 
 Begin with journal/table.py, lake/archiving.py and stream/source.py.  spark.py has the session of Spark for one
-command, java.py the Java for it.  The commands of `wakeq pipeline` call this room; it sees the client and the protocol,
-never the server.  Modules that need Spark are imported when they are used.
+command, java.py the Java for it; options.py checks what data sources are given.  The commands of `wakeq pipeline` call
+this room; it sees the client and the protocol, never the server.  Modules that need Spark are imported when they are
+used.
 """
 
 from typing import TYPE_CHECKING, Any
