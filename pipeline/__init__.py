@@ -5,26 +5,33 @@
     stream/     queues as data frames: Spark's data source `wakeq`
     discovery/  modules by which Spark finds the data sources
 
-Begin with journal/table.py and stream/source.py.  lake.py archives history as Parquet files, reads and replays them;
+Begin with journal/table.py and stream/source.py.  cluster.py makes the data sources known in a session, and checks the
+executors; lake.py archives history as Parquet files, reads and replays them;
 load.py publishes the rows of files; session.py starts a Spark session for one command.  The commands of
 `wakeq pipeline` call this room; it sees the client and the protocol, never the server.  Modules that need Spark are
 imported when they are used.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from wakeq.pipeline.cluster import check, register
     from wakeq.pipeline.stream.settling import autoack
 
-__all__ = ["autoack"]
+__all__ = ["autoack", "check", "register"]
+
+HOMES = {
+    "autoack": "wakeq.pipeline.stream.settling",
+    "check": "wakeq.pipeline.cluster",
+    "register": "wakeq.pipeline.cluster",
+}
 
 
 # A type checker that saw this function would accept any name.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        if name in __all__:
-            from wakeq.pipeline.stream import settling
-
-            return getattr(settling, name)
+        if name in HOMES:
+            return getattr(import_module(HOMES[name]), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
