@@ -100,9 +100,15 @@ class StaleLease(Refused):
 
 
 class EpochExpired(Refused):
-    """The claim of this epoch is over: it was settled, or it timed out and its messages are back in the queue."""
+    """The claim of this epoch timed out or was released, and its messages are back in the queue."""
 
     code = "EPOCH_EXPIRED"
+
+
+class EpochSettled(Refused):
+    """The messages of this epoch were acknowledged."""
+
+    code = "EPOCH_SETTLED"
 
 
 class StashExpired(Refused):
@@ -112,7 +118,7 @@ class StashExpired(Refused):
 
 
 class EpochOld(Refused):
-    """The writer has published a later epoch: this is not a repetition, but another writer of this name."""
+    """The writer has published this epoch or a later one, and this is no repetition: it is another write, or writer."""
 
     code = "EPOCH_OLD"
 
@@ -290,8 +296,8 @@ BY_CODE: dict[str, type[Refused]] = {
     error.code: error
     for error in (
         Refused, BadJson, BadCommand, BadField, BadName, TooLarge, QueueNotFound, QueueExists, QueueFull, KeyRange,
-        TooManyQueues, StaleLease, EpochExpired, StashExpired, EpochOld, MessageNotFound, NotLeader, NoQuorum,
-        OutcomeUnknown, Busy, CommandSetAside, DiskFull, Unauthorized, Forbidden,
+        TooManyQueues, StaleLease, EpochExpired, EpochSettled, StashExpired, EpochOld, MessageNotFound, NotLeader,
+        NoQuorum, OutcomeUnknown, Busy, CommandSetAside, DiskFull, Unauthorized, Forbidden,
     )
 }  # fmt: skip
 

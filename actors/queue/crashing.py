@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Mail with an `asker`, who gets exactly one answer.
 WANTS_ANSWER = (
     orders.Touch, orders.Nack, orders.Peek, orders.PeekBlock, orders.Stats, orders.Stage, orders.ReadSlice,
-    orders.Renew, orders.Settle, Scan, Why, Move, Requeue,
+    orders.Renew, orders.Settle, orders.Release, Scan, Why, Move, Requeue,
 )  # fmt: skip
 
 

@@ -488,6 +488,7 @@ _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {
     orders.ReadSlice: staging.on_read_slice,
     orders.Renew: staging.on_renew,
     orders.Settle: staging.on_settle,
+    orders.Release: staging.on_release,
     orders.PeekBlock: staging.on_peek_block,
 }
 

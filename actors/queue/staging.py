@@ -30,7 +30,7 @@ from wakeq.protocol.log.outcomes import WHOLE
 from wakeq.protocol.queue.bodies import Found
 from wakeq.protocol.queue.leases.staged_ends import End
 from wakeq.protocol.queue.ledger.staging import SOURCE, STASH, Epoch, Name
-from wakeq.protocol.queue.orders import PeekBlock, ReadSlice, Renew, ReplyTo, Settle, Stage
+from wakeq.protocol.queue.orders import PeekBlock, ReadSlice, Release, Renew, ReplyTo, Settle, Stage
 from wakeq.protocol.queue.outcomes import Outcome, Refusal, Seen
 from wakeq.protocol.queue.steps import STEP_MESSAGES, Steps, slices
 from wakeq.protocol.queue.view import state_of
@@ -120,16 +120,39 @@ def on_settle(queue: QueueProcess, message: Settle) -> None:
         return
     staging = queue.ledger.staging
     epochs = [] if staging is None else staging.open_epochs(message.source, message.epoch)
-    if staging is not None and staging.has_lapsed(message.source, message.epoch):
+    if staging is not None and staging.is_lost(message.source, message.epoch):
         _say_code(queue, message.asker, Result.EPOCH_EXPIRED)
         return
     if not epochs:
         message.asker.tell(Outcome(queue.name, queue.ledger.id, []))
         return
+    outgoing.propose(queue, _ending(queue, ClaimAction.SETTLED, message.source, message.epoch, epochs), message.asker)
+
+
+def on_release(queue: QueueProcess, message: Release) -> None:
+    """End all open epochs of a source; messages are ready again, but for those whose outcome is published."""
+    if _is_refused(queue, message.asker):
+        return
+    staging = queue.ledger.staging
+    source = None if staging is None else staging.sources.get(message.source)
+    epochs = [] if source is None else source.epochs
+    if not epochs:
+        message.asker.tell(Outcome(queue.name, queue.ledger.id, []))
+        return
+    assert queue.leases is not None, "else it was refused"
+    done = [one for one in epochs if one.published]
+    if done:
+        outgoing.propose(queue, _ending(queue, ClaimAction.SETTLED, message.source, done[-1].epoch, done))
+    released = _ending(queue, ClaimAction.RELEASED, message.source, 0, [one for one in epochs if not one.published])
+    queue.leases.mark_ending(released.numbers)
+    outgoing.propose(queue, released, message.asker)
+
+
+def _ending(queue: QueueProcess, action: ClaimAction, source: str, epoch: int, epochs: Sequence[Epoch]) -> Claim:
+    """Return an entry that ends these epochs."""
     numbers = [number for one in epochs for number in one.numbers]
     tokens = [token for one in epochs for token in one.tokens()]
-    ended = Claim(queue.name, queue.ledger.id, ClaimAction.SETTLED, message.source, message.epoch, numbers, tokens)
-    outgoing.propose(queue, ended, message.asker)
+    return Claim(queue.name, queue.ledger.id, action, source, epoch, numbers, tokens)
 
 
 def _open_epoch(queue: QueueProcess, source: str, epoch: int) -> Epoch | None:
@@ -154,12 +177,16 @@ def apply_claim(queue: QueueProcess, entry: Claim, index: int, term: int, at_ms:
     leases = queue.leases
     if entry.action is ClaimAction.STAGED:
         _note_passed_over(queue, entry, index, results)
-    if entry.action is ClaimAction.SETTLED:
+    if entry.action is ClaimAction.PUBLISHED:
+        return results
+    if entry.action in (ClaimAction.SETTLED, ClaimAction.FINISHED):
         gone = [number for number, code in zip(entry.numbers, results, strict=True) if not code]
         for among in slices(len(gone)):
             if among.start:
                 yield
             queue.remove(gone[among])
+        if leases is not None and leases.staged_ends is not None:
+            leases.staged_ends.lapsing.discard((SOURCE, entry.source, entry.epoch))
     elif leases is not None and entry.queue_id == queue.ledger.id:
         if entry.action is ClaimAction.STAGED:
             # The last ones first: each slice puts what it did not get back to the head of the line.
@@ -167,7 +194,7 @@ def apply_claim(queue: QueueProcess, entry: Claim, index: int, term: int, at_ms:
                 leases.lease_claimed(entry.numbers[among], queue.now_ms())
                 if among.start:
                     yield
-        elif entry.action is ClaimAction.LAPSED:
+        elif entry.action in (ClaimAction.LAPSED, ClaimAction.RELEASED):
             yield from _take_back(queue, entry, results)
     _watch(queue, (SOURCE, entry.source))
     return results
@@ -185,7 +212,7 @@ def _note_passed_over(queue: QueueProcess, entry: Claim, index: int, results: Re
 
 
 def _take_back(queue: QueueProcess, entry: Claim, results: Results) -> Steps[None]:
-    """The outcome of a lapse: its messages come back, or stay out if the claim was renewed in time."""
+    """The outcome of a lapse or a release: messages come back, or stay out if they are under a claim all the same."""
     leases, now_ms = queue.leases, queue.now_ms()
     assert leases is not None, "only a leader delivers"
     if leases.staged_ends is not None:
@@ -212,10 +239,11 @@ def apply_stash(queue: QueueProcess, entry: Stash, index: int, term: int, at_ms:
 
 
 def apply_unstash(queue: QueueProcess, entry: Unstash, index: int, term: int, at_ms: int) -> Steps[Results]:
-    results, ranges = yield from queue.ledger.unstash(entry, at_ms)
-    queue.note([(index, len(numbers), numbers.start) for numbers in ranges])  # the log has only their names
-    if ranges and entry.action is UnstashAction.PUBLISHED and results[0] == Result.DONE:
-        queue.note([(index, WHOLE, Result.REPEATED)])
+    results, published, dropped, names = yield from queue.ledger.unstash(entry, at_ms)
+    # The log has at most the names of the stashes, so readers of the log need the numbers.
+    queue.note([(index, len(numbers), numbers.start) for numbers in published])
+    queue.note([(index, WHOLE - len(numbers), numbers.start) for numbers in dropped])
+    ranges = [*published, *dropped]
     done = 0
     for part in chain.from_iterable([numbers[among] for among in slices(len(numbers))] for numbers in ranges):
         done += len(part)
@@ -229,7 +257,7 @@ def apply_unstash(queue: QueueProcess, entry: Unstash, index: int, term: int, at
             queue.leases.add_published(living, at_ms, queue.now_ms)
     if entry.action is UnstashAction.LAPSED and queue.leases is not None and queue.leases.staged_ends is not None:
         queue.leases.staged_ends.lapsing.difference_update([(STASH, name, 0) for name, _ in entry.stashes])
-    for name, _ in entry.stashes:
+    for name in names:
         _watch(queue, (STASH, name))
     return results
 
@@ -262,6 +290,9 @@ def lapse(queue: QueueProcess, key: End) -> None:
     assert staging is not None, "something ends"
     epoch = staging.epoch(name, number)
     assert epoch is not None, "what ends is open"
+    if epoch.published:
+        outgoing.propose(queue, _ending(queue, ClaimAction.FINISHED, name, number, [epoch]))
+        return
     last = {
         one
         for one, token in epoch.rows()
@@ -288,7 +319,7 @@ def on_read_slice(queue: QueueProcess, message: ReadSlice) -> None:
         return
     epoch = _open_epoch(queue, message.source, message.epoch)
     if epoch is None or epoch.until_ms <= queue.now_ms():
-        _say_code(queue, asker, Result.EPOCH_EXPIRED)
+        _say_over(queue, message)
         return
     if message.slice >= epoch.slices:
         asker.tell(Refusal("BAD_FIELD", f"slice is {message.slice}; this epoch has {epoch.slices}, from 0"))
@@ -300,6 +331,22 @@ def on_read_slice(queue: QueueProcess, message: ReadSlice) -> None:
     kept = numbers[: max(1, queue.ledger.columns.count_within(numbers, fetching.ANSWER_BYTES_MAX))]
     went_to = at + message.count if len(kept) == len(numbers) else epoch.numbers.index(numbers[len(kept)], at)
     _look(queue, asker, kept, 1, went_to - start if went_to < end else 0)
+
+
+def _say_over(queue: QueueProcess, message: ReadSlice) -> None:
+    """Answer a look at an epoch that is not open; a reader that has published what it made of it sees no messages."""
+    staging = queue.ledger.staging
+    source = None if staging is None else staging.sources.get(message.source)
+    if staging is None or source is None:
+        _say_code(queue, message.asker, Result.EPOCH_EXPIRED)
+        return
+    found = staging.epoch(message.source, message.epoch)  # its end may be on its way
+    is_settled = source.has_settled(message.epoch) or (found is not None and found.published)
+    mark = source.reader, source.batch, source.read
+    if is_settled and source.published and mark == (message.reader, message.batch, message.epoch):
+        _look(queue, message.asker, [], 1, 0)
+    else:
+        _say_code(queue, message.asker, Result.EPOCH_SETTLED if is_settled else Result.EPOCH_EXPIRED)
 
 
 def _is_under(queue: QueueProcess, number: int, token: Token) -> bool:

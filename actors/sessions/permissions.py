@@ -42,6 +42,7 @@ OF_A_QUEUE: dict[type, Right] = {
     wire.Slice: Right.FETCH,
     wire.Renew: Right.FETCH,
     wire.SettleEpochs: Right.FETCH,
+    wire.Release: Right.FETCH,
     wire.Create: Right.ADMIN,
     wire.Update: Right.ADMIN,
     wire.Drop: Right.ADMIN,

@@ -47,7 +47,9 @@ CANCELLED = 253
 READ_AS: dict[tuple[int, int], int] = {
     (Kind.CLAIM, ClaimAction.STAGED): Kind.DELIVERED,
     (Kind.CLAIM, ClaimAction.SETTLED): Kind.ACK,
+    (Kind.CLAIM, ClaimAction.FINISHED): Kind.ACK,
     (Kind.CLAIM, ClaimAction.LAPSED): Kind.RELEASED,
+    (Kind.CLAIM, ClaimAction.RELEASED): Kind.RELEASED,
     (Kind.MOVED, FLAG_REQUEUED): REQUEUED,
     (Kind.UNSTASH, UnstashAction.PUBLISHED): REVEALED,
 }

@@ -23,6 +23,8 @@ class Codes:
     item: Ints
     # By item: acknowledged, and never delivered before.
     cancelled: Bools
+    # By item: a message of a stash that was dropped, by an entry that publishes others.
+    dropped: Bools
     # By item: the number of a message where the log has none (a foreign uid, a stash); else 0.
     found: Ints
 
@@ -49,15 +51,21 @@ def notes_in(entries: Entries, notes: Ints) -> Noted:
 def named_by(entries: Entries, noted: Noted) -> Ints:
     """Return for each entry the number of messages of stashes that it is about."""
     counts = np.zeros(len(entries.index), dtype=np.int64)
-    np.add.at(counts, np.searchsorted(entries.index, noted.runs[:, 0]), noted.runs[:, 1])
+    np.add.at(counts, np.searchsorted(entries.index, noted.runs[:, 0]), _sizes_of(noted.runs))
     return counts
+
+
+def _sizes_of(runs: Ints) -> Ints:
+    """Return the number of messages in each run; that of dropped messages is below WHOLE."""
+    places = runs[:, 1]
+    return np.where(places < 0, WHOLE - places, places)
 
 
 def codes_of(entries: Entries, items: Items, noted: Noted, through: int) -> Codes:
     """Return the outcomes of these entries; entries after `through` are open."""
     entry = np.where(entries.index > through, OPEN, 0)
     item, found = np.zeros((2, len(items.entry)), dtype=np.int64)
-    cancelled = np.zeros(len(items.entry), dtype=np.bool_)
+    cancelled, dropped = np.zeros((2, len(items.entry)), dtype=np.bool_)
     if len(noted.whole):
         _note_whole(entries, noted.whole, entry)
     if len(noted.single):
@@ -65,9 +73,9 @@ def codes_of(entries: Entries, items: Items, noted: Noted, through: int) -> Code
         cancelled = item == Result.CANCELLED
         item[cancelled] = 0
     if len(noted.runs):
-        _note_runs(entries, items, noted.runs, found)
+        _note_runs(entries, items, noted.runs, found, dropped)
     of_entry = entry[items.entry]
-    return Codes(entry, np.where(of_entry != 0, of_entry, item), cancelled, found)
+    return Codes(entry, np.where(of_entry != 0, of_entry, item), cancelled, dropped, found)
 
 
 def _note_whole(entries: Entries, notes: Ints, entry: Ints) -> None:
@@ -94,11 +102,12 @@ def _note_items(entries: Entries, items: Items, notes: Ints, item: Ints, found: 
     item[extra + entries.counts[items.entry[extra]]] = item[extra]
 
 
-def _note_runs(entries: Entries, items: Items, notes: Ints, found: Ints) -> None:
+def _note_runs(entries: Entries, items: Items, notes: Ints, found: Ints, dropped: Bools) -> None:
     """Number the messages of each run; the runs of one entry follow each other."""
     position: dict[int, int] = {}
-    for index, count, first in notes.tolist():
+    for (index, place, first), count in zip(notes.tolist(), _sizes_of(notes).tolist(), strict=True):
         entry = int(np.searchsorted(entries.index, index))
         start = position.get(entry, int(items.first[entry]))
         found[start : start + count] = np.arange(first, first + count)
+        dropped[start : start + count] = place < 0
         position[entry] = start + count

@@ -33,7 +33,7 @@ from wakeq.pipeline.journal.columns import (
 from wakeq.pipeline.journal.numbers import Numbered
 from wakeq.pipeline.journal.outcomes import OPEN, Codes
 from wakeq.protocol.errors import BadSettings
-from wakeq.protocol.log.entries import Kind, Reason, Result
+from wakeq.protocol.log.entries import ClaimAction, Kind, Reason, Result
 from wakeq.protocol.log.layout import FLAG_ID, FLAG_SESSION, ITEM
 from wakeq.protocol.queue.dead_letters import REASON
 from wakeq.protocol.uid import NUMBER_DIGITS, PAIR_BASE, PAIRS, UID_CHARACTERS, prefix
@@ -194,6 +194,7 @@ class EventRows:
         self._heads = entries.heads[self._entry]
         self._is_extra = items.is_extra[self._keep]
         kind = np.where(codes.cancelled[self._keep], CANCELLED, entries.kind[self._entry])
+        kind = np.where(codes.dropped[self._keep], int(Kind.UNSTASH), kind)
         self._kind = np.where(self._is_extra, int(Kind.DELIVERED), kind)
         self._is_new = np.isin(self._kind, WITH_DRAFTS)
 
@@ -276,7 +277,9 @@ class EventRows:
     def reason(self) -> pa.Array:
         """The reason why a delivery ended; that of a dead letter is in its headers."""
         reasons = np.where(self._kind == Kind.RELEASED, self._fields["reason"], 0).astype(np.int32)
-        reasons[(self._kind == Kind.RELEASED) & (self._heads["kind"] == Kind.CLAIM)] = Reason.TIMEOUT
+        of_claim = (self._kind == Kind.RELEASED) & (self._heads["kind"] == Kind.CLAIM)
+        is_lapse = self._heads["flags"] == ClaimAction.LAPSED
+        reasons[of_claim] = np.where(is_lapse, int(Reason.TIMEOUT), int(Reason.RETURNED))[of_claim]
         for row in np.flatnonzero(self._kind == Kind.DEAD).tolist():
             reasons[row] = self._reason_in_letter(int(self._entry[row]) + 1)
         return words(REASON_WORDS, reasons)

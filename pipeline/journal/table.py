@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from wakeq.pipeline.journal.columns import REVEALED, WITH_DRAFTS, Bools, Entries, Items, entries_of, items_of
+from wakeq.pipeline.journal.columns import WITH_DRAFTS, Bools, Entries, Items, entries_of, items_of
 from wakeq.pipeline.journal.files import Stretch
 from wakeq.pipeline.journal.numbers import Numbering
 from wakeq.pipeline.journal.outcomes import Codes, codes_of, named_by, notes_in
@@ -81,11 +81,10 @@ def _events_in(piece: Piece, span: Span, numbering: Numbering, wanted: Wanted) -
 def _without_effect(entries: Entries, codes: Codes) -> Bools:
     """Return which entries are for a queue that does not exist, or left their queue unchanged.
 
-    A creation that was skipped later made its queue all the same, and repeated stashes belong to an existing queue.
+    A creation that was skipped later made its queue all the same.
     """
     is_made = (entries.kind == Kind.CREATE) & (codes.entry == Result.SET_ASIDE)
-    is_there = (entries.kind == REVEALED) & (codes.entry == Result.REPEATED)
-    without: Bools = (codes.entry < 0) & ~is_made & ~is_there
+    without: Bools = (codes.entry < 0) & ~is_made
     return without
 
 

@@ -22,7 +22,7 @@ from wakeq.client.bulk import BulkClient, Claimed
 from wakeq.pipeline.stream.arrow_blocks import batch_of
 from wakeq.pipeline.stream.options import ReadOptions, client_of
 from wakeq.pipeline.stream.renewals import Renewals
-from wakeq.protocol.errors import BadSettings, EpochExpired, QueueNotFound
+from wakeq.protocol.errors import BadSettings, EpochExpired, EpochSettled, QueueNotFound
 from wakeq.protocol.wire.worker.commands import BLOCK_ROWS_MAX
 
 # An offset with this key is one of this data source.
@@ -110,7 +110,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for _ in range(STAGES_MAX):
             try:
                 claimed = client.stage(options.queue, source, epoch, **about)
-            except EpochExpired:
+            except (EpochExpired, EpochSettled):
                 epoch = max(epoch + 1, client.next_epoch(options.queue, source))
             except QueueNotFound:
                 return None
@@ -143,7 +143,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options, part = self._options, (offset["source"], offset["epoch"], 0)
         try:
             client_of(options.broker).read_slice(options.queue, *part, offset=0, count=1)
-        except EpochExpired:
+        except (EpochExpired, EpochSettled):
             return True
         return False
 

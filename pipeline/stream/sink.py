@@ -54,7 +54,8 @@ class _Writer:
         for place, columns in enumerate(pieces):
             part = place % STASH_PARTS_MAX
             name, rows = stashes.pop() if part else (secrets.token_hex(12), 0)
-            client.stash(options.queue, name, part, columns, keep=options.keep_s, expires=options.expires, **numbers)
+            about = {"keep": options.keep_s, "expires": options.expires, **numbers}
+            client.stash(options.queue, name, part, columns, **about)  # type: ignore[arg-type]
             stashes.append((name, rows + columns.rows))
         return Stashed(stashes)
 

@@ -52,6 +52,10 @@ class ClaimAction(IntEnum):
     RENEWED = 2
     SETTLED = 3
     LAPSED = 4
+    RELEASED = 5
+    READ = 6
+    PUBLISHED = 7  # part of an Unstash; no entry of its own
+    FINISHED = 8
 
 
 class UnstashAction(IntEnum):
@@ -95,6 +99,7 @@ class Result(IntEnum):
     STASH_EXPIRED = -15
     EPOCH_OLD = -16
     CANCELLED = -17  # acknowledged without any delivery; only a note for readers of the log
+    EPOCH_SETTLED = -18
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -199,8 +204,11 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """A change to the staged claims of a source (docs/internals/staging.md).
 
     STAGED names the messages of the epoch, whose tokens count up from `first_sequence`.  SETTLED names the messages of
-    all open epochs up to its own, and LAPSED the messages of its own, each with its token.  RENEWED names neither
-    messages nor an epoch: it renews all open epochs.
+    all open epochs up to its own, LAPSED and FINISHED the messages of its own, and RELEASED those of several open
+    epochs, each with its token.  RENEWED names neither messages nor an epoch: it renews all open epochs.
+
+    READ says that a `run` of a `reader` reads the epoch in a `batch`; PUBLISHED that what it made of that is published,
+    so that the epoch does not lapse at its end, but is FINISHED: acknowledged.
     """
 
     queue: str
@@ -215,16 +223,24 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     until_ms: int = 0
     worker: int = 0
     door: int = 0
+    reader: str = ""
+    batch: int = 0
+    run: str = ""
 
 
 class Stash(msgspec.Struct, frozen=True, gc=False):
-    """Messages of one attempt, to be published later or never; stored like an atomic publish, but hidden."""
+    """Messages of one attempt, to be published later or never; stored like an atomic publish, but hidden.
+
+    With `writer`, all that it stashed up to an `epoch` (0: as a job) ends when that epoch is published or dropped.
+    """
 
     queue: str
     drafts: Sequence[Draft]
     stash: str
     part: int
     keep_ms: int  # from the moment of the entry
+    writer: str = ""
+    epoch: int = 0
     door: int = 0
     worker: int = 0
 
@@ -232,7 +248,9 @@ class Stash(msgspec.Struct, frozen=True, gc=False):
 class Unstash(msgspec.Struct, frozen=True, gc=False):
     """Publish or drop stashes together; each is named with the number of its messages.
 
-    `writer` and its `epoch` make publishing idempotent; they are empty otherwise.
+    `writer` and its `epoch` make publishing idempotent.  What else the writer stashed up to that epoch is dropped too.
+    `run` and `id` tell a request that is repeated from another one for the same epoch.  The messages were made of what
+    `reader` has read in the batch of this epoch from the queues `sources`: all of the entry takes effect, or nothing.
     """
 
     queue: str
@@ -240,6 +258,10 @@ class Unstash(msgspec.Struct, frozen=True, gc=False):
     stashes: list[tuple[str, int]]
     writer: str = ""
     epoch: int = 0
+    run: str = ""
+    id: str = ""
+    reader: str = ""
+    sources: list[str] = []
 
 
 class CreateQueue(msgspec.Struct, frozen=True, gc=False):

@@ -34,8 +34,9 @@ class Outcomes(NamedTuple):
     """The outcomes of the entries from `after` + 1 to `through`, and the next numbers of their queues afterwards.
 
     `queues` are the queues that these entries concern, or all queues (`lists_all`).  An entry without a note did what
-    it asks for.  A note below 0 is a refusal.  A note above 0 is the number that a foreign uid got; for an Unstash it
-    is the number of the first message, and the place is their count.
+    it asks for.  A note below 0 is a refusal.  A note above 0 is the number that a foreign uid got.  For an Unstash it
+    is the number of the first message of a run, and the place is their count, or WHOLE less their count if they were
+    dropped.
     """
 
     after: int

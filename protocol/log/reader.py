@@ -62,6 +62,9 @@ from wakeq.protocol.raft.membership import Config
 _PUBLISH = bytes([Kind.PUBLISH])
 _PUBLISHING = {Kind.PUBLISH, Kind.STASH}
 
+_ClaimFields = tuple[str, int, int, int, int, str, int, str]
+_UnstashFields = tuple[list[tuple[str, int]], str, int, str, str, str, list[str]]
+
 _from_msgpack = msgspec.msgpack.decode
 
 
@@ -232,21 +235,21 @@ def _decode_moved(parts: _Parts) -> Ack | Requeued:
 
 def _decode_claim(parts: _Parts) -> Claim:
     action = ClaimAction(parts.flags)
-    source, epoch, slices, until_ms, first = _from_msgpack(parts.rest, type=tuple[str, int, int, int, int])
+    source, epoch, slices, until_ms, first, *read = _from_msgpack(parts.rest, type=_ClaimFields)
     tokens = [] if action is ClaimAction.STAGED else parts.tokens
     about = action, source, epoch, parts.numbers, tokens, first, slices, until_ms
-    return Claim(parts.name, parts.queue_id, *about, parts.worker, parts.door)
+    return Claim(parts.name, parts.queue_id, *about, parts.worker, parts.door, *read)
 
 
 def _decode_stash(parts: _Parts) -> Stash:
     about, at = take_sized(parts.payload, parts.end)
     drafts, _ = _take_drafts(parts, at)
-    named = _from_msgpack(about, type=tuple[str, int, int])
+    named = _from_msgpack(about, type=tuple[str, int, int, str, int])
     return Stash(parts.name, drafts, *named, parts.door, parts.worker)
 
 
 def _decode_unstash(parts: _Parts) -> Unstash:
-    named = _from_msgpack(parts.rest, type=tuple[list[tuple[str, int]], str, int])
+    named = _from_msgpack(parts.rest, type=_UnstashFields)
     return Unstash(parts.name, UnstashAction(parts.flags), *named)
 
 

@@ -201,14 +201,15 @@ def _encode_claim(entry: Claim, at_ms: int) -> bytes:
     items = [_pack_item(0, 0, 0, number, entry.until_ms, term, sequence, 0, 0) for number, (term, sequence) in rows]
     about = {"queue_id": entry.queue_id, "worker": entry.worker, "door": entry.door, "flags": entry.action}
     head = head_of(Kind.CLAIM, entry.queue, len(items), at_ms, **about)
-    rest = entry.source, entry.epoch, entry.slices, entry.until_ms, entry.first_sequence
+    claimed = entry.slices, entry.until_ms, entry.first_sequence
+    rest = entry.source, entry.epoch, *claimed, entry.reader, entry.batch, entry.run
     return b"".join((head, *items, _to_msgpack(rest)))
 
 
 def _encode_stash(entry: Stash, at_ms: int) -> bytes:
     drafts = entry.drafts
     head = head_of(Kind.STASH, entry.queue, len(drafts), at_ms, worker=entry.worker, door=entry.door, flags=FLAG_ATOMIC)
-    about = sized(_to_msgpack((entry.stash, entry.part, entry.keep_ms)))
+    about = sized(_to_msgpack((entry.stash, entry.part, entry.keep_ms, entry.writer, entry.epoch)))
     if type(drafts) is UniformBatch:
         return b"".join((head, drafts.items(0), about, drafts.bodies))
     items = [
@@ -219,8 +220,8 @@ def _encode_stash(entry: Stash, at_ms: int) -> bytes:
 
 
 def _encode_unstash(entry: Unstash, at_ms: int) -> bytes:
-    about = _to_msgpack((entry.stashes, entry.writer, entry.epoch))
-    return head_of(Kind.UNSTASH, entry.queue, 0, at_ms, flags=entry.action) + about
+    about = entry.stashes, entry.writer, entry.epoch, entry.run, entry.id, entry.reader, entry.sources
+    return head_of(Kind.UNSTASH, entry.queue, 0, at_ms, flags=entry.action) + _to_msgpack(about)
 
 
 def _encode_requeued(entry: Requeued, at_ms: int) -> bytes:

@@ -160,7 +160,7 @@ class Stage(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReadSlice(msgspec.Struct, frozen=True, gc=False):
-    """Look at the messages of a slice from `offset` on; nothing changes."""
+    """Look at the messages of a slice from `offset` on; nothing changes, but that the queue notes who reads."""
 
     asker: ReplyTo
     queue: str
@@ -169,6 +169,9 @@ class ReadSlice(msgspec.Struct, frozen=True, gc=False):
     slice: int
     offset: int
     count: int
+    reader: str = ""
+    batch: int = 0
+    run: str = ""
 
 
 class Renew(msgspec.Struct, frozen=True, gc=False):
@@ -178,6 +181,14 @@ class Renew(msgspec.Struct, frozen=True, gc=False):
     queue: str
     source: str
     keep_ms: int
+
+
+class Release(msgspec.Struct, frozen=True, gc=False):
+    """End all open epochs of a source now; their messages are ready again."""
+
+    asker: ReplyTo
+    queue: str
+    source: str
 
 
 class Settle(msgspec.Struct, frozen=True, gc=False):

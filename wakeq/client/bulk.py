@@ -6,6 +6,7 @@ Blocks are passed on unchanged: callers encode and decode columns with `wakeq.pr
 buffers to Arrow. Callers choose the names of sources, stashes and writers. Repeating a call changes nothing.
 """
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,7 +76,7 @@ class BulkClient(Client):
     ) -> Claimed | None:
         """Claim up to `count` messages for an epoch, for `timeout` seconds; None if no message is ready.
 
-        An open epoch is answered as it was the first time; an epoch that is over raises EpochExpired.
+        An open epoch is answered as it was the first time; one that is over raises EpochSettled or EpochExpired.
         """
 
         def read(reply: wire.Reply) -> Claimed | None:
@@ -86,9 +87,28 @@ class BulkClient(Client):
         command = wire.Stage(qname=queue, source=source, epoch=epoch, count=count, slices=slices, timeout=timeout)
         return self._caller.call(Request(command, read))
 
-    def read_slice(self, queue: str, source: str, epoch: int, slice: int, *, offset: int, count: int) -> wire.Block:
-        """Return messages of a slice from `offset` on. `next` of the block is the next offset, 0 at the end."""
-        command = wire.Slice(qname=queue, source=source, epoch=epoch, slice=slice, offset=offset, count=count, raw=True)
+    def read_slice(
+        self,
+        queue: str,
+        source: str,
+        epoch: int,
+        slice: int,
+        *,
+        offset: int,
+        count: int,
+        reader: str = "",
+        batch: int = 0,
+        run: str = "",
+    ) -> wire.Block:
+        """Return messages of a slice from `offset` on. `next` of the block is the next offset, 0 at the end.
+
+        With `reader` the broker notes that a `run` of it reads this epoch in its `batch`, a number from 1. Then
+        `publish_stashes` with the same reader, and this number as its epoch, keeps the messages from coming back.
+        """
+        command = wire.Slice(
+            qname=queue, source=source, epoch=epoch, slice=slice, offset=offset, count=count, raw=True,
+            reader=reader or None, batch=batch or None, run=run or None,
+        )  # fmt: skip
         return self._caller.call(Request(command, lambda reply: expect(reply, wire.Block)))
 
     def renew(self, queue: str, source: str, *, timeout: int) -> int:
@@ -106,6 +126,14 @@ class BulkClient(Client):
         command = wire.SettleEpochs(qname=queue, source=source, epoch=0)
         return self._caller.call(Request(command, lambda reply: expect(reply, wire.Oksettle).next or 1))
 
+    def release(self, queue: str, source: str) -> int:
+        """End all open epochs of a source; return how many messages are ready again.
+
+        Messages whose outcome was published with `reader` are acknowledged instead.
+        """
+        command = wire.Release(qname=queue, source=source)
+        return self._caller.call(Request(command, lambda reply: expect(reply, wire.Okrelease).count))
+
     # Stashes ----------------------------------------------------------------------------------------------
 
     def stash(
@@ -120,26 +148,56 @@ class BulkClient(Client):
         timeout: int | None = None,
         expires: int = 0,
         priority: int = 0,
+        writer: str = "",
+        epoch: int = 0,
     ) -> None:
-        """Store a part of a stash for `keep` seconds; it is invisible until the stash is published."""
+        """Store a part of a stash for `keep` seconds; it is invisible until the stash is published.
+
+        With `writer` it is dropped if this epoch of the writer (0: the writer as a job) is published without it; if it
+        was published already, EpochOld is raised.
+        """
         command = wire.Stash(
-            qname=queue, stash=stash, part=part, keep=keep,
+            qname=queue, stash=stash, part=part, keep=keep, writer=writer or None, epoch=epoch,
             delay=delay, timeout=timeout, expires=expires, priority=priority, **columns.fields(),
         )  # fmt: skip
         self._caller.call(Request(command, lambda reply: expect(reply, wire.Okrows)))
 
-    def publish_stashes(self, queue: str, stashes: Sequence[tuple[str, int]], *, writer: str, epoch: int = 0) -> int:
+    def publish_stashes(
+        self,
+        queue: str,
+        stashes: Sequence[tuple[str, int]],
+        *,
+        writer: str,
+        epoch: int = 0,
+        reader: str = "",
+        run: str = "",
+        id: str = "",
+    ) -> int:
         """Publish stashes, pairs of name and number of messages, in one step; 0 if the epoch was published before.
 
-        Without an epoch the writer is a job: it publishes once, and the broker forgets it after some minutes.
+        Without an epoch the writer is a job: it publishes once, and the broker forgets it after some minutes. What else
+        the writer has stashed for this epoch or an earlier one is dropped.
+
+        With `reader`, the messages that it has read in the batch of this number do not come back from this step on:
+        when their claim ends, they are acknowledged. If this `run` has read an epoch that ended meanwhile, EpochExpired
+        or EpochSettled is raised, and nothing is published. A second call for the same epoch in one run raises
+        EpochOld, unless it has the same `id`: then it is the same request again.
         """
-        command = wire.Unstash(qname=queue, stashes=list(stashes), writer=writer, epoch=epoch)
+        command = wire.Unstash(
+            qname=queue, stashes=list(stashes), writer=writer, epoch=epoch,
+            reader=reader or None, run=run or None, id=id or secrets.token_hex(8),
+        )  # fmt: skip
         return self._caller.call(Request(command, lambda reply: expect(reply, wire.Okrows).rows))
 
     def writer_epoch(self, queue: str, writer: str) -> int:
         """Return the last epoch that a writer has published; 0 if none."""
         command = wire.Unstash(qname=queue, stashes=[], writer=writer)
         return self._caller.call(Request(command, lambda reply: expect(reply, wire.Okrows).epoch or 0))
+
+    def drop_writer(self, queue: str, *, writer: str, epoch: int = 0) -> None:
+        """Drop all that a writer has stashed for this epoch and earlier ones, or (0) as a job, which ends with that."""
+        command = wire.Unstash(qname=queue, stashes=[], writer=writer, epoch=epoch, drop=True)
+        self._caller.call(Request(command, lambda reply: expect(reply, wire.Okrows)))
 
     def drop_stashes(self, queue: str, stashes: Sequence[tuple[str, int]]) -> None:
         """Delete stashes that will not be published."""

@@ -51,6 +51,7 @@ from wakeq.protocol.wire.worker.codec import (
     Ping,
     Pub,
     PubBlock,
+    Release,
     Renew,
     Reply,
     SettleEpochs,
@@ -69,7 +70,7 @@ from wakeq.protocol.wire.worker.codec import (
 
 REPEATABLE = (
     Pub, Fet, Ack, Touch, Sub, Uns, Ping, Hello, List, Stats, Peek, Update,
-    PubBlock, FetBlock, PeekBlock, Stage, Slice, Renew, SettleEpochs, Stash, Unstash,
+    PubBlock, FetBlock, PeekBlock, Stage, Slice, Renew, SettleEpochs, Release, Stash, Unstash,
 )  # fmt: skip
 
 # The broker remembers the last 1,024 numbers of a session, so this many publishes can be repeated safely.

@@ -25,6 +25,7 @@ from wakeq.protocol.queue.ledger.ledger import Totals
 from wakeq.protocol.queue.ledger.publishers import Once, Session
 from wakeq.protocol.queue.ledger.staging import (
     JOB,
+    RUNS_MAX,
     SOURCE,
     STASH,
     UNENDING_MS,
@@ -256,12 +257,19 @@ def _check_staged(kind: str, name: str, one: Any, chunks: dict[int, Chunk], side
         case Source():
             _within(f"the last epoch of {what}", one.highest, 0, INT64_END)
             _within(f"the moment of {what}", one.used_ms, 0, MOMENT_MS_END)
-            for lapsed in one.lapsed:
-                _within(f"a lapsed epoch of {what}", lapsed, 0, one.highest + 1)
+            end = 0
+            for first, last in one.settled:
+                _within(f"the first of some settled epochs of {what}", first, end + 1, one.highest + 1)
+                _within(f"the last of some settled epochs of {what}", last, first, one.highest + 1)
+                end = last
+            _within(f"the epoch of {what} that is read", one.read, 0, one.highest + 1)
+            _within(f"the batch of {what}", one.batch, 0, INT64_END)
+            _within(f"the runs of {what}", len(one.runs), 0, RUNS_MAX + 1)
             for epoch in one.epochs:
                 _check_epoch(what, one, epoch, sides)
         case Put():
             _within(f"the end of {what}", one.until_ms, 0, MOMENT_MS_END)
+            _within(f"the epoch of {what}", one.epoch, 0, INT64_END)
             _check_parts(what, one, chunks)
         case Writer():
             _within(f"the last epoch of {what}", one.highest, 0, INT64_END)

@@ -36,7 +36,7 @@ from wakeq.protocol.queue.ledger.chunks import CHUNK, CHUNK_SHIFT, MASK, Chunk
 from wakeq.protocol.queue.ledger.columns import Columns
 from wakeq.protocol.queue.ledger.deliveries import Deliveries
 from wakeq.protocol.queue.ledger.publishers import Limits, Once, Publishers, Session
-from wakeq.protocol.queue.ledger.staging import UNENDING_MS, Name, Staging
+from wakeq.protocol.queue.ledger.staging import UNENDING_MS, Name, Staging, Unstashed
 from wakeq.protocol.queue.order.fifo import is_run
 from wakeq.protocol.queue.steps import STEP_MESSAGES, Steps, slices
 from wakeq.protocol.uid import parse
@@ -469,9 +469,17 @@ class Ledger:
         """Store messages that are hidden until they are published; see Staging."""
         return self._staged().stash(entry, at_ms)
 
-    def unstash(self, entry: Unstash, at_ms: int) -> Steps[tuple[Results, list[range]]]:
+    def unstash(self, entry: Unstash, at_ms: int) -> Steps[Unstashed]:
         """Publish or drop stashes; see Staging."""
         return self._staged().unstash(entry, at_ms)
+
+    def judge_publish(self, entry: Unstash, at_ms: int) -> int:
+        """Return whether an epoch would be published, see Staging."""
+        return self._staged().judge_publish(entry, at_ms)
+
+    def judge_published(self, reader: str, batch: int, run: str) -> int:
+        """Return whether what a reader made of its messages may be published; see Staging."""
+        return self._staged().judge_published(reader, batch, run)
 
     def discard(self, numbers: range) -> None:
         """Remove stashed messages that will not be published."""

@@ -7,9 +7,9 @@ entries alone.  It keeps names and numbers; what a message is, the ledger knows.
 an end of its own, and one of a stash has a due moment below zero.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -43,6 +43,8 @@ KEPT_MS = 30 * 86_400_000  # for so long it is known what a source or a writer d
 KEPT_MS_MIN = 86_400_000  # where there are too many of them
 JOBS_MAX = 10_000  # of one queue
 JOB_KEPT_MS = 15 * 60_000  # for whoever lost the answer, and asks again
+RUNS_MAX = 8  # of the reader of one batch, of which it is known that they have read
+SETTLED_RANGES_MAX = 100  # of one source: so often may its epochs lapse before it is forgotten that one was settled
 
 
 class Epoch(msgspec.Struct):
@@ -54,6 +56,7 @@ class Epoch(msgspec.Struct):
     term: int
     first_sequence: int  # of the first number; they run on
     until_ms: int
+    published: bool = False  # what its reader made of it is published: at its end it is acknowledged
 
     def tokens(self) -> list[Token]:
         """Return the token of each message."""
@@ -79,19 +82,41 @@ class Epoch(msgspec.Struct):
 
 
 class Source(msgspec.Struct):
-    """Who claims: its open epochs, the highest that it ever staged, and the last ones that lapsed."""
+    """Who claims.  An epoch up to the highest that is neither open nor settled has lapsed, or was released."""
 
-    highest: int
+    highest: int  # that it ever staged
     used_ms: int
-    epochs: list[Epoch]
-    lapsed: list[int] = []
+    epochs: list[Epoch]  # that are open
+    settled: list[tuple[int, int]] = []  # first and last of each range, in their order; those without messages too
+    reader: str = ""  # who reads it, in which batch
+    batch: int = 0
+    read: int = 0  # the epoch that is read in this batch
+    runs: list[str] = []  # of the reader, the last ones that may have messages of this epoch
+    published: bool = False  # what the reader made of this epoch is published, even if it was made without messages
+
+    def settle(self, first: int, last: int) -> None:
+        """Note that epochs are settled; they are higher than those of the last range, or lie between two."""
+        if first > last:
+            return
+        ranges: list[tuple[int, int]] = []
+        for one in sorted([*self.settled, (first, last)]):
+            if ranges and one[0] <= ranges[-1][1] + 1:
+                ranges[-1] = ranges[-1][0], max(ranges[-1][1], one[1])
+            else:
+                ranges.append(one)
+        self.settled = ranges[-SETTLED_RANGES_MAX:]
+
+    def has_settled(self, epoch: int) -> bool:
+        return any(first <= epoch <= last for first, last in self.settled)
 
 
 class Put(msgspec.Struct):
-    """One stash: its parts as (first number, how many), by their number."""
+    """One stash: its parts as (first number, how many), by their number; and for which epoch it was made, if any."""
 
     parts: dict[int, tuple[int, int]]
     until_ms: int
+    writer: str = ""
+    epoch: int = 0  # 0: of a job
 
     @property
     def size(self) -> int:
@@ -103,11 +128,28 @@ class Writer(msgspec.Struct):
 
     highest: int
     used_ms: int
+    run: str = ""  # the last request that published this epoch, or repeated it
+    id: str = ""
+    dropped: bool = False  # a job that ended without publishing
+
+
+class Unstashed(NamedTuple):
+    """What an entry did to stashes: [how many messages were published, the writer's last epoch], or [a refusal]."""
+
+    results: Results
+    published: list[range]
+    dropped: list[range]
+    names: list[str]  # of the stashes that may be gone
 
 
 Name: TypeAlias = tuple[str, str]  # the kind of what is kept (its letter in the state store), and its name
 SOURCE, STASH, WRITER, JOB = "c", "t", "w", "j"
 TYPES = {SOURCE: Source, STASH: Put, WRITER: Writer, JOB: Writer}
+
+
+def _under(source: Source, tokens: Sequence[Token]) -> list[Epoch]:
+    """Return the open epochs of which an entry names the first message."""
+    return [one for one in source.epochs if (one.term, one.first_sequence) in tokens]
 
 
 def staged_of(kind: str, name: str, value: bytes) -> Any:
@@ -163,9 +205,11 @@ class Staging:
         return [] if found is None else [one for one in found.epochs if one.epoch <= through]
 
     def has_lapsed(self, source: str, epoch: int) -> bool:
-        """Whether an epoch ended by itself: nobody settled it, and its messages went back."""
+        """Whether an epoch ended without being settled: its messages went back."""
         found = self.sources.get(source)
-        return found is not None and epoch in found.lapsed
+        if found is None or epoch > found.highest or self.epoch(source, epoch) is not None:
+            return False
+        return not found.has_settled(epoch)
 
     def refusal(self, source: str, epoch: int, at_ms: int) -> int:
         """Return 0 if an epoch may be staged anew, else why not."""
@@ -173,8 +217,20 @@ class Staging:
         if found is None:
             return Result.DONE if self._has_room(SOURCE, at_ms) else Result.BUSY
         if epoch <= found.highest:
-            return Result.EPOCH_EXPIRED
+            return self.end_of(source, epoch)
         return Result.BUSY if len(found.epochs) >= OPEN_EPOCHS_MAX else Result.DONE
+
+    def is_lost(self, source: str, epoch: int) -> bool:
+        """Whether an epoch lapsed, and its reader has not gone on without it."""
+        found = self.sources.get(source)
+        is_forgone = found is not None and found.read == epoch and found.published
+        return not is_forgone and self.has_lapsed(source, epoch)
+
+    def end_of(self, source: str, epoch: int) -> int:
+        """Return how an epoch that is not open has ended; one that is not known has expired."""
+        found = self.sources.get(source)
+        is_settled = found is not None and found.has_settled(epoch)
+        return Result.EPOCH_SETTLED if is_settled else Result.EPOCH_EXPIRED
 
     def holder_of(self, token: Token) -> tuple[str, Epoch] | None:
         """Return the source and the epoch that a token belongs to."""
@@ -209,8 +265,8 @@ class Staging:
     # --- claims ----------------------------------------------------------------------------------------------------
 
     def claim(self, entry: Claim, term: int, at_ms: int) -> Steps[Results]:
-        """Return the sizes of the slices (staged), how many epochs (renewed), codes (settled, lapsed); or a refusal."""
-        if entry.queue_id != self._queue.id:
+        """Return the sizes of the slices (staged), how many epochs (renewed), codes (settled, lapsed, released)."""
+        if entry.queue_id != self._queue.id and entry.action is not ClaimAction.PUBLISHED:
             return [Result.UNKNOWN] * max(1, len(entry.numbers))
         self._forget(at_ms)
         match entry.action:
@@ -222,6 +278,14 @@ class Staging:
                 return (yield from self._settle(entry, at_ms))
             case ClaimAction.LAPSED:
                 return (yield from self._lapse(entry, at_ms))
+            case ClaimAction.RELEASED:
+                return (yield from self._release(entry, at_ms))
+            case ClaimAction.READ:
+                return self._read(entry, at_ms)
+            case ClaimAction.PUBLISHED:
+                return self._mark_published(entry)
+            case ClaimAction.FINISHED:
+                return (yield from self._finish(entry, at_ms))
 
     def _stage(self, entry: Claim, term: int, at_ms: int) -> Steps[Results]:
         found = self.epoch(entry.source, entry.epoch)
@@ -248,6 +312,8 @@ class Staging:
         if source is None:
             self._make_room(SOURCE, at_ms)
             source = Source(0, 0, [])
+        elif entry.epoch > source.highest + 1:
+            source.settle(source.highest + 1, entry.epoch - 1)  # without messages, so none of them comes back
         source.highest = entry.epoch
         source.epochs.append(made)
         self._used(entry.source, source, at_ms)
@@ -263,12 +329,27 @@ class Staging:
         return [len(source.epochs)]
 
     def _settle(self, entry: Claim, at_ms: int) -> Steps[Results]:
-        if self.has_lapsed(entry.source, entry.epoch):  # while this was on its way
+        if self.is_lost(entry.source, entry.epoch):  # while this was on its way
             return [Result.EPOCH_EXPIRED] * len(entry.numbers)
         source = self.sources.get(entry.source)
         if source is not None:
-            source.epochs = [one for one in source.epochs if (one.term, one.first_sequence) not in entry.tokens]
+            for one in _under(source, entry.tokens):
+                source.epochs.remove(one)
+                source.settle(one.epoch, one.epoch)
             self._used(entry.source, source, at_ms)
+        return (yield from self._acknowledge(entry))
+
+    def _finish(self, entry: Claim, at_ms: int) -> Steps[Results]:
+        source, over = self.sources.get(entry.source), self.epoch(entry.source, entry.epoch)
+        if source is None or over is None or not over.published or over.until_ms > at_ms:
+            return [Result.UNKNOWN] * len(entry.numbers)  # renewed or settled meanwhile
+        source.epochs.remove(over)
+        source.settle(over.epoch, over.epoch)
+        self._dirty.add((SOURCE, entry.source))
+        return (yield from self._acknowledge(entry))
+
+    def _acknowledge(self, entry: Claim) -> Steps[Results]:
+        """Remove the messages of a claim, but for those that are not under it any more."""
         queue = self._queue
         is_leased = queue.deliveries.is_leased
         codes: list[int] = []
@@ -281,19 +362,92 @@ class Staging:
 
     def _lapse(self, entry: Claim, at_ms: int) -> Steps[Results]:
         source, over = self.sources.get(entry.source), self.epoch(entry.source, entry.epoch)
-        if source is None or over is None or over.until_ms > at_ms:
-            return [Result.UNKNOWN] * len(entry.numbers)  # renewed or settled meanwhile
+        if source is None or over is None or over.until_ms > at_ms or over.published:
+            return [Result.UNKNOWN] * len(entry.numbers)  # renewed, settled or published meanwhile
         source.epochs.remove(over)
-        source.lapsed = [*source.lapsed, over.epoch][-OPEN_EPOCHS_MAX:]
         self._dirty.add((SOURCE, entry.source))
+        return (yield from self._give_back(entry, Reason.TIMEOUT))
+
+    def _release(self, entry: Claim, at_ms: int) -> Steps[Results]:
+        source = self.sources.get(entry.source)
+        ended = [] if source is None else _under(source, entry.tokens)
+        if source is None or not ended:
+            return [Result.UNKNOWN] * len(entry.numbers)  # settled or lapsed meanwhile
+        if any(one.published for one in ended):  # meanwhile: its messages must not come back
+            return [Result.REJECTED] * len(entry.numbers)
+        for one in ended:
+            source.epochs.remove(one)
+        self._used(entry.source, source, at_ms)
+        return (yield from self._give_back(entry, Reason.RETURNED))
+
+    def _give_back(self, entry: Claim, reason: Reason) -> Steps[Results]:
+        """Make the messages of a claim ready again, but for those that are not under it any more."""
         queue = self._queue
         codes: list[int] = []
         for among in slices(len(entry.numbers)):
             if among.start:
                 yield
             numbers, tokens = entry.numbers[among], entry.tokens[among]
-            codes += queue.release(Released(queue.name, queue.id, numbers, [0] * len(numbers), tokens, Reason.TIMEOUT))
+            codes += queue.release(Released(queue.name, queue.id, numbers, [0] * len(numbers), tokens, reason))
         return codes
+
+    def _read(self, entry: Claim, at_ms: int) -> Results:
+        """Note who reads an epoch; of one that is over nobody gets messages any more."""
+        source = self.sources.get(entry.source)
+        if source is None or entry.epoch > source.highest:
+            return [Result.UNKNOWN]
+        if entry.reader == source.reader and entry.batch < source.batch:  # a task of a batch that is done
+            return [Result.UNKNOWN]
+        if (source.reader, source.batch, source.read) != (entry.reader, entry.batch, entry.epoch):
+            source.reader, source.batch, source.read = entry.reader, entry.batch, entry.epoch
+            source.runs, source.published = [], False
+        if entry.run not in source.runs and self.epoch(entry.source, entry.epoch) is not None:
+            source.runs = [*source.runs, entry.run][-RUNS_MAX:]
+        self._used(entry.source, source, at_ms)
+        return [Result.DONE]
+
+    def is_read(self, source: str, epoch: int, reader: str, batch: int, run: str) -> bool:
+        """Whether it is noted already that a run of a reader reads an epoch in a batch."""
+        found = self.sources.get(source)
+        if found is None or epoch > found.highest or (found.reader == reader and found.batch > batch):
+            return True  # it cannot be
+        is_noted = (found.reader, found.batch, found.read) == (reader, batch, epoch)
+        return is_noted and (run in found.runs or self.epoch(source, epoch) is None)
+
+    def readings(self) -> dict[str, int]:
+        """Return the readers of all sources, and the last batch of each."""
+        batches: dict[str, int] = {}
+        for source in self.sources.values():
+            if source.reader:
+                batches[source.reader] = max(batches.get(source.reader, 0), source.batch)
+        return batches
+
+    def judge_published(self, reader: str, batch: int, run: str) -> int:
+        """Return 0 if what a run of a reader made of a batch may be published, else how an epoch in it has ended."""
+        mine = self._read_in(reader, batch)
+        if not mine:  # the queue was purged since
+            return Result.EPOCH_EXPIRED
+        for name, source in mine:
+            if run not in source.runs or self.epoch(name, source.read) is not None:
+                continue
+            if not source.has_settled(source.read):
+                return Result.EPOCH_EXPIRED
+            if not source.published:
+                return Result.EPOCH_SETTLED
+        return Result.DONE
+
+    def _mark_published(self, entry: Claim) -> Results:
+        for name, source in self._read_in(entry.reader, entry.batch):
+            source.published = True
+            found = self.epoch(name, source.read)
+            if found is not None:
+                found.published = True
+            self._dirty.add((SOURCE, name))
+        return [Result.DONE]
+
+    def _read_in(self, reader: str, batch: int) -> list[tuple[str, Source]]:
+        """Return the sources that a reader has read in a batch."""
+        return [(name, one) for name, one in self.sources.items() if (one.reader, one.batch) == (reader, batch)]
 
     def _used(self, name: str, source: Source, at_ms: int) -> None:
         source.used_ms = at_ms
@@ -306,6 +460,8 @@ class Staging:
     def stash(self, entry: Stash, at_ms: int) -> Steps[Results]:
         """Return the numbers of hidden messages, REPEATED for each of a part that is known, or a refusal for each."""
         self._forget(at_ms)
+        if self._is_over(entry.writer, entry.epoch):
+            return [Result.EPOCH_OLD] * len(entry.drafts)
         put = self.stashes.get(entry.stash)
         if put is not None and entry.part in put.parts:
             self._keep(entry.stash, put, at_ms + entry.keep_ms)
@@ -317,7 +473,7 @@ class Staging:
             return results
         numbers = range(results[0], results[0] + len(results))
         self._queue.columns.hide(numbers)
-        put = self.stashes[entry.stash] = put or Put({}, 0)
+        put = self.stashes[entry.stash] = put or Put({}, 0, entry.writer, entry.epoch)
         put.parts[entry.part] = numbers.start, len(numbers)
         self._keep(entry.stash, put, at_ms + entry.keep_ms)
         return numbers
@@ -326,39 +482,75 @@ class Staging:
         put.until_ms = until_ms
         self._dirty.add((STASH, name))
 
-    def unstash(self, entry: Unstash, at_ms: int) -> Steps[tuple[Results, list[range]]]:
-        """Return [how many were published, the writer's last epoch] or [a refusal], and what is revealed or gone."""
+    def _is_over(self, writer: str, epoch: int) -> bool:
+        """Whether a writer has published this epoch or a later one, or a job has ended."""
+        if not epoch:
+            return writer in self.jobs
+        return writer in self.writers and epoch <= self.writers[writer].highest
+
+    def unstash(self, entry: Unstash, at_ms: int) -> Steps[Unstashed]:
+        """Publish or drop stashes, all in one step or none."""
         self._forget(at_ms)
         if entry.action is UnstashAction.PUBLISHED:
             return (yield from self._publish(entry, at_ms))
         names = [name for name, _ in entry.stashes]
         if entry.action is UnstashAction.LAPSED:
             names = [name for name in names if name in self.stashes and self.stashes[name].until_ms <= at_ms]
-        return [Result.DONE, 0], (yield from self._drop(names))
+        elif entry.writer:
+            names += self._stashes_of(entry.writer, entry.epoch)
+            is_known = entry.epoch or entry.writer in self.jobs
+            if not is_known and self._has_room(JOB, at_ms):
+                self._make_room(JOB, at_ms)
+                self._wrote(JOB, entry, Writer(0, at_ms, dropped=True))
+        return Unstashed([Result.DONE, 0], [], (yield from self._drop(names)), names)
 
-    def _publish(self, entry: Unstash, at_ms: int) -> Steps[tuple[Results, list[range]]]:
-        kind, writers = (WRITER, self.writers) if entry.epoch or not entry.stashes else (JOB, self.jobs)
-        writer = writers.get(entry.writer)
-        highest = 0 if writer is None else writer.highest
-        if not (entry.epoch or entry.stashes):  # who has nothing to publish asks
-            return [Result.DONE, highest], []
-        if entry.epoch < highest:  # a repetition is one of the last epoch: this is another writer of this name
-            return [Result.EPOCH_OLD], []
-        if writer is not None and entry.epoch == highest:
-            return [Result.DONE, highest], (yield from self._drop([name for name, _ in entry.stashes]))
+    def judge_publish(self, entry: Unstash, at_ms: int) -> int:
+        """Return 0 if an entry would publish, REPEATED if its epoch was published before, else why it is refused."""
+        kind = WRITER if entry.epoch else JOB
+        writer = self._kept[kind].get(entry.writer)
+        if writer is not None and not writer.dropped:
+            if entry.epoch < writer.highest:  # a repetition is one of the last epoch: this is another writer
+                return Result.EPOCH_OLD
+            if entry.epoch == writer.highest:
+                is_another = entry.run and entry.run == writer.run and entry.id != writer.id
+                return Result.EPOCH_OLD if is_another else Result.REPEATED
         if not all(self._has(name, size) for name, size in entry.stashes):
-            return [Result.STASH_EXPIRED], []
-        if writer is None:
-            if not self._has_room(kind, at_ms):
-                return [Result.BUSY], []
-            self._make_room(kind, at_ms)
-        ranges = [numbers for name, _ in entry.stashes for numbers in self._take(name)]
-        for numbers in ranges:
-            self._queue.columns.reveal(numbers)
+            return Result.STASH_EXPIRED
+        return Result.DONE if writer is not None or self._has_room(kind, at_ms) else Result.BUSY
+
+    def _publish(self, entry: Unstash, at_ms: int) -> Steps[Unstashed]:
+        if not (entry.epoch or entry.stashes):  # who has nothing to publish asks
+            known = self.writers.get(entry.writer)
+            return Unstashed([Result.DONE, 0 if known is None else known.highest], [], [], [])
+        code = self.judge_publish(entry, at_ms)
+        if code and code != Result.REPEATED:
+            return Unstashed([code], [], [], [])
+        kind = WRITER if entry.epoch else JOB
+        published: list[range] = []
+        if not code:
+            if entry.writer not in self._kept[kind]:
+                self._make_room(kind, at_ms)
+            published = [numbers for name, _ in entry.stashes for numbers in self._take(name)]
+            for numbers in published:
+                self._queue.columns.reveal(numbers)
+        if not code or entry.run:
+            self._wrote(kind, entry, Writer(entry.epoch, at_ms, entry.run, entry.id))
+        names = [name for name, _ in entry.stashes] + self._stashes_of(entry.writer, entry.epoch)
+        dropped = yield from self._drop(names)
+        return Unstashed([sum(map(len, published)), entry.epoch], published, dropped, names)
+
+    def _wrote(self, kind: str, entry: Unstash, writer: Writer) -> None:
+        writers = self._kept[kind]
         writers.pop(entry.writer, None)  # to the end of the line of those that will be forgotten
-        writers[entry.writer] = Writer(entry.epoch, at_ms)
+        writers[entry.writer] = writer
         self._dirty.add((kind, entry.writer))
-        return [sum(map(len, ranges)), entry.epoch], ranges
+
+    def _stashes_of(self, writer: str, epoch: int) -> list[str]:
+        """Return the stashes that a writer has made for an epoch or an earlier one, or (0) as a job."""
+        if not writer:
+            return []
+        mine = ((name, put.epoch) for name, put in self.stashes.items() if put.writer == writer)
+        return [name for name, made_for in mine if (0 < made_for <= epoch if epoch else not made_for)]
 
     def _has(self, stash: str, size: int) -> bool:
         put = self.stashes.get(stash)

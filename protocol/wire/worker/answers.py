@@ -40,7 +40,11 @@ REFUSALS = {
     Result.REJECTED: ("BUSY", "not now; try again"),
     Result.EPOCH_EXPIRED: (
         "EPOCH_EXPIRED",
-        "the claim of this epoch is over: it was settled, or its messages are ready again",
+        "the claim of this epoch is over, and it was not settled: its messages are ready again",
+    ),
+    Result.EPOCH_SETTLED: (
+        "EPOCH_SETTLED",
+        "this epoch was settled: its messages are acknowledged; stage a later one",
     ),
     Result.STASH_EXPIRED: (
         "STASH_EXPIRED",
@@ -48,7 +52,7 @@ REFUSALS = {
     ),
     Result.EPOCH_OLD: (
         "EPOCH_OLD",
-        "this writer has published a later epoch already; give a higher epoch, or another writer",
+        "this writer has published this epoch or a later one already; give a higher epoch, or another writer",
     ),
 }
 

@@ -146,6 +146,13 @@ def _reply_settle(command: wire.SettleEpochs, outcome: Outcome) -> wire.Reply:
     return wire.Oksettle(qname=command.qname, count=done, cmd_id=command.cmd_id)
 
 
+def _reply_release(command: wire.Release, outcome: Outcome) -> wire.Reply:
+    if Result.REJECTED in outcome.results:
+        return refusal_of(Result.REJECTED, command.cmd_id)
+    done = sum(code == Result.DONE for code in outcome.results)
+    return wire.Okrelease(qname=command.qname, count=done, cmd_id=command.cmd_id)
+
+
 def _reply_slice(command: wire.Slice, found: Seen | Outcome) -> wire.Reply:
     if isinstance(found, Outcome):
         return refusal_of(found.results[0], command.cmd_id)
@@ -211,6 +218,7 @@ STAGED_REPLIES: dict[type, Callable[[Any, Any], wire.Reply]] = {
     wire.Stage: _reply_stage,
     wire.Renew: _reply_renew,
     wire.SettleEpochs: _reply_settle,
+    wire.Release: _reply_release,
     wire.Slice: _reply_slice,
     wire.PeekBlock: _seen_block,
     wire.FetBlock: _reply_fetch,

@@ -32,6 +32,7 @@ from wakeq.protocol.wire.worker.commands import (
     Pub,
     PubBlock,
     Purge,
+    Release,
     Renew,
     Retry,
     Settle,
@@ -226,6 +227,28 @@ def check_block(command: PubBlock) -> PubBlock:
         raise BadField("rows and columns must be given with a block")
     if isinstance(command, Stash) and (command.n is not None or command.id is not None):
         raise BadField("a stash has no id and no n: its part identifies it")
+    if isinstance(command, Stash) and command.epoch and command.writer is None:
+        raise BadField("epoch needs a writer")
+    return command
+
+
+def check_slice(command: Slice) -> Slice:
+    """Check a look at a slice, and who says that he reads it."""
+    check_name(command.qname)
+    if (command.reader is None) != (command.batch is None):
+        raise BadField("give reader and batch, or neither")
+    if command.run is not None and command.reader is None:
+        raise BadField("run needs reader and batch")
+    return command
+
+
+def check_unstash(command: Unstash) -> Unstash:
+    """Check what a writer publishes or drops."""
+    check_name(command.qname)
+    if command.drop and (command.writer is None or command.reader is not None):
+        raise BadField("drop needs a writer, and has no reader: nothing is published")
+    if command.reader is not None and (command.writer is None or not command.epoch):
+        raise BadField("reader needs a writer and an epoch: the number of the batch that it has read")
     return command
 
 
@@ -242,5 +265,5 @@ CHECKS: dict[type[CommandBase], Callable[[Any], Any]] = {
     Fet: check_named, Sub: check_named, Uns: check_named, Islp: check_named, Drop: check_named,
     Stats: check_named, Peek: check_named, Purge: check_named,
     PubBlock: check_block, Stash: check_block, FetBlock: check_named, PeekBlock: check_named, Stage: check_named,
-    Slice: check_named, Renew: check_named, SettleEpochs: check_named, Unstash: check_named,
+    Slice: check_slice, Renew: check_named, SettleEpochs: check_named, Release: check_named, Unstash: check_unstash,
 }  # fmt: skip

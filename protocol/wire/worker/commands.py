@@ -288,7 +288,10 @@ class Stage(CommandBase, tag="STAGE", frozen=True):
 
 
 class Slice(CommandBase, tag="SLICE", frozen=True):
-    """Look at the messages of a slice, from `offset` on; as a block, or as JSON."""
+    """Look at the messages of a slice, from `offset` on; as a block, or as JSON.
+
+    `reader`, `batch` and `run` say who reads the epoch.
+    """
 
     qname: str
     source: StagedName
@@ -297,6 +300,9 @@ class Slice(CommandBase, tag="SLICE", frozen=True):
     offset: Size = 0
     count: Rows = COUNT_MAX
     raw: bool = False
+    reader: StagedName | None = None
+    batch: Positive | None = None
+    run: StagedName | None = None
 
 
 class Renew(CommandBase, tag="RENEW", frozen=True):
@@ -315,22 +321,42 @@ class SettleEpochs(CommandBase, tag="SETTLE", frozen=True):
     epoch: Size
 
 
+class Release(CommandBase, tag="RELEASE", frozen=True):
+    """End all open epochs of a source: their messages are ready again."""
+
+    qname: str
+    source: StagedName
+
+
 class Stash(PubBlock, tag="STASH", frozen=True, kw_only=True):
-    """Put messages aside under a name, part by part, for `keep` seconds; as a block, or as the `messages` of a PUB."""
+    """Put messages aside under a name, part by part, for `keep` seconds; as a block, or as the `messages` of a PUB.
+
+    They are for an epoch of a writer, or (0) for the writer as a job.
+    """
 
     stash: StagedName
     part: Part = 0
     keep: Keep = 3600
     messages: Annotated[list[str | Item], Meta(min_length=1, max_length=MESSAGES_MAX)] | None = None
+    writer: StagedName | None = None
+    epoch: Size = 0
 
 
 class Unstash(CommandBase, tag="UNSTASH", frozen=True):
-    """Publish stashes, each named with its size, as one epoch of a writer, or as a job; without a writer, drop them."""
+    """Publish stashes, each named with its size, as one epoch of a writer, or as a job; without a writer, drop them.
+
+    With `drop`, drop all that the writer has stashed up to this epoch, or as a job.  With `reader`, the messages that
+    this reader has read in the batch of this epoch do not come back from this step on.
+    """
 
     qname: str
     stashes: Annotated[list[tuple[StagedName, Size]], Meta(max_length=STASHES_MAX)]
     writer: StagedName | None = None
     epoch: Size = 0
+    drop: bool = False
+    reader: StagedName | None = None
+    run: StagedName | None = None
+    id: StagedName | None = None
 
 
 class Cluster(CommandBase, tag="CLUSTER", frozen=True):
@@ -344,7 +370,7 @@ class Cluster(CommandBase, tag="CLUSTER", frozen=True):
 Command: TypeAlias = (
     Pub | Fet | Ack | Del | Nack | Touch | Sub | Uns | Islp | Ping | Hello
     | Create | Update | Drop | List | Stats | Peek | Purge | Cluster
-    | PubBlock | FetBlock | PeekBlock | Stage | Slice | Renew | SettleEpochs | Stash | Unstash
+    | PubBlock | FetBlock | PeekBlock | Stage | Slice | Renew | SettleEpochs | Release | Stash | Unstash
 )  # fmt: skip
 
 COMMANDS: dict[str, type[CommandBase]] = {
@@ -352,7 +378,7 @@ COMMANDS: dict[str, type[CommandBase]] = {
     "ISLP": Islp, "PING": Ping, "HELLO": Hello, "CREATE": Create, "UPDATE": Update, "DROP": Drop,
     "LIST": List, "STATS": Stats, "PEEK": Peek, "PURGE": Purge, "CLUSTER": Cluster,
     "PUBB": PubBlock, "FETB": FetBlock, "PEEKB": PeekBlock, "STAGE": Stage, "SLICE": Slice, "RENEW": Renew,
-    "SETTLE": SettleEpochs, "STASH": Stash, "UNSTASH": Unstash,
+    "SETTLE": SettleEpochs, "RELEASE": Release, "STASH": Stash, "UNSTASH": Unstash,
 }  # fmt: skip
 
 

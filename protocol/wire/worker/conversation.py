@@ -205,10 +205,13 @@ class Conversation:
             case wire.PubBlock():  # and Stash
                 self._publish_block(command, slot)
             case wire.Unstash(qname=name):
-                action = UnstashAction.DROPPED if command.writer is None else UnstashAction.PUBLISHED
-                entry = log.Unstash(name, action, command.stashes, command.writer or "", command.epoch)
-                self._order(name, orders.Propose(entry, slot), slot)
-            case wire.Stage() | wire.Renew() | wire.SettleEpochs() | wire.Slice() | wire.PeekBlock() | wire.Peek():
+                is_drop = command.drop or command.writer is None
+                action = UnstashAction.DROPPED if is_drop else UnstashAction.PUBLISHED
+                about = command.writer or "", command.epoch, command.run or "", command.id or ""
+                self._order(name, orders.Propose(log.Unstash(name, action, command.stashes, *about), slot), slot)
+            case wire.Stage() | wire.Renew() | wire.SettleEpochs() | wire.Release():
+                self._read(command.qname, slot)
+            case wire.Slice() | wire.PeekBlock() | wire.Peek():
                 self._read(command.qname, slot)
             case wire.Stats(qname=str(name)):
                 self._read(name, slot)
@@ -290,7 +293,7 @@ class Conversation:
             self._fill(slot, wire.nok(error, command.cmd_id))
             return
         if isinstance(command, wire.Stash):
-            about = command.stash, command.part, command.keep * 1000
+            about = command.stash, command.part, command.keep * 1000, command.writer or "", command.epoch
             stash = log.Stash(name, drafts, *about, session.door_kind, session.number)
             self._order(name, orders.Propose(stash, slot), slot)
             return
@@ -479,9 +482,12 @@ class Conversation:
                 self._order(name, orders.Renew(slot, name, command.source, command.timeout * 1000), slot)
             case wire.SettleEpochs():
                 self._order(name, orders.Settle(slot, name, command.source, command.epoch), slot)
+            case wire.Release():
+                self._order(name, orders.Release(slot, name, command.source), slot)
             case wire.Slice():
                 about = command.source, command.epoch, command.slice, command.offset, command.count
-                self._session.filed(name).orders.append(orders.ReadSlice(slot, name, *about))
+                reader = command.reader or "", command.batch or 0, command.run or ""
+                self._session.filed(name).orders.append(orders.ReadSlice(slot, name, *about, *reader))
             case wire.PeekBlock():
                 look = orders.PeekBlock(slot, name, command.after, command.last, command.count)
                 self._session.filed(name).orders.append(look)
@@ -727,9 +733,9 @@ def _has_open(writes: Sequence[Slot]) -> bool:
 
 _WRITES = frozenset(
     {wire.Pub, wire.Ack, wire.Del, wire.Nack, wire.Touch, wire.PubBlock, wire.Stash, wire.Unstash, wire.Create}
-    | {wire.Update, wire.Drop, wire.Purge, wire.Stage, wire.Renew, wire.SettleEpochs}
+    | {wire.Update, wire.Drop, wire.Purge, wire.Stage, wire.Renew, wire.SettleEpochs, wire.Release}
 )
-_CLAIMS = frozenset({wire.Stage, wire.Renew, wire.SettleEpochs})
+_CLAIMS = frozenset({wire.Stage, wire.Renew, wire.SettleEpochs, wire.Release})
 _READ_BARRIERS = _CLAIMS | {wire.Peek, wire.Stats}  # later reads of the same queue stand behind their outcome
 _CHANGES = frozenset({wire.Create, wire.Update, wire.Drop, wire.Purge})
 _WAITING_ROOM = frozenset({wire.Fet, wire.FetBlock, wire.Islp})  # their queues hear when the connection ends

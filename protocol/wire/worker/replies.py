@@ -219,6 +219,11 @@ class Oksettle(ReplyBase, tag="oksettle", frozen=True):
     next: int | None = None  # in answer to epoch 0: the first epoch that is open, else the one to stage next
 
 
+class Okrelease(ReplyBase, tag="okrelease", frozen=True):
+    qname: str
+    count: int  # messages that are ready again
+
+
 class Framed:
     """A reply whose block is to be sent raw, in a frame."""
 
@@ -235,7 +240,7 @@ class ClusterReply(ReplyBase, tag="cluster", frozen=True):
 Reply: TypeAlias = (
     Ok | Oksub | Okuns | Okack | Oknack | Oktouch | Okslp | Nomsg | Msg | Msgs | Nok | Awk | Pong
     | HelloReply | Queues | StatsReply | Peeked | Purged | Okcreate | Okupdate | Okdrop
-    | Block | Okrows | Okstage | Slice | Okrenew | Oksettle | ClusterReply
+    | Block | Okrows | Okstage | Slice | Okrenew | Oksettle | Okrelease | ClusterReply
 )  # fmt: skip
 
 

@@ -97,7 +97,15 @@ class LedgerModel(RuleBasedStateMachine):
     def forget_staged(self) -> None:
         self.claims: dict[tuple[str, int], Claimed] = {}
         self.staged: dict[str, int] = {}  # source -> its highest epoch
+        self.settled: set[tuple[str, int]] = set()
+        self.published: set[tuple[str, int]] = set()
+        self.marks: dict[str, tuple[str, int, int]] = {}  # source -> reader, batch, epoch
+        self.runs: dict[str, set[str]] = {}
+        self.done_marks: set[str] = set()
         self.stashes: dict[str, dict[int, list[int]]] = {}
+        self.made_for: dict[str, int | None] = {}  # stash -> the epoch of the one writer
+        self.last_request = {True: ("", ""), False: ("", "")}  # run and id of the last write of an epoch, and of a job
+        self.is_job_dropped = False
         self.stashed_until_ms: dict[str, int] = {}
         self.written: dict[str, int] = {}  # writer -> its highest epoch
         self.has_job_run = False  # under the one name that is used

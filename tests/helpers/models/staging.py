@@ -8,6 +8,8 @@ from tests.helpers.steps import in_one_go
 from wakeq.protocol.log.entries import Claim, ClaimAction, Draft, Publish, Result, Stash, Unstash, UnstashAction
 from wakeq.protocol.queue.ledger.staging import OPEN_EPOCHS_MAX, UNENDING_MS
 
+ENDS_WELL = (ClaimAction.SETTLED, ClaimAction.FINISHED)
+
 
 class StagingModel(LedgerModel):
     """What a pipeline does to a ledger, beside everything else."""
@@ -32,12 +34,14 @@ class StagingModel(LedgerModel):
         if key in self.claims:
             assert results == self.claims[key].sizes
         elif epoch <= self.staged.get(source, 0):
-            assert results == [Result.EPOCH_EXPIRED]
+            assert results == [Result.EPOCH_SETTLED if key in self.settled else Result.EPOCH_EXPIRED]
         elif sum(name == source for name, _ in self.claims) >= OPEN_EPOCHS_MAX:
             assert results == [Result.BUSY]
         elif not takes:
             assert results == [Result.UNKNOWN]
         else:
+            if source in self.staged:  # epochs without messages
+                self.settled.update((source, between) for between in range(self.staged[source] + 1, epoch))
             rows = [(number, (term, first + place)) for place, number in enumerate(takes)]
             self.claims[key], self.staged[source] = Claimed(rows, slices, until_ms), epoch
             assert results == self.claims[key].sizes
@@ -61,11 +65,14 @@ class StagingModel(LedgerModel):
             self.claims[key] = self.claims[key]._replace(until_ms=until_ms)
 
     @precondition(lambda self: self.claims)
-    @rule(place=st.integers(0, 3), action=st.sampled_from([ClaimAction.SETTLED, ClaimAction.LAPSED]))
+    @rule(
+        place=st.integers(0, 3),
+        action=st.sampled_from([ClaimAction.SETTLED, ClaimAction.LAPSED, ClaimAction.RELEASED, ClaimAction.FINISHED]),
+    )
     def end_claim(self, place: int, action: ClaimAction) -> None:
         source, epoch = key = list(self.claims)[place % len(self.claims)]
-        is_settled = action is ClaimAction.SETTLED
-        ending = [one for one in self.claims if one == key or (is_settled and one[0] == source and one[1] < epoch)]
+        is_one, ends_well = action in (ClaimAction.LAPSED, ClaimAction.FINISHED), action in ENDS_WELL
+        ending = [one for one in self.claims if one == key or (not is_one and one[0] == source and one[1] < epoch)]
         ending.sort()
         rows = [row for one in ending for row in self.claims[one].rows]
         numbers, tokens = [number for number, _ in rows], [token for _, token in rows]
@@ -74,27 +81,90 @@ class StagingModel(LedgerModel):
             self.ledger.claim(Claim("q", self.queue_id, action, source, epoch, numbers, tokens), 1, self.now_ms)
         )
 
-        if not is_settled and self.claims[key].until_ms > self.now_ms:
+        is_early = is_one and self.claims[key].until_ms > self.now_ms
+        if is_early or (is_one and ends_well != (key in self.published)):
             assert results == [Result.UNKNOWN] * len(rows)
+            return
+        if action is ClaimAction.RELEASED and self.published.intersection(ending):
+            assert results == [Result.REJECTED] * len(rows)
             return
         for one in ending:
             del self.claims[one]
+        if ends_well:
+            self.settled.update(ending)
         for (number, token), result in zip(rows, results, strict=True):
             assert result == self.code_if_out(number, token)
-            if result == Result.DONE and is_settled:
+            if result == Result.DONE and ends_well:
                 self.end(number)
             elif result == Result.DONE:
                 message = self.messages[number]
                 nacks, timeouts, disconnects = message.counts
-                counts = (nacks, timeouts + 1, disconnects)
+                counts = (nacks, timeouts + (action is ClaimAction.LAPSED), disconnects)
                 self.messages[number] = message._replace(until_ms=0, due_ms=0, counts=counts)
 
-    @rule(new=batches, name=st.sampled_from("tuv"), part=st.integers(0, 1), span_ms=spans)
-    def stash(self, new: list[Draft], name: str, part: int, span_ms: int) -> None:
-        parts = self.stashes.get(name, {})
+    @rule(
+        source=st.sampled_from("st"),
+        epoch=st.integers(1, 6),
+        reader=st.sampled_from("qr"),
+        batch=st.integers(1, 2),
+        run=st.sampled_from("xy"),
+    )
+    def read(self, source: str, epoch: int, reader: str, batch: int, run: str) -> None:
+        mark, is_open = (reader, batch, epoch), (source, epoch) in self.claims
+        before = self.marks.get(source, ("", 0, 0))
+        is_late = before[0] == reader and before[1] > batch
 
-        results = in_one_go(self.ledger.stash(Stash("q", new, name, part, span_ms), self.now_ms))
+        entry = Claim("q", self.queue_id, ClaimAction.READ, source, epoch, reader=reader, batch=batch, run=run)
+        results = in_one_go(self.ledger.claim(entry, 1, self.now_ms))
 
+        if is_late or epoch > self.staged.get(source, 0):
+            assert results == [Result.UNKNOWN]
+            return
+        assert results == [Result.DONE]
+        if mark != before:
+            self.marks[source], self.runs[source] = mark, set()
+            self.done_marks.discard(source)
+        if is_open:
+            self.runs[source].add(run)
+
+    @rule(reader=st.sampled_from("qr"), batch=st.integers(1, 2), run=st.sampled_from("xy"))
+    def publish_read(self, reader: str, batch: int, run: str) -> None:
+        """As the part of an Unstash, whether it may be done or not: then only as a repetition."""
+        mine = [source for source, mark in self.marks.items() if mark[:2] == (reader, batch)]
+        expected = Result.DONE if mine else Result.EPOCH_EXPIRED
+        for source in [name for name in self.ledger.staging.sources if name in mine] if self.ledger.staging else ():
+            key = source, self.marks[source][2]
+            if not expected and key not in self.claims and run in self.runs[source]:
+                if key not in self.settled:
+                    expected = Result.EPOCH_EXPIRED
+                elif source not in self.done_marks:
+                    expected = Result.EPOCH_SETTLED
+
+        judged = self.ledger.judge_published(reader, batch, run)
+        part = Claim("q", 0, ClaimAction.PUBLISHED, "", batch, reader=reader, batch=batch, run=run)
+        in_one_go(self.ledger.claim(part, 1, self.now_ms))
+
+        assert judged == expected
+        for source in mine:
+            self.done_marks.add(source)
+            if (source, self.marks[source][2]) in self.claims:
+                self.published.add((source, self.marks[source][2]))
+
+    @rule(
+        new=batches,
+        name=st.sampled_from("tuv"),
+        part=st.integers(0, 1),
+        span_ms=spans,
+        made_for=st.sampled_from([None, 0, 1, 5, 9]),
+    )
+    def stash(self, new: list[Draft], name: str, part: int, span_ms: int, made_for: int | None) -> None:
+        parts, about = self.stashes.get(name, {}), () if made_for is None else ("w", made_for)
+
+        results = in_one_go(self.ledger.stash(Stash("q", new, name, part, span_ms, *about), self.now_ms))
+
+        if made_for is not None and (made_for <= self.written.get("w", 0) if made_for else self.has_job_run):
+            assert list(results) == [Result.EPOCH_OLD] * len(new)
+            return
         if part in parts:
             assert list(results) == [Result.REPEATED] * len(new)
             self.stashed_until_ms[name] = self.now_ms + span_ms
@@ -102,6 +172,7 @@ class StagingModel(LedgerModel):
         expected = self.stored(Publish("q", new, atomic=True))
         assert list(results) == expected
         if expected[0] > 0:
+            self.made_for.setdefault(name, made_for)
             self.stashes[name] = parts | {part: expected}
             self.stashed_until_ms[name] = self.now_ms + span_ms
             self.hidden.update(expected)
@@ -111,35 +182,57 @@ class StagingModel(LedgerModel):
         wrong=st.sampled_from([0, 0, 0, 1]),
         action=st.sampled_from(UnstashAction),
         epoch=st.integers(0, 9),  # 0: a job
+        run=st.sampled_from(["", "x", "y"]),
+        id=st.sampled_from("ij"),
     )
-    def unstash(self, names: list[str], wrong: int, action: UnstashAction, epoch: int) -> None:
+    def unstash(self, names: list[str], wrong: int, action: UnstashAction, epoch: int, run: str, id: str) -> None:
         sizes = {name: sum(map(len, parts.values())) for name, parts in self.stashes.items()}
         named = [(name, sizes.get(name, 1) + wrong) for name in names]
 
-        results, _ = in_one_go(self.ledger.unstash(Unstash("q", action, named, "w", epoch), self.now_ms))
+        entry = Unstash("q", action, named, "w", epoch, run, id)
+        results = in_one_go(self.ledger.unstash(entry, self.now_ms)).results
 
         if action is UnstashAction.LAPSED:
             names = [name for name in names if self.stashed_until_ms.get(name, UNENDING_MS) <= self.now_ms]
         is_publish, written = action is UnstashAction.PUBLISHED, self.written.get("w", 0)
+        drops = [one for one, at in self.made_for.items() if at is not None and (0 < at <= epoch if epoch else not at)]
+        is_repeated = epoch == written > 0 if epoch else self.has_job_run and not self.is_job_dropped
+        last_run, last_id = self.last_request[epoch > 0]
         if is_publish and 0 < epoch < written:
             assert results == [Result.EPOCH_OLD]
         elif is_publish and not epoch and not names:
             assert results == [Result.DONE, written]
-        elif not is_publish or (epoch == written if epoch else self.has_job_run):
+        elif is_publish and is_repeated and run and (run, id) == (last_run, "i" if last_id == "j" else "j"):
+            assert results == [Result.EPOCH_OLD]
+        elif not is_publish or is_repeated:
             assert results[0] == Result.DONE
-            for number in self.take_stashes(names):
-                if number in self.messages:
-                    self.end(number)
+            if action is not UnstashAction.LAPSED:
+                names = [*names, *drops]
+                if is_publish and run:
+                    self.last_request[epoch > 0] = run, id
+                if not is_publish and not epoch and not self.has_job_run:
+                    self.has_job_run = self.is_job_dropped = True
+            self.drop(names)
         elif any(sizes.get(name) != size for name, size in named):
             assert results == [Result.STASH_EXPIRED]
         else:
             assert results == [sum(size for _, size in named), epoch]
             self.take_stashes(names)
+            self.drop(drops)
+            self.last_request[epoch > 0] = run, id
             if epoch:
                 self.written["w"] = epoch
-            self.has_job_run |= not epoch
+            else:
+                self.has_job_run, self.is_job_dropped = True, False
+
+    def drop(self, names: list[str]) -> None:
+        for number in self.take_stashes(names):
+            if number in self.messages:
+                self.end(number)
 
     def take_stashes(self, names: list[str]) -> list[int]:
+        for name in names:
+            self.made_for.pop(name, None)
         numbers = [n for name in names for part in self.stashes.pop(name, {}).values() for n in part]
         self.hidden.difference_update(numbers)
         return numbers

@@ -148,7 +148,7 @@ def test_checkpoint_of_another_broker_is_named_as_such(client: MemoryClient, rea
     publish(client, 1)
     there = reader(broker="there:2601")
     end = next_offset(there, there.initialOffset())
-    client.settle("q", "s", 1)
+    client.release("q", "s")
     here = reader(broker="here:2601")
 
     with pytest.raises(

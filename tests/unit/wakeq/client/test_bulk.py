@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.clients.bulk import MemoryClient
 from wakeq.client.bulk import Columns
-from wakeq.protocol.errors import BadField, EpochExpired, StashExpired, TooLarge
+from wakeq.protocol.errors import BadField, EpochSettled, StashExpired, TooLarge
 from wakeq.protocol.wire.worker.blocks import Buffers, pack
 from wakeq.protocol.wire.worker.codec import Block
 
@@ -77,7 +77,7 @@ def test_epoch_is_staged_read_and_settled(client: MemoryClient) -> None:
     assert client.settle("q", "s", 1) == 3
     assert client.next_epoch("q", "s") == 2
     assert client.stage("q", "s", 2, count=10) is None
-    with pytest.raises(EpochExpired):
+    with pytest.raises(EpochSettled):
         client.read_slice("q", "s", 1, 0, offset=0, count=9)
 
 

@@ -163,6 +163,7 @@ ORDERS: list[tuple[Json, orders.Propose | Any]] = [
     (of("STAGE", source="s", epoch=1), orders.Stage),
     (of("RENEW", source="s"), orders.Renew),
     (of("SETTLE", source="s", epoch=1), orders.Settle),
+    (of("RELEASE", source="s"), orders.Release),
     (of("SLICE", source="s", epoch=1), orders.ReadSlice),
     (of("PEEKB"), orders.PeekBlock),
     (follow_up("other"), AckSeveral),
@@ -228,7 +229,8 @@ def test_commands_of_the_protocol_are_all_filed_asked_for_or_answered(session: H
     fields: dict[str, Json] = {
         "PUBB": block_of("x"), "STASH": {"stash": "s", "messages": ["x"]}, "UNSTASH": {"stashes": [["s", 1]]},
         "STAGE": {"source": "s", "epoch": 1}, "SLICE": {"source": "s", "epoch": 1}, "RENEW": {"source": "s"},
-        "SETTLE": {"source": "s", "epoch": 1}, "ACK": {"uid": "u"}, "DEL": {"uid": "u"}, "NACK": {"uid": "u"},
+        "SETTLE": {"source": "s", "epoch": 1}, "RELEASE": {"source": "s"},
+        "ACK": {"uid": "u"}, "DEL": {"uid": "u"}, "NACK": {"uid": "u"},
         "TOUCH": {"uid": "u"}, "PUB": {"message": "x"}, "UPDATE": {"max_size": 1},
     }  # fmt: skip
     for name in COMMANDS:
@@ -354,7 +356,12 @@ def test_publish_without_priority_or_times_is_alike_and_others_are_not(session: 
 # --- rule 3: a read stands behind the last own write to its queue --------------------------------------------------
 
 # A claim takes messages as a fetch does, and what comes behind it finds them taken.
-CLAIMS: list[Json] = [of("STAGE", source="s", epoch=1), of("RENEW", source="s"), of("SETTLE", source="s", epoch=1)]
+CLAIMS: list[Json] = [
+    of("STAGE", source="s", epoch=1),
+    of("RENEW", source="s"),
+    of("SETTLE", source="s", epoch=1),
+    of("RELEASE", source="s"),
+]
 TAKES: list[Json] = [fet(), fet(wait=5), fet(wait=5, cmd_id=1), of("FETB"), of("ISLP"), of("PEEKB")]
 LOOKS: list[Json] = [of("PEEK"), of("STATS")]
 READS: list[Json] = [*TAKES, *LOOKS, of("SLICE", source="s", epoch=1), *CLAIMS]
