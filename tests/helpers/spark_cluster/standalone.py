@@ -7,7 +7,6 @@ stays behind: all of them are in the process groups that `close` kills, and the 
 when this process dies; an executor ends when its worker has gone.
 """
 
-import ctypes
 import os
 import re
 import signal
@@ -19,6 +18,7 @@ from typing import Self
 
 import pyspark
 
+from tests.helpers.brokers.process import die_with_parent
 from tests.helpers.network.ports import free_ports
 from tests.helpers.programs.started import eventually
 from wakeq.pipeline.session import find_java, shim_of
@@ -28,10 +28,26 @@ CORES = 1
 MEMORY = "512m"
 START_S = 120.0
 SPARK_HOME = Path(pyspark.__file__).parent
-PR_SET_PDEATHSIG = 1
 REGISTERED = "Registering worker 127"
 # A program must not be told by the environment of the tests what Spark it is.
 OWN_VARIABLES = re.compile(r"^(SPARK|PYSPARK|WAKEQ|PYTHON|JAVA)_?")
+# Half of the time of a short program is that of the second compiler of Java, and of a collector with many threads.
+SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Of each application: a core on each host, as soon as both are there.
+DEFAULTS = f"""\
+spark.executor.cores {CORES}
+spark.cores.max {CORES * len(HOSTS)}
+spark.executor.memory {MEMORY}
+spark.scheduler.minRegisteredResourcesRatio 1.0
+spark.scheduler.maxRegisteredResourcesWaitingTime 120s
+spark.driver.host {HOSTS[0]}
+spark.driver.memory 1g
+spark.driver.extraJavaOptions {SMALL_JAVA}
+spark.executor.extraJavaOptions {SMALL_JAVA}
+spark.ui.enabled false
+spark.ui.showConsoleProgress false
+spark.sql.shuffle.partitions 2
+"""
 LOG = """\
 rootLogger.level = info
 rootLogger.appenderRef.stderr.ref = console
@@ -41,7 +57,6 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex
 """
-_LIBC = ctypes.CDLL(None)
 
 
 class StandaloneCluster:
@@ -61,6 +76,7 @@ class StandaloneCluster:
         program.write_text(shim_of(find_java()))
         program.chmod(0o700)
         (self.folder / "log4j2.properties").write_text(LOG)
+        (self.folder / "spark-defaults.conf").write_text(DEFAULTS)
         port, *others = free_ports(1 + len(HOSTS))
         self.url = f"spark://{HOSTS[0]}:{port}"
         self._launch("master", HOSTS[0], "master.Master", "--port", str(port))
@@ -78,7 +94,7 @@ class StandaloneCluster:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def _launch(self, name: str, host: str, main: str, *arguments: str) -> None:
-        command = [str(find_java()), "-cp", f"{SPARK_HOME}/jars/*", "-Xmx256m", "-XX:+UseSerialGC"]
+        command = [str(find_java()), "-cp", f"{SPARK_HOME}/jars/*", "-Xmx256m", *SMALL_JAVA.split()]
         command += [f"-Dlog4j2.configurationFile=file:{self.folder}/log4j2.properties"]
         command += [f"org.apache.spark.deploy.{main}", "--host", host, "--webui-port", "0", *arguments]
         with (self.folder / f"{name}.log").open("wb") as log:
@@ -90,7 +106,7 @@ class StandaloneCluster:
                     stderr=log,
                     env=self.environment() | {"SPARK_LOCAL_IP": host},
                     start_new_session=True,
-                    preexec_fn=_die_with_parent,
+                    preexec_fn=die_with_parent,
                 )
             )
 
@@ -101,6 +117,7 @@ class StandaloneCluster:
         # The workers look for a build of Spark from source unless they are told the version of Scala.
         scala = core.name.split("_")[1].split("-")[0]
         own = {"SPARK_HOME": str(SPARK_HOME), "SPARK_SCALA_VERSION": scala, "JAVA_HOME": str(self.java_home)}
+        own |= {"SPARK_CONF_DIR": str(self.folder), "SPARK_LOCAL_IP": HOSTS[0]}
         return kept | own
 
     def close(self) -> None:
@@ -116,7 +133,3 @@ class StandaloneCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _die_with_parent() -> None:
-    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
