@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from wakeq.actors.log.pending import refuse
 from wakeq.actors.mail import Crowded, Pressure
-from wakeq.protocol.log.entries import Ack, CreateQueue, Entry, Imported, Publish, Stash
+from wakeq.protocol.log.entries import Ack, CreateQueue, Entry, Imported, Publish, Stash, Unstash, makes_queue
 from wakeq.protocol.names import DEFAULT_QUEUE
 from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.outcomes import Refusal
@@ -48,6 +48,8 @@ class Admission:
 def _made_by(entry: Entry) -> list[str]:
     """Return the queues that an entry creates if they are missing; dead letters and the default queue may."""
     match entry:
+        case Unstash() if makes_queue(entry) and entry.queue != DEFAULT_QUEUE:
+            return [entry.queue]
         case Publish(must_exist=False) | Stash() | CreateQueue() if entry.queue != DEFAULT_QUEUE:
             return [entry.queue]
         case Ack(dead=False):

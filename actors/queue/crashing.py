@@ -14,7 +14,15 @@ from wakeq.actors.mail import Woken
 from wakeq.actors.queue import outgoing, reading, waiting
 from wakeq.actors.sessions.operator_mail import Move, Requeue, Scan, Why
 from wakeq.protocol.queue import orders
-from wakeq.protocol.queue.lanes import AckSeveral, AckTicket, AckTickets, AnswerOnCommit, SharesOnCommit, Tickets
+from wakeq.protocol.queue.lanes import (
+    AckSeveral,
+    AckTicket,
+    AckTickets,
+    AnswerOnCommit,
+    FileOnCommit,
+    SharesOnCommit,
+    Tickets,
+)
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.wire.slots import SeveralResults
 
@@ -91,7 +99,7 @@ def answered_by(ticket: Any) -> Sequence[Any]:
     match ticket:
         case Tickets() | AckTickets() | SharesOnCommit():
             return ticket.slots
-        case AckTicket(asker=asker) | AnswerOnCommit(asker=asker):
+        case AckTicket(asker=asker) | AnswerOnCommit(asker=asker) | FileOnCommit(asker=asker):
             return answered_by(asker)
         case SeveralResults(slot=slot) | AckSeveral(slot=slot):
             return (slot,)

@@ -60,6 +60,7 @@ def apply_purge(queue: QueueProcess, entry: PurgeQueue, index: int, term: int, a
 def _begin(queue: QueueProcess, queue_id: int, policies: Policies) -> None:
     """Start an empty incarnation; sleepers and waiters stay."""
     reading.give_up_reads(queue, "the queue was emptied or deleted meanwhile")
+    queue.services.readings.note(queue.name, {})
     queue.stored_gone = ()  # the state store removes the whole incarnation (its Grave); the ledger knows the rest
     queue.ledger.begin(queue_id, policies)
     queue.bodies.clear()

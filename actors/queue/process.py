@@ -53,6 +53,7 @@ from wakeq.actors.queue.fetching import DelayedFetch
 from wakeq.actors.queue.leading import Lead
 from wakeq.actors.queue.reading import BODIES_AHEAD, BodyLookup, QueueProcessServices
 from wakeq.actors.queue.state import QueueMeta, delta_of, restore_ledger
+from wakeq.actors.queues.barrier import Part
 from wakeq.actors.queues.lobby import TAKE_TURN, TakeTurn
 from wakeq.actors.runtime import Alarm, Process
 from wakeq.actors.sessions.operator_mail import Move, Requeue, Scan, Why
@@ -418,9 +419,17 @@ class QueueProcess(Process):
         else:
             self.stored_gone = gone
 
-    def judge(self, part: Ack | Publish) -> int:
+    def judge(self, part: Part, at_ms: int) -> int:
         """Return 0 if this part of an entry that names several queues would be applied, else why not."""
-        return self.ledger.judge(part) if isinstance(part, Publish) else self.ledger.judge_ack(part)
+        match part:
+            case Publish():
+                return self.ledger.judge(part)
+            case Ack():
+                return self.ledger.judge_ack(part)
+            case Unstash():
+                return self.ledger.judge_publish(part, at_ms)
+            case Claim():
+                return self.ledger.judge_published(part.reader, part.batch, part.run)
 
     # --- names -------------------------------------------------------------------------------------------------------
 
@@ -443,6 +452,8 @@ class QueueProcess(Process):
         """Take back the stored state; only before any mail."""
         meta = restore_ledger(self.ledger, stored)
         self.created_ms = meta.created_ms
+        if self.ledger.staging is not None:
+            self.services.readings.note(self.name, self.ledger.staging.readings())
 
     def on_collect_changes(self, message: CollectChanges) -> None:
         """Hand in what changed since the last flush."""
@@ -490,6 +501,7 @@ _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {
     orders.Settle: staging.on_settle,
     orders.Release: staging.on_release,
     orders.PeekBlock: staging.on_peek_block,
+    orders.PublishRead: staging.on_publish_read,
 }
 
 _APPLY: dict[type, Callable[[QueueProcess, Any, int, int, int], Results | Steps[Results]]] = {

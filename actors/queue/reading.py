@@ -24,7 +24,8 @@ from wakeq.storage.state.checkpoint import key_of, keys_of
 
 if TYPE_CHECKING:
     from wakeq.actors.queue.process import QueueProcess
-    from wakeq.actors.queues.lobby import Lobby
+    from wakeq.actors.queue.readings import Readings
+from wakeq.actors.queues.lobby import Lobby
 
 BODIES_AHEAD = 256  # bodies to read ahead at first ...
 BODIES_AHEAD_MAX = 1_024  # ... and at most, on a queue that is emptied fast: each read is a hand-over to a thread
@@ -45,6 +46,7 @@ class QueueProcessServices(NamedTuple):
     waits_since_ms: Callable[[], int]  # since when the log has waited for the oldest of what is not committed
     free_bytes: Callable[[], int]  # of the disk
     lobby: Lobby  # where the lanes of every queue are
+    readings: Readings  # who reads which queue
     exists: Callable[[str], bool] = lambda name: True  # whether a queue is in the catalog
     defaults: Policies | None = None  # of a queue that a publish creates; None: the built-in ones
 

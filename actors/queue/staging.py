@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from wakeq.actors.queue import ending, fetching, outgoing, reading, waiting
 from wakeq.protocol.log.entries import (
     Claim,
@@ -28,9 +30,10 @@ from wakeq.protocol.log.entries import (
 )
 from wakeq.protocol.log.outcomes import WHOLE
 from wakeq.protocol.queue.bodies import Found
+from wakeq.protocol.queue.lanes import FileOnCommit
 from wakeq.protocol.queue.leases.staged_ends import End
 from wakeq.protocol.queue.ledger.staging import SOURCE, STASH, Epoch, Name
-from wakeq.protocol.queue.orders import PeekBlock, ReadSlice, Release, Renew, ReplyTo, Settle, Stage
+from wakeq.protocol.queue.orders import PeekBlock, PublishRead, ReadSlice, Release, Renew, ReplyTo, Settle, Stage
 from wakeq.protocol.queue.outcomes import Outcome, Refusal, Seen
 from wakeq.protocol.queue.steps import STEP_MESSAGES, Steps, slices
 from wakeq.protocol.queue.view import state_of
@@ -177,7 +180,8 @@ def apply_claim(queue: QueueProcess, entry: Claim, index: int, term: int, at_ms:
     leases = queue.leases
     if entry.action is ClaimAction.STAGED:
         _note_passed_over(queue, entry, index, results)
-    if entry.action is ClaimAction.PUBLISHED:
+    note_readers(queue)
+    if entry.action in (ClaimAction.READ, ClaimAction.PUBLISHED):
         return results
     if entry.action in (ClaimAction.SETTLED, ClaimAction.FINISHED):
         gone = [number for number, code in zip(entry.numbers, results, strict=True) if not code]
@@ -198,6 +202,13 @@ def apply_claim(queue: QueueProcess, entry: Claim, index: int, term: int, at_ms:
             yield from _take_back(queue, entry, results)
     _watch(queue, (SOURCE, entry.source))
     return results
+
+
+def note_readers(queue: QueueProcess) -> None:
+    """Say who reads this queue, if that has changed."""
+    staging = queue.ledger.staging
+    if staging is not None and staging.has_new_readers:
+        queue.services.readings.note(queue.name, staging.readings())
 
 
 def _note_passed_over(queue: QueueProcess, entry: Claim, index: int, results: Results) -> None:
@@ -230,10 +241,23 @@ def _take_back(queue: QueueProcess, entry: Claim, results: Results) -> Steps[Non
 # --- stashes ---------------------------------------------------------------------------------------------------
 
 
+def on_publish_read(queue: QueueProcess, message: PublishRead) -> None:
+    """Have published what a reader made of its messages, together with the queues that it has read."""
+    entry = message.entry
+    sources = queue.services.readings.queues_of(entry.reader, entry.epoch)
+    for name in sources:
+        denied = message.denial(name)
+        if denied is not None:
+            message.asker.tell(Refusal(denied.code, str(denied)))
+            return
+    outgoing.propose(queue, replace(entry, sources=sources), message.asker)
+
+
 def apply_stash(queue: QueueProcess, entry: Stash, index: int, term: int, at_ms: int) -> Steps[Results]:
     results = yield from queue.ledger.stash(entry, at_ms)
     if results and results[0] > 0:
         queue.bodies.publish(results, entry.drafts, at_ms)
+    note_readers(queue)
     _watch(queue, (STASH, entry.stash))
     return results
 
@@ -257,6 +281,7 @@ def apply_unstash(queue: QueueProcess, entry: Unstash, index: int, term: int, at
             queue.leases.add_published(living, at_ms, queue.now_ms)
     if entry.action is UnstashAction.LAPSED and queue.leases is not None and queue.leases.staged_ends is not None:
         queue.leases.staged_ends.lapsing.difference_update([(STASH, name, 0) for name, _ in entry.stashes])
+    note_readers(queue)
     for name in names:
         _watch(queue, (STASH, name))
     return results
@@ -317,6 +342,9 @@ def on_read_slice(queue: QueueProcess, message: ReadSlice) -> None:
     asker = message.asker
     if _is_refused(queue, asker):
         return
+    if message.reader and not message.is_noted and not _is_read(queue, message):
+        outgoing.propose(queue, _read(queue, message), _behind(queue, message))
+        return
     epoch = _open_epoch(queue, message.source, message.epoch)
     if epoch is None or epoch.until_ms <= queue.now_ms():
         _say_over(queue, message)
@@ -331,6 +359,23 @@ def on_read_slice(queue: QueueProcess, message: ReadSlice) -> None:
     kept = numbers[: max(1, queue.ledger.columns.count_within(numbers, fetching.ANSWER_BYTES_MAX))]
     went_to = at + message.count if len(kept) == len(numbers) else epoch.numbers.index(numbers[len(kept)], at)
     _look(queue, asker, kept, 1, went_to - start if went_to < end else 0)
+
+
+def _is_read(queue: QueueProcess, message: ReadSlice) -> bool:
+    about = message.source, message.epoch, message.reader, message.batch, message.run
+    return queue.ledger.staging is None or queue.ledger.staging.is_read(*about)
+
+
+def _read(queue: QueueProcess, message: ReadSlice) -> Claim:
+    about = queue.name, queue.ledger.id, ClaimAction.READ, message.source, message.epoch
+    return Claim(*about, reader=message.reader, batch=message.batch, run=message.run)
+
+
+def _behind(queue: QueueProcess, message: ReadSlice) -> FileOnCommit:
+    """Return the ticket that has a look done once it is noted who looks: whoever may publish must be known."""
+    lobby = queue.services.lobby
+    again = replace(message, is_noted=True)
+    return FileOnCommit(message.asker, again, lambda order: lobby.filed(order.queue).orders.append(order))
 
 
 def _say_over(queue: QueueProcess, message: ReadSlice) -> None:

@@ -22,7 +22,15 @@ import msgspec
 from wakeq.actors.mail import LogItem, Propose
 from wakeq.actors.queue.acknowledging import REFUSED_ID
 from wakeq.actors.queue.process import QueueProcess
-from wakeq.actors.queues.barrier import ANSWERED_PART, PartTicket, judged_together, whole_outcome
+from wakeq.actors.queues.barrier import (
+    ANSWERED_PART,
+    Part,
+    PartTicket,
+    judged_parts,
+    parts_of,
+    verdict,
+    whole_outcome,
+)
 from wakeq.actors.queues.catalog import QueueCatalog
 from wakeq.actors.queues.processes import QueueProcesses
 from wakeq.actors.queues.skipped import SkippedEntries
@@ -30,6 +38,7 @@ from wakeq.actors.runtime import Process, Runtime
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import (
     Ack,
+    Claim,
     CreateQueue,
     DeleteQueue,
     Delivered,
@@ -43,7 +52,9 @@ from wakeq.protocol.log.entries import (
     Result,
     SetAside,
     Stash,
+    Unstash,
     UpdateQueue,
+    makes_queue,
 )
 from wakeq.protocol.log.outcomes import WHOLE, Note
 from wakeq.protocol.queue.lanes import AckTickets, AnswerOnCommit, SharesOnCommit, Tickets, apart
@@ -125,7 +136,7 @@ class Applier:
             entry = item.entry
             if item.index in skipped:
                 self._pass_over(item, batches)
-            elif type(entry) is Ack and entry.publishes:
+            elif (type(entry) is Ack and entry.publishes) or (type(entry) is Unstash and entry.sources):
                 if batches:
                     self._apply_batches(batches)
                     batches = {}
@@ -221,7 +232,7 @@ class Applier:
         """Update the catalog; return whether there is a queue that has to apply the entry."""
         entry = item.entry
         kind = type(entry)
-        if isinstance(entry, Publish | Stash):
+        if isinstance(entry, Publish | Stash) or makes_queue(entry):
             if entry.queue not in self._catalog.catalog.queues:
                 if isinstance(entry, Publish) and entry.must_exist:
                     self._refuse(item, Result.NO_QUEUE, len(entry.drafts))
@@ -311,13 +322,10 @@ class Applier:
 
     # --- entries that name several queues ----------------------------------------------------------------------------
 
-    def _apply_barrier(self, item: LogItem, entry: Ack) -> bool:
-        """All queues that an entry names apply it, or none does; False if one of them cannot be asked now.
-
-        If several queues refuse, the refusal of the first part counts: every node must come to the same result.
-        """
+    def _apply_barrier(self, item: LogItem, entry: Ack | Unstash) -> bool:
+        """All queues that an entry names apply it, or none does; False if one of them cannot be asked now."""
         index, exists, processes = item.index, self._catalog.catalog.queues, self._processes
-        to_judge: list[Ack | Publish] = [entry, *judged_together(entry.publishes)]
+        to_judge = judged_parts(entry)
         missing = 0
         for part in to_judge:
             if part.queue not in exists:
@@ -326,32 +334,33 @@ class Applier:
             process = processes.by_name.get(part.queue)
             if process is None or part.queue in processes.away or part.queue in self.stepping or not process.alive:
                 return False
-        code = 0
+        codes: list[int] = []
         for part in to_judge:
             if part.queue in exists:
                 asked = processes.by_name[part.queue]
                 try:
                     asked.applying = index  # a queue that always crashes over this must not end every node
-                    code = asked.judge(part)
+                    codes.append(asked.judge(part, item.at_ms))
                     asked.applying = 0
                 except Exception as error:
                     self._runtime.end(asked, error)
                     return False
-            elif part is entry:  # the queue of the acknowledged message is gone, and the message with it
-                code = Result.UNKNOWN
-            if not code and part is entry and missing > 1:
-                code = Result.REJECTED  # one index is an id for one new queue only; whoever asks creates the rest
-            if code:
-                break
+            else:
+                codes.append(_without_queue(part, entry))
+        # One index is an id for one new queue only; whoever asks creates the rest.
+        if isinstance(entry, Ack) and missing > 1 and not codes[0]:
+            codes.insert(0, Result.REJECTED)
+        code = verdict(entry, codes)
         if code:
             answer(item.reply_to, Outcome(entry.queue, 0, [int(code)]))
             self.notes.append((index, WHOLE, int(code)))
-            if entry.queue in exists:
+            if isinstance(entry, Ack) and entry.queue in exists:
                 self.apply_in(entry.queue, [_refused(item, entry)])
             return True
         tickets: list[PartTicket] = []
-        parts: list[Ack | Publish] = [entry, *entry.publishes]
-        for part in parts:  # the queue of the acknowledgement applies nothing of what is published
+        for part in parts_of(entry):
+            if isinstance(part, Claim) and part.queue not in exists:
+                continue  # the entry is a repetition, and there is nothing to note any more
             ticket = PartTicket()
             tickets.append(ticket)
             mine = [LogItem(index, item.term, item.at_ms, part, ticket)]
@@ -390,6 +399,15 @@ def answer(reply_to: Ticket | None, outcome: Any) -> None:
         reply_to.tell(None if type(reply_to) is SharesOnCommit else outcome)
 
 
+def _without_queue(part: Part, entry: Ack | Unstash) -> int:
+    """Return what a queue that does not exist says to its part of an entry."""
+    if isinstance(part, Claim):  # its messages may be anywhere
+        return Result.EPOCH_EXPIRED
+    if part is not entry or makes_queue(entry):
+        return Result.DONE
+    return Result.UNKNOWN  # the queue of the acknowledged message is gone, and the message with it; or the stashes
+
+
 def _index_of(told: Told) -> int:
     return told if isinstance(told, int) else told.index
 
@@ -409,6 +427,8 @@ def _made_by(entry: Any) -> list[str]:
     """Return the queues that an entry creates if they are missing."""
     match entry:
         case Stash() | Publish(must_exist=False):
+            return [entry.queue]
+        case Unstash() if makes_queue(entry):
             return [entry.queue]
         case Ack():
             return [publish.queue for publish in entry.publishes]

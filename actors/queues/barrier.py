@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from wakeq.protocol.log.entries import Publish
+from wakeq.protocol.log.entries import Ack, Claim, ClaimAction, Publish, Result, Unstash
 from wakeq.protocol.queue.outcomes import Outcome
+
+Part = Ack | Publish | Unstash | Claim
 
 
 class PartTicket(msgspec.Struct, eq=False):
@@ -39,6 +41,38 @@ def whole_outcome(tickets: Sequence[PartTicket]) -> Outcome | None:
     if first is None or len(follows) < len(others):
         return None
     return Outcome(first.queue, first.queue_id, first.results, follows)
+
+
+def parts_of(entry: Ack | Unstash) -> list[Part]:
+    """Return what each queue has to apply; the first is the entry itself, of which its queue applies only its own."""
+    if isinstance(entry, Ack):
+        return [entry, *entry.publishes]
+    published = Claim(
+        "", 0, ClaimAction.PUBLISHED, "", entry.epoch, reader=entry.reader, batch=entry.epoch, run=entry.run
+    )
+    return [entry, *(msgspec.structs.replace(published, queue=name) for name in entry.sources)]
+
+
+def judged_parts(entry: Ack | Unstash) -> list[Part]:
+    """Return what the queues have to judge, in this order."""
+    if isinstance(entry, Ack):
+        return [entry, *judged_together(entry.publishes)]
+    return parts_of(entry)
+
+
+def verdict(entry: Ack | Unstash, codes: Sequence[int]) -> int:
+    """Return 0 if all parts are to be applied, else why none is, from what their queues say in the order of the parts.
+
+    A stash that is gone is the last thing to be told: a reader that has lost its messages stashes them again.
+    """
+    refusals = [code for code in codes if code]
+    if isinstance(entry, Unstash):
+        own = codes[0]
+        if own == Result.REPEATED:  # it publishes nothing, so nothing speaks against it
+            return Result.DONE
+        if own != Result.EPOCH_OLD:
+            refusals.sort(key=lambda code: code == own)
+    return refusals[0] if refusals else Result.DONE
 
 
 def judged_together(publishes: list[Publish]) -> list[Publish]:

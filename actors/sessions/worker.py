@@ -28,6 +28,7 @@ from wakeq.actors.sessions.door import (
 )
 from wakeq.actors.sessions.operator_mail import Administer, Describe
 from wakeq.actors.sessions.permissions import refusal_of
+from wakeq.protocol.access import Right
 from wakeq.protocol.errors import Refused
 from wakeq.protocol.queue import orders
 from wakeq.protocol.queue.outcomes import Delivery
@@ -122,6 +123,11 @@ class WorkerSession(Process):
         if refusal is not None and gate is not None and not access.is_known:
             gate.miss_token(self._door.peer)
         return refusal
+
+    def denial_of_fetch(self, queue: str) -> Refused | None:
+        """Return why this client may not fetch from a queue."""
+        access = self._access
+        return None if access is None or access.may(Right.FETCH, queue) else access.refusal(Right.FETCH, queue)
 
     def log_in(self, token: str | None) -> None:
         """Check the token, if this node requires one; a client that has given one need not repeat it."""

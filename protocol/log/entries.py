@@ -336,6 +336,13 @@ Entry = (
 Results = Sequence[int]  # for each item: a message number (> 0), or a Result
 
 
+def makes_queue(entry: Entry) -> bool:
+    """Whether stashes are published that need not be there: none, for an epoch that the queue is to remember."""
+    if not isinstance(entry, Unstash) or entry.action is not UnstashAction.PUBLISHED:
+        return False
+    return entry.epoch > 0 and not entry.stashes
+
+
 def lengthened(entry: Entry, behind_ms: int) -> Entry:
     """Return the entry with longer delays, so that none ends early while the clock runs fast to catch up."""
     match entry:

@@ -165,6 +165,25 @@ class AnswerOnCommit(msgspec.Struct, frozen=True, gc=False):
         return self.asker.session
 
 
+class FileOnCommit(msgspec.Struct, frozen=True, gc=False):
+    """An order that waits for the commit of an entry, whatever becomes of that: then it is filed again."""
+
+    asker: ReplyTo
+    order: Any
+    file: Callable[[Any], None]
+
+    def tell(self, answer: Any) -> None:
+        """File the order, or refuse it."""
+        if isinstance(answer, Refusal):
+            self.asker.tell(answer)
+        else:
+            self.file(self.order)
+
+    @property
+    def session(self) -> Any:
+        return self.asker.session
+
+
 class SharesOnCommit(msgspec.Struct, frozen=True, gc=False):
     """The same for several fetches whose deliveries are one entry: the slot of each, and how many are its own."""
 

@@ -9,7 +9,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from wakeq.protocol.log.entries import Entry, Reason, Token
+from wakeq.protocol.errors import Refused
+from wakeq.protocol.log.entries import Entry, Reason, Token, Unstash
 
 
 class Ticket(Protocol):
@@ -172,6 +173,15 @@ class ReadSlice(msgspec.Struct, frozen=True, gc=False):
     reader: str = ""
     batch: int = 0
     run: str = ""
+    is_noted: bool = False  # that they read it, or it cannot be
+
+
+class PublishRead(msgspec.Struct, frozen=True, gc=False):
+    """Publish what a reader made of what it has read; `denial` says why the client may not have read from a queue."""
+
+    asker: ReplyTo
+    entry: Unstash
+    denial: Callable[[str], Refused | None]
 
 
 class Renew(msgspec.Struct, frozen=True, gc=False):

@@ -120,7 +120,7 @@ def claims(draw: st.DrawFn, name: str, queue_id: int, numbers: list[int], pairs:
     is_staged = action is ClaimAction.STAGED
     first, slices, until_ms = draw(st.integers(0, 2**40)), draw(st.integers(1, 9)), draw(natural)
     about = draw(words), draw(natural), numbers, [] if is_staged else pairs, first, slices, until_ms
-    return Claim(name, queue_id, action, *about, draw(uint32), draw(byte))
+    return Claim(name, queue_id, action, *about, draw(uint32), draw(byte), draw(words), draw(natural), draw(words))
 
 
 members = st.lists(st.builds(Member, natural, natural, st.booleans(), words), max_size=3).map(tuple)
@@ -156,6 +156,8 @@ def entries(draw: st.DrawFn) -> Entry:
             draw(words),
             draw(natural),
             draw(natural),
+            draw(words),
+            draw(natural),
             door,
             worker,
         ),
@@ -165,6 +167,10 @@ def entries(draw: st.DrawFn) -> Entry:
             draw(st.lists(st.tuples(words, natural), max_size=3)),
             draw(words),
             draw(natural),
+            draw(words),
+            draw(words),
+            draw(words),
+            draw(st.lists(words, max_size=2)),
         ),
         lambda: CreateQueue(name, draw(policies)),
         lambda: UpdateQueue(name, draw(st.dictionaries(words, st.none() | int64 | words | st.floats(0, 1)))),

@@ -6,6 +6,7 @@ are read from the store, and the log is applied again from there.  Both must alw
 """
 
 import contextlib
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.examples import examples
 from wakeq.actors.mail import CollectChanges, Collected, Flushed, LogItem
 from wakeq.actors.queue.process import QueueProcess
+from wakeq.actors.queue.readings import Readings
 from wakeq.actors.queues.lobby import Lobby
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.runtime.groups import Groups
@@ -92,12 +94,13 @@ class Node:
         self.graves: list[Grave] = []
         self.told: set[str] = set()
         self.groups = Groups()
+        self.services = NoServices()
 
     def queue(self, name: str) -> QueueProcess:
         if name not in self.queues:
             process = QueueProcess.__new__(QueueProcess)
             process.runtime = self  # type: ignore[assignment]  # it is never told anything
-            services: Any = NoServices()
+            services: Any = self.services
             mailbox: Any = self.mailbox
             process.__init__(name, services, LIMITS, mailbox)  # type: ignore[misc]
             self.queues[name] = process
@@ -129,7 +132,7 @@ class Node:
 
     def restore(self) -> int:
         """Begin again with what the store has; return its index."""
-        self.queues, self.graves, self.told = {}, [], set()
+        self.queues, self.graves, self.told, self.services = {}, [], set(), NoServices()
         with self.store.read() as view:
             for stored in load_queues(view):
                 self.queue(msgspec.msgpack.decode(stored.meta)["name"]).restore(stored)
@@ -142,6 +145,9 @@ class NoServices:
 
     raft_log = None
     lobby = Lobby(Runtime())
+
+    def __init__(self) -> None:
+        self.readings = Readings()
 
     def now_ms(self) -> int:
         raise AssertionError("a follower has no clock of its own")
@@ -297,23 +303,44 @@ class Recovery(RuleBasedStateMachine):
             return
         rows = [] if action is ClaimAction.RENEWED else found.rows()
         about = source, epoch, [n for n, _ in rows], [token for _, token in rows], 0, 1, self.now_ms + 60
-        self.commit(Claim(name, ledger.id, action, *about))
+        self.commit(Claim(name, ledger.id, action, *about, reader="r", batch=1))
 
-    @rule(name=names, new=batches, stash=st.sampled_from("tu"), part=st.integers(0, 2))
-    def stash(self, name: str, new: list[Draft], stash: str, part: int) -> None:
-        self.commit(Stash(name, new, stash, part, 30))
+    @rule(
+        name=names,
+        source=st.sampled_from("st"),
+        epoch=st.integers(1, 6),
+        action=st.sampled_from([ClaimAction.READ, ClaimAction.PUBLISHED]),
+        reader=st.sampled_from("qr"),
+        batch=st.integers(1, 2),
+        run=st.sampled_from("xy"),
+    )
+    def read(self, name: str, source: str, epoch: int, action: ClaimAction, reader: str, batch: int, run: str) -> None:
+        queue_id = self.whole.queue(name).ledger.id
+        self.commit(Claim(name, queue_id, action, source, epoch, reader=reader, batch=batch, run=run))
+
+    @rule(
+        name=names,
+        new=batches,
+        stash=st.sampled_from("tu"),
+        part=st.integers(0, 2),
+        writer=st.sampled_from(["", "w"]),
+        epoch=st.integers(0, 3),
+    )
+    def stash(self, name: str, new: list[Draft], stash: str, part: int, writer: str, epoch: int) -> None:
+        self.commit(Stash(name, new, stash, part, 30, writer, epoch if writer else 0))
 
     @rule(
         name=names,
         action=st.sampled_from(UnstashAction),
         stashes=st.lists(st.sampled_from("tu"), max_size=2, unique=True),
         epoch=st.integers(0, 9),
+        run=st.sampled_from(["", "x", "y"]),
     )
-    def unstash(self, name: str, action: UnstashAction, stashes: list[str], epoch: int) -> None:
+    def unstash(self, name: str, action: UnstashAction, stashes: list[str], epoch: int, run: str) -> None:
         _, puts, *_ = staged_in(self.whole.queue(name))
         named = [(stash, puts[stash].size if stash in puts else 1) for stash in stashes]
         if self.whole.queue(name).exists:
-            self.commit(Unstash(name, action, named, "w", epoch))
+            self.commit(Unstash(name, action, named, "w", epoch, run, f"{len(self.log) % 3}"))
 
     @rule(name=names, changes=st.sampled_from([{"max_size": 3}, {"max_size": None}, {"timeout": 9}]))
     def update(self, name: str, changes: dict[str, object]) -> None:
@@ -379,6 +406,9 @@ class Recovery(RuleBasedStateMachine):
         for name in NAMES:
             whole, broken = self.whole.queue(name), self.broken.queue(name)
             assert content(broken) == content(whole)
+        for reader, batch in product("qr", (1, 2)):
+            queues = [node.services.readings.queues_of(reader, batch) for node in (self.whole, self.broken)]
+            assert queues[0] == queues[1]
 
     def teardown(self) -> None:
         """At the end everything is written down: the store holds what lives and nothing else."""

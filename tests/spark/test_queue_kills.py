@@ -23,6 +23,7 @@ from wakeq.protocol.errors import QueueNotFound
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
+from wakeq.pipeline.stream.checkpoint import Checkpoint
 from wakeq.pipeline.stream.settling import settle_checkpoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.usefixtures("needs_spark")]
@@ -79,12 +80,13 @@ def test_messages_arrive_once_although_driver_worker_and_broker_are_killed(tmp_p
             broker.kill()
             broker.start()
             assert second.wait(DEADLINE_S) == 0, (tmp_path / "driver.log").read_text()[-3000:]
-        settle_checkpoint(tmp_path / "checkpoint")
+        settle_checkpoint(Checkpoint(str(tmp_path / "checkpoint")))
 
         assert (tmp_path / "a-worker-died").exists()
         got = [message.body.decode() for message in client.fetch_many("out", 1000)]
         assert sorted(got) == sorted(f"{body}!" for body in expected)
         assert [client.stats("in")[name] for name in ("size", "leased")] == [0, 0]
+        assert client.stats("out")["stashed"] == 0, "attempts that did not count have left nothing"
 
 
 def test_messages_arrive_once_although_the_leader_is_killed(spark: Any, tmp_path: Path) -> None:
@@ -98,7 +100,7 @@ def test_messages_arrive_once_although_the_leader_is_killed(spark: Any, tmp_path
         cluster.leader().kill()
         assert client.stats("out")["published"] < len(expected), "it was killed too late"
         assert query.awaitTermination(DEADLINE_S)
-        settle_checkpoint(tmp_path / "checkpoint")
+        settle_checkpoint(Checkpoint(str(tmp_path / "checkpoint")))
 
         messages = client.fetch_many("out", 1000)
         assert sorted(message.body.decode() for message in messages) == sorted(f"{body}!" for body in expected)

@@ -1,4 +1,4 @@
-"""`wakeq pipeline`: load, replay, settle, report, archive, forecast: data as messages, and history as data.
+"""`wakeq pipeline`: load, replay, settle, release, report, archive, forecast: data as messages, and history as data.
 
     files, an archive, a checkpoint; the history of a broker  -->  wakeq.pipeline  -->  what was done, on standard error
 
@@ -120,26 +120,63 @@ def replay(broker: Broker, lake: Path, queue: str, where: str, target: str, dry_
 
 
 @pipeline.command()
-@click.argument("checkpoint", type=FOLDER)
+@click.argument("checkpoint")
 @click.pass_obj
-def settle(broker: Broker, checkpoint: Path) -> None:
+def settle(broker: Broker, checkpoint: str) -> None:
     """Acknowledge the last batch of a stopped streaming query.
+
+    CHECKPOINT is a folder, or a URL such as s3://bucket/checkpoint.
 
     Spark tells a source that a batch is finished only when the next one begins; this command does it for the last
     batch.  It connects to the broker that the query read from, unless --broker names another address.
     """
-    from wakeq.pipeline.session import check_packages
-
-    check_packages("pyspark", "pyarrow")
+    from wakeq.pipeline.stream.checkpoint import Checkpoint
     from wakeq.pipeline.stream.settling import settle_checkpoint
 
-    # WAKEQ_BROKER does not count: it fits no single checkpoint.
-    source = click.get_current_context().find_root().get_parameter_source("broker")
-    settled = settle_checkpoint(checkpoint, broker.address if source is ParameterSource.COMMANDLINE else None)
+    settled = settle_checkpoint(Checkpoint(checkpoint), _named(broker))
     for one in settled:
         say(f"{one.count:,} messages of {queue_name(one.queue)} acknowledged, at {one.broker}")
     if not settled:
         say(f"{checkpoint}: its query has finished no batch, so there is nothing to acknowledge")
+
+
+@pipeline.command()
+@click.argument("checkpoint", required=False)
+@click.option("--queue", metavar="QUEUE", help="Instead of a checkpoint: the queue of a query with option source.")
+@click.option("--source", metavar="NAME", help="The name that this query has as option source.")
+@click.pass_obj
+def release(broker: Broker, checkpoint: str | None, queue: str | None, source: str | None) -> None:
+    """Release the messages that a stopped streaming query still holds.
+
+    CHECKPOINT is a folder, or a URL such as s3://bucket/checkpoint.
+
+    A query that does not come back holds its last batch for a day.  This command returns those messages to their queue
+    now, without counting a failure; messages of finished batches, and of a batch that was published, are acknowledged.
+    It connects to the broker that the query read from, unless --broker names another address.
+    """
+    if (checkpoint is None) == (queue is None) or (queue is None) != (source is None):
+        raise click.UsageError("name a CHECKPOINT, or --queue and --source")
+    if queue is not None:
+        from wakeq.client.bulk import BulkClient
+
+        with BulkClient(broker.address) as client:
+            count = client.release(queue, source or "")
+        say(f"{count:,} messages of {queue_name(queue)} released")
+        return
+    from wakeq.pipeline.stream.checkpoint import Checkpoint
+    from wakeq.pipeline.stream.settling import release_checkpoint
+
+    released = release_checkpoint(Checkpoint(checkpoint or ""), _named(broker))
+    for one in released:
+        say(f"{one.count:,} messages of {queue_name(one.queue)} released, at {one.broker}")
+    if not released:
+        say(f"{checkpoint}: its query has planned no batch, so there is nothing to release")
+
+
+def _named(broker: Broker) -> str | None:
+    """Return the address of --broker; WAKEQ_BROKER does not count, it fits no single checkpoint."""
+    given = click.get_current_context().find_root().get_parameter_source("broker")
+    return broker.address if given is ParameterSource.COMMANDLINE else None
 
 
 @pipeline.command()

@@ -18,6 +18,7 @@ from wakeq.actors.log.raft_log import RaftLog
 from wakeq.actors.log.writer import LogServices
 from wakeq.actors.mail import Committed, Loaded, LogItem, Started
 from wakeq.actors.queue.reading import QueueProcessServices
+from wakeq.actors.queue.readings import Readings
 from wakeq.actors.queues.flush import StateFiles
 from wakeq.actors.queues.lobby import Lobby
 from wakeq.actors.queues.supervisor import Queues, Settings
@@ -260,6 +261,7 @@ class Assembly:
             waits_since_ms=self.raft_log.waits_since_ms,
             free_bytes=environment.free_bytes,
             lobby=self.lobby,
+            readings=Readings(),
             exists=lambda name: self.queues.exists(name),
             defaults=settings.created,
         )

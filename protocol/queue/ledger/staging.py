@@ -191,6 +191,7 @@ class Staging:
             JOB: self.jobs,
         }
         self._dirty: set[Name] = set()
+        self.has_new_readers = False  # since somebody last asked who reads
 
     # --- looking ---------------------------------------------------------------------------------------------------
 
@@ -401,6 +402,7 @@ class Staging:
         if (source.reader, source.batch, source.read) != (entry.reader, entry.batch, entry.epoch):
             source.reader, source.batch, source.read = entry.reader, entry.batch, entry.epoch
             source.runs, source.published = [], False
+            self.has_new_readers = True
         if entry.run not in source.runs and self.epoch(entry.source, entry.epoch) is not None:
             source.runs = [*source.runs, entry.run][-RUNS_MAX:]
         self._used(entry.source, source, at_ms)
@@ -416,6 +418,7 @@ class Staging:
 
     def readings(self) -> dict[str, int]:
         """Return the readers of all sources, and the last batch of each."""
+        self.has_new_readers = False
         batches: dict[str, int] = {}
         for source in self.sources.values():
             if source.reader:
@@ -579,8 +582,12 @@ class Staging:
         """Drop what was not used for long."""
         for kind, kept_ms in ((SOURCE, KEPT_MS), (WRITER, KEPT_MS), (JOB, JOB_KEPT_MS)):
             for name in self._unused_since(kind, at_ms - kept_ms):
-                del self._kept[kind][name]
-                self._dirty.add((kind, name))
+                self._forget_one(kind, name)
+
+    def _forget_one(self, kind: str, name: str) -> None:
+        gone = self._kept[kind].pop(name)
+        self._dirty.add((kind, name))
+        self.has_new_readers |= kind == SOURCE and bool(gone.reader)
 
     def _unused_since(self, kind: str, moment_ms: int) -> list[str]:
         """Return what was not used after a moment, and of which nothing is open; whatever was used is at the end."""
@@ -594,8 +601,7 @@ class Staging:
     def _make_room(self, kind: str, at_ms: int) -> None:
         name = self._idlest(kind, at_ms) if self._is_full(kind) else None
         if name is not None:
-            del self._kept[kind][name]
-            self._dirty.add((kind, name))
+            self._forget_one(kind, name)
 
     def _is_full(self, kind: str) -> bool:
         return len(self._kept[kind]) >= {SOURCE: SOURCES_MAX, WRITER: WRITERS_MAX, JOB: JOBS_MAX}[kind]

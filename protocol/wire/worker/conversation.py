@@ -79,6 +79,9 @@ class Session(Protocol):
     def permit(self, command: Any) -> Refused | None:
         """Return why this client may not do this."""
 
+    def denial_of_fetch(self, queue: str) -> Refused | None:
+        """Return why this client may not fetch from a queue."""
+
     def log_in(self, token: str | None) -> None:
         """Check the token of HELLO; raise Unauthorized."""
 
@@ -208,7 +211,11 @@ class Conversation:
                 is_drop = command.drop or command.writer is None
                 action = UnstashAction.DROPPED if is_drop else UnstashAction.PUBLISHED
                 about = command.writer or "", command.epoch, command.run or "", command.id or ""
-                self._order(name, orders.Propose(log.Unstash(name, action, command.stashes, *about), slot), slot)
+                entry = log.Unstash(name, action, command.stashes, *about, command.reader or "")
+                if command.reader is None:
+                    self._order(name, orders.Propose(entry, slot), slot)
+                else:
+                    self._order(name, orders.PublishRead(slot, entry, session.denial_of_fetch), slot)
             case wire.Stage() | wire.Renew() | wire.SettleEpochs() | wire.Release():
                 self._read(command.qname, slot)
             case wire.Slice() | wire.PeekBlock() | wire.Peek():

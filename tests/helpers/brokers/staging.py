@@ -6,8 +6,8 @@ from tests.helpers.brokers.broker import Client
 from tests.helpers.brokers.by_hand import Json
 
 
-def stage(client: Client, epoch: int, **fields: Any) -> Json:
-    return client.call("STAGE", "q", source="s", epoch=epoch, **fields)
+def stage(client: Client, epoch: int, source: str = "s", **fields: Any) -> Json:
+    return client.call("STAGE", "q", source=source, epoch=epoch, **fields)
 
 
 def read(client: Client, epoch: int, slice: int = 0, **fields: Any) -> list[str]:

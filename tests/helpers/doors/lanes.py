@@ -90,6 +90,9 @@ class HandSession:
     def permit(self, command: Any) -> Refused | None:
         return self.forbidden.get(type(command))
 
+    def denial_of_fetch(self, queue: str) -> Refused | None:
+        return None
+
     def log_in(self, token: str | None) -> None:
         if token not in (None, TOKEN):
             raise Unauthorized("the token is not valid")

@@ -31,9 +31,10 @@ def test_staging_commands_for_a_missing_queue_are_refused(client: Client) -> Non
         client.call("RENEW", "q", source="s"),
         client.call("SETTLE", "q", source="s", epoch=1),
         client.call("PEEKB", "q"),
-        unstash(client, 1),
+        client.call("RELEASE", "q", source="s"),
+        unstash(client, 1, ("t", 1)),
     ]
-    assert [reply["err"] for reply in refused] == ["Q_NOT_FOUND"] * 6
+    assert [reply["err"] for reply in refused] == ["Q_NOT_FOUND"] * 7
 
 
 @pytest.mark.parametrize("command", [{"cmd": "PEEK"}, {"cmd": "PEEKB"}, {"cmd": "FET"}])

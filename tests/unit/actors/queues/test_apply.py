@@ -5,18 +5,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.helpers.loops.recorder import Recorder
 from wakeq.actors.mail import LogItem, Propose
 from wakeq.actors.queue.acknowledging import REFUSED_ID
 from wakeq.actors.queues.apply import Applier, Hold
-from wakeq.actors.queues.barrier import ANSWERED_PART, PartTicket
+from wakeq.actors.queues.barrier import ANSWERED_PART, Part, PartTicket
 from wakeq.actors.queues.catalog import QueueCatalog
 from wakeq.actors.queues.skipped import SkippedEntries
 from wakeq.actors.runtime import Process, Runtime
 from wakeq.protocol.catalog import Catalog, Policies
 from wakeq.protocol.log.entries import (
     Ack,
+    Claim,
+    ClaimAction,
     CreateQueue,
     Draft,
     Entry,
@@ -24,6 +27,8 @@ from wakeq.protocol.log.entries import (
     Publish,
     Result,
     SetAside,
+    Unstash,
+    UnstashAction,
     UpdateQueue,
 )
 from wakeq.protocol.log.outcomes import WHOLE
@@ -40,7 +45,7 @@ class FakeQueue(Process):
         self.name = name
         self.applying = 0
         self.calls: list[list[LogItem]] = []
-        self.judged: list[Ack | Publish] = []
+        self.judged: list[Part] = []
         self.code = 0
         self.steps: list[LogItem] | None = None
         self.steps_left = 0
@@ -72,7 +77,7 @@ class FakeQueue(Process):
             if item.reply_to is not None:
                 item.reply_to.tell(Outcome(self.name, 1, [0]))
 
-    def judge(self, part: Ack | Publish) -> int:
+    def judge(self, part: Part, at_ms: int) -> int:
         if self.crashes:
             raise ZeroDivisionError("a bug")
         self.judged.append(part)
@@ -140,6 +145,10 @@ class Room:
 
 def publish(name: str, body: bytes = b"m") -> Publish:
     return Publish(name, [Draft(body)])
+
+
+def unstash(name: str, *sources: str) -> Unstash:
+    return Unstash(name, UnstashAction.PUBLISHED, [], "w", 3, "u", "i", "r", list(sources))
 
 
 def ack(name: str, *publishes: Publish) -> Ack:
@@ -317,12 +326,72 @@ def test_each_of_several_barriers_in_a_row_is_judged_after_the_one_before_it(roo
     target = room.queues["b"]
     apply, judge = target.apply, target.judge
     target.apply = lambda items: (steps.append("apply"), apply(items))[1]  # type: ignore[method-assign]
-    target.judge = lambda part: (steps.append("judge"), judge(part))[1]  # type: ignore[method-assign]
+    target.judge = lambda part, at_ms: (steps.append("judge"), judge(part, at_ms))[1]  # type: ignore[method-assign]
 
     done = room.apply(publish("b"), ack("a", publish("b")), ack("a", publish("b")), publish("b"))
 
     assert done == 4
     assert steps == ["apply", "judge", "apply", "judge", "apply", "apply"]
+
+
+def test_unstash_of_a_reader_is_applied_by_its_queue_and_those_that_were_read(room: Room) -> None:
+    ticket, entry = Ticket(), unstash("a", "b")
+
+    done = room.apply(entry, tickets=[ticket])
+
+    part = Claim("b", 0, ClaimAction.PUBLISHED, "", 3, reader="r", batch=3, run="u")
+    assert done == 1
+    assert (room.queues["a"].entries, room.queues["b"].entries) == ([entry], [part])
+    assert (room.queues["a"].judged, room.queues["b"].judged) == ([entry], [part])
+    assert ticket.answers == [Outcome("a", 1, [0], [Outcome("b", 1, [0])])]
+
+
+def test_unstash_of_a_reader_that_one_queue_refuses_is_applied_by_none(room: Room) -> None:
+    ticket = Ticket()
+    room.queues["b"].code = Result.EPOCH_EXPIRED
+
+    room.apply(unstash("a", "b"), tickets=[ticket])
+
+    assert ticket.answers == [Outcome("a", 0, [Result.EPOCH_EXPIRED])]
+    assert room.applier.notes == [(room.index, WHOLE, Result.EPOCH_EXPIRED)]
+    assert [room.queues[name].entries for name in "ab"] == [[], []]
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, Result.EPOCH_EXPIRED), (Result.REPEATED, 0)])
+def test_read_queue_that_is_gone_has_lapsed_and_repetition_does_without_it(
+    room: Room, code: int, expected: int
+) -> None:
+    ticket = Ticket()
+    room.queues["a"].code = code
+
+    room.apply(unstash("a", "b", "gone"), tickets=[ticket])
+
+    assert ticket.answers[0].results == [expected]
+    assert [len(room.queues[name].entries) for name in "ab"] == ([0, 0] if expected else [1, 1])
+    assert "gone" not in room.queues
+
+
+@pytest.mark.parametrize("sources", [[], ["b"]])
+@pytest.mark.parametrize("stashes", [[], [("x", 1)]])
+def test_unstash_of_nothing_creates_its_queue_and_another_one_does_not(
+    room: Room, sources: list[str], stashes: list[tuple[str, int]]
+) -> None:
+    ticket = Ticket()
+
+    room.apply(replace(unstash("new", *sources), stashes=stashes), tickets=[ticket])
+
+    assert ("new" in room.queues) == (not stashes)
+    assert ticket.answers[0].results == ([Result.UNKNOWN] if stashes else [0])
+
+
+def test_unstash_of_a_reader_that_is_skipped_creates_its_queue_and_marks_nothing(room: Room) -> None:
+    entry = unstash("new", "b")
+    room.skipped.skip(SetAside("b", room.index + 1, "a bug"))
+
+    room.apply(entry)
+
+    assert [type(one) for one in room.queues["new"].entries] == [CreateQueue]
+    assert room.queues["b"].entries == []
 
 
 @pytest.mark.parametrize("reason", ["away", "crashed"])

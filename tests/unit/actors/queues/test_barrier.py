@@ -1,8 +1,10 @@
 """Barrier: what each queue of an entry has to judge, and the one answer that comes of it."""
 
+import pytest
+
 from tests.helpers.brokers.broker import Broker, Client
-from wakeq.actors.queues.barrier import ANSWERED_PART, PartTicket, judged_together, whole_outcome
-from wakeq.protocol.log.entries import Draft, Publish
+from wakeq.actors.queues.barrier import ANSWERED_PART, PartTicket, judged_together, verdict, whole_outcome
+from wakeq.protocol.log.entries import Draft, Publish, Result, Unstash, UnstashAction
 from wakeq.protocol.queue.outcomes import Outcome
 
 
@@ -51,6 +53,26 @@ def test_follow_ups_of_one_queue_are_judged_together() -> None:
     judged = judged_together(publishes)
 
     assert judged == [publish("a", b"1", b"3"), publish("b", b"2")]
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "expected"),
+    [
+        (0, [0, 0], 0),
+        (Result.EPOCH_OLD, [Result.EPOCH_EXPIRED], Result.EPOCH_OLD),
+        (Result.REPEATED, [Result.EPOCH_EXPIRED], 0),
+        (Result.STASH_EXPIRED, [0, Result.EPOCH_EXPIRED], Result.EPOCH_EXPIRED),
+        (Result.STASH_EXPIRED, [0], Result.STASH_EXPIRED),
+        (Result.UNKNOWN, [0], Result.UNKNOWN),
+        (0, [Result.EPOCH_SETTLED, Result.EPOCH_EXPIRED], Result.EPOCH_SETTLED),
+    ],
+)
+def test_writer_speaks_first_then_the_queues_that_were_read_then_the_stashes(
+    own: int, others: list[int], expected: int
+) -> None:
+    entry = Unstash("t", UnstashAction.PUBLISHED, [], "w", 3, reader="r", sources=["a", "b"])
+
+    assert verdict(entry, [own, *others]) == expected
 
 
 def test_refusal_of_the_first_part_counts_among_several(broker: Broker, client: Client) -> None:

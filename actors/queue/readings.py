@@ -1,0 +1,28 @@
+"""Readings: which queues a reader has read from, and in which batch, over all queues of this node.
+
+    a queue has applied who reads its sources --> note          whoever publishes for a reader --> queues_of
+
+It follows from the ledgers of the queues, and is the same on every node that has applied the same entries.  What was
+noted of a queue stays while that is rebuilt.  Must never say anything about a single message.
+"""
+
+from collections.abc import Mapping
+
+
+class Readings:
+    """See the head of this file."""
+
+    def __init__(self) -> None:
+        # By queue: the last batch of each reader of its sources; queues without readers are left out.
+        self._batches: dict[str, Mapping[str, int]] = {}
+
+    def note(self, queue: str, batches: Mapping[str, int]) -> None:
+        """Take the readers of a queue, in place of those that were noted before."""
+        if batches:
+            self._batches[queue] = batches
+        else:
+            self._batches.pop(queue, None)
+
+    def queues_of(self, reader: str, batch: int) -> list[str]:
+        """Return the queues that a reader has read in this batch, by name."""
+        return sorted(queue for queue, batches in self._batches.items() if batches.get(reader) == batch)

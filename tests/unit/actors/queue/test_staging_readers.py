@@ -1,0 +1,448 @@
+"""QueueStaging: readers of claims that publish what they have made of them, as a client of the worker protocol sees it.
+
+The reader `r` reads queue q and publishes to queue t; its batch has the number 3.
+"""
+
+from typing import Any
+
+import pytest
+
+from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.brokers.by_hand import Json
+from tests.helpers.brokers.staging import fetched, publish, stage
+from wakeq.protocol.access import Right
+from wakeq.protocol.errors import Forbidden, Refused
+
+CLAIM_S = 60
+
+
+@pytest.fixture(autouse=True, params=["in one go", "in steps"])
+def way(request: pytest.FixtureRequest) -> None:
+    """Apply each entry in one go, or in steps of two messages."""
+    if request.param == "in steps":
+        request.getfixturevalue("small_steps")
+
+
+def read_batch(client: Client, *bodies: str, run: str = "first", batch: int = 3, source: str = "s") -> None:
+    """Have the reader read some messages of queue q, all of them in one epoch of the number of the batch."""
+    publish(client, *bodies)
+    stage(client, batch, source=source, timeout=CLAIM_S)
+    assert read_again(client, run=run, batch=batch, source=source)["cmd"] == "slice"
+
+
+def read_again(client: Client, run: str, batch: int = 3, source: str = "s") -> Json:
+    about = {"reader": "r", "batch": batch, "run": run}
+    return client.call("SLICE", "q", source=source, epoch=batch, **about)
+
+
+def stash(client: Client, name: str, *bodies: str, epoch: int = 3, target: str = "t") -> Json:
+    return client.call("STASH", target, stash=name, messages=list(bodies), writer="w", epoch=epoch)
+
+
+def publish_batch(client: Client, *stashes: tuple[str, int], run: str = "first", **fields: Any) -> Json:
+    fields = {"writer": "w", "epoch": 3, "reader": "r", "run": run, "id": run} | fields
+    return client.call("UNSTASH", fields.pop("target", "t"), stashes=stashes, **fields)
+
+
+def published(client: Client, target: str = "t") -> list[str]:
+    reply = client.call("FET", target, count=100)
+    return [message["msg"] for message in reply.get("messages", [])]
+
+
+def settle(client: Client, epoch: int = 3) -> Json:
+    return client.call("SETTLE", "q", source="s", epoch=epoch)
+
+
+# --- the way it goes -------------------------------------------------------------------------------------------------
+
+
+def test_published_batch_stays_readable_and_is_settled_as_ever(client: Client) -> None:
+    read_batch(client, "a", "b", "c")
+    stash(client, "x", "A", "B", "C")
+
+    assert publish_batch(client, ("x", 3))["rows"] == 3
+
+    assert [m["msg"] for m in read_again(client, run="second")["messages"]] == ["a", "b", "c"]
+    assert settle(client)["count"] == 3
+    assert (published(client), fetched(client)) == (["A", "B", "C"], [])
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_published_batch_that_lapses_is_acknowledged(broker: Broker, restarts: bool) -> None:
+    client = broker.client()
+    read_batch(client, "a", "b", "c")
+    stash(client, "x", "A")
+    publish_batch(client, ("x", 1))
+    if restarts:
+        broker.crash_and_restart()
+        client = broker.client()
+
+    broker.advance(CLAIM_S + 1)
+
+    figures = client.figures("q")
+    assert [figures[name] for name in ("ready", "leased", "staged", "acked")] == [0, 0, 0, 3]
+    assert read_again(client, run="third")["messages"] == [], "of what is published already there is nothing to do"
+    assert client.call("SLICE", "q", source="s", epoch=3)["err"] == "EPOCH_SETTLED"
+    assert settle(client)["count"] == 0
+
+
+def test_published_batch_whose_claim_was_renewed_does_not_end(broker: Broker, client: Client) -> None:
+    read_batch(client, "a")
+    publish_batch(client)
+    broker.advance(CLAIM_S - 1)
+
+    client.call("RENEW", "q", source="s", timeout=CLAIM_S)
+    broker.advance(CLAIM_S - 1)
+
+    assert client.figures("q")["staged"] == 1
+    broker.advance(2)
+    assert client.figures("q")["acked"] == 1
+
+
+def test_batch_that_is_not_published_returns_when_its_claim_lapses(broker: Broker, client: Client) -> None:
+    read_batch(client, "a", "b", "c")
+    stash(client, "x", "A")
+
+    broker.advance(CLAIM_S + 1)
+
+    assert publish_batch(client, ("x", 1))["err"] == "EPOCH_EXPIRED"
+    assert (published(client), fetched(client)) == ([], ["a", "b", "c"])
+
+
+def test_last_failure_of_a_published_message_makes_no_dead_letter(broker: Broker, client: Client) -> None:
+    client.call("CREATE", "q", max_deliveries=1)
+    read_batch(client, "a")
+    publish_batch(client)
+
+    broker.advance(CLAIM_S + 1)
+
+    assert (client.figures("q")["acked"], client.figures("q")["dead"]) == (1, 0)
+
+
+# --- what is over ----------------------------------------------------------------------------------------------------
+
+
+def test_run_that_read_nothing_of_a_lapsed_epoch_publishes_and_its_settle_is_not_refused(
+    broker: Broker, client: Client
+) -> None:
+    read_batch(client, "a", "b")
+    broker.advance(CLAIM_S + 1)
+
+    refused = read_again(client, run="second")
+    stash(client, "x", "of another source")
+    lost = settle(client)
+    rows = publish_batch(client, ("x", 1), run="second")["rows"]
+
+    assert (refused["err"], lost["err"], rows) == ("EPOCH_EXPIRED", "EPOCH_EXPIRED", 1)
+    assert (settle(client)["count"], fetched(client)) == (0, ["a", "b"])
+
+
+def test_epoch_that_lapsed_before_anybody_read_it_is_read_as_nothing(broker: Broker, client: Client) -> None:
+    publish(client, "a")
+    stage(client, 3, timeout=CLAIM_S)
+    broker.advance(CLAIM_S + 1)
+
+    refused = read_again(client, run="first")["err"]
+
+    assert (refused, publish_batch(client)["rows"]) == ("EPOCH_EXPIRED", 0)
+    assert (settle(client)["count"], fetched(client)) == (0, ["a"])
+
+
+def test_program_that_was_away_does_not_publish_a_batch_after_its_successor_went_on_without_it(
+    broker: Broker, client: Client
+) -> None:
+    read_batch(client, "a", run="away")
+    stash(client, "old", "A")
+    broker.advance(CLAIM_S + 1)
+    read_again(client, run="second")
+
+    refused = publish_batch(client, ("old", 1), run="away")
+
+    assert refused["err"] == "EPOCH_EXPIRED"
+    assert publish_batch(client, run="second")["rows"] == 0
+    assert publish_batch(client, ("old", 1), run="away")["rows"] == 0, "a repetition"
+    assert (published(client), fetched(client)) == ([], ["a"])
+
+
+def test_batch_that_somebody_else_settled_is_not_published_by_a_run_that_read_it(client: Client) -> None:
+    read_batch(client, "a")
+    settle(client)
+
+    refused = publish_batch(client)
+    others = publish_batch(client, run="second", epoch=3)
+
+    assert (refused["err"], others["rows"]) == ("EPOCH_SETTLED", 0)
+
+
+def test_released_batch_returns_without_a_failure_and_is_not_published(client: Client) -> None:
+    client.call("CREATE", "q", max_deliveries=1)
+    read_batch(client, "a", "b", "c")
+
+    assert client.call("RELEASE", "q", source="s")["count"] == 3
+
+    assert publish_batch(client)["err"] == "EPOCH_EXPIRED"
+    assert (fetched(client), client.figures("q")["dead"]) == (["a", "b", "c"], 0)
+    assert client.call("RELEASE", "q", source="s")["count"] == 0
+
+
+def test_release_acknowledges_a_published_batch_and_returns_the_next_one(client: Client) -> None:
+    read_batch(client, "a", "b")
+    publish_batch(client)
+    read_batch(client, "c", "d", batch=4)
+
+    assert client.call("RELEASE", "q", source="s")["count"] == 2
+
+    assert (fetched(client), client.figures("q")["acked"]) == (["c", "d"], 2)
+    assert [settle(client, epoch).get("err") for epoch in (3, 4)] == [None, "EPOCH_EXPIRED"]
+
+
+def test_release_and_publish_on_their_way_together_leave_no_message_twice(broker: Broker, client: Client) -> None:
+    read_batch(client, "a", "b")
+    stash(client, "x", "A")
+    broker.log_disk.held = True
+    other = broker.client()
+
+    client.send({"cmd": "UNSTASH", "qname": "t", "stashes": [["x", 1]], "writer": "w", "epoch": 3, "reader": "r",
+                 "run": "first", "id": "i"})  # fmt: skip
+    broker.settle()
+    other.send({"cmd": "RELEASE", "qname": "q", "source": "s"})
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    (unstashed,), (released,) = client.take(), other.take()
+
+    results = unstashed.get("err", "published"), released.get("err", "released")
+    assert results in [("published", "BUSY"), ("EPOCH_EXPIRED", "released")]
+    broker.advance(CLAIM_S + 1)
+    assert len(published(client)) + bool(fetched(client)) == 1
+
+
+# --- repetitions, and other writers ----------------------------------------------------------------------------------
+
+
+def test_batch_that_is_published_again_publishes_nothing_and_marks_what_is_open(broker: Broker, client: Client) -> None:
+    stash(client, "x", "A")
+    assert client.call("UNSTASH", "t", stashes=[("x", 1)], writer="w", epoch=3)["rows"] == 1
+    read_batch(client, "a")
+
+    assert publish_batch(client)["rows"] == 0
+
+    broker.advance(CLAIM_S + 1)
+    assert (published(client), client.figures("q")["acked"]) == (["A"], 1)
+
+
+def test_writer_that_is_older_publishes_and_marks_nothing(broker: Broker, client: Client) -> None:
+    client.call("UNSTASH", "t", stashes=[], writer="w", epoch=4)
+    read_batch(client, "a")
+
+    assert publish_batch(client)["err"] == "EPOCH_OLD"
+
+    broker.advance(CLAIM_S + 1)
+    assert fetched(client) == ["a"]
+
+
+def test_stash_that_is_gone_marks_nothing(broker: Broker, client: Client) -> None:
+    read_batch(client, "a")
+    client.publish("t")
+
+    assert publish_batch(client, ("gone", 1))["err"] == "STASH_EXPIRED"
+
+    broker.advance(CLAIM_S + 1)
+    assert fetched(client) == ["a"]
+
+
+def test_lapsed_epoch_is_told_before_a_stash_that_is_gone(broker: Broker, client: Client) -> None:
+    read_batch(client, "a")
+    client.publish("t")
+    broker.advance(CLAIM_S + 1)
+
+    assert publish_batch(client, ("gone", 1))["err"] == "EPOCH_EXPIRED"
+
+
+# --- several queues, and queues that are gone ------------------------------------------------------------------------
+
+
+def test_queue_that_is_read_and_written_is_both(broker: Broker, client: Client) -> None:
+    read_batch(client, "a", "b")
+    stash(client, "x", "A", target="q")
+
+    assert publish_batch(client, ("x", 1), target="q")["rows"] == 1
+
+    broker.advance(CLAIM_S + 1)
+    assert (fetched(client), client.figures("q")["acked"]) == (["A"], 2)
+
+
+@pytest.mark.parametrize("lapses", [False, True])
+def test_batch_of_two_queues_is_published_only_if_both_are_open(broker: Broker, client: Client, lapses: bool) -> None:
+    for name, span_s in (("q", 2 * CLAIM_S), ("second", CLAIM_S)):
+        client.publish(name, name)
+        client.call("STAGE", name, source="s", epoch=3, timeout=span_s)
+        client.call("SLICE", name, source="s", epoch=3, reader="r", batch=3, run="first")
+    broker.advance(CLAIM_S + 1 if lapses else 1)
+
+    reply = publish_batch(client)
+
+    broker.advance(2 * CLAIM_S)
+    expected = ("EPOCH_EXPIRED", [1, 1]) if lapses else (None, [0, 0])
+    assert (reply.get("err"), [client.figures(name)["ready"] for name in ("q", "second")]) == expected
+
+
+def test_two_sources_of_one_queue_are_marked_together(broker: Broker, client: Client) -> None:
+    read_batch(client, "a", source="one")
+    read_batch(client, "b", source="two")
+    publish_batch(client)
+
+    broker.advance(CLAIM_S + 1)
+
+    assert client.figures("q")["acked"] == 2
+
+
+def test_publish_of_nothing_creates_its_queue_and_remembers_the_epoch(client: Client) -> None:
+    read_batch(client, "a")
+
+    assert publish_batch(client, target="new")["rows"] == 0
+
+    assert client.call("UNSTASH", "new", stashes=[], writer="w")["epoch"] == 3
+
+
+def test_stashes_for_a_queue_that_is_gone_are_refused_and_mark_nothing(broker: Broker, client: Client) -> None:
+    read_batch(client, "a")
+
+    assert publish_batch(client, ("x", 1), target="gone")["err"] == "Q_NOT_FOUND"
+
+    broker.advance(CLAIM_S + 1)
+    assert fetched(client) == ["a"]
+
+
+@pytest.mark.parametrize("end", ["DROP", "PURGE"])
+def test_batch_of_a_queue_that_is_emptied_before_is_published(client: Client, end: str) -> None:
+    read_batch(client, "a")
+    stash(client, "x", "A")
+    client.call(end, "q")
+
+    assert publish_batch(client, ("x", 1))["rows"] == 1
+
+
+@pytest.mark.parametrize("end", ["DROP", "PURGE"])
+def test_batch_of_a_queue_that_is_emptied_on_the_way_counts_as_lapsed(broker: Broker, client: Client, end: str) -> None:
+    read_batch(client, "a")
+    stash(client, "x", "A")
+    other = broker.client()
+    broker.log_disk.held = True
+
+    other.send({"cmd": end, "qname": "q"})
+    broker.settle()
+    client.send({"cmd": "UNSTASH", "qname": "t", "stashes": [["x", 1]], "writer": "w", "epoch": 3, "reader": "r"})
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert [reply.get("err") for reply in client.take()] == ["EPOCH_EXPIRED"]
+    assert published(client) == []
+
+
+# --- who reads -------------------------------------------------------------------------------------------------------
+
+
+def test_slice_leaves_only_when_its_reader_is_in_the_log(broker: Broker, client: Client) -> None:
+    publish(client, "a")
+    stage(client, 3)
+    broker.log_disk.held = True
+
+    client.send({"cmd": "SLICE", "qname": "q", "source": "s", "epoch": 3, "reader": "r", "batch": 3, "run": "x"})
+    before = client.take()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert before == []
+    assert [reply["cmd"] for reply in client.take()] == ["slice"]
+
+
+def test_reader_that_is_known_is_not_written_again(broker: Broker, client: Client) -> None:
+    read_batch(client, "a")
+    before = broker.queues.applied[0]
+
+    read_again(client, run="first")
+
+    assert broker.queues.applied[0] == before
+    read_again(client, run="second")
+    assert broker.queues.applied[0] == before + 1
+
+
+def test_task_of_an_earlier_batch_does_not_take_the_mark_of_a_later_one(broker: Broker, client: Client) -> None:
+    read_batch(client, "a")
+    read_batch(client, "b", batch=4)
+
+    assert read_again(client, run="straggler", batch=3)["cmd"] == "slice"
+
+    publish_batch(client, epoch=4)
+    broker.advance(CLAIM_S + 1)
+    assert fetched(client) == ["a"]
+
+
+def test_only_the_last_runs_of_a_reader_are_remembered(broker: Broker, client: Client) -> None:
+    read_batch(client, "a")
+    for number in range(8):
+        read_again(client, run=f"run {number}")
+
+    assert len(broker.queue("q").ledger.staging.sources["s"].runs) == 8
+
+
+def test_client_without_the_right_to_fetch_publishes_nothing_for_a_reader(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_batch(client, "a")
+    stash(client, "x", "A")
+
+    def denial_of_fetch(queue: str) -> Refused | None:
+        return Forbidden(f"no right to {Right.FETCH.value} from {queue}")
+
+    monkeypatch.setattr(client.process, "denial_of_fetch", denial_of_fetch)
+
+    refused = publish_batch(client, ("x", 1))
+
+    assert (refused["err"], refused["detail"]) == ("FORBIDDEN", "no right to fetch from q")
+    assert published(client) == []
+
+
+# --- crashes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flushes", ["before", "between", "never"])
+@pytest.mark.parametrize("lost", ["q", "t"])
+def test_published_batch_is_whole_after_its_queues_crash_and_the_node_restarts(
+    broker: Broker, client: Client, flushes: str, lost: str
+) -> None:
+    read_batch(client, "a", "b", "c")
+    stash(client, "x", "A", "B", "C")
+    stash(client, "of a failed task", "A")
+    if flushes == "before":
+        broker.flush()
+    publish_batch(client, ("x", 3))
+    if flushes == "between":
+        broker.flush()
+
+    broker.queue(lost).tell("nothing that a queue knows")
+    broker.settle()
+    again = publish_batch(client, ("x", 3))
+    broker.crash_and_restart()
+    client = broker.client()
+    broker.advance(CLAIM_S + 1)
+
+    assert again["rows"] == 0
+    assert (published(client), client.figures("t")["stashed"], client.figures("q")["acked"]) == (["A", "B", "C"], 0, 3)
+
+
+def test_slice_that_waits_for_its_mark_is_answered_when_its_queue_crashes(broker: Broker, client: Client) -> None:
+    publish(client, "a")
+    stage(client, 3)
+    broker.log_disk.held = True
+    client.send({"cmd": "SLICE", "qname": "q", "source": "s", "epoch": 3, "reader": "r", "batch": 3, "run": "x"})
+    broker.settle()
+
+    broker.queue("q").tell("nothing that a queue knows")
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert [reply["cmd"] for reply in client.take()] == ["slice"]
