@@ -23,6 +23,7 @@ from wakeq.client.route import default_address, parse_address
 from wakeq.pipeline.journal.source import JournalSource
 from wakeq.pipeline.stream.source import QueueSource
 from wakeq.protocol.errors import BadSettings
+from wakeq.protocol.wire.worker.commands import SLICES_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +57,9 @@ def register(spark: "SparkSession", *, ship: bool = False) -> None:
         # The driver plans streams with the Python of the executors, and without the files that they get.
         context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, (before, SparkFiles.getRootDirectory())))
     try:
-        for source in (QueueSource, JournalSource):
+        # A class that is made here is pickled with what it has, so the planner of Spark learns the number.
+        known = type("QueueSource", (QueueSource,), {"parallelism": _parallelism(spark)})
+        for source in (known, JournalSource):
             spark.dataSource.register(source)
     finally:
         if context is not None:
@@ -66,6 +69,17 @@ def register(spark: "SparkSession", *, ship: bool = False) -> None:
 
 def _is_remote(spark: "SparkSession") -> bool:
     return ".connect." in type(spark).__module__
+
+
+def _parallelism(spark: "SparkSession") -> int:
+    """Return how many tasks the session runs at the same time, as far as it knows."""
+    if _is_remote(spark):
+        told = spark.conf.get("spark.default.parallelism", None)
+        return min(int(told), SLICES_MAX) if told else QueueSource.parallelism
+    context = spark.sparkContext
+    # On a cluster, executors may come later.
+    least = 1 if context.master.startswith("local") else QueueSource.parallelism
+    return min(max(int(context.defaultParallelism), least), SLICES_MAX)
 
 
 def _ship(spark: "SparkSession") -> None:

@@ -84,8 +84,6 @@ def test_rows_arrive_once_although_driver_is_killed_at_each_point_and_starts_at_
     check_each_arrived_once(query)
 
 
-# Until a lapsed batch goes on by itself.
-@pytest.mark.xfail(reason="the query ends with EPOCH_EXPIRED", strict=True)
 def test_rows_arrive_once_although_driver_is_away_for_longer_than_its_claim(query: Query) -> None:
     for point in ("staged", "planned", "stashed", "published", "logged"):
         query.run_until(point)
@@ -161,8 +159,6 @@ def speculated(
         yield address, folder
 
 
-# Until the sink names its writer when it stashes.
-@pytest.mark.xfail(reason="rows of attempts that did not count are left", strict=True)
 def test_job_with_failing_and_straggling_tasks_publishes_each_row_once(speculated: tuple[str, Path]) -> None:
     address, folder = speculated
 
@@ -180,8 +176,6 @@ def test_job_of_which_a_task_fails_for_good_publishes_nothing_and_leaves_nothing
     assert BulkClient(address).stats("bad")["size"] == 0
 
 
-# Until the sink names its writer when it stashes.
-@pytest.mark.xfail(reason="rows of attempts that did not count are left", strict=True)
 def test_query_with_speculation_publishes_each_row_once(speculated: tuple[str, Path]) -> None:
     address, folder = speculated
 
