@@ -6,9 +6,9 @@ from wakeq.client.bulk import BulkClient
 from wakeq.protocol.wire.worker.blocks import Buffers
 
 
-def bodies_of(address: str, queue: str) -> Counter[str]:
+def bodies_of(client: BulkClient, queue: str) -> Counter[str]:
     """Return how often each body is in a queue."""
-    client, found, after = BulkClient(address), Counter[str](), 0
+    found, after = Counter[str](), 0
     while True:
         block = client.peek_block(queue, after=after, count=10_000)
         if block.rows:

@@ -32,9 +32,10 @@ class Driver:
         arguments: Sequence[str],
         log: Path,
         settings: Mapping[str, str] | None = None,
+        flags: Sequence[str] = (),
     ) -> None:
         self._log = log
-        command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.url]
+        command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.url, *flags]
         for name, value in (settings or {}).items():
             command += ["--conf", f"{name}={value}"]
         with log.open("ab") as output:

@@ -15,12 +15,28 @@ PAGE = Path(__file__).parents[3] / "docs" / "guide" / "pipeline-cluster.md"
 # These commands would download something, or need minutes.
 INSTALLS = re.compile(r"^(python3 -m venv|\S*pip install|\S*venv-pack)\b")
 RUN_S = 300.0
+OPTION = '.option("broker", broker)'
 
 
 def program_of_page() -> str:
     """Return job.py."""
     (program,) = re.findall(r"^```python\n(# job\.py.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     return str(program)
+
+
+def secured_program(names: Mapping[str, str]) -> str:
+    """Return job.py with the options that log in, which the page has by themselves."""
+    (options,) = re.findall(r"^secured = .*$", PAGE.read_text(), re.MULTILINE)
+    before, after = program_of_page().split("\nlines = ")
+    return replaced(f"{before}\n{options}", names) + "\nlines = " + after.replace(OPTION, ".options(**secured)")
+
+
+def replaced(text: str, names: Mapping[str, str]) -> str:
+    """Return a text with other names; each must occur."""
+    for name, other in names.items():
+        assert name in text, f"{name} is not on the page"
+        text = text.replace(name, other)
+    return text
 
 
 def commands_below(heading: str) -> list[str]:
@@ -31,16 +47,17 @@ def commands_below(heading: str) -> list[str]:
 
 
 def run_recipe(
-    heading: str, folder: Path, names: Mapping[str, str], environment: Mapping[str, str], *arguments: str
+    heading: str,
+    folder: Path,
+    names: Mapping[str, str],
+    environment: Mapping[str, str],
+    secured: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run the commands of a recipe where job.py is, with other names; each must occur."""
-    (folder / "job.py").write_text(program_of_page())
-    script = "\n".join(commands_below(heading))
-    for name, other in names.items():
-        assert name in script, f"{name} is not in the recipe"
-        script = script.replace(name, other)
+    """Run the commands of a recipe where job.py is, with other names."""
+    (folder / "job.py").write_text(secured_program(secured) if secured else program_of_page())
+    script = replaced("\n".join(commands_below(heading)), names)
     return subprocess.run(
-        ["/bin/sh", "-e", "-c", " ".join([script, *arguments])],
+        ["/bin/sh", "-e", "-c", script],
         cwd=folder,
         env=environment | {"PATH": f"{environment['SPARK_HOME']}/bin{os.pathsep}{environment['PATH']}"},
         capture_output=True,

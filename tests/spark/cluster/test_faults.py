@@ -61,12 +61,12 @@ def new_query(cluster: StandaloneCluster, pythons: Pythons, address: str, folder
 
 
 def check_each_arrived_once(query: Query) -> None:
-    assert bodies_of(query.address, "out") == Counter(f"m{i}" for i in range(MESSAGES))
+    assert bodies_of(BulkClient(query.address), "out") == Counter(f"m{i}" for i in range(MESSAGES))
 
 
 def test_rows_arrive_once_although_python_executor_and_broker_are_killed(query: Query, broker: BrokerProcess) -> None:
     with query.run(work="kills") as driver:
-        eventually((query.folder / "kill-the-broker").exists, "the query is in its third batch", DEADLINE_S)
+        eventually((query.folder / "kill-broker").exists, "the query is in its third batch", DEADLINE_S)
         broker.kill()
         broker.start()
         (query.folder / "killed-broker").touch()
@@ -163,7 +163,7 @@ def test_job_with_failing_and_straggling_tasks_publishes_each_row_once(speculate
     address, folder = speculated
 
     assert (folder / "good-copy").exists()
-    assert bodies_of(address, "good") == Counter(f"r{i}" for i in range(2000))
+    assert bodies_of(BulkClient(address), "good") == Counter(f"r{i}" for i in range(2000))
     # Rows of attempts that did not count are dropped.
     assert BulkClient(address).stats("good")["size"] == 2000
 
@@ -172,7 +172,7 @@ def test_job_of_which_a_task_fails_for_good_publishes_nothing_and_leaves_nothing
     address, folder = speculated
 
     assert "this attempt fails on purpose" in (folder / "bad-error").read_text()
-    assert not bodies_of(address, "bad")
+    assert not bodies_of(BulkClient(address), "bad")
     assert BulkClient(address).stats("bad")["size"] == 0
 
 
@@ -180,5 +180,5 @@ def test_query_with_speculation_publishes_each_row_once(speculated: tuple[str, P
     address, folder = speculated
 
     assert (folder / "stream-copy").exists()
-    assert bodies_of(address, "stream") == Counter(f"m{i}" for i in range(MESSAGES))
+    assert bodies_of(BulkClient(address), "stream") == Counter(f"m{i}" for i in range(MESSAGES))
     assert BulkClient(address).stats("stream")["size"] == MESSAGES

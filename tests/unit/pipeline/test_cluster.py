@@ -177,3 +177,48 @@ def test_packages_are_not_shipped_from_another_system(monkeypatch: pytest.Monkey
 
     with pytest.raises(BadSettings, match="runs on darwin"):
         cluster.register(nothing, ship=True)
+
+
+class Context:
+    def __init__(self, master: str, cores: int) -> None:
+        self.master, self.defaultParallelism = master, cores
+        self.environment = {"PYTHONPATH": "/before"}
+
+
+class Session:
+    """A classic session that keeps what is registered."""
+
+    def __init__(self, master: str = "local[6]", cores: int = 6) -> None:
+        self.sparkContext = Context(master, cores)
+        self.registered: list[Any] = []
+
+    @property
+    def dataSource(self) -> Any:  # noqa: N802
+        return self
+
+    def register(self, source: Any) -> None:
+        self.registered.append(source)
+
+
+def registered(session: Any) -> Any:
+    cluster.register(session)
+    return {source.name(): source for source in session.registered}
+
+
+def test_register_makes_both_formats_known_and_changes_nothing_else() -> None:
+    session = Session()
+
+    assert set(registered(session)) == {"wakeq", "wakeq-journal"}
+    assert session.sparkContext.environment == {"PYTHONPATH": "/before"}
+
+
+@pytest.mark.parametrize(
+    ("master", "cores", "parallelism"),
+    [("local[6]", 6, 6), ("local[1]", 1, 1), ("yarn", 2, 4), ("yarn", 64, 64), ("yarn", 5000, 1000)],
+)
+def test_registered_source_is_pickled_with_the_parallelism(master: str, cores: int, parallelism: int) -> None:
+    from pyspark import cloudpickle
+
+    source = registered(Session(master, cores))["wakeq"]
+
+    assert cloudpickle.loads(cloudpickle.dumps(source)).parallelism == parallelism
