@@ -20,7 +20,7 @@ from wakeq.pipeline.journal.rows import ALL
 from wakeq.pipeline.journal.table import events_of
 from wakeq.pipeline.lake import archive
 from wakeq.pipeline.report.run import make_report
-from wakeq.pipeline.session import quiet_session
+from wakeq.pipeline.spark import session_for
 from wakeq.protocol.log.entries import Ack, Delivered, Draft, Entry, Publish
 from wakeq.protocol.log.format import Identity
 from wakeq.protocol.log.outcomes import Outcomes
@@ -127,7 +127,7 @@ def main() -> None:
 
 
 def _with_spark(one: Path, two: Path, events: int, rounds: int) -> None:
-    with quiet_session("wakeq bench", cores=2) as spark:
+    with session_for("wakeq bench", master="local[2,4]", conf=[("spark.sql.shuffle.partitions", "2")]) as spark:
         frame = spark.read.format("wakeq-journal").load(str(one))
         frame.write.format("noop").mode("overwrite").save()
         scan_s = best(rounds, lambda: frame.write.format("noop").mode("overwrite").save())

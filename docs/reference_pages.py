@@ -28,6 +28,7 @@ from wakeq.http.api.api import PREFIX, Route
 from wakeq.http.api.api import STATUSES as HTTP_STATUSES
 from wakeq.http.api.backup import Backup
 from wakeq.http.api.events import Events
+from wakeq.http.api.journal import Journal
 from wakeq.http.api.messages import message_routes
 from wakeq.http.api.node import node_routes
 from wakeq.http.api.queues import queue_routes
@@ -292,7 +293,7 @@ def every_route() -> list[Route]:
     events, backup = Events(NOBODY, NOBODY, NOBODY), Backup(NOBODY, NOBODY, NOBODY, NOBODY)
     tables = (
         queue_routes(NOBODY, NOBODY), message_routes(NOBODY, NOBODY, NOBODY), node_routes(NOBODY, NOBODY, {}),
-        events.routes(), backup.routes(),
+        events.routes(), backup.routes(), Journal(NOBODY, NOBODY, NOBODY).routes(),
     )  # fmt: skip
     return [route for table in tables for route in table]
 
@@ -317,6 +318,8 @@ def _route(route: Route) -> Iterator[str]:
     yield f"\n## {route.method} {route.path}\n\n{route.about}. Right: {route.need}."
     if route.streams:
         yield f" Answers with `{route.streams}`."
+    if route.has_ranges:
+        yield " A range, such as `Range: bytes=0-65535`, is answered with 206, or 416 behind the end."
     yield "\n"
     for title, kind in (("Query", route.query), ("Body", route.body)):
         fields = msgspec.structs.fields(kind) if kind is not None else ()

@@ -1,7 +1,7 @@
-"""A lake: the history of brokers as Parquet files in a folder; written by `archive`, read with Spark, published again.
+"""A lake: the history of brokers as Parquet files in a folder; written by `archive`, read by Spark and DuckDB.
 
     data directories --> LAKE/date=2026-01-31/<cluster>-<first>-<last>.parquet      LAKE/_wakeq/<cluster>.json: progress
-    LAKE --> events that took effect, of all days and clusters; all published messages; publishes to a queue
+    LAKE --> events that took effect, of all days and clusters; the SQL of published messages
 
 Only entries whose outcome is known are archived, so nothing in the lake ever changes.  A step is a stretch of the log:
 its files get their final names, then the note records the progress.  A run that was killed leaves at most files beyond
@@ -23,7 +23,7 @@ import pyarrow.compute as compute
 import pyarrow.parquet as parquet
 
 from wakeq.pipeline.journal.numbers import Numbering
-from wakeq.pipeline.journal.plan import History
+from wakeq.pipeline.journal.plan import History, Place
 from wakeq.pipeline.journal.rows import KINDS, USUAL, Wanted
 from wakeq.pipeline.journal.table import steps_of
 from wakeq.protocol.errors import BadSettings, DamagedFile, StorageError, WrongVersion
@@ -131,7 +131,7 @@ class Archive:
 
 
 def archive(
-    directories: Sequence[Path],
+    directories: Sequence[Place],
     lake: Path,
     *,
     bodies: bool = False,
@@ -289,38 +289,42 @@ def happened(spark: "SparkSession", lake: Path) -> "DataFrame":
     return spark.read.parquet(str(lake)).withColumn("cluster", cluster).where("outcome = 'done'")
 
 
-def arrivals(events: "DataFrame") -> "DataFrame":
-    """Return published messages with priority, size and body.
+class Lake:
+    """A lake as its readers get it: checked, with its columns and the files that the notes record."""
 
-    Messages of a stash have these from the stashing; a stash that was never published is left out.
+    def __init__(self, address: str | Path) -> None:
+        check_lake(Path(address))
+        self.address = str(address)
+        self._notes = {path.stem: facts_in(path) for path in (Path(address) / NOTE_FOLDER).glob("*.json")}
+        self.has_bodies = all(bool(note["bodies"]) for note in self._notes.values())
+        self.columns = COLUMNS[self.has_bodies]
+
+    @property
+    def clusters(self) -> list[str]:
+        return sorted(self._notes)
+
+    def dataset(self, cluster: str) -> Any:
+        """Return the events of one cluster as a dataset of pyarrow; DuckDB reads it as a table."""
+        import pyarrow.dataset as dataset
+
+        schema = pa.schema([(name, KINDS[name]) for name in self.columns])
+        paths = sorted(Path(self.address).glob(f"date=*/{cluster}-*.parquet"))
+        recorded = [str(path) for path in paths if int(path.stem.split("-")[1]) < self._notes[cluster]["next_index"]]
+        return dataset.dataset(recorded, schema=schema, format="parquet")
+
+
+def arrivals_sql(events: str, columns: tuple[str, ...]) -> str:
+    """Return a query of published messages, for DuckDB and Spark; `events` is a table of a lake or a subquery of it.
+
+    Messages of a stash have priority, size, moment and body from the stashing; a stash that was never published is left
+    out, and so is a publish that was refused.
     """
-    published = events.where("event = 'published'")
-    told_there = [name for name in OF_STASHED if name in events.columns]
-    stashed = events.where("event = 'stashed'").select(*MESSAGE, *told_there)
-    later = published.where("size is null").drop(*told_there).join(stashed, list(MESSAGE))
-    return published.where("size is not null").unionByName(later)
-
-
-def published(spark: "SparkSession", lake: Path, queue: str, where: str) -> "DataFrame":
-    """Return the messages that were published to a queue and match the condition."""
-    from pyspark.errors import AnalysisException, ParseException
-
-    events = happened(spark, lake)
-    if "body" not in events.columns:
-        raise BadSettings(f"{lake} has no bodies; archive with --bodies, into another folder")
-    try:
-        chosen: DataFrame = arrivals(events.where(events.queue == queue)).where(where)
-    except (AnalysisException, ParseException) as error:
-        raise BadSettings(f"--where {where!r}: {str(error).strip().splitlines()[0]}") from None
-    return chosen
-
-
-def replay(frame: "DataFrame", broker: str, queue: str) -> int:
-    """Publish these messages again, all in one step; return their number."""
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as f
-
-    seen = Observation()
-    messages = frame.select("body", "priority").observe(seen, f.count(f.lit(1)).alias("messages"))
-    messages.write.format("wakeq").option("broker", broker).option("queue", queue).mode("append").save()
-    return int(seen.get["messages"])
+    later = [name for name in OF_STASHED if name in columns]
+    chosen = ", ".join(f"coalesce(p.{name}, s.{name}) AS {name}" if name in later else f"p.{name}" for name in columns)
+    told = ", ".join((*MESSAGE, *later))
+    same = " AND ".join(f"p.{name} = s.{name}" for name in MESSAGE)
+    return (
+        f"SELECT {chosen} FROM {events} p "
+        f"LEFT JOIN (SELECT {told} FROM {events} WHERE event = 'stashed' AND outcome = 'done') s ON {same} "
+        "WHERE p.event = 'published' AND p.outcome = 'done' AND coalesce(p.size, s.size) IS NOT NULL"
+    )

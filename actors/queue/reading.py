@@ -111,11 +111,11 @@ def with_found(
     queue: QueueProcess, numbers: Sequence[int], asker: ReplyTo | None, step: Callable[[Found], None]
 ) -> None:
     """Do a step with these messages, at once or when they are read; what is read for it is not kept in memory."""
-    kept = ((number, queue.bodies.kept(number)) for number in numbers)
-    found = {number: one for number, one in kept if one is not None}  # they may be dropped while the rest is read
-    missing = [number for number in numbers if number not in found]
+    # Kept here, because they may be dropped while the rest is read.
+    found = queue.bodies.kept_among(numbers)
+    missing = [number for number in numbers if number not in found] if found else list(numbers)
     if missing:
-        lookup = BodyLookup(lambda more: step(found | more), asker)
+        lookup = BodyLookup(lambda more: step(found | more if found else more), asker)
         if queue.lookups is EMPTY_DICT:
             queue.lookups = {}
         queue.lookups[id(lookup)] = lookup

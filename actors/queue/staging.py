@@ -123,7 +123,7 @@ def on_settle(queue: QueueProcess, message: Settle) -> None:
         return
     staging = queue.ledger.staging
     epochs = [] if staging is None else staging.open_epochs(message.source, message.epoch)
-    if staging is not None and staging.is_lost(message.source, message.epoch):
+    if staging is not None and staging.has_lapsed(message.source, message.epoch):
         _say_code(queue, message.asker, Result.EPOCH_EXPIRED)
         return
     if not epochs:
@@ -220,6 +220,17 @@ def _note_passed_over(queue: QueueProcess, entry: Claim, index: int, results: Re
         code = min(results[0], Result.UNKNOWN)  # that of the refusal, if it was refused as a whole
         passed_over = (place for place, number in enumerate(entry.numbers) if number not in taken)
         queue.note([(index, place, int(code)) for place in passed_over])
+
+
+def without_published(queue: QueueProcess, numbers: list[int]) -> list[int]:
+    """Return messages that have timed out, without those whose claim ends well: they wait for its end."""
+    leases, staging = queue.leases, queue.ledger.staging
+    assert leases is not None, "only a leader looks at the time"
+    assert staging is not None, "else nothing is published"
+    epochs, held = staging.published_epochs(), leases.held
+    kept = {number for number in numbers if any([one.holds(held[number].token) for one in epochs])}
+    leases.lease_claimed(sorted(kept), queue.now_ms())
+    return [number for number in numbers if number not in kept]
 
 
 def _take_back(queue: QueueProcess, entry: Claim, results: Results) -> Steps[None]:
@@ -354,11 +365,23 @@ def on_read_slice(queue: QueueProcess, message: ReadSlice) -> None:
         return
     start, end = epoch.span_of(message.slice)
     at = start + message.offset
-    rows = epoch.rows(at, min(end, at + message.count))
-    numbers = [number for number, token in rows if _is_under(queue, number, token)]
+    numbers = _still_under(queue, epoch, at, min(end, at + message.count))
     kept = numbers[: max(1, queue.ledger.columns.count_within(numbers, fetching.ANSWER_BYTES_MAX))]
     went_to = at + message.count if len(kept) == len(numbers) else epoch.numbers.index(numbers[len(kept)], at)
     _look(queue, asker, kept, 1, went_to - start if went_to < end else 0)
+
+
+def _still_under(queue: QueueProcess, epoch: Epoch, start: int, end: int) -> list[int]:
+    """Return which messages of a part of an epoch are still under its claim."""
+    record_of, term = queue.ledger.deliveries.records.get, epoch.term
+    return [
+        number
+        for sequence, number in enumerate(epoch.numbers[start:end], epoch.first_sequence + start)
+        if (record := record_of(number)) is not None
+        and record.until_ms > 0
+        and record.sequence == sequence
+        and record.term == term
+    ]
 
 
 def _is_read(queue: QueueProcess, message: ReadSlice) -> bool:
@@ -423,9 +446,10 @@ def _look(
 
 def _seen(queue: QueueProcess, numbers: Sequence[int], found: Found, under_way: int, goes_on: int, last: int) -> Seen:
     ledger, now_ms = queue.ledger, queue.now_ms()
-    living = [number for number in numbers if ledger.columns.lives(number)]
-    records = [ledger.deliveries.records.get(number) for number in living]
+    living = ledger.columns.living_among(numbers)
+    records = map(ledger.deliveries.records.get, living)
     earlier = [0 if record is None else record.deliveries - under_way for record in records]
     states = [] if under_way else [state_of(ledger, queue.leases, number, now_ms) for number in living]
-    drafts, published = [found[number][0] for number in living], [found[number][1] for number in living]
+    kept = [found[number] for number in living]
+    drafts, published = [draft for draft, _ in kept], [at_ms for _, at_ms in kept]
     return Seen(queue.uids_of(living), drafts, earlier, published, states, goes_on, last, queue.term)

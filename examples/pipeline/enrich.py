@@ -6,20 +6,17 @@ It may be killed at any time: started again with the same checkpoint, it continu
 """
 
 import sys
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from wakeq.client.route import default_address
 from wakeq.pipeline import autoack
-from wakeq.pipeline.session import quiet_session
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
 
 PRICES = [("tea", 3.5), ("cake", 4.25)]
 
 
-def start(spark: "SparkSession", broker: str, checkpoint: str, *, stop_when_empty: bool = False) -> "StreamingQuery":
+def start(spark: SparkSession, broker: str, checkpoint: str, *, stop_when_empty: bool = False) -> StreamingQuery:
     """Start the query. It runs until it is stopped, or with `stop_when_empty` until all present orders are done."""
     prices = spark.createDataFrame(PRICES, "item string, price double")
     orders = (
@@ -38,6 +35,6 @@ def start(spark: "SparkSession", broker: str, checkpoint: str, *, stop_when_empt
 
 if __name__ == "__main__":
     folder = sys.argv[1] if len(sys.argv) > 1 else "enrich-checkpoint"
-    with quiet_session("enrich") as session:
-        autoack(session)
-        start(session, default_address(), folder).awaitTermination()
+    session = SparkSession.builder.appName("enrich").getOrCreate()
+    autoack(session)
+    start(session, default_address(), folder).awaitTermination()

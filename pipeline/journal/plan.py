@@ -1,27 +1,31 @@
 """The plan of a read: the history of one cluster, divided into spans that can be read independently of each other.
 
-    data directories of one node or several --> spans: which entries, from which files, and what to know before them
+    places of one node or several --> spans: which entries, from which files, and what to know before them
 
 Every entry is in one span, however many nodes have it. A span begins where the counters of the queues are known,
 because the uid of a published message is not in the log: it follows from the order of publishes.
 """
 
+import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from wakeq.pipeline.journal.files import Segment, Stretch, outcomes_of, segments_of
+from wakeq.pipeline.journal.directory import Directory
+from wakeq.pipeline.journal.files import NodeFiles, Segment, Stretch
 from wakeq.pipeline.journal.walk import end_of, first_moment_of
 from wakeq.protocol.errors import StorageError
 from wakeq.protocol.log.outcomes import Note, Outcomes
 
 SPAN_BYTES_MIN = 64 * 1024 * 1024
 SPANS_A_CORE = 2
+SCHEMES = ("http://", "https://")
+# A data directory, or the URL of a broker's HTTP port.
+Place = str | os.PathLike[str]
 # By the name of a queue: its id, and its next number.
 Counters = dict[str, tuple[int, int]]
 Numbers = npt.NDArray[np.int64]
@@ -52,9 +56,8 @@ NOTHING = Span((), {}, False, 0, np.zeros((0, 3), dtype=np.int64))
 class _Log:
     """The segments and outcomes of one node."""
 
-    def __init__(self, place: Path) -> None:
-        self.segments = segments_of(place)
-        self.outcomes = outcomes_of(place)
+    def __init__(self, files: NodeFiles) -> None:
+        self.segments, self.outcomes = files.contents()
 
     @property
     def committed(self) -> int:
@@ -74,11 +77,28 @@ class _Log:
             yield Stretch(segment, segment.first_index, last_index)
 
 
-class History:
-    """The history in several directories of one cluster."""
+def is_url(place: Place) -> bool:
+    """Whether a place is the HTTP port of a broker, not a directory."""
+    return isinstance(place, str) and place.startswith(SCHEMES)
 
-    def __init__(self, directories: Iterable[Path]) -> None:
-        logs = [_Log(Path(directory)) for directory in directories]
+
+def files_at(place: Place | NodeFiles) -> NodeFiles:
+    """Return the files of the node at a place."""
+    if not isinstance(place, str | os.PathLike):
+        return place
+    if not is_url(place):
+        return Directory.at(place)
+    # The import is slow, and most histories are read from a directory.
+    from wakeq.pipeline.journal.broker import BrokerFiles
+
+    return BrokerFiles.at(str(place))
+
+
+class History:
+    """The history of one cluster, in the places of one node or several."""
+
+    def __init__(self, places: Iterable[Place | NodeFiles]) -> None:
+        logs = [_Log(files_at(place)) for place in places]
         segments = [segment for log in logs for segment in log.segments]
         _check_cluster(segments)
         outcomes = [outcome for log in logs for outcome in log.outcomes]
@@ -102,7 +122,7 @@ class History:
     def spans(
         self,
         *,
-        cores: int,
+        cores: int | None,
         after: int = 0,
         settled_only: bool = False,
         since_ms: int | None = None,
@@ -110,31 +130,32 @@ class History:
     ) -> list[Span]:
         """Divide the entries after `after` into spans; with `settled_only`, without entries whose outcome is open.
 
+        A few for each core; if it is not known how many there will be, as many as are worth a task each.
         Entries before `since_ms` and from `until_ms` on are left out as far as that is possible without reading them.
         """
         through = self.through if settled_only else self._last_before(until_ms)
         after = max(after, self._last_known_before(since_ms))
         parts = [_clipped(part, after, through) for stretch in self.stretches for part in self._parts_of(stretch)]
         kept = [part for part in parts if part is not None and not (settled_only and self._is_in_hole(part))]
-        bytes_min = max(SPAN_BYTES_MIN, self.size_bytes // (SPANS_A_CORE * cores))
+        bytes_min = SPAN_BYTES_MIN if cores is None else max(SPAN_BYTES_MIN, self.size_bytes // (SPANS_A_CORE * cores))
         return [self._span(group) for group in self._groups(kept, bytes_min)]
 
-    def _moments(self) -> Iterator[tuple[int, int]]:
-        """Yield first entries of segments and their moments in ms, which never go back."""
-        for stretch in self.stretches:
-            at_ms = first_moment_of(stretch.segment) if stretch.first_index == stretch.segment.first_index else None
-            if at_ms is not None:
-                yield stretch.first_index, at_ms
+    @cached_property
+    def _moments(self) -> list[tuple[int, int]]:
+        """First entries of segments and their moments in ms, which never go back."""
+        whole = [stretch for stretch in self.stretches if stretch.first_index == stretch.segment.first_index]
+        moments = [(stretch.first_index, first_moment_of(stretch.segment)) for stretch in whole]
+        return [(index, at_ms) for index, at_ms in moments if at_ms is not None]
 
     def _last_before(self, until_ms: int | None) -> int | None:
         """Return an entry after which all entries are at this moment or later."""
         if until_ms is None:
             return None
-        return next((index - 1 for index, at_ms in self._moments() if at_ms >= until_ms), None)
+        return next((index - 1 for index, at_ms in self._moments if at_ms >= until_ms), None)
 
     def _last_known_before(self, since_ms: int | None) -> int:
         """Return an entry before a moment, after which the counters are known."""
-        firsts = [] if since_ms is None else [index for index, at_ms in self._moments() if at_ms < since_ms]
+        firsts = [] if since_ms is None else [index for index, at_ms in self._moments if at_ms < since_ms]
         place = bisect_right(self._ends, max(firsts, default=1) - 1) - 1
         return self._ends[place] if place >= 0 else 0
 
@@ -223,7 +244,7 @@ class History:
 
 
 def _check_cluster(segments: Sequence[Segment]) -> None:
-    clusters = {segment.identity.cluster_id: segment.directory for segment in segments}
+    clusters = {segment.identity.cluster_id: segment.files.name for segment in segments}
     if len(clusters) > 1:
         places = " and ".join(clusters.values())
         raise StorageError(f"{places} are of different clusters; read them one after the other")

@@ -1,26 +1,30 @@
-"""`spark.read.format("wakeq-journal").load(DATA_DIR)`: the history of a broker as a data frame.
+"""`spark.read.format("wakeq-journal")`: the history of a broker as a data frame.
 
-    path, since, until, queue, columns, body, done, partitions --> spans of the journal --> Arrow batches
+    broker, or path; since, until, queue, columns, body, done, partitions --> spans of the journal --> Arrow batches
 
-The data directories must be readable where the tasks run. Nothing in them is changed, and no broker is asked.
+With `broker` the tasks read over the HTTP ports of these brokers. A directory must be readable where the tasks run.
+Nothing is changed. The token travels to the tasks in their spans, and must never appear in an error.
 """
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from wakeq.pipeline.journal.plan import NOTHING, History, Span
+from wakeq.pipeline.journal.broker import BrokerFiles
+from wakeq.pipeline.journal.directory import Directory
+from wakeq.pipeline.journal.files import NodeFiles
+from wakeq.pipeline.journal.plan import NOTHING, History, Place, Span, is_url
 from wakeq.pipeline.journal.rows import USUAL, Wanted, moment_ms
 from wakeq.pipeline.journal.table import events_of
 from wakeq.protocol.errors import BadSettings
 
-OPTIONS = ("path", "paths", "since", "until", "queue", "columns", "body", "done", "partitions")
+# As a user writes them; Spark passes names on in lower case.
+OPTIONS = ("broker", "token", "tokenFile", "tls", "since", "until", "queue", "columns", "body", "done", "partitions")
+OF_BROKERS = ("token", "tokenFile", "tls")
 TRUTHS = {"true": True, "false": False}
 Options = dict[str, str]
 
@@ -50,13 +54,14 @@ class JournalReader(DataSourceReader):
     """Plans the spans in the driver and reads them in the workers."""
 
     def __init__(self, options: Options) -> None:
-        self._directories = directories_of(options)
+        self._places = places_of(options)
         self._wanted = wanted_by(options)
-        self._cores = _number(options, "partitions") or os.cpu_count() or 1
+        # The driver does not know how many cores the cluster has.
+        self._cores = _number(options, "partitions")
 
     def partitions(self) -> list[SpanPartition]:
         since_ms, until_ms = self._wanted.since_ms, self._wanted.until_ms
-        spans = History(self._directories).spans(cores=self._cores, since_ms=since_ms, until_ms=until_ms)
+        spans = History(self._places).spans(cores=self._cores, since_ms=since_ms, until_ms=until_ms)
         return [SpanPartition(span) for span in spans] or [SpanPartition(NOTHING)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -64,19 +69,27 @@ class JournalReader(DataSourceReader):
         return events_of(partition.span, self._wanted)
 
 
-def directories_of(options: Options) -> list[Path]:
-    """Return the data directories: of one node, or of several nodes of one cluster."""
-    if "paths" in options:
-        return [Path(path) for path in json.loads(options["paths"])]
-    if "path" in options:
-        return [Path(options["path"])]
-    raise BadSettings('no data directory is given: spark.read.format("wakeq-journal").load("wakeq-data")')
+def places_of(options: Options) -> list[NodeFiles]:
+    """Return the brokers or data directories: of one node, or of several nodes of one cluster."""
+    brokers = [address.strip() for address in options.get("broker", "").split(",") if address.strip()]
+    places = json.loads(options["paths"]) if "paths" in options else [options["path"]] if "path" in options else []
+    if bool(brokers) == bool(places):
+        raise BadSettings(
+            'give either the HTTP port of a broker, spark.read.format("wakeq-journal").option("broker", '
+            '"http://HOST:8080").load(), or its data directory, load("wakeq-data")'
+        )
+    brokers += [place for place in places if is_url(place)]
+    token, token_file, tls = (options.get(name.lower()) for name in OF_BROKERS)
+    if not brokers and (token or token_file or tls):
+        raise BadSettings("the options token, tokenFile and tls are for brokers; name one with the option broker")
+    nodes = [BrokerFiles.at(one, token=token, token_file=token_file, tls=tls) for one in brokers]
+    return [*nodes, *(Directory.at(place) for place in places if not is_url(place))]
 
 
-def options_of(directories: Sequence[Path], wanted: Wanted) -> Options:
-    """Return the options for these directories and columns."""
+def options_of(places: Sequence[Place], wanted: Wanted) -> Options:
+    """Return the options for these places and columns."""
     options = {
-        "paths": json.dumps([str(directory) for directory in directories]),
+        "paths": json.dumps([str(place) for place in places]),
         "columns": ",".join(wanted.columns),
         "done": str(wanted.done_only).lower(),
     }
@@ -88,9 +101,9 @@ def options_of(directories: Sequence[Path], wanted: Wanted) -> Options:
 
 def wanted_by(options: Options) -> Wanted:
     """Return the wanted columns and events; refuse unknown options."""
-    unknown = sorted(set(options) - set(OPTIONS))
+    unknown = sorted(set(options) - {name.lower() for name in OPTIONS} - {"path", "paths"})
     if unknown:
-        raise BadSettings(f"unknown option {unknown[0]}; wakeq-journal knows {', '.join(OPTIONS[2:])}")
+        raise BadSettings(f"unknown option {unknown[0]}; wakeq-journal knows {', '.join(OPTIONS)}")
     columns = tuple(name.strip() for name in options["columns"].split(",")) if "columns" in options else USUAL
     if _truth(options, "body") and "body" not in columns:
         columns = (*columns, "body")

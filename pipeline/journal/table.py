@@ -1,8 +1,8 @@
 """The journal as a table: the history of a broker in Arrow batches, one row for each event.
 
-    data directories --> History.spans --> events_of(span) --> record batches with the wanted columns
+    data directories or URLs --> History.spans --> events_of(span) --> record batches with the wanted columns
 
-It needs no Spark and no server: files in, columns out. An entry without effect can be recognised by its `outcome`.
+It needs no Spark: files in, columns out. An entry without effect can be recognised by its `outcome`.
 """
 
 from collections.abc import Iterator
@@ -12,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from wakeq.pipeline.journal.columns import WITH_DRAFTS, Bools, Entries, Items, entries_of, items_of
-from wakeq.pipeline.journal.files import Stretch
 from wakeq.pipeline.journal.numbers import Numbering
 from wakeq.pipeline.journal.outcomes import Codes, codes_of, named_by, notes_in
 from wakeq.pipeline.journal.plan import History, Span
 from wakeq.pipeline.journal.rows import ALL, EVENT_WORDS, EventRows, Wanted
-from wakeq.pipeline.journal.walk import Piece, pieces_of
+from wakeq.pipeline.journal.walk import Piece, first_moment_in, last_moment_in, pieces_of
 from wakeq.protocol.log.entries import Kind, Result
 
 _HAS_EVENT = np.array([word is not None for word in EVENT_WORDS])
@@ -41,26 +40,10 @@ def steps_of(span: Span, wanted: Wanted, numbering: Numbering) -> Iterator[tuple
 
 def period_of(history: History) -> tuple[int, int] | None:
     """Return the moments of the first and the last entry in ms, None if there is none."""
-    first = next((piece for stretch in history.stretches for piece in pieces_of(stretch)), None)
-    if first is None:
-        return None
-    for stretch in reversed(history.stretches):
-        last = None
-        for piece in pieces_of(_last_block(stretch)):
-            last = piece
-        if last is not None:
-            return _moments_in(first)[0], _moments_in(last)[1]
-    raise AssertionError("there is a first, so there is a last")
-
-
-def _last_block(stretch: Stretch) -> Stretch:
-    """Return the part of a stretch that contains its last entry; all of it if the end is not known."""
-    return stretch if stretch.last_index is None else replace(stretch, first_index=stretch.last_index)
-
-
-def _moments_in(piece: Piece) -> tuple[int, int]:
-    at = entries_of(piece).heads["at"]
-    return int(at[0]), int(at[-1])
+    stretches = history.stretches
+    first = next((at_ms for at_ms in map(first_moment_in, stretches) if at_ms is not None), None)
+    last = next((at_ms for at_ms in map(last_moment_in, reversed(stretches)) if at_ms is not None), None)
+    return None if first is None or last is None else (first, last)
 
 
 def _events_in(piece: Piece, span: Span, numbering: Numbering, wanted: Wanted) -> pa.RecordBatch:

@@ -7,8 +7,10 @@ The end is where the checksums stop matching, unless the bytes after it show tha
 checked must never be yielded.
 """
 
+import sys
+from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from struct import Struct
 from zlib import crc32
 
@@ -19,6 +21,7 @@ from wakeq.pipeline.journal.files import RESTORE, OpenSegment, Segment, Stretch
 from wakeq.protocol.errors import DamagedFile
 from wakeq.protocol.log.format import HEADER_BYTES, RECORD, RECORD_BYTES, Block, Footer, batch_start_after
 from wakeq.protocol.log.layout import HEAD
+from wakeq.protocol.log.reader import first_moment
 
 PIECE_BYTES = 8 * 1024 * 1024
 _LENGTH = Struct(">I").unpack_from
@@ -40,7 +43,7 @@ def pieces_of(stretch: Stretch) -> Iterator[Piece]:
         if segment.footer is not None:
             pieces = _sealed_pieces(segment, segment.footer, stretch.first_index)
         else:
-            pieces = _active_pieces(segment)
+            pieces = _active_pieces(segment, *_start_in(segment, stretch))
         for piece in pieces:
             if stretch.last_index is not None and piece.first_index > stretch.last_index:
                 return
@@ -52,13 +55,15 @@ def pieces_of(stretch: Stretch) -> Iterator[Piece]:
 
 
 def end_of(segment: Segment) -> tuple[int, int]:
-    """Return index and term of the last record; a segment that is being written is read for this."""
+    """Return index and term of the last record; in a directory, a segment that is being written is read for this."""
+    if segment.facts is not None:
+        return segment.facts.last_index, segment.facts.last_term
     opened = segment.open()
     try:
         if opened.footer is not None:
             return opened.footer.last_index, opened.footer.last_term
         index, term = segment.first_index - 1, opened.header.previous_term
-        for piece in _active_pieces(opened):
+        for piece in _active_pieces(opened, index + 1, HEADER_BYTES):
             index = piece.first_index + len(piece.starts) - 1
             term = RECORD.unpack_from(piece.data, int(piece.starts[-1]))[3]
         return index, term
@@ -68,14 +73,47 @@ def end_of(segment: Segment) -> tuple[int, int]:
 
 def first_moment_of(segment: Segment) -> int | None:
     """Return the moment of the first record in ms; None if the record is not complete yet."""
+    if segment.facts is not None:
+        return segment.facts.first_ms
     opened = segment.open()
     try:
-        size = RECORD_BYTES + _LENGTH(opened.read(HEADER_BYTES, RECORD_BYTES).ljust(RECORD_BYTES, b"\0"))[0]
-        data = opened.read(HEADER_BYTES, size)
-        starts, _end = _walk_checked(data, opened.seed, segment.first_index)
-        return int(HEAD.unpack_from(data, RECORD_BYTES)[5]) if starts else None
+        return first_moment(opened.read, end=opened.size_bytes, seed=opened.seed, index=segment.first_index)
     finally:
         opened.close()
+
+
+def first_moment_in(stretch: Stretch) -> int | None:
+    """Return the moment of the first record of a stretch in ms, None if there is none."""
+    if stretch.first_index == stretch.segment.first_index:
+        return first_moment_of(stretch.segment)
+    first = next(pieces_of(stretch), None)
+    return None if first is None else _moment_at(first, 0)
+
+
+def last_moment_in(stretch: Stretch) -> int | None:
+    """Return the moment of the last record of a stretch in ms, None if there is none.
+
+    Only the last block is read, if it is known where that begins.
+    """
+    facts, last_index = stretch.segment.facts, stretch.last_index
+    if last_index is None and facts is not None:
+        last_index = facts.last_index
+    last = _last_piece(replace(stretch, first_index=max(stretch.first_index, last_index or 0)))
+    if last is None:
+        # A node that follows may have removed entries since the broker said which one is the last.
+        last = _last_piece(stretch)
+    return None if last is None else _moment_at(last, -1)
+
+
+def _last_piece(stretch: Stretch) -> Piece | None:
+    last = None
+    for piece in pieces_of(stretch):
+        last = piece
+    return last
+
+
+def _moment_at(piece: Piece, place: int) -> int:
+    return int(HEAD.unpack_from(piece.data, int(piece.starts[place]) + RECORD_BYTES)[5])
 
 
 def _clipped(piece: Piece, stretch: Stretch) -> Piece:
@@ -115,7 +153,7 @@ def _read_blocks(segment: OpenSegment, group: list[tuple[Block, int]]) -> Piece:
     for block, block_end in group:
         if crc32(view[block.offset - start : block_end - start]) != block.crc:
             raise DamagedFile(
-                segment.path, block.offset, found="a wrong checksum", hint=RESTORE,
+                segment.name, block.offset, found="a wrong checksum", hint=RESTORE,
                 expected=f"the block of entry {block.first_index} as it was sealed",
             )  # fmt: skip
     return Piece(data, _walk(data), group[0][0].first_index)
@@ -135,9 +173,22 @@ def _walk(data: bytes) -> npt.NDArray[np.int64]:
 # The segment that is being written --------------------------------------------------------------------------------
 
 
-def _active_pieces(segment: OpenSegment) -> Iterator[Piece]:
-    """Yield pieces until a record is not complete or not right: the end, or a write in progress."""
-    offset, index, size = HEADER_BYTES, segment.header.first_index, PIECE_BYTES
+def _start_in(segment: OpenSegment, stretch: Stretch) -> tuple[int, int]:
+    """Return an entry at or before the first one that is wanted, and its offset."""
+    blocks = [] if stretch.segment.facts is None else stretch.segment.facts.blocks
+    place = bisect_right(blocks, (stretch.first_index, sys.maxsize)) - 1
+    if place >= 0:
+        index, offset = blocks[place]
+        head = segment.read(offset, RECORD_BYTES)
+        # A node that follows may have removed entries since the broker said where they begin.
+        if len(head) == RECORD_BYTES and RECORD.unpack(head)[2] == index:
+            return index, offset
+    return segment.header.first_index, HEADER_BYTES
+
+
+def _active_pieces(segment: OpenSegment, index: int, offset: int) -> Iterator[Piece]:
+    """Yield pieces from an entry on until a record is not complete or not right: the end, or a write in progress."""
+    size = PIECE_BYTES
     while True:
         data = segment.read(offset, size)
         starts, end = _walk_checked(data, segment.seed, index)
@@ -162,7 +213,7 @@ def _check_end(segment: OpenSegment, offset: int, index: int) -> None:
         if is_right or batch_start_after(rest, seed=segment.seed, bad_index=index) is None:
             return
     raise DamagedFile(
-        segment.path, offset, found="an entry with a wrong checksum before right entries", hint=RESTORE,
+        segment.name, offset, found="an entry with a wrong checksum before right entries", hint=RESTORE,
         expected=f"entry {index}",
     )  # fmt: skip
 

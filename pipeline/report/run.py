@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as compute
 import pyarrow.parquet as parquet
 
-from wakeq.pipeline.journal.plan import History
+from wakeq.pipeline.journal.plan import History, Place
 from wakeq.pipeline.journal.rows import Wanted
 from wakeq.pipeline.journal.table import period_of
 from wakeq.pipeline.report.page import page_of
@@ -41,7 +41,7 @@ FACTS = ("redelivered", "redeliveries", "from_before", "stashed_bytes")
 SPAN_KINDS = ("waiting", "working", "life")
 
 
-def make_report(spark: "SparkSession", directories: Sequence[Path], wanted: Wanted) -> tuple[Report, Tables]:
+def make_report(spark: "SparkSession", directories: Sequence[Place], wanted: Wanted) -> tuple[Report, Tables]:
     """Count the events and make the report."""
     period = period_of(History(directories))
     if period is None:
@@ -70,7 +70,7 @@ def _in_small_parts(spark: "SparkSession") -> Iterator[None]:
         spark.conf.set(PARTS, str(before))
 
 
-def _events(spark: "SparkSession", directories: Sequence[Path], wanted: Wanted) -> "DataFrame":
+def _events(spark: "SparkSession", directories: Sequence[Place], wanted: Wanted) -> "DataFrame":
     from wakeq.pipeline.journal.source import JournalSource, options_of
 
     spark.dataSource.register(JournalSource)

@@ -18,6 +18,8 @@ READABLE = {
     "headers": "map<string,string>",
     "state": "string",
 }
+# The columns of a block from which these are made, where the names differ.
+IN_BLOCKS = {"delivery": "deliveries", "published": "published_ms"}
 # These columns are there only if an option asks for them.
 ON_DEMAND = ("headers", "state")
 # The type `void` is a column of nulls only.
@@ -29,6 +31,12 @@ WRITABLE = {
     "delay": _NUMBER,
     "headers": ("map<string,string>", ("map<string,string>", "void")),
 }
+
+
+def in_blocks(names: Sequence[str]) -> list[str]:
+    """Return the columns of a block that are needed for these columns of a data frame."""
+    # The name of the queue is in no block; the rows must be counted all the same.
+    return [IN_BLOCKS.get(name, name) for name in names if name != "queue"] or ["priority"]
 
 
 def check_readable(kinds: Mapping[str, str]) -> tuple[str, ...]:

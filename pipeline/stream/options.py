@@ -36,8 +36,8 @@ READS = (*BOTH, "maxMessagesPerTrigger", "maxBytesPerTrigger", "minMessagesPerTr
          "minPartitions", "columns", "includeBody", "includeHeaders", "includeState", "failOnDataLoss",
          "failOnMissingQueue", "timeout", "pollInterval", "source")  # fmt: skip
 WRITES = (*BOTH, "writer", "epoch", "keep", "delay", "expires", "priority")
-# Spark passes the place of the checkpoint to the sink, which has no use for it.
-UNUSED = ("checkpointlocation",)
+# Spark passes these on to the sink, which has no use for them.
+UNUSED = ("checkpointlocation", "queryname")
 
 
 @dataclass(frozen=True, slots=True)

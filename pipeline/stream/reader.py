@@ -4,8 +4,9 @@
     read --> SLICE: a task may be repeated; it names query, batch and run                    commit --> SETTLE
 
 An offset names broker, queue, source and epoch, so that it can be settled from a checkpoint. The driver's process
-renews the claims as long as it lives; then they lapse after `timeout`, and the messages return to the queue, unless
-the sink `wakeq` has published what was made of them. A batch whose claim has lapsed goes on as an empty one.
+renews the claims of noted batches as long as it lives. Then they lapse after `timeout`, and the messages return to the
+queue, unless the sink `wakeq` has published what was made of them. A batch whose claim has lapsed goes on as an empty
+one.
 """
 
 import logging
@@ -20,8 +21,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from wakeq.client.bulk import BulkClient, Claimed
 from wakeq.pipeline.stream import tasks
+from wakeq.pipeline.stream.columns import in_blocks
 from wakeq.pipeline.stream.offsets import MARK, settle_offset
-from wakeq.pipeline.stream.options import ReadOptions
+from wakeq.pipeline.stream.options import NAMED_CLAIM_S, ReadOptions
 from wakeq.pipeline.stream.renewals import Renewals
 from wakeq.protocol.errors import BadSettings, EpochExpired, EpochSettled, QueueNotFound, WakeqError
 from wakeq.protocol.wire.worker.codec import Block
@@ -106,7 +108,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check(start)
         # Spark asks for the next offset when everything before it has run and is in the checkpoint.
         self.commit(start)
-        source, left = start["source"], self._left
+        options, source, left = self._options, start["source"], self._left
         # An earlier run staged an epoch that is not in the checkpoint.
         is_left_over = left is not None and self._has_open(source)
         if left == 0 and not is_left_over:
@@ -114,14 +116,15 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pace()
         if left is None and self._waits_for_more():
             return start
-        staged = self._stage(source, start["epoch"] + 1, self._count(limit))
+        # The first claim of a source is in no checkpoint yet: if the driver dies now, nobody knows its name.
+        timeout_s = options.timeout_s if start["epoch"] else min(options.timeout_s, NAMED_CLAIM_S)
+        staged = self._stage(source, start["epoch"] + 1, self._count(limit), timeout_s)
         if staged is None:
             return start
         if left is not None and not is_left_over:
             self._left = left - sum(staged.sizes)
         self._asked_s, self._planned_s = 0.0, time.monotonic()
         self._staged = source, staged.epoch
-        self._renewals.keep(source)
         return self._offset(source, staged)
 
     def _count(self, limit: ReadLimit) -> int:
@@ -166,12 +169,12 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except (EpochExpired, QueueNotFound):
             return False
 
-    def _stage(self, source: str, epoch: int, count: int) -> Claimed | None:
+    def _stage(self, source: str, epoch: int, count: int, timeout_s: int) -> Claimed | None:
         """Claim the next epoch: this one, or a later one if an earlier run had claimed it already."""
         options = self._options
         for _ in range(STAGES_MAX):
             try:
-                return self._claim(source, epoch, count)
+                return self._claim(source, epoch, count, timeout_s)
             except (EpochExpired, EpochSettled):
                 epoch = max(epoch + 1, self._ask(lambda client: client.next_epoch(options.queue, source)))
             except QueueNotFound:
@@ -181,12 +184,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             f"source {source} of queue {options.queue} is used by another query, too; give each one its own source"
         )
 
-    def _claim(self, source: str, epoch: int, count: int) -> Claimed | None:
-        options, slices = self._options, self._slices
+    def _claim(self, source: str, epoch: int, count: int, timeout_s: int) -> Claimed | None:
+        queue, slices = self._options.queue, self._slices
         return self._ask(
-            lambda client: client.stage(
-                options.queue, source, epoch, count=count, slices=slices, timeout=options.timeout_s
-            )
+            lambda client: client.stage(queue, source, epoch, count=count, slices=slices, timeout=timeout_s)
         )
 
     def _pace(self) -> None:
@@ -220,6 +221,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         if named != self._staged and self._is_over(end):
             return [Slices(end["broker"], *named, 0, 1, is_over=True)]
+        # Spark has noted the batch in its checkpoint.
         self._renewals.keep(end["source"])
         # The first slices are the larger ones, so the last ones of a small epoch are empty.
         slices = min(end["slices"], end["messages"])
@@ -310,7 +312,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _look(self, part: Slices, place: int, offset: int) -> Block:
         queue, batch = self._options.queue, tasks.current_batch()
         named = (part.source, part.epoch, place)
-        about: dict[str, Any] = {"offset": offset, "count": READ_ROWS}
+        columns = in_blocks(self._options.columns)
+        about: dict[str, Any] = {"offset": offset, "count": READ_ROWS, "columns": columns}
         if batch is not None:
             about |= {"reader": batch.reader, "batch": batch.epoch, "run": batch.run}
         return self._ask(lambda client: client.read_slice(queue, *named, **about))

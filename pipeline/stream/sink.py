@@ -110,8 +110,8 @@ class _Writer:
             ) from error
         except EpochOld as error:
             raise EpochOld(
-                f"nothing was published to queue {options.queue}: {error}; epochs of a writer only grow, and a second "
-                "write of one batch to one queue needs a name of its own: set option writer"
+                f"nothing was published to queue {options.queue} by writer {identity.writer}: epoch {identity.epoch} "
+                f"or a later one was published already; {_reason_of_old(identity)}"
             ) from error
         except EpochExpired as error:
             raise EpochExpired(
@@ -130,6 +130,14 @@ class _Writer:
         # Without a queue there are no stashes.
         with suppress(QueueNotFound):
             self._options.broker.ask(lambda client: client.drop_writer(queue, writer=writer, epoch=epoch))
+
+
+def _reason_of_old(identity: Identity) -> str:
+    if identity.reader:
+        return "another driver runs on the same checkpoint; end one of them"
+    if identity.run:
+        return "a second write of one batch to one queue needs a name of its own, so set option writer"
+    return "epochs of a writer only grow, so set a higher one"
 
 
 class QueueWriter(_Writer, DataSourceArrowWriter):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from wakeq.pipeline.stream import tasks
-from wakeq.pipeline.stream.columns import READABLE, check_readable
+from wakeq.pipeline.stream.columns import READABLE, check_readable, in_blocks
 from wakeq.pipeline.stream.options import ReadOptions, read_options, write_options
 from wakeq.protocol.errors import BadSettings
 from wakeq.protocol.wire.worker.codec import Block
@@ -72,9 +72,9 @@ class QueueReader(DataSourceReader):
             after = block.next
 
     def _peek(self, after: int, last: int) -> Block:
-        queue = self._options.queue
+        queue, columns = self._options.queue, in_blocks(self._options.columns)
         return self._options.broker.ask(
-            lambda client: client.peek_block(queue, after=after, last=last, count=PEEK_ROWS)
+            lambda client: client.peek_block(queue, after=after, last=last, count=PEEK_ROWS, columns=columns)
         )
 
 

@@ -224,15 +224,16 @@ class Walk:
                 position = stop
             self.offset += position
             self.next_index = expected
-            size = CHUNK_BYTES if position or self.problem else self._bytes_of_next(chunk)
+            size = CHUNK_BYTES if position or self.problem else self._bytes_of_next(chunk, size)
 
-    def _bytes_of_next(self, chunk: bytes) -> int:
-        """Return how much to read for a record longer than a chunk; set `problem` if the file is too short for it."""
+    def _bytes_of_next(self, chunk: bytes, size: int) -> int:
+        """Return how much to read for a record longer than `size`; set `problem` if the file is too short for it."""
         if len(chunk) < RECORD_BYTES:
             self.problem = f"{len(chunk)} bytes, less than a record's header"
             return 0
         needed: int = RECORD_BYTES + RECORD.unpack_from(chunk)[0]
-        if needed > RECORD_BYTES + PAYLOAD_BYTES_MAX or self.offset + needed > self._end or len(chunk) >= needed:
+        if needed > RECORD_BYTES + PAYLOAD_BYTES_MAX or self.offset + needed > self._end or needed <= size:
+            # The last case is a file that was truncated meanwhile.
             self.problem = f"a record of {needed} bytes that runs past the end of the file"
             return 0
         return needed

@@ -37,6 +37,7 @@ from wakeq.protocol.log.entries import (
     UnstashAction,
     UpdateQueue,
 )
+from wakeq.protocol.log.format import HEADER_BYTES, RECORD_BYTES, Read, Walk
 from wakeq.protocol.log.layout import (
     ENTRY_VERSION,
     FLAG_ATOMIC,
@@ -59,6 +60,8 @@ from wakeq.protocol.log.layout import (
 from wakeq.protocol.queue.ledger.uniform import UNIFORM_MIN, UniformBatch, shape_of
 from wakeq.protocol.raft.membership import Config
 
+# Of a record in the log, before its CRC.
+LENGTH_BYTES = 4
 _PUBLISH = bytes([Kind.PUBLISH])
 _PUBLISHING = {Kind.PUBLISH, Kind.STASH}
 
@@ -102,6 +105,16 @@ class _Parts(msgspec.Struct, frozen=True, gc=False):
     @property
     def rest(self) -> bytes:
         return self.payload[self.end :]
+
+
+def first_moment(read: Read, *, end: int, seed: int, index: int) -> int | None:
+    """Return the moment in ms of the first record of a segment, which is read up to `end`; None if it is not whole."""
+    length = int.from_bytes(read(HEADER_BYTES, LENGTH_BYTES), "big")
+    walk = Walk(
+        read, offset=HEADER_BYTES, end=min(end, HEADER_BYTES + RECORD_BYTES + length), seed=seed, next_index=index
+    )
+    first = next(iter(walk), None)
+    return None if first is None else int(HEAD.unpack_from(first[2])[5])
 
 
 def decode_entry(payload: bytes) -> tuple[Entry, int]:

@@ -27,6 +27,11 @@ _CRC = struct.Struct(">I")
 # status, timeout ms, delay (moment ms), expires (moment ms); then the extension of version 2:
 # priority, deliveries, nacks, timeouts, disconnects, term, sequence, until ms, published ms, headers, error, CRC-32
 ROW = struct.Struct(">BQQQqIIIIQQQQHHI")
+# The fields of ROW that a publisher chose, the time of publication, and what says where the body begins.
+_DRAFT = struct.Struct(">xQ16xq40xQHHI")
+# The same, and when the message expires: what stays when its deliveries change.
+_KEPT = struct.Struct(">xQ8xQq40xQHHI")
+assert _DRAFT.size == _KEPT.size == ROW.size
 _HEAD_BYTES = ROW.size - _CRC.size
 _PUBLISHED = slice(_HEAD_BYTES - 12, _HEAD_BYTES - 4)  # in the head; the sizes of headers and error come behind it
 STATUS_MAX = 255
@@ -82,6 +87,26 @@ def encode_row(row: Row) -> bytes:
     )  # fmt: skip
     tail = b"".join((row.headers, error, row.body))
     return b"".join((fixed[:-4], _CRC.pack(zlib.crc32(tail, zlib.crc32(fixed[:-4]))), tail))
+
+
+def with_deliveries(value: bytes, side: DeliveryRecord) -> bytes:
+    """Return the value of a MESSAGES record with other deliveries; raise BadRecord if its checksum is wrong."""
+    try:
+        timeout_ms, expires_ms, priority, published_ms, headers_size, error_size, checksum = _KEPT.unpack_from(value)
+    except struct.error:
+        raise _too_short(value) from None
+    tail = value[ROW.size :]
+    if zlib.crc32(tail, zlib.crc32(value[:_HEAD_BYTES])) != checksum:
+        raise BadRecord(WRONG_CHECKSUM)
+    error = side.error.encode()
+    if error or error_size:
+        tail = b"".join((tail[:headers_size], error, tail[headers_size + error_size :]))
+    fixed = ROW.pack(
+        min(side.deliveries - (side.until_ms > 0), STATUS_MAX), timeout_ms, side.due_ms, expires_ms,
+        priority, side.deliveries, side.nacks, side.timeouts, side.disconnects,
+        side.term, side.sequence, side.until_ms, published_ms, headers_size, len(error), 0,
+    )[:_HEAD_BYTES]  # fmt: skip
+    return b"".join((fixed, _CRC.pack(zlib.crc32(tail, zlib.crc32(fixed))), tail))
 
 
 class FreshRows:
@@ -183,7 +208,7 @@ def decode_row(value: bytes) -> Row:
             term, sequence, until_ms, published_ms, headers_size, error_size, checksum,
         ) = ROW.unpack_from(value)  # fmt: skip
     except struct.error:
-        raise BadRecord(f"a stored message of {len(value)} bytes, where at least {ROW.size} are needed") from None
+        raise _too_short(value) from None
     if zlib.crc32(value[ROW.size :], zlib.crc32(value[: ROW.size - 4])) != checksum:
         raise BadRecord(WRONG_CHECKSUM)
     at = ROW.size + headers_size
@@ -198,24 +223,45 @@ def decode_row(value: bytes) -> Row:
     return Row(value[at + error_size :], headers, priority, timeout_ms, due_ms, expires_ms, published_ms, side)
 
 
+def _too_short(value: bytes) -> BadRecord:
+    return BadRecord(f"a stored message of {len(value)} bytes, where at least {ROW.size} are needed")
+
+
+def _decode_draft(value: bytes) -> tuple[Draft, int]:
+    """Return a stored message without its deliveries, in half the time of `decode_row`."""
+    try:
+        timeout_ms, priority, published_ms, headers_size, error_size, checksum = _DRAFT.unpack_from(value)
+    except struct.error:
+        raise _too_short(value) from None
+    tail = value[ROW.size :]
+    if zlib.crc32(tail, zlib.crc32(value[:_HEAD_BYTES])) != checksum:
+        raise BadRecord(WRONG_CHECKSUM)
+    if not (timeout_ms or priority or headers_size or error_size):
+        return Draft(tail), published_ms
+    body_at = headers_size + error_size
+    if body_at > len(tail):
+        raise BadRecord(f"a stored message of {len(value)} bytes, with {body_at} before its body")
+    return Draft(tail[body_at:], priority, 0, 0, timeout_ms, tail[:headers_size]), published_ms
+
+
 def decode_drafts(values: Iterable[bytes]) -> list[tuple[Draft, int]]:
     """Return messages as their publishers sent them, each with its time; raise BadRecord if a checksum is wrong.
 
-    A message that only has a body is recognised by the bytes before it, which neighbours share; others are decoded
-    in full.
+    A message that only has a body is recognised by the bytes before it, which neighbours share.  Of others only the
+    fields are decoded that are needed: those of a claim all have a delivery.
     """
     found = []
     head, head_crc = _plain_head(0)
     at_ms = 0
+    is_plain = True
     crc32, pack, head_bytes, row_bytes = zlib.crc32, _CRC.pack, _HEAD_BYTES, ROW.size
     for value in values:
-        if not value.startswith(head):
+        if not (is_plain and value.startswith(head)):
             at_ms = int.from_bytes(value[_PUBLISHED], "big")
             head, head_crc = _plain_head(at_ms)
-            if not value.startswith(head):
-                row = decode_row(value)
-                draft = Draft(row.body, row.priority, 0, 0, row.timeout_ms, row.headers)
-                found.append((draft, row.published_ms))
+            is_plain = value.startswith(head)
+            if not is_plain:
+                found.append(_decode_draft(value))
                 continue
         body = value[row_bytes:]
         if value[head_bytes:row_bytes] != pack(crc32(body, head_crc)):

@@ -6,9 +6,9 @@ Pure.  What is fresh or flushing lies in Runs, of which another thread gets Stre
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import compress
+from itertools import compress, repeat
 from typing import NamedTuple, cast
 
 from wakeq.protocol.errors import REBUILD, DamagedFile
@@ -297,6 +297,16 @@ class Bodies:
                 return draft, _moment_of(number, moments)
         return self._cached.get(number)
 
+    def kept_among(self, numbers: Sequence[int]) -> Found:
+        """Return those of these living messages that are in memory."""
+        since, cached = self._since, self._cached
+        if numbers and numbers[0] >= since and is_run(numbers):
+            for runs, moments in ((self._fresh, self._moments), (self._flushing, self._flushing_moments)):
+                if (drafts := runs.between(numbers[0], numbers[-1] + 1)) is not None:
+                    return dict(zip(numbers, zip(drafts, _moments_of(numbers, moments), strict=False), strict=True))
+        kept = ((number, cached.get(number) if number < since else self.kept(number)) for number in numbers)
+        return {number: one for number, one in kept if one is not None}
+
     def get(self, number: int) -> Draft | None:
         draft = self._fresh.get(number) or self._flushing.get(number)
         if draft is None and number in self._cached:
@@ -390,6 +400,14 @@ class Bodies:
                     self._filled_bytes = filled_bytes
                     break
                 self._cached[number] = kept
+
+
+def _moments_of(numbers: Sequence[int], moments: Moments) -> Iterable[int]:
+    """Return the time of publication of each of consecutive messages; most share one."""
+    first = bisect_right(moments, (numbers[0] + 1,)) - 1
+    if first + 1 == len(moments) or moments[first + 1][0] > numbers[-1]:
+        return repeat(moments[first][1])
+    return [_moment_of(number, moments) for number in numbers]
 
 
 def _moment_of(number: int, moments: Moments) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from wakeq.protocol.errors import DamagedFile, SyncFailed
 from wakeq.protocol.log.format import Batch, Identity, SegmentHeader, Walk, encode_records, record_seed
@@ -35,6 +35,18 @@ READER_RETRIES = 2
 
 class EntriesGone(LookupError):
     """The entries were removed from the log: a peer that asked for them needs a snapshot."""
+
+
+class ActiveCopy(NamedTuple):
+    """The active segment as it was at one moment, for a reader that closes the descriptor."""
+
+    path: Path
+    header: SegmentHeader
+    descriptor: int
+    # The offset behind the last entry on disk.
+    end: int
+    # The first entry of each block, and its offset.
+    blocks: list[tuple[int, int]]
 
 
 class SegmentedLog:
@@ -323,3 +335,12 @@ class SegmentedLog:
                 descriptor = open_file(path, os.O_RDONLY)
             first, start = block_with(blocks, index)
         return path, descriptor, Walk(reader(descriptor, path), offset=start, end=end, seed=seed, next_index=first)
+
+    def copy_active(self) -> ActiveCopy:
+        """Return the active segment with a descriptor of its own, which stays good when the segment is sealed."""
+        with self._swap:
+            active = self._active
+            # Read in this order: `write` marks a block before it moves the end behind it.
+            marks, end = list(active.marks), active.end
+            blocks = [mark for mark in marks if mark[1] < end]
+            return ActiveCopy(active.path, active.header, os.dup(active.descriptor), end, blocks)

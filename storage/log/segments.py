@@ -84,19 +84,24 @@ def load_sealed(path: Path, identity: Identity | None, *, verify: bool) -> Seale
     descriptor = open_file(path, os.O_RDONLY)
     try:
         read = reader(descriptor, path)
-        size = os.fstat(descriptor).st_size
-        header = decode_header(read(0, HEADER_BYTES), path)
-        check_identity(path, 8, header.identity, identity)
-        if sealed_path(path.parent, header.first_index) != path:
-            raise damaged(path, 28, found=f"first index {header.first_index}", expected="the index in the file's name")
-        footer = _read_footer(path, read, size, record_seed(header.identity))
-        if footer.first_index != header.first_index or footer.last_index - footer.first_index + 1 != footer.count:
-            raise damaged(path, footer.offset, found="counts that contradict the header", expected="its own footer")
+        sealed = sealed_in(path, read, os.fstat(descriptor).st_size)
+        check_identity(path, 8, sealed.header.identity, identity)
         if verify:
-            _verify_blocks(path, read, header, footer)
-        return SealedSegment(path, header, replace(footer, notes=b""), size)
+            _verify_blocks(path, read, sealed.header, sealed.footer)
+        return sealed
     finally:
         os.close(descriptor)
+
+
+def sealed_in(path: Path, read: Read, size_bytes: int) -> SealedSegment:
+    """Return the sealed segment in an open file after checking its header and footer."""
+    header = decode_header(read(0, HEADER_BYTES), path)
+    if sealed_path(path.parent, header.first_index) != path:
+        raise damaged(path, 28, found=f"first index {header.first_index}", expected="the index in the file's name")
+    footer = _read_footer(path, read, size_bytes, record_seed(header.identity))
+    if footer.first_index != header.first_index or footer.last_index - footer.first_index + 1 != footer.count:
+        raise damaged(path, footer.offset, found="counts that contradict the header", expected="its own footer")
+    return SealedSegment(path, header, replace(footer, notes=b""), size_bytes)
 
 
 def _read_footer(path: Path, read: Read, size: int, seed: int) -> Footer:

@@ -14,7 +14,7 @@ import msgspec
 
 from wakeq.protocol.errors import REBUILD, DamagedFile
 from wakeq.protocol.log.layout import BadRecord
-from wakeq.protocol.log.rows import DeliveryRecord, FreshRows, Row, decode_row, encode_row
+from wakeq.protocol.log.rows import DeliveryRecord, FreshRows, decode_row, with_deliveries
 from wakeq.protocol.queue.bodies import Stretch
 from wakeq.protocol.queue.ledger.chunks import CHUNK_SHIFT, Chunk, decode_chunk, encode_chunk
 from wakeq.protocol.queue.ledger.ledger import Delta
@@ -137,17 +137,11 @@ def _put_fresh(queue: QueueDelta, puts: Pairs) -> None:
 def _put_rewrites(store: Store, queue: QueueDelta, puts: Pairs) -> None:
     keys = [key_of(queue.name, uid) for uid in queue.rewrites]
     for key, value, side in zip(keys, store.get_many(keys), queue.rewrites.values(), strict=True):
-        row = _stored_row(value, key)
-        row.side = side
-        puts.append((key, encode_row(row)))
-
-
-def _stored_row(value: bytes | None, key: bytes) -> Row:
-    try:
-        return decode_row(_found(value, key))
-    except BadRecord as error:
-        found = f"{error}: key {key!r}"
-        raise DamagedFile("state/data.mdb", 0, found=found, expected="whole records", hint=REBUILD) from error
+        try:
+            puts.append((key, with_deliveries(_found(value, key), side)))
+        except BadRecord as error:
+            found = f"{error}: key {key!r}"
+            raise DamagedFile("state/data.mdb", 0, found=found, expected="whole records", hint=REBUILD) from error
 
 
 def _put_index(queue: QueueDelta, puts: Pairs, deletes: list[bytes]) -> None:

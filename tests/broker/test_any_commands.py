@@ -22,13 +22,14 @@ YEAR_S = 31_536_000
 VERBS = (
     *("PUB", "FET", "ACK", "PUB", "FET", "ACK", "PUB", "FET", "DEL", "NACK", "NACK", "TOUCH", "SUB", "UNS", "ISLP"),
     *("PING", "HELLO", "CREATE", "UPDATE", "DROP", "LIST", "STATS", "PEEK", "PURGE"),
-    *("STAGE", "STAGE", "SLICE", "RENEW", "SETTLE", "STASH", "STASH", "UNSTASH", "PUBB", "FETB", "PEEKB"),
+    *("STAGE", "STAGE", "SLICE", "RENEW", "SETTLE", "RELEASE", "STASH", "STASH", "UNSTASH", "PUBB", "FETB", "PEEKB"),
 )
 STAGED: dict[str, dict[str, list[Any]]] = {  # what must be given
     "STAGE": {"source": ["s", "t"], "epoch": [1, 2, 3, 4, 5], "slices": [1, 3, 1_000], "timeout": [5, 60]},
     "SLICE": {"source": ["s", "t"], "epoch": [1, 2, 3, 4], "slice": [0, 1, 2**63 - 1]},
     "RENEW": {"source": ["s", "t"], "timeout": [5, 86_400]},
     "SETTLE": {"source": ["s", "t"], "epoch": [0, 1, 2, 3, 2**63 - 1]},
+    "RELEASE": {"source": ["s", "t"]},
     "STASH": {"stash": ["a", "b", "k" * 120], "part": [0, 1, 2**63 - 1], "keep": [5, 86_400], "messages": [["a", "b"]]},
     "UNSTASH": {"stashes": [[], [("a", 2)], [("a", 4), ("b", 2)], [("a", 2**63 - 1)]], "epoch": [0, 1, 2, 2**63 - 1]},
     "PUBB": {
@@ -77,9 +78,16 @@ CHOICES: dict[str, dict[str, list[Any]]] = {
     "CREATE": POLICIES,
     "UPDATE": POLICIES,
     "STAGE": {"count": [1, 3, 100_000]},
-    "SLICE": {"offset": [1, 2**63 - 1], "count": [1, 100_000], "raw": [True, False]},
-    "STASH": {"delay": [1, YEAR_S], "expires": [1], "priority": EDGES},
-    "UNSTASH": {"writer": ["w", "v"]},
+    "SLICE": {
+        "offset": [1, 2**63 - 1],
+        "count": [1, 100_000],
+        "raw": [True, False],
+        "reader": ["r"],
+        "batch": [1, 2, 2**63 - 1],
+        "run": ["x", "y"],
+    },
+    "STASH": {"delay": [1, YEAR_S], "expires": [1], "priority": EDGES, "writer": ["w", "v"], "epoch": [0, 1, 2]},
+    "UNSTASH": {"writer": ["w", "v"], "reader": ["r"], "run": ["x", "y"], "id": ["i", "j"], "drop": [True, False]},
     "PUBB": {"delay": [1], "id": ["i", "j"], "n": [1, 2], "priority": EDGES},
     "FETB": {"count": [1, 100_000]},
     "PEEKB": {"after": [1, 5, 2**63 - 1], "last": [1, 9, 2**63 - 1], "count": [1, 100_000]},
@@ -116,6 +124,10 @@ class Crowd:
             )
         if verb in ("ACK", "DEL", "NACK", "TOUCH"):
             command |= self.settled(verb)
+        if verb == "SLICE" and draw.random() < 0.5:
+            command |= {"reader": "r", "batch": draw.choice([1, 2]), "run": draw.choice("xy")}
+        if verb == "UNSTASH" and draw.random() < 0.5:
+            command |= {"writer": "w", "epoch": draw.choice([1, 2]), "reader": "r", "run": draw.choice("xy")}
         return command
 
     def settled(self, verb: str) -> Json:

@@ -1,13 +1,31 @@
 """One Spark session for all tests that need one: starting it takes longer than they do."""
 
 import logging
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from wakeq.pipeline.session import check_packages, find_java, quiet_session
+from wakeq.pipeline.java import use_java
+from wakeq.pipeline.spark import check_packages
 from wakeq.protocol.errors import NotInstalled
+
+ENVIRONMENT = {
+    "PYSPARK_PYTHON": sys.executable,
+    # At a port, Spark takes the first client that connects for its worker, also one that looks for a broker.
+    "PYSPARK_UDS_MODE": "true",
+    "SPARK_LOCAL_IP": "127.0.0.1",
+}
+SETTINGS = {
+    "spark.driver.extraJavaOptions": "-Xss8m",  # Spark searches long errors with a pattern that overflows a stack of 1m
+    "spark.driver.memory": "2g",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
 
 
 @pytest.fixture(scope="session")
@@ -15,18 +33,22 @@ def needs_spark() -> None:
     """Say what is missing for tests with Spark."""
     try:
         check_packages("pyspark", "pyarrow")
-        find_java()
+        use_java()
     except NotInstalled as missing:
         pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="session")
 def spark_session(needs_spark: None) -> Iterator[Any]:
-    """Start the session, with sockets: at a port, a client of a broker that has ended would be taken for a worker."""
+    """Start the session as a program of a user does."""
+    from pyspark.sql import SparkSession
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_UDS_MODE", "true")
-        with quiet_session("wakeq tests", cores=2) as session:
-            yield session
+        for name, value in ENVIRONMENT.items():
+            patch.setenv(name, value)
+        session = SparkSession.builder.appName("wakeq tests").master("local[2,4]").config(map=SETTINGS).getOrCreate()
+        yield session
+        session.stop()
 
 
 @pytest.fixture(autouse=True)

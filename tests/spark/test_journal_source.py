@@ -1,11 +1,15 @@
 """The data source `wakeq-journal`: a broker's history as a data frame, found by Spark without any registration."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.helpers.brokers.broker import Broker
+from tests.helpers.journal.served import Served, log_in
+from wakeq.actors.sessions.access import Gate
+from wakeq.protocol.access import Book, Grant, Right, digest_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -63,3 +67,22 @@ def test_wrong_option_is_named_in_the_error(
 
     with pytest.raises(Exception, match=complaint):
         reader.load(str(data_directory)).count()
+
+
+def test_broker_is_read_over_http_with_a_token(spark: Any, data_directory: Path, tmp_path: Path) -> None:
+    token_file = tmp_path / "token"
+    token_file.write_text("reader-secret")
+    grant = Grant("reader", digest_of("reader-secret").hex(), ("*",), (Right.FETCH,), datetime.now(UTC))
+    order = ("index", "place")
+    expected = spark.read.format("wakeq-journal").load(str(data_directory)).orderBy(*order).collect()
+
+    with Served(log_in(data_directory), Gate(Book([grant]), lambda: 0)) as served:
+        reader = spark.read.format("wakeq-journal").option("broker", served.url)
+        by_text = reader.option("token", "reader-secret").load()
+        by_file = spark.read.format("wakeq-journal").option("tokenFile", str(token_file)).load(served.url)
+
+        assert by_text.orderBy(*order).collect() == expected
+        assert by_file.orderBy(*order).collect() == expected
+        with pytest.raises(Exception, match="the token is not valid") as refused:
+            reader.option("token", "wrong-secret").load().count()
+    assert "wrong-secret" not in str(refused.value)

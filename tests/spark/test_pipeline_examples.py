@@ -32,6 +32,6 @@ def test_nightly_script_archives_and_reports(tmp_path: Path) -> None:
         env=os.environ | {"PATH": f"{wakeq.parent}:{os.environ['PATH']}"},
     )  # fmt: skip
 
-    assert (run.returncode, run.stderr) == (0, "")
+    assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines()[0] == "2 events in 1 files"
     assert (tmp_path / "reports" / "2023-11-14.html").exists()

@@ -17,7 +17,6 @@ from tests.helpers.network.ports import free_ports
 from tests.helpers.programs.started import eventually
 from wakeq.cli.entry import main
 from wakeq.client.bulk import BulkClient
-from wakeq.pipeline.lake import archive
 from wakeq.pipeline.stream.options import write_options
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
@@ -401,47 +400,6 @@ def test_example_makes_a_bill_of_each_order(world: World) -> None:
 
     bills = sorted((message.json() for message in world.client.fetch_many("bills", 9)), key=lambda bill: bill["id"])
     assert bills == [{"id": 1, "item": "tea", "cost": 3.5}, {"id": 2, "item": "cake", "cost": 8.5}]
-
-
-def test_archive_is_replayed(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    data, lake, bare = world.broker.data_dir, world.tmp_path / "lake", world.tmp_path / "bare"
-    for i in range(4):
-        world.client.publish("q", f"m{i}", priority=i)
-    world.client.publish("other", "x")
-    assert world.fetched("q")
-    archived = {lake: 0, bare: 0}
-
-    def all_is_archived() -> bool:
-        """What is not yet in the state store is archived by a later run."""
-        for folder in archived:
-            archived[folder] += archive([data], folder, bodies=folder == lake).events
-        return min(archived.values()) >= 9
-
-    eventually(all_is_archived, "the archives have what was published and fetched")
-
-    def replay(where: str, folder: Path = lake, *more: str, broker: str = world.address) -> tuple[int, str]:
-        command = ["--broker", broker, "pipeline", "replay", str(folder), "--queue", "q", "--where", where]
-        status = main([*command, "--to", "again", *more])
-        return status, capsys.readouterr().err
-
-    assert replay("priority >= 2", lake, "--dry-run") == (
-        0,
-        "wakeq: 2 messages of queue q would be published to queue again\n",
-    )
-    assert world.client.queues("again") == []
-    assert replay("priority >= 2") == (0, "wakeq: 2 messages of queue q published to queue again\n")
-    assert world.fetched("again") == ["m2", "m3"]
-    for (status, said), complaint in (
-        (replay("colour = 1"), "--where 'colour = 1': [UNRESOLVED_COLUMN"),
-        (replay("cast(queue as int) = 1"), "Spark failed: [CAST_INVALID_INPUT]"),
-        (replay("true", world.tmp_path), f"{world.tmp_path}: is not a lake"),
-        (replay("true", bare), "has no bodies"),
-        (replay("true", broker="127.0.0.1:1"), "no broker answers at 127.0.0.1:1"),
-    ):
-        assert status != 0
-        assert complaint in said
-        assert said.count("\n") == 1, said
-    assert world.client.stats("again")["published"] == 2
 
 
 def test_task_with_many_pieces_stashes_them_under_several_names(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,12 @@
 """Shared parts of the commands: the address of the broker, confirmation before destruction, exit statuses."""
 
+import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -79,6 +82,24 @@ class ByteCount(click.ParamType[int]):
         if count is None:
             self.fail(f"{value!r} is not a number of bytes; write 65536 or 64KiB", param, ctx)
         return count
+
+
+class HistoryPlace(click.ParamType[Path | str]):
+    """A place with the history of a broker: its data directory, or the URL of its HTTP port."""
+
+    name = "place"
+    _directory = click.Path(exists=True, file_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
+        if str(value).startswith(("http://", "https://")):
+            return str(value)
+        if re.fullmatch(r"[^/]+:\d+", str(value)) and not os.path.exists(value):
+            self.fail(f"there is no directory {value}; for the HTTP port of a broker write http://{value}", param, ctx)
+        return self._directory.convert(value, param, ctx)
+
+
+# For commands that read history.
+history_places = click.argument("places", metavar="DATA_DIR|URL...", nargs=-1, required=True, type=HistoryPlace())
 
 
 def json_option(command: Command) -> Command:

@@ -1,4 +1,4 @@
-"""`wakeq pipeline`: load, replay, settle, release, report, archive, forecast: data as messages, and history as data.
+"""`wakeq pipeline`: load, settle, release, report, archive, forecast: data as messages, and history as data.
 
     files, an archive, a checkpoint; the history of a broker  -->  wakeq.pipeline  -->  what was done, on standard error
 
@@ -6,117 +6,107 @@
 the final line.
 """
 
-import logging
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from wakeq.cli.common import Broker, json_option, queue_name
+from wakeq.cli.common import Broker, history_places, json_option, queue_name
 from wakeq.cli.output import print_json, print_table, say, show_progress
+from wakeq.cli.spark import spark_for
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from wakeq.pipeline.load.load import Progress
 
-    from wakeq.pipeline.load import Progress
 
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+class Place(click.Path):
+    """A path that exists, or an address, which is taken as it is."""
 
-DIRECTORIES = click.argument(
-    "data_dirs",
-    metavar="DATA_DIR...",
-    nargs=-1,
-    required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-)
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if "://" in str(value) else super().convert(value, param, ctx)
+
+
+PLACE = Place(exists=True)
 SECONDS = click.FloatRange(min=0, min_open=True)
-
-# The pause between two updates of the progress line.
-REFRESH_S = 0.5
 
 
 @click.group()
 def pipeline() -> None:
-    """Load files, archive and replay history, report on a broker."""
+    """Load files or a lake, archive history, report on a broker."""
 
 
 @pipeline.command()
-@click.argument("files", type=FILE, nargs=-1, required=True)
-@click.option("--to", "queue", required=True, metavar="QUEUE", help="The queue to publish to.")
-@click.option(
-    "--body", metavar="COLUMN", help="The column that becomes the body; default: the whole row, as a JSON object."
-)
-@click.option("--priority", metavar="COLUMN", help="The column that becomes the priority.")
-@click.option("--delay", metavar="COLUMN", help="The column that becomes the delay, in seconds.")
+@click.argument("sources", metavar="SOURCE...", type=PLACE, nargs=-1, required=True)
+@click.option("--to", "target", required=True, metavar="QUEUE", help="The queue to publish to.")
+@click.option("--where", metavar="SQL", help="Only rows for which this condition holds, in the SQL of DuckDB.")
 @click.option("--rate", type=click.IntRange(min=1), metavar="N", help="At most this many messages per second.")
-@click.option("--name", help="The identity of this load; default: its files in their present form, and these columns.")
+@click.option("--name", help="The identity of this load; default: its sources and options, and files as they are now.")
+@click.option("--dry-run", is_flag=True, help="Only count the messages.")
+@click.option(
+    "--body", metavar="COLUMN", help="Of files: the column that becomes the body; default: the row, as a JSON object."
+)
+@click.option("--priority", metavar="COLUMN", help="Of files: the column that becomes the priority.")
+@click.option("--delay", metavar="COLUMN", help="Of files: the column that becomes the delay, in seconds.")
+@click.option("--queue", metavar="QUEUE", help="Of a lake: the queue to which the messages were published.")
 @click.pass_obj
 def load(
-    broker: Broker,
-    files: tuple[Path, ...],
-    queue: str,
-    body: str | None,
-    priority: str | None,
-    delay: str | None,
-    rate: int | None,
-    name: str | None,
-) -> None:
-    """Publish each row of FILES (Parquet, CSV, JSON lines) once.
+    broker: Broker, sources: tuple[str, ...], target: str, where: str | None, rate: int | None, name: str | None,
+    dry_run: bool, body: str | None, priority: str | None, delay: str | None, queue: str | None,
+) -> None:  # fmt: skip
+    """Publish each row of files once, or each message of a lake again.
+
+    SOURCE is one or more files (Parquet, CSV, JSON lines), or a lake with bodies, a folder or an address.
 
     If it is interrupted, the same command continues where it was, at any --rate.  A file that was moved or changed
     meanwhile counts as a new one and is loaded from its beginning, unless you passed --name: then the load continues
     after the rows that were published under this name.
     """
     from wakeq.client.bulk import BulkClient
-    from wakeq.pipeline.session import check_packages
+    from wakeq.pipeline.spark import check_packages
 
     check_packages("pyarrow", "numpy", extra="journal")
-    from wakeq.pipeline.load import Mapping, load
+    from wakeq.pipeline.load.files import Files, Mapping
+    from wakeq.pipeline.load.load import Source, count
+    from wakeq.pipeline.load.load import load as publish
+
+    source: Source
+    lakes = [place for place in sources if "://" in place or Path(place).is_dir()]
+    if where is not None or lakes:
+        check_packages("duckdb", extra="report")
+    if lakes:
+        from wakeq.pipeline.lake import Lake
+        from wakeq.pipeline.load.messages import LakeMessages
+
+        lake = Lake(lakes[0])
+        _check_lake_options(sources, queue=queue, columns=(body, priority, delay))
+        source = LakeMessages(lake, queue or "", where)
+    elif queue is not None:
+        raise click.UsageError("--queue is for a lake; files have no queues")
+    else:
+        source = Files(list(map(Path, sources)), Mapping(body, priority, delay), where)
 
     def show(progress: "Progress") -> None:
         show_progress(f"{progress.rows:,} messages published ...")
 
     with BulkClient(broker.address) as client:
-        done = load(client, files, queue, Mapping(body, priority, delay), name=name, rate=rate, tell=show)
-    before = f"; {done.skipped:,} were published by another run" if done.skipped else ""
-    say(f"{done.rows:,} messages published to {queue_name(queue)}{before}")
+        if dry_run:
+            say(f"{count(client, source, target, name=name):,} messages would be published to {queue_name(target)}")
+            return
+        done = publish(client, source, target, name=name, rate=rate, tell=show)
+    continued = "; another run published the ones before" if done.continues else ""
+    say(f"{done.rows:,} messages published to {queue_name(target)}{continued}")
 
 
-@pipeline.command()
-@click.argument("lake", type=FOLDER)
-@click.option("--queue", required=True, metavar="QUEUE", help="The queue to which the messages were published.")
-@click.option(
-    "--where", default="true", show_default=True, metavar="EXPR", help="Only these: a condition in Spark SQL."
-)
-@click.option("--to", "target", required=True, metavar="QUEUE", help="The queue to publish them to now.")
-@click.option("--dry-run", is_flag=True, help="Only count the messages.")
-@click.pass_obj
-def replay(broker: Broker, lake: Path, queue: str, where: str, target: str, dry_run: bool) -> None:
-    """Publish messages again that were once published to a queue.
-
-    They come from an archive with bodies.
-    """
-    from wakeq.client.bulk import BulkClient
-    from wakeq.pipeline.session import check_packages
-
-    check_packages("pyspark", "pyarrow")
-    from wakeq.pipeline.lake import check_lake, published
-    from wakeq.pipeline.lake import replay as again
-
-    check_lake(lake)
-    # An unreachable broker is reported before Spark has started.
-    BulkClient(broker.address).close()
-    with spark_for("wakeq replay", "counting" if dry_run else "publishing") as spark:
-        events = published(spark, lake, queue, where)
-        count = events.count() if dry_run else again(events, broker.address, target)
-    done = "would be published" if dry_run else "published"
-    say(f"{count:,} messages of {queue_name(queue)} {done} to {queue_name(target)}")
+def _check_lake_options(sources: tuple[str, ...], *, queue: str | None, columns: tuple[str | None, ...]) -> None:
+    if len(sources) > 1:
+        raise click.UsageError("name files, or one lake")
+    if queue is None:
+        raise click.UsageError(f"{sources[0]} is a lake; pass --queue, whose messages are to be published")
+    if any(column is not None for column in columns):
+        raise click.UsageError("--body, --priority and --delay are for files; messages of a lake have these")
 
 
 @pipeline.command()
@@ -180,7 +170,7 @@ def _named(broker: Broker) -> str | None:
 
 
 @pipeline.command()
-@DIRECTORIES
+@history_places
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default="report.html", show_default=True,
               help="The page to write; the same data as JSON is written beside it.")  # fmt: skip
 @click.option(
@@ -192,43 +182,43 @@ def _named(broker: Broker) -> str | None:
 @click.option("--queue", metavar="QUEUE", help="Only this queue.")
 @click.option("--parquet", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
               help="Also write the tables of the report there.")  # fmt: skip
-@click.option("--verbose", is_flag=True, help="Show Spark's warnings.")
 def report(
-    data_dirs: tuple[Path, ...], out: Path, since: str | None, until: str | None, queue: str | None,
-    parquet: Path | None, verbose: bool,
+    places: tuple[Path | str, ...], out: Path, since: str | None, until: str | None, queue: str | None,
+    parquet: Path | None,
 ) -> None:  # fmt: skip
     """Report what a broker did, as a page and as JSON.
 
     Throughput, backlog, waiting times, work and failures.  DATA_DIR is the data directory of a broker, running, stopped
-    or copied; name those of several nodes of one cluster together.
+    or copied, and URL the HTTP port of a running one, such as http://HOST:8080; name several nodes of one cluster
+    together.
     """
-    from wakeq.pipeline.session import check_packages
+    from wakeq.pipeline.spark import check_packages
 
     check_packages("pyspark", "pyarrow")
     from wakeq.pipeline.journal.rows import Wanted
     from wakeq.pipeline.report.run import make_report, write_report
 
     wanted = Wanted(since_ms=_moment("--since", since), until_ms=_moment("--until", until), queue=queue)
-    with spark_for("wakeq report", "counting events", verbose=verbose) as spark:
-        made, tables = make_report(spark, data_dirs, wanted)
+    with spark_for("wakeq report", "counting events") as spark:
+        made, tables = make_report(spark, places, wanted)
     for path in write_report(made, tables, out, parquet):
         click.echo(path)
 
 
 @pipeline.command()
-@DIRECTORIES
+@history_places
 @click.option("--to", "lake", required=True, metavar="LAKE", type=click.Path(file_okay=False, path_type=Path),
               help="The folder of Parquet files; created if it does not exist.")  # fmt: skip
 @click.option("--bodies", is_flag=True, help="Also archive the bodies of messages.")
-@click.option("--skip-gaps", is_flag=True, help="Skip, for ever, entries that none of the directories has any more.")
+@click.option("--skip-gaps", is_flag=True, help="Skip, for ever, entries that none of these places has any more.")
 @json_option
-def archive(data_dirs: tuple[Path, ...], lake: Path, bodies: bool, skip_gaps: bool, as_json: bool) -> None:
+def archive(places: tuple[Path | str, ...], lake: Path, bodies: bool, skip_gaps: bool, as_json: bool) -> None:
     """Add the events since the last run to a lake.
 
-    Each event is added once.  If it is killed, the next run continues where it was.  Run it more often than the
-    journal is kept.
+    They come from the data directory of a broker, or from its HTTP port, such as http://HOST:8080.  Each event is
+    added once.  If it is killed, the next run continues where it was.  Run it more often than the journal is kept.
     """
-    from wakeq.pipeline.session import check_packages
+    from wakeq.pipeline.spark import check_packages
 
     check_packages("pyarrow", "numpy", extra="journal")
     from wakeq.pipeline.lake import archive as bring_up_to_date
@@ -236,7 +226,7 @@ def archive(data_dirs: tuple[Path, ...], lake: Path, bodies: bool, skip_gaps: bo
     def tell(events: int, _through: int) -> None:
         show_progress(f"{events:,} events archived ...")
 
-    done = bring_up_to_date(data_dirs, lake, bodies=bodies, skip_gaps=skip_gaps, tell=tell)
+    done = bring_up_to_date(places, lake, bodies=bodies, skip_gaps=skip_gaps, tell=tell)
     show_progress("")
     if done.missing:
         say(f"{done.missing:,} entries were removed before they were archived; keep more, or archive more often")
@@ -258,7 +248,7 @@ def forecast(lake: Path, wait_s: float, percent: float, as_json: bool) -> None:
 
     For each hour of the day (UTC).  The peak is for the day on which most messages were published in that hour.
     """
-    from wakeq.pipeline.session import check_packages
+    from wakeq.pipeline.spark import check_packages
 
     check_packages("pyspark", "pyarrow")
     from wakeq.pipeline.lake import check_lake
@@ -287,51 +277,3 @@ def _moment(option: str, text: str | None) -> int | None:
         return moment_ms(text)
     except ValueError:
         raise click.BadParameter(f"{text!r}: write it as 2026-01-31 or 2026-01-31T15:00", param_hint=option) from None
-
-
-@contextmanager
-def spark_for(name: str, doing: str, *, verbose: bool = False) -> Iterator["SparkSession"]:
-    """Yield a session; the caller has checked that pyspark is installed."""
-    from wakeq.pipeline.session import plain_errors, quiet_session
-
-    show_progress("starting Spark ...")
-    # Spark's client logs an interrupt with its traceback if logging has no handler.
-    silent = logging.NullHandler()
-    logging.root.addHandler(silent)
-    try:
-        with (
-            quiet_session(name, verbose=verbose, mute=not verbose) as spark,
-            _progress_of(spark, doing),
-            plain_errors(),
-        ):
-            yield spark
-    finally:
-        logging.root.removeHandler(silent)
-        show_progress("")
-
-
-@contextmanager
-def _progress_of(spark: "SparkSession", doing: str) -> Iterator[None]:
-    """Show the work of Spark, and how many parts of its active stages are done."""
-    show_progress(f"{doing} ...")
-    over = threading.Event()
-    watching = threading.Thread(target=_watch, args=(spark, doing, over), name="wakeq-progress", daemon=True)
-    if sys.stderr.isatty():
-        watching.start()
-    try:
-        yield
-    finally:
-        over.set()
-        if watching.ident is not None:
-            watching.join()
-
-
-def _watch(spark: "SparkSession", doing: str, over: threading.Event) -> None:
-    tracker, shown = spark.sparkContext.statusTracker(), ""
-    while not over.wait(REFRESH_S):
-        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        known = [stage for stage in stages if stage is not None]
-        done, parts = sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
-        text = f"{doing}, {done} of {parts} parts ..."
-        if parts and text != shown:
-            show_progress(shown := text)

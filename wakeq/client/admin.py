@@ -1,6 +1,7 @@
 """AdminClient: the HTTP API of a broker, for the command line and for programs that operate one.
 
     call("GET", "/queues", prefix="a")  -->  HTTP  -->  JSON, or the WakeqError that the broker's code names
+    read_range(path, start, size)       -->  HTTP  -->  bytes of a file, and its size
 
 It keeps one connection. Of several addresses it uses the first that serves. A follower names the leader, whose address
 need not be among those that were given.
@@ -16,8 +17,17 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from wakeq.client.connection import refuse_on_loop, tls_context, token_source
-from wakeq.protocol.errors import BY_CODE, BadSettings, BrokerUnreachable, Busy, Disconnected, NotLeader, Refused
+from wakeq.client.connection import SYSTEM, Tls, refuse_on_loop, tls_context, token_source
+from wakeq.protocol.errors import (
+    BY_CODE,
+    BadSettings,
+    BrokerUnreachable,
+    Busy,
+    Disconnected,
+    HistoryGone,
+    NotLeader,
+    Refused,
+)
 
 HTTP_PORT = 8080
 DEFAULT_HTTP = f"127.0.0.1:{HTTP_PORT}"
@@ -27,6 +37,7 @@ TIMEOUT_S = 60.0
 PIECE_BYTES = 1 << 20
 # A longer text in a refusal is not quoted in the error.
 TEXT_BYTES_MAX = 300
+NO_HEADERS: Mapping[str, str] = {}
 # The number of messages in one call is limited so that progress can be shown.
 CALL_MAX = 1_000
 
@@ -34,10 +45,11 @@ CALL_MAX = 1_000
 class AdminClient:
     """A client of the HTTP API. Use it in a `with` block, or close it."""
 
-    def __init__(self, address: str | None = None, *, token: str | None = None) -> None:
+    def __init__(self, address: str | None = None, *, token: str | None = None, tls: Tls = None) -> None:
         given = address or os.environ.get("WAKEQ_HTTP") or DEFAULT_HTTP
         self._addresses = [one.strip() for one in given.split(",") if one.strip()]
         self._token = token_source(token)
+        self._tls = tls
         self._connection: http.client.HTTPConnection | None = None
 
     def __enter__(self) -> Self:
@@ -67,6 +79,18 @@ class AdminClient:
     def download(self, path: str, write: Callable[[bytes], Any]) -> int:
         """Pass the content of a path to `write`, piece by piece; return the number of bytes."""
         return int(self._ask_leader(lambda: self._download(PREFIX + path, write)))
+
+    def read_range(self, path: str, start: int, size: int, **query: Any) -> tuple[bytes, int]:
+        """Return bytes of a file from an offset on, fewer at its end, and the size of the file.
+
+        If the connection breaks in the middle, the range is asked for once more.
+        """
+        target = f"{PREFIX}{path}?{urlencode(query)}"
+        try:
+            return self._read_range(target, start, size)
+        except Disconnected:
+            self.close()
+            return self._read_range(target, start, size)
 
     @contextmanager
     def stream(self, path: str) -> Iterator[Iterator[bytes]]:
@@ -116,15 +140,27 @@ class AdminClient:
             size += len(piece)
         return size
 
-    def _request(self, method: str, target: str, body: Mapping[str, Any] | None) -> http.client.HTTPResponse:
+    def _read_range(self, target: str, start: int, size: int) -> tuple[bytes, int]:
+        response = self._request("GET", target, None, {"Range": f"bytes={start}-{start + size - 1}"})
+        of_file = response.headers.get("Content-Range", "").rpartition("/")[2]
+        if response.status == http.HTTPStatus.PARTIAL_CONTENT and of_file.isdecimal():
+            return b"".join(_checked(iter(response.read, b""))), int(of_file)
+        if response.status == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and of_file.isdecimal():
+            response.read()
+            return b"", int(of_file)
+        raise _refusal(response)
+
+    def _request(
+        self, method: str, target: str, body: Mapping[str, Any] | None, more: Mapping[str, str] = NO_HEADERS
+    ) -> http.client.HTTPResponse:
         refuse_on_loop("a call of AdminClient", "await asyncio.to_thread(...) with the call")
         token = self._token()
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        headers = dict(more) | ({"Authorization": f"Bearer {token}"} if token else {})
         data = None
         if body is not None:
             data, headers["Content-Type"] = msgspec.json.encode(body), "application/json"
         is_new = self._connection is None
-        connection = self._connection = self._connection or _connection(self._addresses[0])
+        connection = self._connection = self._connection or _connection(self._addresses[0], self._tls)
         try:
             # The server may answer with a refusal before it has read the whole request.
             with suppress(BrokenPipeError):
@@ -134,11 +170,11 @@ class AdminClient:
             self.close()
             # The server may have closed the idle connection.
             if not is_new and method == "GET":
-                return self._request(method, target, body)
+                return self._request(method, target, body, more)
             reason = str(error) if isinstance(error, OSError) else "the server there does not speak HTTP"
             raise BrokerUnreachable(
                 f"no broker answers over HTTP at {self._addresses[0]}: {reason}; "
-                "name its HTTP port with --http or WAKEQ_HTTP, and --tls if it has TLS"
+                "check the address of its HTTP port (--http, WAKEQ_HTTP, or the URL), and --tls if it has TLS"
             ) from error
 
 
@@ -156,7 +192,7 @@ class _Redirect(NotLeader):
     address = ""
 
 
-def _connection(address: str) -> http.client.HTTPConnection:
+def _connection(address: str, tls: Tls) -> http.client.HTTPConnection:
     parts = urlsplit(address if "://" in address else f"http://{address}")
     try:
         host, port = parts.hostname, parts.port
@@ -164,13 +200,15 @@ def _connection(address: str) -> http.client.HTTPConnection:
         host, port = None, None
     if not host or parts.scheme not in ("http", "https"):
         raise BadSettings(f"{address!r} is not the HTTP address of a broker; write HOST:PORT, such as {DEFAULT_HTTP}")
-    context = tls_context("system" if parts.scheme == "https" and not os.environ.get("WAKEQ_TLS") else None)
+    if tls is None and parts.scheme == "https" and not os.environ.get("WAKEQ_TLS"):
+        tls = SYSTEM
+    context = tls_context(tls)
     if context is not None:
         return http.client.HTTPSConnection(host, port or HTTP_PORT, timeout=TIMEOUT_S, context=context)
     return http.client.HTTPConnection(host, port or HTTP_PORT, timeout=TIMEOUT_S)
 
 
-def _refusal(response: http.client.HTTPResponse) -> Refused:
+def _refusal(response: http.client.HTTPResponse) -> Refused | HistoryGone:
     body = response.read()
     try:
         error = msgspec.json.decode(body)["error"]
@@ -178,6 +216,8 @@ def _refusal(response: http.client.HTTPResponse) -> Refused:
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
         return _foreign_refusal(response, _short_text(response, body))
     leader = f" (its worker port is {error['leader']})" if error.get("leader") else ""
+    if code == HistoryGone.code:
+        return HistoryGone(detail)
     refusal = BY_CODE.get(code, Refused)(f"{detail}{leader}")
     location = urlsplit(response.headers.get("Location", ""))
     if isinstance(refusal, NotLeader) and location.netloc:

@@ -26,6 +26,7 @@ from wakeq.protocol.queue.ledger.publishers import Once, Session
 from wakeq.protocol.queue.ledger.staging import (
     JOB,
     RUNS_MAX,
+    SETTLED_RANGES_MAX,
     SOURCE,
     STASH,
     UNENDING_MS,
@@ -257,6 +258,7 @@ def _check_staged(kind: str, name: str, one: Any, chunks: dict[int, Chunk], side
         case Source():
             _within(f"the last epoch of {what}", one.highest, 0, INT64_END)
             _within(f"the moment of {what}", one.used_ms, 0, MOMENT_MS_END)
+            _within(f"the ranges of settled epochs of {what}", len(one.settled), 0, SETTLED_RANGES_MAX + 1)
             end = 0
             for first, last in one.settled:
                 _within(f"the first of some settled epochs of {what}", first, end + 1, one.highest + 1)

@@ -18,6 +18,7 @@ from wakeq.data.opening import DataFiles
 from wakeq.http.api.api import PREFIX, Api, json_response
 from wakeq.http.api.backup import Backup
 from wakeq.http.api.events import Events
+from wakeq.http.api.journal import Journal
 from wakeq.http.api.messages import message_routes
 from wakeq.http.api.node import node_routes
 from wakeq.http.api.openapi import document
@@ -30,6 +31,7 @@ from wakeq.http.server import WebServer
 from wakeq.node.assembly import Assembly
 from wakeq.node.metrics import CountsRefusals, NodeMetrics
 from wakeq.storage.log.endings import Ending, ending_of
+from wakeq.storage.log.history import HistoryFiles
 from wakeq.storage.thread import Disk
 
 Doors = Set[Any]
@@ -69,6 +71,7 @@ class Admin:
         self._backup = Backup(
             directory.identity, files.store, lambda: (queues.applied[0], queues.flushed_index), new_disk
         )
+        self._journal = Journal(directory.identity, HistoryFiles(files.log), new_disk)
         self._doors: dict[str, Doors] = {}
 
     def serve_on(self, server: WebServer) -> None:
@@ -80,7 +83,9 @@ class Admin:
         api.add(server, node_routes(self.queries, self.metrics.samples, self._doors))
         api.add(server, self._events.routes())
         api.add(server, self._backup.routes())
+        api.add(server, self._journal.routes())
         server.before_stop(self._events.stop)
+        server.before_stop(self._journal.stop)
         serve_dashboard(server)
         description = document(api.routes, __version__)
 

@@ -7,19 +7,24 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.helpers.brokers.process import BrokerProcess
 from tests.helpers.programs.started import eventually
 from wakeq.client.bulk import BulkClient
+from wakeq.pipeline.lake import archive
 from wakeq.protocol.errors import QueueNotFound
 
 ROWS = 3_000
 ROOT = Path(__file__).parents[3]
 
 
-def wakeq(broker: BrokerProcess | str, *arguments: str, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+def wakeq(
+    broker: BrokerProcess | str, *arguments: str, options: tuple[str, ...] = (), cwd: Path = ROOT
+) -> subprocess.Popen[str]:
     environment = os.environ | {"WAKEQ_BROKER": broker if isinstance(broker, str) else broker.address}
     command = [sys.executable, "-m", "wakeq", *options, "pipeline", *arguments]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT)
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, cwd=cwd)
 
 
 def published(client: BulkClient) -> int:
@@ -45,7 +50,7 @@ def test_killed_load_continues_where_it_was(broker: BrokerProcess, tmp_path: Pat
 
     bodies = [json.loads(message.body)["id"] for _ in range(4) for message in client.fetch_many("q", 1000)]
     assert sorted(bodies) == list(range(ROWS))
-    assert said == f"wakeq: {ROWS - before:,} messages published to queue q; {before:,} were published by another run\n"
+    assert said == f"wakeq: {ROWS - before:,} messages published to queue q; another run published the ones before\n"
 
 
 def test_load_error_is_one_line(broker: BrokerProcess, tmp_path: Path) -> None:
@@ -56,6 +61,66 @@ def test_load_error_is_one_line(broker: BrokerProcess, tmp_path: Path) -> None:
 
     assert process.returncode == 78
     assert said == f"wakeq: {tmp_path / 'a.csv'} has no column text; it has id\n"
+
+
+def test_archive_is_loaded_again(broker: BrokerProcess, tmp_path: Path) -> None:
+    lake, bare = tmp_path / "lake", tmp_path / "bare"
+    client = BulkClient(broker.address)
+    for i in range(4):
+        client.publish("q", f"m{i}", priority=i)
+    client.publish("other", "x")
+    assert client.fetch_many("q", 10)
+    archived = {lake: 0, bare: 0}
+
+    def all_is_archived() -> bool:
+        """What is not yet in the state store is archived by a later run."""
+        for folder in archived:
+            archived[folder] += archive([broker.data_dir], folder, bodies=folder == lake).events
+        return min(archived.values()) >= 9
+
+    eventually(all_is_archived, "the archives have what was published and fetched")
+
+    def load(where: str, folder: Path = lake, *more: str, address: str = broker.address) -> tuple[int, str]:
+        with wakeq(address, "load", str(folder), "--queue", "q", "--where", where, "--to", "again", *more) as process:
+            _, said = process.communicate(timeout=60)
+        return process.returncode, said
+
+    assert load("priority >= 2", lake, "--dry-run") == (0, "wakeq: 2 messages would be published to queue again\n")
+    assert client.queues("again") == []
+    assert load("priority >= 2") == (0, "wakeq: 2 messages published to queue again\n")
+    continued = "; another run published the ones before"
+    assert load("priority >= 2") == (0, f"wakeq: 0 messages published to queue again{continued}\n")
+    assert sorted(message.body for message in client.fetch_many("again", 10)) == [b"m2", b"m3"]
+    for (status, said), complaint in (
+        (load("colour = 1"), "--where 'colour = 1': Binder Error: Referenced column \"colour\" not found"),
+        (load("queue::INT = 1"), "--where 'queue::INT = 1': Conversion Error"),
+        (load("at > '2026-11-01'"), "the moment is called published"),
+        (load("true", tmp_path), f"{tmp_path}: is not a lake"),
+        (load("true", bare), "has no bodies"),
+        (load("true", address="127.0.0.1:1"), "no broker answers at 127.0.0.1:1"),
+    ):
+        assert status != 0
+        assert complaint in said
+        assert said.count("\n") == 1, said
+    assert client.stats("again")["published"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("a.csv", "--queue", "q"), "--queue is for a lake"),
+        (("nothing.csv",), "'nothing.csv' does not exist"),
+    ],
+)
+def test_wrong_use_of_load_is_one_line(tmp_path: Path, arguments: tuple[str, ...], complaint: str) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+
+    with wakeq("127.0.0.1:1", "load", *arguments, "--to", "again", cwd=tmp_path) as process:
+        _, said = process.communicate(timeout=60)
+
+    assert process.returncode == 2
+    assert complaint in said
+    assert said.count("\n") == 1, said
 
 
 def test_folder_that_is_no_checkpoint_is_refused_in_one_line(broker: BrokerProcess, tmp_path: Path) -> None:

@@ -61,6 +61,11 @@ BLOCKS = (
     + b'\n{"cmd":"STAGE","qname":"m","source":"s","epoch":1,"count":10,"slices":2}\n'
     + b'{"cmd":"SLICE","qname":"m","source":"s","epoch":1,"slice":0,"raw":true}\n'
     + b'{"cmd":"RENEW","qname":"m","source":"s"}\n'
+    + b'{"cmd":"SLICE","qname":"m","source":"s","epoch":1,"slice":1,"reader":"r","batch":2,"run":"u"}\n'
+    + b'{"cmd":"STASH","qname":"m","stash":"t","messages":["x"],"writer":"w","epoch":2}\n'
+    + b'{"cmd":"UNSTASH","qname":"m","stashes":[["t",1]],"writer":"w","epoch":2,"reader":"r","run":"u","id":"i"}\n'
+    + b'{"cmd":"RELEASE","qname":"m","source":"s"}\n'
+    + b'{"cmd":"UNSTASH","qname":"m","stashes":[],"writer":"j","drop":true}\n'
     + b'{"cmd":"SETTLE","qname":"m","source":"s","epoch":1}\n{"cmd":"PEEKB","qname":"m"}\n{"cmd":"FETB","qname":"m"}\n'
 )
 TASKFLUX = (

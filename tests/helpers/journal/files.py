@@ -57,8 +57,8 @@ class JournalFiles:
 EVERYTHING = Wanted(columns=tuple(KINDS))
 
 
-def rows_of(*paths: Path, wanted: Wanted = ALL, cores: int = 1) -> list[dict[str, Any]]:
-    """Return what the journal of these directories tells."""
+def rows_of(*paths: Path | str, wanted: Wanted = ALL, cores: int = 1) -> list[dict[str, Any]]:
+    """Return what the journal in these places tells."""
     spans = History(paths).spans(cores=cores, since_ms=wanted.since_ms, until_ms=wanted.until_ms)
     batches = [batch for span in spans for batch in events_of(span, wanted)]
     table = pa.Table.from_batches(batches, schema=wanted.schema)

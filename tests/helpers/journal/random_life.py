@@ -41,7 +41,7 @@ class Life:
             self.publish, self.publish, self.publish, self.publish_many, self.publish_once, self.fetch, self.fetch,
             self.acknowledge, self.acknowledge, self.follow_up, self.give_back, self.acknowledge_nonsense, self.wait,
             self.empty, self.delete, self.crash, self.flush, self.stage, self.settle, self.stash, self.unstash,
-            self.move, self.requeue, self.renew, self.settle_and_renew_at_once, self.cancel,
+            self.move, self.requeue, self.renew, self.settle_and_renew_at_once, self.cancel, self.read, self.release,
         )  # fmt: skip
         self.chance.choice(actions)()
 
@@ -127,17 +127,28 @@ class Life:
         self.broker.log_disk.complete()
         self.client.take()
 
+    def read(self) -> None:
+        about = {"source": self.chance.choice("xy"), "epoch": max(1, self.epochs)}
+        self.client.call("SLICE", self.queue(), **about, reader="r", batch=self.chance.randrange(1, 9), run="u")
+
+    def release(self) -> None:
+        self.client.call("RELEASE", self.queue(), source=self.chance.choice("xy"))
+
     def stash(self) -> None:
         stash = self.chance.choice("pqr")
         messages = [stash] * STASH_MESSAGES
         fields: dict[str, Any] = self.chance.choice(({}, {}, {"delay": 9}, {"expires": 9}))
         part = self.chance.choice((0, 0, 1))
+        if self.chance.random() < 0.5:
+            fields = fields | {"writer": "w", "epoch": self.chance.randrange(9)}
         self.client.call("STASH", self.queue(), stash=stash, part=part, messages=messages, **fields)
 
     def unstash(self) -> None:
         stashes = [(stash, STASH_MESSAGES) for stash in self.chance.sample("pqr", self.chance.choice((1, 1, 2)))]
         writer: dict[str, Any] = {"writer": "w", "epoch": self.chance.randrange(1, 9)}
-        self.client.call("UNSTASH", self.queue(), stashes=stashes, **self.chance.choice((writer, {})))
+        reader: dict[str, Any] = writer | {"reader": "r", "run": self.chance.choice("uv")}
+        fields = self.chance.choice((writer, reader, reader, writer | {"drop": True}, {}))
+        self.client.call("UNSTASH", self.queue(), stashes=stashes if self.chance.random() < 0.7 else [], **fields)
 
     def any_living(self, name: str) -> str | None:
         """Return the uid of a message of a queue, whatever its state."""

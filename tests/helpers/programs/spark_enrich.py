@@ -1,39 +1,38 @@
 """A Spark driver to be killed: a streaming query that reads one queue and writes the results to another.
 
-    python tests/helpers/programs/spark_enrich.py BROKER FOLDER    ends when what was there at its start is done
+    python tests/helpers/programs/spark_enrich.py BROKER FOLDER [TIMEOUT]
 
-In FOLDER lie the checkpoint, and a file by which one task of all runs kills its own worker.  Tasks are tried again.
+It ends when what was there at its start is done; its claims last for TIMEOUT seconds without it, or a day.  In FOLDER
+lie the checkpoint, and a file by which one task of all runs kills its own worker.  Tasks are tried again.
 """
 
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
-
-from wakeq.pipeline import session
 
 BATCH = 50
 
 
-def main(broker: str, folder: Path) -> None:
+def main(broker: str, folder: Path, timeout: str = "86400") -> None:
     """Run the query to its end."""
     from pyspark.sql import SparkSession
     from pyspark.sql.functions import udf
 
-    with tempfile.TemporaryDirectory() as made, session.shimmed_java(Path(made)):
-        builder = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
-        for key, value in session.sockets_in(Path(made)).items():
-            builder = builder.config(key, value)
-        spark = builder.config("spark.driver.host", "127.0.0.1").config("spark.local.dir", str(folder)).getOrCreate()
-        frame = spark.readStream.format("wakeq").option("broker", broker).option("queue", "in")
-        frame = frame.option("maxOffsetsPerTrigger", str(BATCH)).option("minPartitions", "2").load()
-        made_of_it = frame.select(udf(enrich(folder / "a-worker-died"), "binary")("body").alias("body"))
-        writer = made_of_it.writeStream.format("wakeq").option("broker", broker).option("queue", "out")
-        query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
-        query.awaitTermination()
-        spark.stop()
+    # Spark finds the format with this Python.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
+    spark = builder.config("spark.driver.host", "127.0.0.1").config("spark.local.dir", str(folder)).getOrCreate()
+    frame = spark.readStream.format("wakeq").option("broker", broker).option("queue", "in")
+    frame = frame.option("maxOffsetsPerTrigger", str(BATCH)).option("minPartitions", "2")
+    frame = frame.option("timeout", timeout).load()
+    made_of_it = frame.select(udf(enrich(folder / "a-worker-died"), "binary")("body").alias("body"))
+    writer = made_of_it.writeStream.format("wakeq").option("broker", broker).option("queue", "out")
+    query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    spark.stop()
 
 
 def enrich(marker: Path) -> Callable[[bytes], bytes]:
@@ -49,4 +48,4 @@ def enrich(marker: Path) -> Callable[[bytes], bytes]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])

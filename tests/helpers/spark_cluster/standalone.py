@@ -21,7 +21,7 @@ import pyspark
 from tests.helpers.brokers.process import die_with_parent
 from tests.helpers.network.ports import free_ports
 from tests.helpers.programs.started import eventually
-from wakeq.pipeline.session import find_java, shim_of
+from wakeq.pipeline.java import find_java
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 CORES = 1
@@ -48,6 +48,15 @@ spark.ui.enabled false
 spark.ui.showConsoleProgress false
 spark.sql.shuffle.partitions 2
 """
+# With SPARK_HOME, Python imports Spark from a zip, which takes three times as long; what builds commands needs it.
+JAVA = """\
+#!/bin/sh
+case "$*" in
+  *org.apache.spark.launcher.Main*) ;;
+  *) unset SPARK_HOME ;;
+esac
+exec "{java}" "$@"
+"""
 LOG = """\
 rootLogger.level = info
 rootLogger.appenderRef.stderr.ref = console
@@ -64,6 +73,9 @@ class StandaloneCluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        java = find_java()
+        assert java is not None, "the fixture `needs_spark` sees to it that there is one"
+        self._java = java
         # Where `bin/java` is, for everything that starts a Java.
         self.java_home = folder / "java"
         self.url = ""
@@ -73,7 +85,7 @@ class StandaloneCluster:
         """Return when both workers are known to the master."""
         program = self.java_home / "bin" / "java"
         program.parent.mkdir(parents=True)
-        program.write_text(shim_of(find_java()))
+        program.write_text(JAVA.replace("{java}", str(self._java)))
         program.chmod(0o700)
         (self.folder / "log4j2.properties").write_text(LOG)
         (self.folder / "spark-defaults.conf").write_text(DEFAULTS)
@@ -94,7 +106,7 @@ class StandaloneCluster:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def _launch(self, name: str, host: str, main: str, *arguments: str) -> None:
-        command = [str(find_java()), "-cp", f"{SPARK_HOME}/jars/*", "-Xmx256m", *SMALL_JAVA.split()]
+        command = [str(self._java), "-cp", f"{SPARK_HOME}/jars/*", "-Xmx256m", *SMALL_JAVA.split()]
         command += [f"-Dlog4j2.configurationFile=file:{self.folder}/log4j2.properties"]
         command += [f"org.apache.spark.deploy.{main}", "--host", host, "--webui-port", "0", *arguments]
         with (self.folder / f"{name}.log").open("wb") as log:

@@ -24,10 +24,10 @@ BODY_LOGGED_CHARS_MAX = 500
 
 STATUSES = {
     "BAD_FIELD": 400, "BAD_JSON": 400, "BAD_NAME": 400, "KEY_RANGE": 409, "TOO_LARGE": 413, "QUEUE_FULL": 409,
-    "TOO_MANY_QUEUES": 409,
+    "TOO_MANY_QUEUES": 409, "HISTORY_GONE": 410,
     "UNAUTHORIZED": 401, "FORBIDDEN": 403, "Q_NOT_FOUND": 404, "UNKNOWN_UID": 404, "NOT_FOUND": 404, "Q_EXISTS": 409,
     "NOT_LEADER": 421, "NO_QUORUM": 503, "BUSY": 503, "DISK_FULL": 507, "UNKNOWN": 504,
-    "INTERNAL": 500,
+    "STORAGE": 500, "DAMAGED": 500, "INTERNAL": 500,
 }  # fmt: skip
 
 logger = logging.getLogger("wakeq.admin")
@@ -51,6 +51,8 @@ class Route(NamedTuple):
     by_caller: bool = False
     # The content type, if the handler writes the response itself.
     streams: str = ""
+    # Whether a client may ask for a range of its bytes.
+    has_ranges: bool = False
 
 
 class Api:

@@ -8,6 +8,10 @@ import msgspec
 from wakeq.http.api.api import PREFIX, STATUSES, Route
 
 REFERENCE = "#/components/schemas/{name}"
+RANGE = {
+    "name": "Range", "in": "header", "required": False, "description": "One range of bytes, such as bytes=0-65535",
+    "schema": {"type": "string", "pattern": "^bytes=[0-9]{0,15}-[0-9]{0,15}$"},
+}  # fmt: skip
 
 
 class ErrorFacts(msgspec.Struct):
@@ -66,8 +70,13 @@ def _operation(route: Route, schema_of: dict[int, Any], components: dict[str, An
             **{str(status): _refusal(schema_of) for status in sorted(set(STATUSES.values()))},
         },
     }
+    if route.has_ranges:
+        part = {"description": "The range", "content": {content_type: {"schema": found}}}
+        operation["responses"] |= {"206": part, "416": _refusal(schema_of)}
     if route.query is not None:
         operation["parameters"] = _parameters(route.query, components)
+    if route.has_ranges:
+        operation["parameters"] = [*operation.get("parameters", ()), RANGE]
     if route.body is not None:
         body = {"application/json": {"schema": schema_of[id(route.body)]}}
         operation["requestBody"] = {"required": True, "content": body}

@@ -422,3 +422,143 @@ def test_claim_of_messages_removed_by_an_acknowledgement_before_it_changes_nothi
 
     assert broker.queue("q") is process
     broker.check("q")
+
+
+# --- settled or lapsed -----------------------------------------------------------------------------------------------
+
+
+def ends(client: Client, *epochs: int) -> list[str]:
+    return [stage(client, epoch)["err"].removeprefix("EPOCH_").lower() for epoch in epochs]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_source_tells_settled_epochs_from_lapsed_ones_as_long_as_it_is_known(broker: Broker, restarts: bool) -> None:
+    client = broker.client()
+    for epoch in range(1, 8):
+        publish(client, "a")
+        stage(client, epoch, timeout=10)
+        if epoch in (3, 4, 6):
+            broker.advance(11)
+        else:
+            client.call("SETTLE", "q", source="s", epoch=epoch)
+    if restarts:
+        broker.flush()
+        broker.crash_and_restart()
+        client = broker.client()
+
+    broker.advance(20 * 86_400)
+
+    assert ends(client, *range(1, 8)) == ["settled", "settled", "expired", "expired", "settled", "expired", "settled"]
+    assert broker.queue("q").ledger.staging.sources["s"].settled == [(1, 2), (5, 5), (7, 7)]
+
+
+def test_epoch_that_was_passed_over_counts_as_settled(client: Client) -> None:
+    publish(client, "a", "b")
+    stage(client, 2, count=1)
+    stage(client, 6, count=1)
+
+    assert ends(client, 3, 5) == ["settled", "settled"]
+    assert client.call("SETTLE", "q", source="s", epoch=4)["count"] == 1
+    assert client.call("SLICE", "q", source="s", epoch=4)["err"] == "EPOCH_SETTLED"
+    assert read(client, 6) == ["b"]
+
+
+def test_oldest_settled_epochs_count_as_lapsed_if_there_are_too_many_ranges(
+    client: Client, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "SETTLED_RANGES_MAX", 2)
+    for epoch in range(1, 7):
+        publish(client, "a")
+        stage(client, epoch, timeout=10)
+        if epoch % 2:
+            client.call("SETTLE", "q", source="s", epoch=epoch)
+        else:
+            broker.advance(11)
+
+    assert ends(client, *range(1, 7)) == ["expired", "expired", "settled", "expired", "settled", "expired"]
+
+
+@pytest.mark.parametrize("how", ["lapse", "release"])
+def test_settle_of_a_later_epoch_leaves_one_that_ended_before(client: Client, broker: Broker, how: str) -> None:
+    publish(client, "a", "b")
+    stage(client, 1, count=1, timeout=10)
+    if how == "lapse":
+        broker.advance(11)
+    else:
+        client.call("RELEASE", "q", source="s")
+    client.call("STAGE", "q", source="s", epoch=2)
+
+    assert client.call("SETTLE", "q", source="s", epoch=2)["count"] == 2
+    assert client.call("SETTLE", "q", source="s", epoch=1)["err"] == "EPOCH_EXPIRED"
+
+
+# --- release ---------------------------------------------------------------------------------------------------------
+
+
+def test_release_returns_all_open_epochs_at_once_and_without_a_failure(client: Client, broker: Broker) -> None:
+    client.call("CREATE", "q", max_deliveries=1)
+    publish(client, *"abc")
+    stage(client, 1, count=2)
+    stage(client, 2)
+
+    assert client.call("RELEASE", "q", source="s")["count"] == 3
+
+    assert ends(client, 1, 2) == ["expired", "expired"]
+    assert fetched(client) == ["a", "b", "c"]
+    assert client.call("RELEASE", "q", source="s")["count"] == 0
+    assert client.call("RELEASE", "q", source="nobody")["count"] == 0
+    broker.check("q")
+
+
+def test_release_leaves_other_sources_and_what_was_ended_by_its_uid(client: Client, broker: Broker) -> None:
+    uids = publish(client, *"abcd")
+    stage(client, 1, count=3)
+    stage(client, 1, source="other", count=1)
+    client.call("ACK", "q", uid=uids[0])
+    client.call("NACK", "q", uid=uids[1], delay=0)
+    assert client.fetch("q")["msg"] == "b"
+
+    assert client.call("RELEASE", "q", source="s")["count"] == 1
+
+    assert fetched(client) == ["c"]
+    assert client.figures("q")["staged"] == 1
+    broker.check("q")
+
+
+@pytest.mark.parametrize("first", ["lapse", "settle", "release"])
+def test_release_behind_another_end_on_its_way_does_nothing(client: Client, broker: Broker, first: str) -> None:
+    publish(client, "a", "b", "c")
+    stage(client, 1, timeout=10)
+    other = broker.client()
+    broker.log_disk.held = True
+    if first == "lapse":
+        broker.advance(11)
+    else:
+        other.send({"cmd": first.upper(), "qname": "q", "source": "s", "epoch": 1})
+        broker.settle()
+
+    client.send({"cmd": "RELEASE", "qname": "q", "source": "s"})
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert [reply["count"] for reply in client.take()] == [0]
+    assert fetched(client) == ([] if first == "settle" else ["a", "b", "c"])
+    broker.check("q")
+
+
+def test_settle_behind_a_release_on_its_way_is_too_late(client: Client, broker: Broker) -> None:
+    publish(client, "a")
+    stage(client, 1)
+    broker.log_disk.held = True
+    client.send({"cmd": "RELEASE", "qname": "q", "source": "s"})
+    broker.settle()
+    other = broker.client()
+    other.send({"cmd": "SETTLE", "qname": "q", "source": "s", "epoch": 1})
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert [reply["err"] for reply in other.take()] == ["EPOCH_EXPIRED"]
+    assert [reply["count"] for reply in client.take()] == [1]
+    assert fetched(client) == ["a"]

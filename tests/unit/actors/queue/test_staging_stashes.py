@@ -317,3 +317,134 @@ def test_sleeper_is_woken_when_a_stash_is_published(client: Client, worker: Clie
     unstash(client, 1, ("t", 1))
 
     assert worker.words() == ["awk"]
+
+
+# --- attempts that do not count --------------------------------------------------------------------------------------
+
+
+def attempt(client: Client, name: str, epoch: int, writer: str = "w") -> Json:
+    return client.call("STASH", "q", stash=name, messages=[name, name, name], writer=writer, epoch=epoch)
+
+
+def stashes_left(broker: Broker) -> list[str]:
+    return sorted(broker.queue("q").ledger.staging.stashes)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_publishing_an_epoch_drops_what_else_its_writer_has_stashed_so_far(broker: Broker, restarts: bool) -> None:
+    client = broker.client()
+    for name, epoch in (("earlier", 1), ("counts", 2), ("failed", 2), ("next", 3)):
+        attempt(client, name, epoch)
+    attempt(client, "other", 2, writer="another")
+    attempt(client, "job", 0)
+    stash(client, "without a writer", "x")
+    if restarts:
+        broker.flush()
+        broker.crash_and_restart()
+        client = broker.client()
+
+    assert unstash(client, 2, ("counts", 3))["rows"] == 3
+
+    assert fetched(client) == ["counts"] * 3
+    assert stashes_left(broker) == ["job", "next", "other", "without a writer"]
+    assert client.figures("q")["stashed"] == 10
+    broker.check("q")
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_straggler_of_a_published_epoch_stashes_nothing(client: Client, epoch: int) -> None:
+    attempt(client, "counts", 2)
+    unstash(client, 2, ("counts", 3))
+
+    assert attempt(client, "straggler", epoch)["err"] == "EPOCH_OLD"
+
+    assert client.figures("q")["stashed"] == 0
+    assert attempt(client, "next", 3)["rows"] == 3
+
+
+def test_straggler_of_a_job_stashes_nothing_whether_it_was_published_or_dropped(client: Client) -> None:
+    for job in ("published", "dropped"):
+        attempt(client, f"{job} counts", 0, writer=job)
+        attempt(client, f"{job} failed", 0, writer=job)
+
+    publish_job(client, "published", ("published counts", 3))
+    client.call("UNSTASH", "q", stashes=[], writer="dropped", drop=True)
+
+    assert client.figures("q")["stashed"] == 0
+    assert [attempt(client, "late", 0, writer=job)["err"] for job in ("published", "dropped")] == ["EPOCH_OLD"] * 2
+    assert fetched(client) == ["published counts"] * 3
+
+
+def test_dropping_an_epoch_lets_its_writer_begin_it_again(broker: Broker, client: Client) -> None:
+    for name, epoch in (("earlier", 1), ("failed", 2), ("next", 3)):
+        attempt(client, name, epoch)
+    stash(client, "named", "x")
+
+    dropped = client.call("UNSTASH", "q", stashes=[("named", 1)], writer="w", epoch=2, drop=True)
+
+    assert (dropped["rows"], stashes_left(broker)) == (0, ["next"])
+    assert attempt(client, "again", 2)["rows"] == 3
+    assert unstash(client, 2, ("again", 3))["rows"] == 3
+
+
+def test_job_that_was_dropped_cannot_be_published(client: Client) -> None:
+    attempt(client, "failed", 0, writer="job")
+    client.call("UNSTASH", "q", stashes=[], writer="job", drop=True)
+
+    assert publish_job(client, "job", ("failed", 3))["err"] == "STASH_EXPIRED"
+
+
+def test_repetition_of_an_epoch_drops_what_its_writer_has_stashed(broker: Broker, client: Client) -> None:
+    attempt(client, "a", 1)
+    stash(client, "t", "b")
+    unstash(client, 2, ("t", 1))
+
+    assert (unstash(client, 2)["rows"], stashes_left(broker)) == (0, [])
+
+
+def test_stash_that_was_dropped_unnamed_is_not_watched_any_more(broker: Broker, client: Client) -> None:
+    attempt(client, "failed", 1)
+    unstash(client, 1)
+    before = broker.queues.applied[0]
+
+    broker.advance(4_000)
+
+    assert broker.queues.applied[0] == before, "nothing lapses"
+
+
+# --- one write of one run --------------------------------------------------------------------------------------------
+
+
+def write(client: Client, run: str, id: str, epoch: int = 1) -> str:
+    reply = client.call("UNSTASH", "q", stashes=[], writer="w", epoch=epoch, run=run, id=id)
+    return str(reply.get("err", reply["cmd"]))
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_second_write_of_an_epoch_in_one_run_is_refused_and_a_repeated_request_is_not(
+    broker: Broker, restarts: bool
+) -> None:
+    client = broker.client()
+    publish(client, "a")
+    first = write(client, "run", "first")
+    if restarts:
+        broker.flush()
+        broker.crash_and_restart()
+        client = broker.client()
+
+    assert [first, *(write(client, "run", id) for id in ("second", "first"))] == ["okrows", "EPOCH_OLD", "okrows"]
+
+
+def test_second_write_is_refused_in_a_later_run_too(client: Client) -> None:
+    write(client, "run", "first")
+
+    replies = [write(client, "restarted", id) for id in ("a", "b", "a")]
+
+    assert replies == ["okrows", "EPOCH_OLD", "okrows"]
+    assert write(client, "restarted", "b", epoch=2) == "okrows"
+
+
+def test_writes_without_a_run_are_repetitions(client: Client) -> None:
+    client.call("UNSTASH", "q", stashes=[], writer="w", epoch=1)
+
+    assert client.call("UNSTASH", "q", stashes=[], writer="w", epoch=1)["cmd"] == "okrows"

@@ -75,5 +75,7 @@ def test_token_is_in_no_text_of_the_options() -> None:
     assert "wq_secret" not in f"{options} {options!r}"
 
 
-def test_place_of_the_checkpoint_is_accepted_and_not_used() -> None:
-    assert write_options({"queue": "q", "checkpointLocation": "s3a://b/c"}) == write_options({"queue": "q"})
+def test_options_of_a_query_that_spark_passes_on_are_accepted_and_not_used() -> None:
+    given = {"queue": "q", "checkpointLocation": "s3a://b/c", "queryName": "nightly"}
+
+    assert write_options(given) == write_options({"queue": "q"})

@@ -180,6 +180,7 @@ def test_query_with_our_sink_goes_on_by_itself_after_a_lapse(
     assert publish_batch(client, spark, bodies_of(again, offset, following)) == 2
     assert next_offset(again, following) == following
 
+    reader().commit(offset)  # as `wakeq pipeline settle` does later
     assert client.stats("q")["acked"] == 2
     assert [message.body for message in client.fetch_many("out", 9)] == [b"m0", b"m1"]
 
@@ -396,6 +397,32 @@ def test_available_messages_do_not_wait_for_more(client: MemoryClient, reader: R
     nightly.prepareForTriggerAvailableNow()
 
     assert next_offset(nightly, nightly.initialOffset())["messages"] == 1
+
+
+def test_first_claim_is_short_until_its_batch_is_in_the_checkpoint(
+    client: MemoryClient, reader: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from wakeq.pipeline.stream.renewals import Renewals
+
+    kept: list[str] = []
+    monkeypatch.setattr(Renewals, "keep", lambda _self, source: kept.append(source))
+    publish(client, 4)
+    lost = reader(timeout="86400", source="t")
+    next_offset(lost, lost.initialOffset())
+    client.machine.advance(301)
+    assert client.stats("q")["staged"] == 0, "nobody knows the name of this claim"
+    running = reader(timeout="86400")
+    begin = running.initialOffset()
+    first = next_offset(running, begin)
+    assert kept == []
+
+    running.partitions(begin, first)
+    assert kept == ["s"], "it is renewed from now on"
+    client.settle("q", "s", 1)
+    next_offset(running, first)
+    client.machine.advance(301)
+
+    assert client.stats("q")["staged"] == 2, "the source is in the checkpoint"
 
 
 def test_missing_queue_is_told_once_and_waited_for(

@@ -97,7 +97,9 @@ def test_write_with_the_same_writer_and_epoch_publishes_once(client: MemoryClien
     assert bodies_in(client) == ["a"]
     late = writer(writer="nightly", epoch="6")
     stashed = stash(late, "b")
-    with pytest.raises(EpochOld, match=r"nothing was published to queue q: .*; epochs of a writer only grow"):
+    with pytest.raises(
+        EpochOld, match=r"by writer nightly: epoch 6 or a later one was .* epochs of a writer only grow"
+    ):
         late.commit([stashed])
 
 
@@ -187,6 +189,23 @@ def test_batch_of_a_stream_is_published_once_over_all_runs(
 
     assert bodies_in(client) == ["m1", "m2"]
     assert client.writer_epoch("q", "query-a") == 2
+
+
+def test_second_driver_on_one_checkpoint_publishes_nothing(
+    client: MemoryClient, stream_writer: Writers, spark: Spark
+) -> None:
+    for epoch, run in ((1, "run-1"), (2, "run-2")):
+        spark.batch = Batch("a", epoch, run)
+        query = stream_writer()
+        query.commit([stash(query, f"m{epoch}")], epoch - 1)
+    spark.batch = Batch("a", 1, "run-1")
+    late = stream_writer()
+    stashed = stash(late, "m1")
+
+    with pytest.raises(EpochOld, match="another driver runs on the same checkpoint; end one of them"):
+        late.commit([stashed], 0)
+
+    assert bodies_in(client) == ["m1", "m2"]
 
 
 def test_stream_with_a_writer_has_that_name(client: MemoryClient, stream_writer: Writers, spark: Spark) -> None:

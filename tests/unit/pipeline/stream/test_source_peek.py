@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.clients.bulk import MemoryClient
-from wakeq.client.bulk import Columns
+from wakeq.client.bulk import BulkClient, Columns
 from wakeq.pipeline.stream import tasks
 from wakeq.pipeline.stream.broker import Broker
 from wakeq.pipeline.stream.options import read_options
@@ -43,6 +43,27 @@ def test_unpublished_messages_are_not_shown(client: MemoryClient, monkeypatch: p
 
     assert [(row["body"], row["state"]) for row in rows] == [(b"a", "ready"), (b"late", "delayed")]
     assert "state" not in rows_of(client, monkeypatch)[0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "sent"),
+    [("queue", ["priority"]), ("published,queue", ["published_ms"]), ("uid,delivery", ["uid", "deliveries"])],
+)
+def test_columns_that_are_not_wanted_are_not_sent(
+    client: MemoryClient, monkeypatch: pytest.MonkeyPatch, columns: str, sent: list[str]
+) -> None:
+    client.publish("q", "a")
+    blocks: list[Any] = []
+    monkeypatch.setattr(
+        client,
+        "peek_block",
+        lambda queue, **about: blocks.append(BulkClient.peek_block(client, queue, **about)) or blocks[-1],
+    )
+
+    (row,) = rows_of(client, monkeypatch, columns=columns)
+
+    assert ",".join(row) == columns
+    assert blocks[-1].columns == sent
 
 
 def test_stream_with_the_state_column_is_refused() -> None:

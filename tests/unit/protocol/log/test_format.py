@@ -65,6 +65,16 @@ def test_walk_yields_all_records() -> None:
     assert (walk.offset, walk.next_index, walk.problem) == (len(data), len(payloads) + 1, "")
 
 
+def test_walk_ends_where_the_file_was_truncated() -> None:
+    data = batch(1, b"a" * 100, b"b" * 100).data
+    shorter = data[:-10]
+
+    walk = Walk(lambda offset, size: shorter[offset : offset + size], offset=0, end=len(data), seed=SEED, next_index=1)
+
+    assert [index for index, *_ in walk] == [1]
+    assert "past the end of the file" in walk.problem
+
+
 def test_footer_round_trips_and_no_part_of_it_is_accepted() -> None:
     blocks = (Block(1, 64, 0xDEADBEEF), Block(4097, 9000, 1))
     footer = Footer(100_000, 5000, 1, 5000, 9, blocks, ((1, 3), (77, 9)), b"notes")

@@ -7,9 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from wakeq.protocol.log.entries import Draft
-from wakeq.protocol.log.rows import DeliveryRecord, FreshRows, Row, decode_row, encode_row
+from wakeq.protocol.log.layout import BadRecord
+from wakeq.protocol.log.rows import (
+    DeliveryRecord,
+    FreshRows,
+    Row,
+    decode_drafts,
+    decode_row,
+    encode_row,
+    with_deliveries,
+)
 from wakeq.protocol.queue.bodies import Stretch
 from wakeq.protocol.queue.ledger.uniform import uniform_bodies
 
@@ -76,6 +86,52 @@ def test_released_delivery_counts_in_the_status_and_not_as_failure() -> None:
 
     assert side is not None
     assert (value[0], side.deliveries, side.failures) == (3, 3, 1)
+
+
+DELIVERED = [
+    DeliveryRecord(1, 0, 0, 0, 3, 4, until_ms=9),
+    DeliveryRecord(2, 1, 0, 0, 3, 5, due_ms=7, error="no"),
+    DeliveryRecord(300, 1, 2, 3, 3, 6, until_ms=9, error="é" * 9),
+]
+PUBLISHED = [
+    Row(b"body", published_ms=5),
+    Row(b"", published_ms=5),
+    Row(b"body", b"\x80", -7, 11, 22, 33, 44),
+]
+
+
+@pytest.mark.parametrize("side", DELIVERED, ids=lambda side: str(side.deliveries))
+@pytest.mark.parametrize("before", [None, *DELIVERED], ids=lambda side: str(side and side.deliveries))
+@pytest.mark.parametrize("row", PUBLISHED, ids=lambda row: str(row.priority))
+def test_row_with_other_deliveries_keeps_what_its_publisher_chose(
+    row: Row, before: DeliveryRecord | None, side: DeliveryRecord
+) -> None:
+    stored = encode_row(replace(row, side=before))
+
+    assert with_deliveries(stored, side) == encode_row(replace(row, side=side))
+
+
+@pytest.mark.parametrize("side", [None, *DELIVERED], ids=lambda side: str(side and side.deliveries))
+def test_drafts_of_delivered_rows_are_as_their_publishers_sent_them(side: DeliveryRecord | None) -> None:
+    values = [encode_row(replace(row, side=side)) for row in PUBLISHED]
+
+    expected = [
+        (Draft(row.body, row.priority, 0, 0, row.timeout_ms, row.headers), row.published_ms) for row in PUBLISHED
+    ]
+    assert decode_drafts(values) == expected
+
+
+@pytest.mark.parametrize("side", [None, *DELIVERED], ids=lambda side: str(side and side.deliveries))
+def test_damaged_row_is_refused_at_every_byte(side: DeliveryRecord | None) -> None:
+    value = encode_row(Row(b"body", b"\x80", -7, 11, 22, 33, 44, side))
+
+    for place in range(len(value)):
+        damaged = value[:place] + bytes([value[place] ^ 1]) + value[place + 1 :]
+        for cut in (damaged, value[:place]):
+            with pytest.raises(BadRecord):
+                decode_drafts([cut])
+            with pytest.raises(BadRecord):
+                with_deliveries(cut, DELIVERED[0])
 
 
 def test_fresh_rows_equal_rows_encoded_one_by_one() -> None:

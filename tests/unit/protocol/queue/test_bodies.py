@@ -99,6 +99,22 @@ def test_messages_in_memory_have_the_moment_of_their_publication() -> None:
     assert [bodies.kept(number) for number in (2, 3, 6, 7)] == [None, (Draft(b""), 5), (Draft(b""), 7), (Draft(b""), 9)]
 
 
+def test_messages_looked_up_together_are_those_looked_up_one_by_one() -> None:
+    bodies = Bodies()
+    bodies.publish(range(1, 4), [Draft(b"old")] * 3, 5)
+    bodies.collect()
+    bodies.flushed(lambda count: [2], 1 << 20)
+    bodies.publish(range(4, 7), [Draft(b"flushing")] * 3, 7)
+    bodies.publish(range(7, 9), [Draft(b"flushing")] * 2, 8)
+    bodies.collect()
+    bodies.publish(range(9, 12), [Draft(b"new")] * 3, 9)
+    bodies.remove([10])
+
+    for numbers in ([1, 2, 3], [2], [4, 5, 6], [5, 6, 7, 8], [4, 6], [8, 9], [9, 11], [1, 2, 4, 9], []):
+        one_by_one = {number: kept for number in numbers if (kept := bodies.kept(number)) is not None}
+        assert bodies.kept_among(numbers) == one_by_one, numbers
+
+
 def test_bodies_collected_twice_before_they_are_stored_keep_their_moments() -> None:
     bodies = Bodies()
     bodies.publish([1], [Draft(b"")], 5)

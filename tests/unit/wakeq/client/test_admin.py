@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
 import pytest
 
 from wakeq.client.admin import AdminClient
-from wakeq.protocol.errors import Busy, Refused
+from wakeq.protocol.errors import Busy, Disconnected, Refused
 
 FULL = b"there are 5 connections already; try again later\n"
 PLAIN = "text/plain; charset=utf-8"
@@ -82,3 +82,79 @@ def test_foreign_server_is_reported_with_its_short_text(content_type: str, body:
 
     assert type(error) is Refused
     assert str(error) == f"the answer was HTTP 404 Not Found{shown}; is this the HTTP port of a broker?"
+
+
+class Ranges:
+    """A server that breaks off some of its answers in the middle, and counts the connections."""
+
+    def __init__(self, *, broken: int) -> None:
+        self.connections = 0
+        self.asked: list[str] = []
+        ranges = self
+
+        class Answering(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                super().setup()
+                ranges.connections += 1
+
+            def do_GET(self) -> None:
+                ranges.asked.append(self.headers["Range"])
+                self.send_response(206)
+                self.send_header("Content-Length", "10")
+                self.send_header("Content-Range", "bytes 5-14/100")
+                self.end_headers()
+                self.close_connection = len(ranges.asked) <= broken
+                self.wfile.write(b"half" if self.close_connection else b"0123456789")
+
+            log_request: Callable[..., None] = lambda *_: None
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+
+    def __enter__(self) -> str:
+        Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+        return f"127.0.0.1:{self.server.server_address[1]}"
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def test_range_is_asked_for_again_when_the_connection_breaks() -> None:
+    ranges = Ranges(broken=1)
+    with ranges as address, AdminClient(address) as operator:
+        found = [operator.read_range("/journal/segment", 5, 10, first_index=1) for _ in range(2)]
+
+    assert found == [(b"0123456789", 100)] * 2
+    assert ranges.asked == ["bytes=5-14"] * 3
+    assert ranges.connections == 2, "the connection is kept between ranges"
+
+
+def test_range_that_breaks_twice_is_an_error() -> None:
+    with (
+        Ranges(broken=2) as address,
+        AdminClient(address) as operator,
+        pytest.raises(Disconnected, match="in the middle of the answer"),
+    ):
+        operator.read_range("/journal/segment", 5, 10, first_index=1)
+
+
+def test_server_without_ranges_is_refused() -> None:
+    class Whole(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>")
+
+        log_request: Callable[..., None] = lambda *_: None
+
+    with HTTPServer(("127.0.0.1", 0), Whole) as server:
+        answering = Thread(target=server.handle_request)
+        answering.start()
+        with (
+            AdminClient(f"127.0.0.1:{server.server_address[1]}") as operator,
+            pytest.raises(Refused, match="is this the HTTP port of a broker"),
+        ):
+            operator.read_range("/journal/segment", 0, 10, first_index=1)
+        answering.join()

@@ -44,6 +44,10 @@ def serve(directory: Path) -> None:
         client.call("STAGE", "", source="spark", epoch=3)
         client.call("UNSTASH", "plain", stashes=[("put", 3)], writer="w", epoch=1)
         client.call("SETTLE", "", source="spark", epoch=2)
+        client.call("SLICE", "plain", source="read", epoch=5, reader="reader", batch=5, run="another")
+        client.call("UNSTASH", "plain", stashes=[], writer="w", epoch=5, reader="reader", run="another")
+        client.call("UNSTASH", "slow", stashes=[], writer="writer", epoch=9, drop=True)
+        client.call("RELEASE", "plain", source="read")
         broker.flush()
     finally:
         broker.close()

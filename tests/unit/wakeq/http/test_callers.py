@@ -55,6 +55,9 @@ ALLOWED = {
     ("DELETE", "/connection"): (ADMINS, {"id": "999"}, None),
     ("GET", "/events"): (ANYBODY, {}, None),
     ("GET", "/backup"): (ADMINS, {}, None),
+    ("GET", "/journal"): (READERS, {}, None),
+    ("GET", "/journal/segment"): (READERS, {"first_index": "1"}, None),
+    ("GET", "/journal/outcomes"): (READERS, {"first_index": "1"}, None),
 }
 
 

@@ -16,7 +16,7 @@ from wakeq.protocol.errors import QueueFull
 
 # For each operation.
 EXAMPLES = 25
-STREAMS = ("/events", "/backup")
+STREAMS = ("/events", "/backup", "/journal/segment", "/journal/outcomes")
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wakeq.pipeline.session import plain_error, plain_errors
+from wakeq.pipeline.spark import plain_error, plain_errors
 from wakeq.protocol.errors import BrokerUnreachable, DamagedFile, SparkFailed, WakeqError
 
 OF_A_WORKER = """\
@@ -28,7 +28,9 @@ def test_worker_error_keeps_its_type(kind: type[WakeqError]) -> None:
 
 
 def test_foreign_error_keeps_its_text() -> None:
-    error = plain_error("Traceback:\nwakeq.client.timeouts.Closed: this client was closed\n")
+    error = plain_error(
+        'Traceback (most recent call last):\n  File "x", line 1\nwakeq.client.timeouts.Closed: this client was closed\n'
+    )
 
     assert (type(error), str(error)) == (WakeqError, "this client was closed")
 
@@ -38,6 +40,10 @@ def test_foreign_error_keeps_its_text() -> None:
     [
         ("An error occurred while calling o1.x.\n: org.apache.SparkException: Job aborted: boom\n\tat a.b", "boom"),
         ("[CAST_INVALID_INPUT] The value 'jobs' cannot be cast. SQLSTATE: 22018\n== SQL ==", "[CAST_INVALID_INPUT]"),
+        (
+            "[PYTHON_EXCEPTION] Traceback (most recent call last):\n  File x\nKeyError: 'id'\n\tat a.b\n",
+            ": KeyError: 'id'",
+        ),
         ("", "it did not say why"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from wakeq.cli import pipeline as module
+from wakeq.cli import spark as module
 
 
 class Tracker:

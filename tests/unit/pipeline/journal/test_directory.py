@@ -1,17 +1,20 @@
 """The journal's reader over files live, stopped, copied, torn, damaged, old, or of several nodes."""
 
+import pickle
 import shutil
 from itertools import permutations
 from pathlib import Path
+from socket import gethostname
 
 import pytest
 
 from tests.helpers.journal.files import CLUSTER, EVERYTHING, JOBS, JournalFiles, publish, rows_of, short
-from wakeq.pipeline.journal import files as journal_files
+from wakeq.pipeline.journal import directory as journal_directory
 from wakeq.pipeline.journal import plan as journal_plan
 from wakeq.pipeline.journal.files import OpenSegment
 from wakeq.pipeline.journal.plan import History
 from wakeq.pipeline.journal.rows import Wanted
+from wakeq.pipeline.journal.table import events_of
 from wakeq.protocol.errors import DamagedFile, HistoryGone, StorageError
 from wakeq.protocol.log.entries import Delivered, PurgeQueue
 from wakeq.protocol.log.format import HEADER_BYTES
@@ -224,7 +227,9 @@ def test_segment_sealed_or_moved_during_a_read_is_found_again(tmp_path: Path) ->
     files.write(publish("b"))
     files.log.cut_below(3)
 
-    assert segment.open().path.parent.name == "journal"
+    opened = segment.open()
+    assert Path(opened.name).parent.name == "journal"
+    opened.close()
     shutil.rmtree(files.path / "journal")
     with pytest.raises(HistoryGone, match="removed meanwhile"):
         segment.open()
@@ -238,18 +243,20 @@ def test_segment_sealed_between_two_listings_is_found(
     files.write(JOBS, publish("a"))
     files.outcomes(0)
     segment = History([files.path]).stretches[0].segment
-    looks, opened = 0, journal_files.OpenSegment.__init__
+    looks, open_segment = 0, journal_directory.open_segment
 
-    def sealed_meanwhile(self: journal_files.OpenSegment, path: Path) -> None:
+    def sealed_meanwhile(path: Path) -> OpenSegment:
         nonlocal looks
         looks += 1
         if looks == look:
             files.seal()
-        opened(self, path)
+        return open_segment(path)
 
-    monkeypatch.setattr(journal_files.OpenSegment, "__init__", sealed_meanwhile)
+    monkeypatch.setattr(journal_directory, "open_segment", sealed_meanwhile)
 
-    assert segment.open().path.name == f"raft.log.{1:019d}"
+    opened = segment.open()
+    assert Path(opened.name).name == f"raft.log.{1:019d}"
+    opened.close()
 
 
 def test_first_segment_sealed_between_two_listings_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,3 +311,43 @@ def test_segments_of_another_time_are_not_read(tmp_path: Path) -> None:
 def test_path_of_no_data_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="not a data directory"):
         History([tmp_path])
+
+
+def test_relative_path_is_absolute_for_tasks_in_another_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"))
+    monkeypatch.chdir(tmp_path)
+    (span,) = History(["data"]).spans(cores=1)
+
+    monkeypatch.chdir("/")
+
+    assert [batch.num_rows for batch in events_of(pickle.loads(pickle.dumps(span)))] == [2]
+
+
+def test_directory_that_a_task_does_not_see_is_named_with_its_machine(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"))
+    (span,) = History([files.path]).spans(cores=1)
+
+    files.path.rename(tmp_path / "elsewhere")
+
+    with pytest.raises(StorageError, match=f"^{gethostname()} does not see {files.path}: read from the HTTP port"):
+        list(events_of(span))
+
+
+def test_directory_of_another_user_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"))
+    (span,) = History([files.path]).spans(cores=1)
+
+    def refuse(path: Path, _: int) -> int:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(journal_directory.os, "open", refuse)
+
+    with pytest.raises(StorageError, match=r"raft\.log: Permission denied; read it as the user of the broker"):
+        History([files.path])
+    with pytest.raises(StorageError, match="Permission denied"):
+        list(events_of(span))

@@ -1,0 +1,92 @@
+"""LakeMessages: messages of a lake that were once published to a queue, to be published again.
+
+    a lake with bodies, a queue, a condition --> batches; a position is that of the publish in the log of its cluster
+
+Each cluster is a part.  Its log only grows, so events that are archived later are behind every position.
+"""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from wakeq.pipeline.lake import Lake, arrivals_sql
+from wakeq.pipeline.load.condition import quoted, wrong_condition
+from wakeq.pipeline.load.load import Batch
+from wakeq.protocol.errors import BadSettings, StorageError
+
+# A position is index * PLACES + place: as many messages may one entry publish.
+PLACES = 1 << 24
+MESSAGE_COLUMNS = ("body", "priority")
+SETTINGS: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "1GB", "preserve_insertion_order": False}
+
+
+class LakeMessages:
+    """Messages that were published to one queue."""
+
+    def __init__(self, lake: Lake, queue: str, where: str | None = None) -> None:
+        if not lake.has_bodies:
+            raise BadSettings(f"{lake.address} has no bodies; archive with --bodies, into another place")
+        self._lake = lake
+        self._queue = queue
+        # A condition in SQL about the columns of the lake.
+        self._where = where
+
+    @property
+    def identity(self) -> object:
+        # A lake that has grown is the same one.
+        address = self._lake.address if "://" in self._lake.address else str(Path(self._lake.address).resolve())
+        return "lake", address, self._queue, self._where
+
+    @property
+    def parts(self) -> Sequence[str]:
+        return self._lake.clusters
+
+    def count(self, part: str, after: int) -> int:
+        with self._asked(part, after, "count(*)") as answer:
+            ((count,),) = answer.fetchall()
+        return int(count)
+
+    def batches(self, part: str, after: int, rows: int) -> Iterator[Batch]:
+        columns = ("index", "place", *MESSAGE_COLUMNS)
+        with self._asked(part, after, ", ".join(columns), "ORDER BY index, place") as answer:
+            # DuckDB 1.4 has another name for it.
+            stream = answer.to_arrow_reader if hasattr(answer, "to_arrow_reader") else answer.fetch_record_batch
+            for read in stream(rows):
+                for start in range(0, read.num_rows, rows):
+                    batch = read.slice(start, rows)
+                    yield Batch(_end_of(batch), batch.select(list(MESSAGE_COLUMNS)))
+
+    @contextmanager
+    def _asked(self, part: str, after: int, columns: str, order: str = "") -> Iterator[duckdb.DuckDBPyRelation]:
+        """Yield the answer of DuckDB about the messages behind a position; what exceeds its memory goes to files."""
+        index, place = divmod(after, PLACES)
+        events = f"(SELECT *, {quoted(part)} AS cluster FROM events WHERE queue = {quoted(self._queue)})"
+        behind = f"index >= {index} AND (index > {index} OR place > {place})"
+        # A comment in the condition ends with its line.
+        where = f"({self._where or 'true'}\n) AND {behind}"
+        # DuckDB has a word `at` of its own; of queues, too, the data source calls the moment `published`.
+        arrivals = f"SELECT *, m.at AS published FROM ({arrivals_sql(events, self._lake.columns)}) m"
+        query = f"SELECT {columns} FROM ({arrivals}) WHERE {where} {order}"
+        with tempfile.TemporaryDirectory(prefix="wakeq-load-") as folder:
+            try:
+                with duckdb.connect(config=SETTINGS | {"temp_directory": folder}) as database:
+                    # A moment in a condition is one of UTC.
+                    database.execute("SET TimeZone = 'UTC'")
+                    database.register("events", self._lake.dataset(part))
+                    yield database.sql(query)
+            except (duckdb.Error, pa.ArrowException) as error:
+                if self._where is None:
+                    raise StorageError(f"{self._lake.address} cannot be read: {str(error).splitlines()[0]}") from None
+                hint = "; the moment is called published" if isinstance(error, duckdb.ParserException) else ""
+                raise wrong_condition(self._where, error, hint) from None
+
+
+def _end_of(batch: pa.RecordBatch) -> int:
+    index, place = (batch.column(name)[-1].as_py() for name in ("index", "place"))
+    if place >= PLACES:
+        raise StorageError(f"entry {index} published more than {PLACES:,} messages; a load cannot number them")
+    return int(index * PLACES + place)
