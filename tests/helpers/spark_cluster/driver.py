@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.helpers.brokers.process import die_with_parent
-from tests.helpers.spark_cluster.standalone import SPARK_HOME, StandaloneCluster
+from tests.helpers.spark_cluster.standalone import StandaloneCluster
 
 PROGRAMS = Path(__file__).parent / "programs"
 END_S = 300.0
@@ -35,7 +35,7 @@ class Driver:
         flags: Sequence[str] = (),
     ) -> None:
         self._log = log
-        command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.url, *flags]
+        command = [str(cluster.spark_home / "bin" / "spark-submit"), "--master", cluster.url, *flags]
         for name, value in (settings or {}).items():
             command += ["--conf", f"{name}={value}"]
         with log.open("ab") as output:

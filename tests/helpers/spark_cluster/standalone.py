@@ -16,8 +16,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import pyspark
-
 from tests.helpers.brokers.process import die_with_parent
 from tests.helpers.network.ports import free_ports
 from tests.helpers.programs.started import eventually
@@ -27,7 +25,6 @@ HOSTS = ("127.0.0.1", "127.0.0.2")
 CORES = 1
 MEMORY = "512m"
 START_S = 120.0
-SPARK_HOME = Path(pyspark.__file__).parent
 REGISTERED = "Registering worker 127"
 # A program must not be told by the environment of the tests what Spark it is.
 OWN_VARIABLES = re.compile(r"^(SPARK|PYSPARK|WAKEQ|PYTHON|JAVA)_?")
@@ -72,7 +69,11 @@ class StandaloneCluster:
     """One master and a worker on each host."""
 
     def __init__(self, folder: Path) -> None:
+        import pyspark
+
         self.folder = folder
+        # Its jars, and the programs that start it.
+        self.spark_home = Path(pyspark.__file__).parent
         java = find_java()
         assert java is not None, "the fixture `needs_spark` sees to it that there is one"
         self._java = java
@@ -106,7 +107,7 @@ class StandaloneCluster:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def _launch(self, name: str, host: str, main: str, *arguments: str) -> None:
-        command = [str(self._java), "-cp", f"{SPARK_HOME}/jars/*", "-Xmx256m", *SMALL_JAVA.split()]
+        command = [str(self._java), "-cp", f"{self.spark_home}/jars/*", "-Xmx256m", *SMALL_JAVA.split()]
         command += [f"-Dlog4j2.configurationFile=file:{self.folder}/log4j2.properties"]
         command += [f"org.apache.spark.deploy.{main}", "--host", host, "--webui-port", "0", *arguments]
         with (self.folder / f"{name}.log").open("wb") as log:
@@ -125,10 +126,10 @@ class StandaloneCluster:
     def environment(self) -> dict[str, str]:
         """Return the environment of every program of the cluster, and of every driver."""
         kept = {name: value for name, value in os.environ.items() if not OWN_VARIABLES.match(name)}
-        (core,) = SPARK_HOME.glob("jars/spark-core_*.jar")
+        (core,) = self.spark_home.glob("jars/spark-core_*.jar")
         # The workers look for a build of Spark from source unless they are told the version of Scala.
         scala = core.name.split("_")[1].split("-")[0]
-        own = {"SPARK_HOME": str(SPARK_HOME), "SPARK_SCALA_VERSION": scala, "JAVA_HOME": str(self.java_home)}
+        own = {"SPARK_HOME": str(self.spark_home), "SPARK_SCALA_VERSION": scala, "JAVA_HOME": str(self.java_home)}
         own |= {"SPARK_CONF_DIR": str(self.folder), "SPARK_LOCAL_IP": HOSTS[0]}
         return kept | own
 
@@ -139,7 +140,11 @@ class StandaloneCluster:
             process.wait()
 
     def __enter__(self) -> Self:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

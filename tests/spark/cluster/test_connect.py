@@ -11,7 +11,7 @@ from tests.helpers.network.ports import free_port
 from tests.helpers.programs.started import eventually
 from tests.helpers.spark_cluster.bodies import bodies_of
 from tests.helpers.spark_cluster.driver import PROGRAMS, Driver
-from tests.helpers.spark_cluster.standalone import SPARK_HOME, StandaloneCluster
+from tests.helpers.spark_cluster.standalone import StandaloneCluster
 from tests.spark.cluster.conftest import Pythons
 from wakeq.client.bulk import BulkClient
 
@@ -26,7 +26,7 @@ def run_connected(
 ) -> "subprocess.CompletedProcess[str]":
     """Start a server whose executors have this Python, and run the program with it."""
     port = free_port()
-    (jar,) = SPARK_HOME.glob("jars/spark-connect_*.jar")
+    (jar,) = cluster.spark_home.glob("jars/spark-connect_*.jar")
     settings = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port)}
     settings["spark.pyspark.python"] = str(python)
     main_class = ("--class", "org.apache.spark.sql.connect.service.SparkConnectServer")
