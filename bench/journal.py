@@ -18,7 +18,7 @@ from pathlib import Path
 from wakeq.pipeline.journal.plan import History
 from wakeq.pipeline.journal.rows import ALL
 from wakeq.pipeline.journal.table import events_of
-from wakeq.pipeline.lake import archive
+from wakeq.pipeline.lake.archiving import archive
 from wakeq.pipeline.report.run import make_report
 from wakeq.pipeline.spark import session_for
 from wakeq.protocol.log.entries import Ack, Delivered, Draft, Entry, Publish

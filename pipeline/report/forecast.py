@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wakeq.pipeline.lake import MESSAGE, happened
+from wakeq.pipeline.lake.frames import happened
+from wakeq.pipeline.lake.reading import MESSAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -207,21 +207,24 @@ def report(
 
 @pipeline.command()
 @history_places
-@click.option("--to", "lake", required=True, metavar="LAKE", type=click.Path(file_okay=False, path_type=Path),
-              help="The folder of Parquet files; created if it does not exist.")  # fmt: skip
+@click.option("--to", "lake", required=True, metavar="LAKE", type=click.Path(file_okay=False, path_type=str),
+              help="The folder of Parquet files, or its address, such as s3://bucket/lake.")  # fmt: skip
 @click.option("--bodies", is_flag=True, help="Also archive the bodies of messages.")
 @click.option("--skip-gaps", is_flag=True, help="Skip, for ever, entries that none of these places has any more.")
 @json_option
-def archive(places: tuple[Path | str, ...], lake: Path, bodies: bool, skip_gaps: bool, as_json: bool) -> None:
+def archive(places: tuple[Path | str, ...], lake: str, bodies: bool, skip_gaps: bool, as_json: bool) -> None:
     """Add the events since the last run to a lake.
 
     They come from the data directory of a broker, or from its HTTP port, such as http://HOST:8080.  Each event is
     added once.  If it is killed, the next run continues where it was.  Run it more often than the journal is kept.
+
+    LAKE is a folder, or an address that fsspec opens: s3:// or s3a:// (pip install s3fs), gs:// (gcsfs), abfs:// or
+    abfss:// (adlfs), hdfs:// and others.
     """
     from wakeq.pipeline.spark import check_packages
 
     check_packages("pyarrow", "numpy", extra="journal")
-    from wakeq.pipeline.lake import archive as bring_up_to_date
+    from wakeq.pipeline.lake.archiving import archive as bring_up_to_date
 
     def tell(events: int, _through: int) -> None:
         show_progress(f"{events:,} events archived ...")
@@ -230,6 +233,8 @@ def archive(places: tuple[Path | str, ...], lake: Path, bodies: bool, skip_gaps:
     show_progress("")
     if done.missing:
         say(f"{done.missing:,} entries were removed before they were archived; keep more, or archive more often")
+    if not done.is_exclusive:
+        say(f"{lake} can create one file twice; never let two archives of one cluster write there at the same time")
     if as_json:
         print_json({"events": done.events, "files": done.files, "missing": done.missing, "next_index": done.next_index})
     else:
@@ -251,7 +256,7 @@ def forecast(lake: Path, wait_s: float, percent: float, as_json: bool) -> None:
     from wakeq.pipeline.spark import check_packages
 
     check_packages("pyspark", "pyarrow")
-    from wakeq.pipeline.lake import check_lake
+    from wakeq.pipeline.lake.reading import check_lake
     from wakeq.pipeline.report.forecast import forecast as make_forecast
 
     check_lake(lake)
