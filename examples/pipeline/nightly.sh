@@ -14,4 +14,4 @@ day=${4:-$(date --utc --date=yesterday +%F)}
 next=$(date --utc --date="$day + 1 day" +%F)
 
 wakeq pipeline archive "$data" --to "$lake"
-wakeq pipeline report "$data" --since "$day" --until "$next" --out "$reports/$day.html"
+wakeq report "$data" --since "$day" --until "$next" --out "$reports/$day.html"
