@@ -120,8 +120,9 @@ class _Writer:
             ) from error
         except EpochSettled as error:
             raise EpochSettled(
-                f"nothing was published to queue {options.queue}: somebody acknowledged the messages of the batch; "
-                "end other drivers on the same checkpoint, and use `wakeq pipeline settle` for stopped queries only"
+                f"nothing was published to queue {options.queue}: the messages of the batch were acknowledged or "
+                "published already, by another driver on the same checkpoint (end one of them), by hand, or under another "
+                "queue or writer of the sink; `wakeq pipeline release CHECKPOINT` ends such a batch, then start again"
             ) from error
 
     def _drop(self, identity: Identity) -> None:
