@@ -106,7 +106,7 @@ class EpochExpired(Refused):
 
 
 class EpochSettled(Refused):
-    """The messages of this epoch were acknowledged."""
+    """The messages of this epoch were acknowledged, or its reader has gone on without them."""
 
     code = "EPOCH_SETTLED"
 

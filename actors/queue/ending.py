@@ -260,6 +260,8 @@ def on_alarm(queue: QueueProcess, message: Alarm) -> None:
             staging.lapse(queue, key)
     leases.release_due(now_ms)
     over = leases.take_timed_out(now_ms)
+    if over and queue.ledger.staging is not None:
+        over = staging.without_published(queue, over)
     _end_deliveries(queue, over, [leases.held[number].token for number in over], Reason.TIMEOUT)
     expired = [number for number in leases.take_expired(now_ms) if number not in leases.ending]
     if expired:

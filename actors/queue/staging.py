@@ -123,7 +123,7 @@ def on_settle(queue: QueueProcess, message: Settle) -> None:
         return
     staging = queue.ledger.staging
     epochs = [] if staging is None else staging.open_epochs(message.source, message.epoch)
-    if staging is not None and staging.is_lost(message.source, message.epoch):
+    if staging is not None and staging.has_lapsed(message.source, message.epoch):
         _say_code(queue, message.asker, Result.EPOCH_EXPIRED)
         return
     if not epochs:
@@ -220,6 +220,17 @@ def _note_passed_over(queue: QueueProcess, entry: Claim, index: int, results: Re
         code = min(results[0], Result.UNKNOWN)  # that of the refusal, if it was refused as a whole
         passed_over = (place for place, number in enumerate(entry.numbers) if number not in taken)
         queue.note([(index, place, int(code)) for place in passed_over])
+
+
+def without_published(queue: QueueProcess, numbers: list[int]) -> list[int]:
+    """Return messages that have timed out, without those whose claim ends well: they wait for its end."""
+    leases, staging = queue.leases, queue.ledger.staging
+    assert leases is not None, "only a leader looks at the time"
+    assert staging is not None, "else nothing is published"
+    epochs, held = staging.published_epochs(), leases.held
+    kept = {number for number in numbers if any([one.holds(held[number].token) for one in epochs])}
+    leases.lease_claimed(sorted(kept), queue.now_ms())
+    return [number for number in numbers if number not in kept]
 
 
 def _take_back(queue: QueueProcess, entry: Claim, results: Results) -> Steps[None]:

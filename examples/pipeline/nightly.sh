@@ -3,6 +3,7 @@
 #
 #     15 0 * * * /opt/shop/nightly.sh /var/lib/wakeq /srv/lake /srv/reports
 #
+# The lake may also be an address such as s3://shop/lake.
 # It may be killed or run twice: the lake stores each event once, and the report is replaced.
 set -eu
 

@@ -33,8 +33,9 @@ SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 BATCHES_MAX = 4
 # The pause between two interrupts of queries that go on.
 LOOK_S = 0.05
-# The name of the batches in SQL.
+# The names of the batches and of the files in SQL.
 JOURNAL = "journal"
+LAKE = "lake"
 # Functions of Spark under the names that they have there.
 MACROS = """
     create macro unix_millis(moment) as epoch_ms(moment);
@@ -157,14 +158,11 @@ def _ask_feed(cursor: duckdb.DuckDBPyConnection, feed: Feed, sql: str) -> pa.Tab
 
 
 def _ask_lake(cursor: duckdb.DuckDBPyConnection, events: LakeEvents, query: Query) -> pa.Table:
-    lake, parts = events.lake, []
-    for cluster in lake.clusters:
-        cursor.register(f"of_{cluster}", lake.dataset(cluster))
-        parts.append(f"select *, {_quoted(cluster)} as cluster from of_{cluster}")
+    cursor.register(LAKE, events.lake.dataset())
     conditions = [*events.conditions(), DONE] if query.done_only else events.conditions()
     if events.limits.queue is not None:
         conditions.append(f"e.queue = {_quoted(events.limits.queue)}")
-    return cursor.sql(_select(events, query, conditions, f"({' union all '.join(parts)})")).to_arrow_table()
+    return cursor.sql(_select(events, query, conditions, LAKE)).to_arrow_table()
 
 
 def _select(events: Events, query: Query, conditions: Sequence[str], source: str) -> str:

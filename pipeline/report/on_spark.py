@@ -48,8 +48,7 @@ class OnSpark:
     def _of_lake(self, events: LakeEvents, query: Query) -> "DataFrame":
         from pyspark.sql import functions as f
 
-        files = self._spark.read.parquet(events.lake.address)
-        frame = files.withColumn("cluster", f.regexp_extract("_metadata.file_name", "^[0-9a-f]+", 0)).alias("e")
+        frame = self._spark.read.parquet(events.lake.address).alias("e")
         if events.limits.queue is not None:
             frame = frame.where(f.col("queue") == events.limits.queue)
         for condition in [*events.conditions(), DONE] if query.done_only else events.conditions():

@@ -2,19 +2,49 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 from tests.helpers.brokers.process import BrokerProcess
-from tests.helpers.journal.files import rows_of
+from tests.helpers.journal.files import JournalFiles, rows_of
 from tests.helpers.programs.started import eventually
 from wakeq.cli.entry import main
 from wakeq.client.bulk import BulkClient
-from wakeq.pipeline.lake import archive
+from wakeq.pipeline.lake.archiving import archive
+from wakeq.pipeline.lake.reading import Lake, arrivals_sql
 from wakeq.pipeline.stream.options import write_options
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.log.entries import CreateQueue, Draft, Publish, Stash, Unstash, UnstashAction
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+
+def test_query_of_arrivals_gives_the_same_on_spark_and_on_duckdb(spark: Any, tmp_path: Path) -> None:
+    files, lake = JournalFiles(tmp_path / "data"), tmp_path / "lake"
+    files.write(
+        CreateQueue("jobs", Policies()),
+        Stash("jobs", [Draft(b"x", 7, delay_ms=3_600_000)], "attempt", 0, 1000),
+        Stash("jobs", [Draft(b"undecided")], "undecided", 0, 1000),
+        Unstash("jobs", UnstashAction.PUBLISHED, [("attempt", 1)], "writer", 1),
+        Publish("jobs", [Draft(b"z", 3), Draft(b"late", delay_ms=3_600_000)]),
+    )
+    files.outcomes(0, (4, 1, 1), queues=[(1, 5, "jobs")])
+    archive([files.path], lake, bodies=True)
+    chosen = f"SELECT * FROM ({arrivals_sql('events', Lake(lake).columns)}) ORDER BY index, place"
+    dataset = Lake(lake).dataset()
+
+    with duckdb.connect() as connection:
+        connection.register("events", dataset)
+        embedded = connection.sql(chosen).to_arrow_table()
+    spark.read.parquet(str(lake)).createOrReplaceTempView("events")
+    clustered = spark.sql(chosen).toArrow()
+
+    assert clustered.to_pylist() == embedded.to_pylist()
+    assert [row["body"] for row in clustered.to_pylist()] == [b"x", b"z", b"late"]
+    assert [row["until"] is not None for row in clustered.to_pylist()] == [True, False, True]
 
 
 def published_in(data: Path) -> int:

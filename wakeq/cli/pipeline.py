@@ -1,4 +1,4 @@
-"""`wakeq pipeline`: load, settle, archive, forecast: data as messages, and history as data.
+"""`wakeq pipeline`: load, settle, release, archive, forecast: data as messages, and history as data.
 
     files, an archive, a checkpoint; the history of a broker  -->  wakeq.pipeline  -->  what was done, on standard error
 
@@ -19,7 +19,6 @@ from wakeq.cli.report import forecast
 if TYPE_CHECKING:
     from wakeq.pipeline.load.load import Progress
 
-FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 PLACE = Place(exists=True)
 
 
@@ -100,22 +99,20 @@ def _check_lake_options(sources: tuple[str, ...], *, queue: str | None, columns:
 
 
 @pipeline.command()
-@click.argument("checkpoint", type=FOLDER)
+@click.argument("checkpoint")
 @click.pass_obj
-def settle(broker: Broker, checkpoint: Path) -> None:
+def settle(broker: Broker, checkpoint: str) -> None:
     """Acknowledge the last batch of a stopped streaming query.
+
+    CHECKPOINT is a folder, or a URL such as s3://bucket/checkpoint.
 
     Spark tells a source that a batch is finished only when the next one begins; this command does it for the last
     batch.  It connects to the broker that the query read from, unless --broker names another address.
     """
-    from wakeq.pipeline.spark import check_packages
-
-    check_packages("pyspark", "pyarrow")
+    from wakeq.pipeline.stream.checkpoint import Checkpoint
     from wakeq.pipeline.stream.settling import settle_checkpoint
 
-    # WAKEQ_BROKER does not count: it fits no single checkpoint.
-    source = click.get_current_context().find_root().get_parameter_source("broker")
-    settled = settle_checkpoint(checkpoint, broker.address if source is ParameterSource.COMMANDLINE else None)
+    settled = settle_checkpoint(Checkpoint(checkpoint), _named(broker))
     for one in settled:
         say(f"{one.count:,} messages of {queue_name(one.queue)} acknowledged, at {one.broker}")
     if not settled:
@@ -123,22 +120,64 @@ def settle(broker: Broker, checkpoint: Path) -> None:
 
 
 @pipeline.command()
+@click.argument("checkpoint", required=False)
+@click.option("--queue", metavar="QUEUE", help="Instead of a checkpoint: the queue of a query with option source.")
+@click.option("--source", metavar="NAME", help="The name that this query has as option source.")
+@click.pass_obj
+def release(broker: Broker, checkpoint: str | None, queue: str | None, source: str | None) -> None:
+    """Release the messages that a stopped streaming query still holds.
+
+    CHECKPOINT is a folder, or a URL such as s3://bucket/checkpoint.
+
+    A query that does not come back holds its last batch for a day.  This command returns those messages to their queue
+    now, without counting a failure; messages of finished batches, and of a batch that was published, are acknowledged.
+    It connects to the broker that the query read from, unless --broker names another address.
+    """
+    if (checkpoint is None) == (queue is None) or (queue is None) != (source is None):
+        raise click.UsageError("name a CHECKPOINT, or --queue and --source")
+    if queue is not None:
+        from wakeq.client.bulk import BulkClient
+
+        with BulkClient(broker.address) as client:
+            count = client.release(queue, source or "")
+        say(f"{count:,} messages of {queue_name(queue)} released")
+        return
+    from wakeq.pipeline.stream.checkpoint import Checkpoint
+    from wakeq.pipeline.stream.settling import release_checkpoint
+
+    released = release_checkpoint(Checkpoint(checkpoint or ""), _named(broker))
+    for one in released:
+        say(f"{one.count:,} messages of {queue_name(one.queue)} released, at {one.broker}")
+    if not released:
+        say(f"{checkpoint}: its query has planned no batch, so there is nothing to release")
+
+
+def _named(broker: Broker) -> str | None:
+    """Return the address of --broker; WAKEQ_BROKER does not count, it fits no single checkpoint."""
+    given = click.get_current_context().find_root().get_parameter_source("broker")
+    return broker.address if given is ParameterSource.COMMANDLINE else None
+
+
+@pipeline.command()
 @history_places
-@click.option("--to", "lake", required=True, metavar="LAKE", type=click.Path(file_okay=False, path_type=Path),
-              help="The folder of Parquet files; created if it does not exist.")  # fmt: skip
+@click.option("--to", "lake", required=True, metavar="LAKE", type=click.Path(file_okay=False, path_type=str),
+              help="The folder of Parquet files, or its address, such as s3://bucket/lake.")  # fmt: skip
 @click.option("--bodies", is_flag=True, help="Also archive the bodies of messages.")
 @click.option("--skip-gaps", is_flag=True, help="Skip, for ever, entries that none of these places has any more.")
 @json_option
-def archive(places: tuple[Path | str, ...], lake: Path, bodies: bool, skip_gaps: bool, as_json: bool) -> None:
+def archive(places: tuple[Path | str, ...], lake: str, bodies: bool, skip_gaps: bool, as_json: bool) -> None:
     """Add the events since the last run to a lake.
 
     They come from the data directory of a broker, or from its HTTP port, such as http://HOST:8080.  Each event is
     added once.  If it is killed, the next run continues where it was.  Run it more often than the journal is kept.
+
+    LAKE is a folder, or an address that fsspec opens: s3:// or s3a:// (pip install s3fs), gs:// (gcsfs), abfs:// or
+    abfss:// (adlfs), hdfs:// and others.
     """
     from wakeq.pipeline.spark import check_packages
 
     check_packages("pyarrow", "numpy", extra="journal")
-    from wakeq.pipeline.lake import archive as bring_up_to_date
+    from wakeq.pipeline.lake.archiving import archive as bring_up_to_date
 
     def tell(events: int, _through: int) -> None:
         show_progress(f"{events:,} events archived ...")
@@ -147,6 +186,8 @@ def archive(places: tuple[Path | str, ...], lake: Path, bodies: bool, skip_gaps:
     show_progress("")
     if done.missing:
         say(f"{done.missing:,} entries were removed before they were archived; keep more, or archive more often")
+    if not done.is_exclusive:
+        say(f"{lake} can create one file twice; never let two archives of one cluster write there at the same time")
     if as_json:
         print_json({"events": done.events, "files": done.files, "missing": done.missing, "next_index": done.next_index})
     else:

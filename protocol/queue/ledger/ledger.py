@@ -321,6 +321,8 @@ class Ledger:
             # It was released meanwhile, so this delivery is not its last.
             if entry.dead and not self.deliveries.is_leased(number):
                 return Result.UNKNOWN
+            if entry.dead and self.staging is not None and self.staging.is_published(token):
+                return Result.UNKNOWN
             if entry.moved and not self.is_removable(number):  # it was delivered meanwhile
                 return Result.UNKNOWN
         return 0

@@ -68,6 +68,10 @@ class Epoch(msgspec.Struct):
         part, first = self.numbers[start:end], self.first_sequence + start
         return [(number, (self.term, sequence)) for sequence, number in enumerate(part, first)]
 
+    def holds(self, token: Token) -> bool:
+        """Whether a token is that of one of the messages."""
+        return token[0] == self.term and 0 <= token[1] - self.first_sequence < len(self.numbers)
+
     @property
     def sizes(self) -> list[int]:
         """How many messages each slice has: the first ones have one more if they cannot all be alike."""
@@ -87,7 +91,7 @@ class Source(msgspec.Struct):
     highest: int  # that it ever staged
     used_ms: int
     epochs: list[Epoch]  # that are open
-    settled: list[tuple[int, int]] = []  # first and last of each range, in their order; those without messages too
+    settled: list[tuple[int, int]] = []  # first and last of each range; those too that its reader went on without
     reader: str = ""  # who reads it, in which batch
     batch: int = 0
     read: int = 0  # the epoch that is read in this batch
@@ -221,12 +225,6 @@ class Staging:
             return self.end_of(source, epoch)
         return Result.BUSY if len(found.epochs) >= OPEN_EPOCHS_MAX else Result.DONE
 
-    def is_lost(self, source: str, epoch: int) -> bool:
-        """Whether an epoch lapsed, and its reader has not gone on without it."""
-        found = self.sources.get(source)
-        is_forgone = found is not None and found.read == epoch and found.published
-        return not is_forgone and self.has_lapsed(source, epoch)
-
     def end_of(self, source: str, epoch: int) -> int:
         """Return how an epoch that is not open has ended; one that is not known has expired."""
         found = self.sources.get(source)
@@ -237,9 +235,17 @@ class Staging:
         """Return the source and the epoch that a token belongs to."""
         for name, source in self.sources.items():
             for one in source.epochs:
-                if one.term == token[0] and 0 <= token[1] - one.first_sequence < len(one.numbers):
+                if one.holds(token):
                     return name, one
         return None
+
+    def is_published(self, token: Token) -> bool:
+        """Whether what came of a message is published, so that its claim can end in one way only."""
+        return any([one.holds(token) for one in self.published_epochs()])
+
+    def published_epochs(self) -> list[Epoch]:
+        """Return the open epochs that are published."""
+        return [one for source in self.sources.values() for one in source.epochs if one.published]
 
     def names(self) -> list[Name]:
         """Return everything that will end by itself."""
@@ -330,7 +336,7 @@ class Staging:
         return [len(source.epochs)]
 
     def _settle(self, entry: Claim, at_ms: int) -> Steps[Results]:
-        if self.is_lost(entry.source, entry.epoch):  # while this was on its way
+        if self.has_lapsed(entry.source, entry.epoch):  # while this was on its way
             return [Result.EPOCH_EXPIRED] * len(entry.numbers)
         source = self.sources.get(entry.source)
         if source is not None:
@@ -445,6 +451,8 @@ class Staging:
             found = self.epoch(name, source.read)
             if found is not None:
                 found.published = True
+            elif not source.has_settled(source.read):  # the reader has gone on without it
+                source.settle(source.read, source.read)
             self._dirty.add((SOURCE, name))
         return [Result.DONE]
 

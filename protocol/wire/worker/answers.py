@@ -44,7 +44,7 @@ REFUSALS = {
     ),
     Result.EPOCH_SETTLED: (
         "EPOCH_SETTLED",
-        "this epoch was settled: its messages are acknowledged; stage a later one",
+        "this epoch was settled, or its reader has gone on without it; stage a later one",
     ),
     Result.STASH_EXPIRED: (
         "STASH_EXPIRED",

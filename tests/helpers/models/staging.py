@@ -103,13 +103,14 @@ class StagingModel(LedgerModel):
                 self.messages[number] = message._replace(until_ms=0, due_ms=0, counts=counts)
 
     @rule(
-        source=st.sampled_from("st"),
-        epoch=st.integers(1, 6),
+        key=st.tuples(st.sampled_from("st"), st.integers(1, 6)),
+        place=st.integers(0, 3),
         reader=st.sampled_from("qr"),
         batch=st.integers(1, 2),
         run=st.sampled_from("xy"),
     )
-    def read(self, source: str, epoch: int, reader: str, batch: int, run: str) -> None:
+    def read(self, key: tuple[str, int], place: int, reader: str, batch: int, run: str) -> None:
+        source, epoch = list(self.claims)[place % len(self.claims)] if self.claims and place else key
         mark, is_open = (reader, batch, epoch), (source, epoch) in self.claims
         before = self.marks.get(source, ("", 0, 0))
         is_late = before[0] == reader and before[1] > batch
@@ -127,9 +128,11 @@ class StagingModel(LedgerModel):
         if is_open:
             self.runs[source].add(run)
 
-    @rule(reader=st.sampled_from("qr"), batch=st.integers(1, 2), run=st.sampled_from("xy"))
-    def publish_read(self, reader: str, batch: int, run: str) -> None:
+    @rule(place=st.integers(0, 3), reader=st.sampled_from("qr"), batch=st.integers(1, 2), run=st.sampled_from("xy"))
+    def publish_read(self, place: int, reader: str, batch: int, run: str) -> None:
         """As the part of an Unstash, whether it may be done or not: then only as a repetition."""
+        if self.marks and place:
+            reader, batch, _ = list(self.marks.values())[place % len(self.marks)]
         mine = [source for source, mark in self.marks.items() if mark[:2] == (reader, batch)]
         expected = Result.DONE if mine else Result.EPOCH_EXPIRED
         for source in [name for name in self.ledger.staging.sources if name in mine] if self.ledger.staging else ():

@@ -119,6 +119,57 @@ def test_last_failure_of_a_published_message_makes_no_dead_letter(broker: Broker
     assert (client.figures("q")["acked"], client.figures("q")["dead"]) == (1, 0)
 
 
+def test_last_failure_makes_no_dead_letter_if_the_publish_is_on_its_way(broker: Broker, client: Client) -> None:
+    client.call("CREATE", "q", max_deliveries=1)
+    read_batch(client, "a", "b", "c")
+    stash(client, "x", "A")
+    broker.log_disk.held = True
+    client.send({"cmd": "UNSTASH", "qname": "t", "stashes": [["x", 1]], "writer": "w", "epoch": 3, "reader": "r"})
+    broker.settle()
+
+    broker.advance(CLAIM_S + 1)
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    client.take()
+    broker.advance(10)
+
+    figures = client.figures("q")
+    assert (published(client), [figures[name] for name in ("acked", "dead", "leased")]) == (["A"], [3, 0, 0])
+    assert client.call("FET", "q.dead")["cmd"] == "nok"
+
+
+def test_end_of_a_published_claim_is_void_behind_a_renewal_in_the_log(broker: Broker, client: Client) -> None:
+    read_batch(client, "a")
+    publish_batch(client)
+    broker.advance(CLAIM_S - 1)
+    broker.log_disk.held = True
+    client.send({"cmd": "RENEW", "qname": "q", "source": "s", "timeout": CLAIM_S})
+    broker.settle()
+    broker.queue("q").leases.staged_ends.set(("c", "s"), {3: 0})  # type: ignore[union-attr]  # as if it did not know
+    broker.advance(2)
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    client.take()
+
+    assert [m["msg"] for m in read_again(client, run="first")["messages"]] == ["a"]
+    broker.advance(CLAIM_S)
+    assert client.figures("q")["acked"] == 1
+    broker.check("q")
+
+
+def test_slice_of_a_published_claim_whose_end_is_on_its_way_counts_as_settled(broker: Broker, client: Client) -> None:
+    read_batch(client, "a")
+    publish_batch(client)
+    broker.log_disk.held = True
+    broker.advance(CLAIM_S + 1)
+
+    replies = client.call("SLICE", "q", source="s", epoch=3), read_again(client, run="first")
+
+    assert (replies[0]["err"], replies[1]["messages"]) == ("EPOCH_SETTLED", [])
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+
 # --- what is over ----------------------------------------------------------------------------------------------------
 
 
@@ -135,6 +186,20 @@ def test_run_that_read_nothing_of_a_lapsed_epoch_publishes_and_its_settle_is_not
 
     assert (refused["err"], lost["err"], rows) == ("EPOCH_EXPIRED", "EPOCH_EXPIRED", 1)
     assert (settle(client)["count"], fetched(client)) == (0, ["a", "b"])
+
+
+def test_epoch_that_its_reader_went_on_without_counts_as_settled_behind_the_next_batch(
+    broker: Broker, client: Client
+) -> None:
+    read_batch(client, "a")
+    broker.advance(CLAIM_S + 1)
+    read_again(client, run="second")
+    publish_batch(client, run="second")
+
+    read_batch(client, "b", batch=4)
+
+    assert settle(client)["count"] == 0
+    assert (stage(client, 3)["err"], settle(client, 4)["count"]) == ("EPOCH_SETTLED", 2)
 
 
 def test_epoch_that_lapsed_before_anybody_read_it_is_read_as_nothing(broker: Broker, client: Client) -> None:

@@ -330,6 +330,29 @@ def test_client_with_a_token_may_do_what_the_token_allows(guarded: tuple[Broker,
     assert not client.door.closed
 
 
+def test_batch_is_published_for_a_reader_only_with_the_right_to_fetch_what_it_has_read(
+    guarded: tuple[Broker, Gate],
+) -> None:
+    broker, door = guarded
+    door.renew(Book([grant("web", "q*"), grant("sink", "q-out", "publish"), grant("boss", "*", "publish,fetch,admin")]))
+    web, sink = broker.client(), broker.client()
+    hello(web, "web")
+    hello(sink, "sink")
+    web.publish("q-in")
+    web.call("STAGE", "q-in", source="s", epoch=1)
+    web.call("SLICE", "q-in", source="s", epoch=1, reader="r", batch=1)
+    publish = {"writer": "w", "epoch": 1, "reader": "r", "stashes": []}
+
+    denied, unread, allowed = (
+        sink.call("UNSTASH", "q-out", **publish),
+        sink.call("UNSTASH", "q-out", **publish | {"reader": "nobody", "writer": "other"}),
+        web.call("UNSTASH", "q-out", **publish),
+    )
+
+    assert (denied["err"], "no right to fetch for queue 'q-in'" in denied["detail"]) == ("FORBIDDEN", True)
+    assert [reply["cmd"] for reply in (unread, allowed)] == ["okrows", "okrows"]
+
+
 def test_revoked_token_ends_the_connection(guarded: tuple[Broker, Gate]) -> None:
     broker, door = guarded
     client = broker.client()

@@ -202,6 +202,63 @@ def test_moved_message_leaves_one_queue_and_is_published_to_the_other(tmp_path: 
     assert bodies == [b"a", b"b", b"later"]
 
 
+def test_ends_of_claims_are_told_apart(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "data", keep=Keep(1 << 40, 1 << 40))
+    client = broker.client()
+    uids = [client.publish("q") for _ in range(4)]
+    for epoch, source in enumerate(("settled", "published", "released", "lapsed"), 1):
+        client.call("STAGE", "q", source=source, epoch=epoch, count=1, timeout=10)
+    client.call("SETTLE", "q", source="settled", epoch=1)
+    client.call("SLICE", "q", source="published", epoch=2, reader="r", batch=1)
+    client.call("UNSTASH", "q", stashes=[], writer="w", epoch=1, reader="r")
+    client.call("RELEASE", "q", source="released")
+    broker.advance(11)
+    broker.flush()
+    broker.close()
+
+    rows = rows_of(tmp_path / "data")
+    told = [(row["event"], row["uid"], row["outcome"], row["reason"]) for row in rows]
+
+    assert [row for row in told if row[0] in ("acked", "released")] == [
+        ("acked", uids[0], "done", None),
+        ("released", uids[2], "done", "returned"),
+        ("released", uids[3], "done", "timeout"),
+        ("acked", uids[1], "done", None),
+    ]
+
+
+def test_attempts_that_do_not_count_are_dropped_by_the_entry_that_publishes_the_others(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "data", keep=Keep(1 << 40, 1 << 40))
+    client = broker.client()
+    for name, count in (("failed", 2), ("counts", 3), ("twice", 1)):
+        client.call("STASH", "q", stash=name, messages=["x"] * count, writer="w", epoch=1)
+    client.call("UNSTASH", "q", stashes=[("counts", 3)], writer="w", epoch=1)
+    broker.advance(0.1)
+    broker.flush()
+    broker.close()
+
+    rows = rows_of(tmp_path / "data", wanted=EVERYTHING)
+    told = [(row["event"], row["number"], row["outcome"]) for row in rows if row["event"] in ("published", "dropped")]
+
+    assert sorted(told) == [
+        *[("dropped", number, "done") for number in (1, 2, 6)],
+        *[("published", number, "done") for number in (3, 4, 5)],
+    ]
+    assert len({row["index"] for row in rows if row["event"] in ("published", "dropped")}) == 1
+
+
+def test_queue_that_is_made_by_a_publish_of_nothing_has_its_index_as_id(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "data", keep=Keep(1 << 40, 1 << 40))
+    client = broker.client()
+    client.call("UNSTASH", "q", stashes=[], writer="w", epoch=1)
+    uid = client.publish("q")
+    broker.advance(0.1)
+    broker.flush()
+    broker.close()
+
+    assert [row["uid"] for row in rows_of(tmp_path / "data") if row["event"] == "published"] == [uid]
+
+
 def test_message_acknowledged_without_a_delivery_is_cancelled(tmp_path: Path) -> None:
     broker = Broker(tmp_path / "data", keep=Keep(1 << 40, 1 << 40))
     client = broker.client()
