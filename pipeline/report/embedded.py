@@ -23,7 +23,7 @@ from wakeq.protocol.errors import QueryFailed
 
 # Beside this, the batches and the modules take about 300 MB.
 SETTINGS: dict[str, str | bool | int | float | list[str]] = {
-    "memory_limit": "600MB",
+    "memory_limit": "500MB",
     # The order of the rows means nothing.
     "preserve_insertion_order": False,
     # A report works without a network.

@@ -40,7 +40,8 @@ OF_JOURNAL = USUAL | {
     "number": ("number", "e.number"),
 }
 OF_LAKE = USUAL | {
-    "cluster": ("cluster", "e.cluster"),
+    # So many digits of a random number tell clusters apart, and DuckDB stores a text of at most 12 in place.
+    "cluster": ("cluster", "substr(e.cluster, 1, 12)"),
     "incarnation": ("uid", f"substr(e.uid, 1, {QUEUE_DIGITS})"),
     "number": ("uid", f"substr(e.uid, {QUEUE_DIGITS + 2})"),
 }
