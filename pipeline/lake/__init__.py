@@ -7,8 +7,7 @@ Every file in a folder `date=...` counts, each event is in one of them, and no f
 knows nothing of wakeq reads PLACE/date=*/*.parquet, also while an archive is running, or after one was killed.
 
 Begin with archiving.py (writes) and reading.py (reads).  notes.py decides which of two archives goes on; facts.py has
-what holds for a whole lake; place.py opens an address as a folder.py or a store.py.
-Only store.py needs fsspec.
+what holds for a whole lake; place.py opens an address as a folder.py or a store.py.  Only store.py needs fsspec.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -8,7 +8,7 @@
 | `queue`, `event`, `outcome`, `reason`, `size`, `worker` | as in the journal |
 | `at_ms`, `until_ms` | the moments in ms |
 | `entry` | the index in the log |
-| `incarnation`, `number` | the two parts of a uid: numbers of a journal, texts of a lake |
+| `incarnation`, `number` | the two parts of a uid |
 
 An engine gives the columns of the source the name `e`; DuckDB would take a bare `at` for a word of its own.
 """
@@ -25,7 +25,6 @@ from wakeq.pipeline.journal.table import events_of, period_of
 from wakeq.pipeline.lake import NOTE_FOLDER, Lake
 from wakeq.pipeline.report.queries import Query
 from wakeq.protocol.errors import BadSettings
-from wakeq.protocol.uid import NUMBER_DIGITS, QUEUE_DIGITS, SEPARATOR, parse
 
 # For each column of a query: the column of the source that it comes from, and its value in SQL.
 USUAL = {
@@ -39,11 +38,9 @@ OF_JOURNAL = USUAL | {
     "incarnation": ("incarnation", "e.incarnation"),
     "number": ("number", "e.number"),
 }
-OF_LAKE = USUAL | {
+OF_LAKE = OF_JOURNAL | {
     # So many digits of a random number tell clusters apart, and DuckDB stores a text of at most 12 in place.
-    "cluster": ("cluster", "substr(e.cluster, 1, 12)"),
-    "incarnation": ("uid", f"substr(e.uid, 1, {QUEUE_DIGITS})"),
-    "number": ("uid", f"substr(e.uid, {QUEUE_DIGITS + 2})"),
+    "cluster": ("cluster", "substr(e.cluster, 1, 12)")
 }
 # Batches and files of a lake: pyarrow's own numbers take more than a gigabyte.
 READ_AHEAD = 1
@@ -162,11 +159,3 @@ def projection(events: Events, query: Query) -> list[str]:
     """Return the columns of a query, each as an expression of SQL with its name."""
     known = OF_JOURNAL if isinstance(events, JournalEvents) else OF_LAKE
     return [f"{known[name][1]} as {name}" for name in query.columns]
-
-
-def incarnation_of(value: int | str | None) -> int | None:
-    """Return an incarnation as a number, the index of the entry that made it; a lake has it as text."""
-    if not isinstance(value, str):
-        return value
-    parts = parse(value + SEPARATOR + "0" * NUMBER_DIGITS)
-    return None if parts is None else parts[0]

@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from wakeq.pipeline.report.engine import Engine
-from wakeq.pipeline.report.events import Events, JournalEvents, Limits, incarnation_of, limited
+from wakeq.pipeline.report.events import Events, JournalEvents, Limits, limited
 from wakeq.pipeline.report.page import page_of
 from wakeq.pipeline.report.queries import PERIOD, counts_query, spans_query
 from wakeq.pipeline.report.report import Report, Tables, bucket_for, report_of
@@ -54,17 +54,17 @@ def make_report(engine: Engine, events: Events) -> tuple[Report, Tables]:
 
 
 def _tables(counts: pa.Table, spans: pa.Table) -> Tables:
-    """Return the rows, with incarnations as numbers and the names of their queues."""
-    numbered = [row | {"incarnation": incarnation_of(row["incarnation"])} for row in counts.to_pylist()]
-    queues = {(row["cluster"], row["incarnation"]): row["queue"] for row in numbered if row["incarnation"] is not None}
-    tables = Tables(numbered)
+    """Return the rows, with the names of their queues."""
+    tables = Tables(counts.to_pylist())
+    known = (row for row in tables.counts if row["incarnation"] is not None)
+    queues = {(row["cluster"], row["incarnation"]): row["queue"] for row in known}
     for row in spans.to_pylist():
         if row["kind"] == "worker":
             tables.workers.append({name: row[name] for name in WORKERS.names})
             continue
-        key = row["cluster"], incarnation_of(row["incarnation"])
+        key = row["cluster"], row["incarnation"]
         if key in queues:
-            named = row | {"queue": queues[key], "incarnation": key[1]}
+            named = row | {"queue": queues[key]}
             tables.spans.append({name: named[name] for name in SPANS.names})
     return tables
 

@@ -80,7 +80,7 @@ class Checkpoint:
 def _open(place: str) -> tuple[Any, str]:
     """Return the file system of a URL, and the folder in it."""
     try:
-        from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+        from fsspec.core import url_to_fs
     except ImportError:
         raise NotInstalled("a checkpoint with a URL needs fsspec: pip install 'wakeq[lake]'") from None
     try:

@@ -3,15 +3,12 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.helpers.journal.files import JournalFiles, publish
 from wakeq.pipeline.lake import archive
-from wakeq.pipeline.report.events import JournalEvents, LakeEvents, events_in, incarnation_of, lake_events
+from wakeq.pipeline.report.events import JournalEvents, LakeEvents, events_in, lake_events
 from wakeq.pipeline.report.queries import Query
 from wakeq.protocol.errors import BadSettings, StorageError
-from wakeq.protocol.uid import QUEUE_DIGITS, QUEUE_ID_MAX, uid_of
 
 
 @pytest.fixture
@@ -39,15 +36,6 @@ def test_lake_and_data_directory_together_are_refused(data: Path, tmp_path: Path
 def test_data_directory_is_no_lake(data: Path) -> None:
     with pytest.raises(StorageError, match="is not a lake"):
         lake_events(data)
-
-
-@given(st.integers(1, QUEUE_ID_MAX), st.integers(1, 10**9))
-def test_incarnation_is_known_from_the_text_of_a_lake(queue_id: int, number: int) -> None:
-    assert incarnation_of(uid_of(queue_id, number)[:QUEUE_DIGITS]) == incarnation_of(queue_id) == queue_id
-
-
-def test_text_that_is_no_part_of_a_uid_is_no_incarnation() -> None:
-    assert [incarnation_of(text) for text in (None, "", "foreign-", "a b c d")] == [None] * 4
 
 
 def test_only_columns_that_the_queries_need_are_read(data: Path) -> None:
