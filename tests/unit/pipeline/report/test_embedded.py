@@ -24,8 +24,10 @@ WRONG = Query("select cast(event as int) from {events}", ("event",))
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
+    before = set(threading.enumerate())
     yield
-    assert [thread.name for thread in threading.enumerate() if "wakeq" in thread.name] == []
+    left = set(threading.enumerate()).difference(before)
+    assert [thread.name for thread in left if "wakeq" in thread.name] == []
 
 
 @pytest.fixture
