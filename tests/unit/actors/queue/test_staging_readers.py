@@ -10,8 +10,10 @@ import pytest
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.brokers.by_hand import Json
 from tests.helpers.brokers.staging import fetched, publish, stage
+from wakeq.actors.queue import outgoing
 from wakeq.protocol.access import Right
 from wakeq.protocol.errors import Forbidden, Refused
+from wakeq.protocol.log.entries import Claim, ClaimAction, Entry
 
 CLAIM_S = 60
 
@@ -136,6 +138,33 @@ def test_last_failure_makes_no_dead_letter_if_the_publish_is_on_its_way(broker: 
     figures = client.figures("q")
     assert (published(client), [figures[name] for name in ("acked", "dead", "leased")]) == (["A"], [3, 0, 0])
     assert client.call("FET", "q.dead")["cmd"] == "nok"
+
+
+def test_published_messages_that_were_to_be_dead_letters_wait_for_the_end_of_their_claim(
+    broker: Broker, client: Client
+) -> None:
+    client.call("CREATE", "q", max_deliveries=1)
+    read_batch(client, "a", "b", "c")
+    other = broker.client()
+    broker.advance(CLAIM_S - 1)
+    broker.log_disk.held = True
+    client.send({"cmd": "UNSTASH", "qname": "t", "stashes": [], "writer": "w", "epoch": 3, "reader": "r"})
+    broker.settle()
+    other.send({"cmd": "RENEW", "qname": "q", "source": "s", "timeout": CLAIM_S})
+    broker.settle()
+    broker.queue("q").leases.staged_ends.set(("c", "s"), {3: 0})  # type: ignore[union-attr]  # as if it did not know
+    broker.advance(2)
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    client.take()
+    broker.advance(9)
+    before = broker.queues.applied[0]
+
+    broker.advance(30)
+
+    assert broker.queues.applied[0] == before, "nobody tries again and again"
+    broker.advance(CLAIM_S)
+    assert [client.figures("q")[name] for name in ("acked", "dead")] == [3, 0]
 
 
 def test_end_of_a_published_claim_is_void_behind_a_renewal_in_the_log(broker: Broker, client: Client) -> None:
@@ -511,3 +540,22 @@ def test_slice_that_waits_for_its_mark_is_answered_when_its_queue_crashes(broker
     broker.log_disk.complete()
 
     assert [reply["cmd"] for reply in client.take()] == ["slice"]
+
+
+def test_slice_whose_mark_is_on_its_way_when_its_queue_crashes_gets_its_answer_from_there(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(client, "a")
+    stage(client, 3)
+    propose, left = outgoing.propose, [1]
+
+    def propose_and_crash(queue: Any, entry: Entry, *about: Any, **how: Any) -> None:
+        propose(queue, entry, *about, **how)
+        if isinstance(entry, Claim) and entry.action is ClaimAction.READ and left[0]:
+            left[0] -= 1
+            raise ZeroDivisionError("behind the proposal")
+
+    monkeypatch.setattr(outgoing, "propose", propose_and_crash)
+
+    assert read_again(client, run="x")["cmd"] == "slice"
+    assert left == [0]
