@@ -139,6 +139,7 @@ MEANINGS = {
     "LISTEN": "A port is in use, or the address is not of this machine (yet). A later start may succeed.",
     "NOT_INSTALLED": "This command needs a package, or Java; the message says which, and how to install it.",
     "SPARK": "A Spark job failed for a reason that wakeq does not know; the message has its first line.",
+    "QUERY": "DuckDB could not answer a question of a report; the message has its first line.",
     "ON_EVENT_LOOP": "A blocking call was made on an event loop; the message names the call to await instead.",
     "UNREACHABLE": "No broker answers at the address.",
     "DISCONNECTED": "The connection ended before the answer; the command may or may not have been done.",

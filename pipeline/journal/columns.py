@@ -171,7 +171,8 @@ def _names_of(data: bytes, at: Ints, sizes: Ints) -> tuple[list[str], Ints]:
 def _encoded(raw: Rows, size: int) -> tuple[list[str], Ints]:
     array = pa.Array.from_buffers(pa.binary(size), len(raw), [None, pa.py_buffer(raw.tobytes())]).dictionary_encode()
     texts = [value.decode() for value in array.dictionary.to_pylist()]
-    return texts, array.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    # `to_numpy` would import pandas if it is installed.
+    return texts, np.frombuffer(array.indices.buffers()[1], np.int32, len(raw)).astype(np.int64)
 
 
 def _follow_ups_of(entries: Entries) -> list[tuple[int, int, int]]:

@@ -157,9 +157,16 @@ def _distinct(values: Ints) -> tuple[Ints, Ints]:
     return encoded.dictionary.to_numpy(), encoded.indices.to_numpy().astype(np.int64)
 
 
-def words(texts: list[str | None], which: npt.NDArray[np.integer]) -> pa.Array:
-    """Return the text for each number."""
-    return pa.array(texts, pa.string()).take(pa.array(which))
+def words(texts: list[str | None], which: npt.NDArray[np.int32]) -> pa.Array:
+    """Return the text for each number.
+
+    `pa.array` would import pandas if it is installed, which takes longer than to read a small journal.
+    """
+    encoded = [(text or "").encode() for text in texts]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    known = bitmap(np.array([text is not None for text in texts], dtype=np.bool_))
+    data = [known, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.string(), len(texts), data).take(column(which, pa.int32()))
 
 
 def bitmap(known: Bools) -> pa.Buffer | None:

@@ -4,6 +4,7 @@
     files.py      rows of Parquet, CSV and JSON lines
     messages.py   messages that a lake tells of
     condition.py  a condition in SQL for rows of files
+    sql.py        texts of SQL
 
 Begin with load.py.  It needs pyarrow; conditions and lakes need duckdb; nothing here needs Spark.
 """

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from wakeq.pipeline.load.files import LINE
-from wakeq.protocol.errors import BadSettings
+from wakeq.pipeline.load.sql import quoted, wrong_condition
 
 # The place of a row in its batch; no name that anybody could mean in a condition.
 PLACE = "#"
@@ -47,14 +47,3 @@ def fields_of(lines: pa.RecordBatchReader) -> str:
         ((fields,),) = database.sql(FIELDS).fetchall()
     # Without any object there is nothing to decide about.
     return fields if fields is not None and fields.startswith("{") else '{"_":"VARCHAR"}'
-
-
-def wrong_condition(where: str, error: Exception, hint: str = "") -> BadSettings:
-    """Return what DuckDB says of a condition, without the part of the query that it shows below."""
-    said = str(error).partition("\n\n")[0]
-    return BadSettings(f"--where {where!r}: {' '.join(said.split())}{hint}")
-
-
-def quoted(text: str) -> str:
-    """Return a text as SQL writes it."""
-    return "'" + text.replace("'", "''") + "'"

@@ -104,14 +104,14 @@ def _publish(client: BulkClient, queue: str, writer: str, batch: Batch) -> int:
     """Publish a batch unless another run did; return the number of messages."""
     # A new name: under an old one the broker may have rows of an earlier run, with other contents.
     stash = f"load-{secrets.token_hex(16)}"
-    for part, columns in enumerate(columns_of(batch.messages)):
-        client.stash(queue, stash, part, columns, keep=STASH_S)
-    stashes = [(stash, batch.messages.num_rows)]
     try:
+        for part, columns in enumerate(columns_of(batch.messages)):
+            client.stash(queue, stash, part, columns, keep=STASH_S, writer=writer, epoch=batch.end)
+        # What earlier runs have stashed and did not publish is dropped with this.
+        stashes = [(stash, batch.messages.num_rows)]
         return client.publish_stashes(queue, stashes, writer=writer, epoch=batch.end)
     except EpochOld:
-        # Another run is loading the same rows, and was faster.
-        client.drop_stashes(queue, stashes)
+        # Another run is loading the same rows, and was faster; the broker has dropped these.
         return 0
 
 

@@ -8,15 +8,17 @@ Each cluster is a part.  Its log only grows, so events that are archived later a
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 
 from wakeq.pipeline.lake import Lake, arrivals_sql
-from wakeq.pipeline.load.condition import quoted, wrong_condition
 from wakeq.pipeline.load.load import Batch
+from wakeq.pipeline.load.sql import quoted, wrong_condition
 from wakeq.protocol.errors import BadSettings, StorageError
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyRelation
 
 # A position is index * PLACES + place: as many messages may one entry publish.
 PLACES = 1 << 24
@@ -37,9 +39,8 @@ class LakeMessages:
 
     @property
     def identity(self) -> object:
-        # A lake that has grown is the same one.
-        address = self._lake.address if "://" in self._lake.address else str(Path(self._lake.address).resolve())
-        return "lake", address, self._queue, self._where
+        # The messages are those of a cluster, in every lake: one that has grown, moved or been copied is the same.
+        return "lake", self._queue, self._where
 
     @property
     def parts(self) -> Sequence[str]:
@@ -61,10 +62,12 @@ class LakeMessages:
                     yield Batch(_end_of(batch), batch.select(list(MESSAGE_COLUMNS)))
 
     @contextmanager
-    def _asked(self, part: str, after: int, columns: str, order: str = "") -> Iterator[duckdb.DuckDBPyRelation]:
+    def _asked(self, part: str, after: int, columns: str, order: str = "") -> Iterator["DuckDBPyRelation"]:
         """Yield the answer of DuckDB about the messages behind a position; what exceeds its memory goes to files."""
+        import duckdb
+
         index, place = divmod(after, PLACES)
-        events = f"(SELECT *, {quoted(part)} AS cluster FROM events WHERE queue = {quoted(self._queue)})"
+        events = f"(SELECT * FROM events WHERE queue = {quoted(self._queue)})"
         behind = f"index >= {index} AND (index > {index} OR place > {place})"
         # A comment in the condition ends with its line.
         where = f"({self._where or 'true'}\n) AND {behind}"

@@ -8,15 +8,14 @@ for planning: bursts of work need more workers, and work of constant length fewe
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from wakeq.pipeline.lake import MESSAGE, happened
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from wakeq.pipeline.report.engine import Engine
+from wakeq.pipeline.report.events import Events
+from wakeq.pipeline.report.queries import Query
 
 HOUR_S = 3600
+HOUR_MS = 1000 * HOUR_S
+DAY_MS = 24 * HOUR_MS
 WORKERS_MAX = 100_000
 
 
@@ -35,54 +34,65 @@ class HourForecast:
     workers_peak: int | None
 
 
-def forecast(spark: "SparkSession", lake: Path, *, wait_s: float, percent: float) -> list[HourForecast]:
+# The messages that arrive in each hour of the day; every day between the first and the last one counts.
+ARRIVALS = Query(
+    f"""
+    with by_day as (
+        select queue,
+               cast(floor(at_ms / {DAY_MS}) as bigint) as day,
+               cast(floor(at_ms / {HOUR_MS}) as bigint) % 24 as hour,
+               count(*) as messages
+        from {{events}}
+        where event = 'published'
+        group by all
+    ), known as (
+        select *, max(day) over (partition by queue) - min(day) over (partition by queue) + 1 as days
+        from by_day
+    )
+    select queue, hour, days, cast(sum(messages) as bigint) as messages, max(messages) as peak
+    from known
+    group by queue, hour, days""",
+    ("queue", "at_ms", "event"),
+    done_only=True,
+)
+# The time from a delivery to its acknowledgement, by queue and hour, and by queue alone.  Two kinds of acknowledgement
+# are left out, because they say nothing about work: a claim lasts as long as its batch, and a message that is delivered
+# and acknowledged at once has no time of its own.
+SERVICE = Query(
+    f"""
+    with lives as (
+        select cluster, queue, incarnation, number,
+               max(case when event = 'delivered' then at_ms end) as begun_ms,
+               max(case when event = 'acked' then at_ms end) as acked_ms
+        from {{events}}
+        where event = 'delivered' and until_ms is not null or event = 'acked' and worker is not null
+        group by cluster, queue, incarnation, number
+    ), worked as (
+        select queue, cast(floor(begun_ms / {HOUR_MS}) as bigint) % 24 as hour, acked_ms - begun_ms as taken_ms
+        from lives
+        where acked_ms >= begun_ms
+    )
+    select queue, hour, count(*) as messages, cast(sum(taken_ms) as bigint) as taken_ms
+    from worked
+    group by grouping sets ((queue, hour), (queue))""",
+    ("cluster", "queue", "incarnation", "number", "event", "at_ms", "until_ms", "worker"),
+    done_only=True,
+)
+
+
+def forecast(engine: Engine, events: Events, *, wait_s: float, percent: float) -> list[HourForecast]:
     """Return the workers that are needed for the mean of the days, and for the worst of them."""
-    events = happened(spark, lake)
-    service = _service_of(events)
+    arrivals, worked = engine.run(events, ARRIVALS, SERVICE)
+    service = {(row["queue"], row["hour"]): row["taken_ms"] / row["messages"] / 1000 for row in worked.to_pylist()}
     found = []
-    for row in _arrivals_of(events):
-        rates = row["mean"] / HOUR_S, row["peak"] / HOUR_S
+    for row in arrivals.to_pylist():
+        rates = row["messages"] / row["days"] / HOUR_S, row["peak"] / HOUR_S
         taken_s = service.get((row["queue"], row["hour"]), service.get((row["queue"], None)))
         needed = [
             None if taken_s is None else workers_for(rate, taken_s, wait_s=wait_s, percent=percent) for rate in rates
         ]
         found.append(HourForecast(row["queue"], row["hour"], row["days"], *rates, taken_s, *needed))
     return sorted(found, key=lambda hour: (hour.queue, hour.hour))
-
-
-def _arrivals_of(events: "DataFrame") -> list[dict[str, Any]]:
-    """Return the messages that arrive in each hour of the day; every day between the first and the last counts."""
-    from pyspark.sql import functions as f
-
-    published = events.where("event = 'published'").groupBy(
-        "queue", f.to_date("at").alias("day"), f.hour("at").alias("hour")
-    )
-    by_day = published.agg(f.count("*").alias("messages"))
-    ends = by_day.groupBy("queue").agg((f.datediff(f.max("day"), f.min("day")) + 1).alias("days"))
-    by_hour = by_day.groupBy("queue", "hour").agg(f.sum("messages").alias("all"), f.max("messages").alias("peak"))
-    rows = by_hour.join(ends, "queue").withColumn("mean", f.col("all") / f.col("days"))
-    return [row.asDict() for row in rows.collect()]
-
-
-def _service_of(events: "DataFrame") -> dict[tuple[str, int | None], float]:
-    """Return the mean time from a delivery to its acknowledgement, by queue and hour, and by queue alone.
-
-    Two kinds of acknowledgement are left out, because they say nothing about work: a claim lasts as long as its batch,
-    and a message that is delivered and acknowledged at once has no time of its own.
-    """
-    from pyspark.sql import functions as f
-
-    at, event = f.col("at").cast("double"), f.col("event")
-    lives = (
-        events.where("event = 'delivered' and until is not null or event = 'acked' and worker is not null")
-        .groupBy(*MESSAGE)
-        .agg(f.max(f.when(event == "delivered", at)).alias("begun"), f.max(f.when(event == "acked", at)).alias("acked"))
-    )
-    worked = lives.where("begun is not null and acked >= begun").select(
-        "queue", f.hour(f.timestamp_seconds("begun")).alias("hour"), (f.col("acked") - f.col("begun")).alias("taken_s")
-    )
-    rows = worked.rollup("queue", "hour").agg(f.avg("taken_s").alias("taken_s")).where("queue is not null").collect()
-    return {(row["queue"], row["hour"]): row["taken_s"] for row in rows}
 
 
 def workers_for(rate: float, service_s: float, *, wait_s: float, percent: float) -> int:

@@ -45,7 +45,7 @@ def page_of(report: Report) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{STYLE}</style></head><body><main><h1>What the broker did</h1>"
         f'<p class="when">{when} ({charts.duration(report.until_s - report.since_s)})</p>{_tiles(report)}'
-        f"{''.join(sections)}<footer>Made by wakeq pipeline report. Percentiles are exact to one percent; "
+        f"{''.join(sections)}<footer>Made by wakeq report. Percentiles are exact to one percent; "
         f"a column of time is {charts.duration(report.bucket_s)}.</footer></main></body></html>\n"
     )
 

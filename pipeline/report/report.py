@@ -1,8 +1,8 @@
 """The report: what a broker did in a stretch of time, as plain values for a page or a program.
 
-    tables of counts and spans --> Report
+    rows of counts, spans and workers --> Report
 
-Pure: no Spark, no file, no clock. Everything is on a complete grid of time; unknown values are left out, not guessed.
+Pure: no engine, no file, no clock. Everything is on a complete grid of time; unknown values are left out, not guessed.
 """
 
 from collections import defaultdict
@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 # After one of these events a message is not in its queue any more.
 LEAVING = (
@@ -104,10 +103,11 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The tables that Spark counted."""
+    """What an engine counted (queries.py), and of spans the name of the queue."""
 
-    counts: pa.Table
-    spans: pa.Table
+    counts: list[Row] = field(default_factory=list)
+    spans: list[Row] = field(default_factory=list)
+    workers: list[Row] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -133,14 +133,14 @@ def report_of(tables: Tables, since_s: int, until_s: int, bucket_s: int) -> Repo
     first_s = since_s // bucket_s * bucket_s
     grid = np.arange(first_s, max(until_s, first_s + 1), bucket_s, dtype=np.int64)
     rows: defaultdict[str, _Queue] = defaultdict(_Queue)
-    for name in ("counts", "spans"):
-        for row in getattr(tables, name).to_pylist():
-            getattr(rows[row["queue"]], name).append(row)
+    for row in tables.counts:
+        rows[row["queue"]].counts.append(row)
+    for row in tables.spans:
+        rows[row["queue"]].spans.append(row)
     queues = [_queue_report(name, queue, grid, bucket_s) for name, queue in rows.items() if queue.counts]
     queues.sort(key=lambda queue: (-sum(queue.events.values()), queue.name))
     totals = {event: sum(queue.events[event] for queue in queues) for event in EVENTS}
-    spans = [row for queue in rows.values() for row in queue.spans]
-    return Report(since_s, until_s, bucket_s, grid.tolist(), totals, queues, _workers(spans))
+    return Report(since_s, until_s, bucket_s, grid.tolist(), totals, queues, _workers(tables.workers))
 
 
 def _queue_report(name: str, queue: _Queue, grid: Numbers, bucket_s: int) -> QueueReport:
@@ -207,16 +207,17 @@ def _backlog(queue: _Queue, done: list[Row], grid: Numbers, bucket_s: int) -> Nu
     begins with the messages that were published before and ended in this time; other earlier messages are not known.
     """
     total = np.zeros(len(grid), dtype=np.int64)
-    before = {row["incarnation"]: row["from_before"] for row in queue.lives}
-    by_incarnation: defaultdict[int, list[Row]] = defaultdict(list)
+    before = {(row["cluster"], row["incarnation"]): row["from_before"] for row in queue.lives}
+    by_incarnation: defaultdict[tuple[str, int | None], list[Row]] = defaultdict(list)
     for row in done:
         if row["event"] == "published" or row["event"] in LEAVING:
-            by_incarnation[row["incarnation"]].append(row)
-    ends = sorted((row["emptied"], row["at_s"]) for row in done if row["emptied"] is not None)
-    for incarnation, rows in by_incarnation.items():
+            by_incarnation[row["cluster"], row["incarnation"]].append(row)
+    ends = sorted((row["emptied"], row["at_s"], row["cluster"]) for row in done if row["emptied"] is not None)
+    for (cluster, incarnation), rows in by_incarnation.items():
         change = _on_grid(rows, ("published",), grid, bucket_s) - _on_grid(rows, LEAVING, grid, bucket_s)
-        held = before.get(incarnation, 0) + np.cumsum(change)
-        end_s = next((at_s for index, at_s in ends if incarnation is not None and index > incarnation), None)
+        held = before.get((cluster, incarnation), 0) + np.cumsum(change)
+        later = (at_s for index, at_s, of in ends if of == cluster and incarnation is not None and index > incarnation)
+        end_s = next(later, None)
         if end_s is not None:
             held[(end_s - grid[0]) // bucket_s :] = 0
         total += np.maximum(held, 0)
@@ -237,8 +238,11 @@ def _spans(rows: Iterable[Row]) -> Spans:
     ends = np.cumsum([by_bin[bin_] for bin_ in bins.tolist()])
     count = int(ends[-1])
     ranks = [max(1, int(np.ceil(count * percent / 100))) for percent in PERCENTILES]
-    found = middle_ms(bins[np.searchsorted(ends, ranks)]) / 1000
-    return Spans(count, *(float(value) for value in found.round(4)))
+    return Spans(count, *_seconds(middle_ms(bins[np.searchsorted(ends, ranks)])))
+
+
+def _seconds(ms: npt.NDArray[np.float64]) -> list[float]:
+    return [float(value) for value in (ms / 1000).round(4)]
 
 
 def middle_ms(bins: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
@@ -246,19 +250,14 @@ def middle_ms(bins: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     return np.where(bins == 0, 0.0, BIN_GROWTH ** (bins - 0.5))
 
 
-def _workers(spans: Iterable[Row]) -> list[WorkerReport]:
-    """Return the slowest of the workers with enough messages."""
-    by_worker: defaultdict[int, list[Row]] = defaultdict(list)
-    for row in spans:
-        if row["kind"] == "working" and row["worker"] is not None:
-            by_worker[row["worker"]].append(row)
-    spans_of = {worker: _spans(rows) for worker, rows in by_worker.items()}
-    enough = [
-        WorkerReport(worker, taken.messages, taken)
-        for worker, taken in spans_of.items()
-        if taken.messages >= WORKER_MESSAGES_MIN
-    ]
-    return sorted(enough, key=lambda one: (-(one.working.p90_s or 0.0), one.worker))[:WORKERS_MAX]
+def _workers(rows: Iterable[Row]) -> list[WorkerReport]:
+    """Return the slowest workers; there is a row for each, with its percentiles as bins."""
+    found = []
+    for row in rows:
+        spans_ms = middle_ms(np.array([row[f"p{percent}"] for percent in PERCENTILES], dtype=np.int64))
+        spans = Spans(row["messages"], *_seconds(spans_ms))
+        found.append(WorkerReport(row["worker"], row["messages"], spans))
+    return sorted(found, key=lambda one: (-(one.working.p90_s or 0.0), one.worker))
 
 
 def worst_of(queues: Iterable[QueueReport]) -> list[tuple[QueueReport, str]]:

@@ -11,40 +11,43 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wakeq.client.bulk import Columns
+from wakeq.pipeline.stream.columns import check_names
 from wakeq.protocol.errors import BadField
 from wakeq.protocol.wire.worker.blocks import Buffers
 from wakeq.protocol.wire.worker.codec import Block
 
 HEADERS = pa.map_(pa.string(), pa.string())
-COLUMNS = "uid string, queue string, body binary, priority bigint, delivery int, published timestamp"
 # In one frame, and so in one entry of the log.
 PIECE_ROWS_MAX = 10_000
 PIECE_BYTES_MAX = 8 << 20
-WRITABLE = ("body", "priority", "delay", "headers")
 
 _encode_headers = msgspec.msgpack.Encoder().encode
 _decode_headers = msgspec.msgpack.Decoder(dict[str, str]).decode
 
 
-def batch_of(block: Block, queue: str, *, has_headers: bool = False, has_state: bool = False) -> pa.RecordBatch:
-    """Return fetched messages with the columns of the data source."""
+def batch_of(block: Block, queue: str, columns: Sequence[str]) -> pa.RecordBatch:
+    """Return fetched messages with these columns of the data source."""
     buffers = Buffers(block.block, block.rows, block.columns)
-    deliveries = pc.add(_integers(buffers, "deliveries", block.rows), 1).cast(pa.int32())
-    moments = pc.multiply(_integers(buffers, "published_ms", block.rows), 1000)
-    arrays: dict[str, pa.Array] = {
-        "uid": _texts(buffers, "uid", block.rows, pa.string()),
-        "queue": pa.array([queue], pa.string()).take(pa.array(np.zeros(block.rows, np.int32))),
-        "body": _texts(buffers, "body", block.rows, pa.binary()),
-        "priority": _integers(buffers, "priority", block.rows),
-        "delivery": deliveries,
-        "published": moments.cast(pa.timestamp("us", tz="UTC")),
-    }
-    if has_headers:
-        packed = buffers.texts("headers")
-        arrays["headers"] = pa.array([list(_decode_headers(one).items()) if one else [] for one in packed], HEADERS)
-    if has_state:
-        arrays["state"] = _texts(buffers, "state", block.rows, pa.string())
-    return pa.RecordBatch.from_pydict(arrays)
+    return pa.RecordBatch.from_pydict({name: _column(name, buffers, block.rows, queue) for name in columns})
+
+
+def _column(name: str, buffers: Buffers, rows: int, queue: str) -> pa.Array:
+    match name:
+        case "queue":
+            return pa.array([queue], pa.string()).take(pa.array(np.zeros(rows, np.int32)))
+        case "body":
+            return _texts(buffers, name, rows, pa.binary())
+        case "priority":
+            return _integers(buffers, name, rows)
+        case "delivery":
+            return pc.add(_integers(buffers, "deliveries", rows), 1).cast(pa.int32())
+        case "published":
+            return pc.multiply(_integers(buffers, "published_ms", rows), 1000).cast(pa.timestamp("us", tz="UTC"))
+        case "headers":
+            packed = buffers.texts(name)
+            return pa.array([list(_decode_headers(one).items()) if one else [] for one in packed], HEADERS)
+        case _:
+            return _texts(buffers, name, rows, pa.string())
 
 
 def _integers(buffers: Buffers, name: str, rows: int) -> pa.Array:
@@ -56,17 +59,9 @@ def _texts(buffers: Buffers, name: str, rows: int, kind: pa.DataType) -> pa.Arra
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
-def check_writable(names: Sequence[str]) -> None:
-    """Refuse columns that cannot be published."""
-    unknown = [name for name in names if name not in WRITABLE]
-    if unknown or "body" not in names:
-        what = f"column {unknown[0]} cannot be published" if unknown else "there is no column body"
-        raise BadField(f"{what}; select body (text or binary), and priority, delay (seconds), headers if you need them")
-
-
 def columns_of(batch: pa.RecordBatch, *, priority: int = 0, delay: int = 0) -> Iterator[Columns]:
     """Yield the messages of a batch in pieces that fit into a frame; `priority` and `delay` stand in for nulls."""
-    check_writable(batch.schema.names)
+    check_names(batch.schema.names)
     body, absent = batch.column("body"), {"priority": priority, "delay": delay}
     if body.null_count:
         raise BadField(f"body is null in {body.null_count} of {batch.num_rows} rows; a message has a body")

@@ -1,46 +1,65 @@
-"""The options of the data source `wakeq`, checked, and the connection to the broker that they name.
+"""The options of the data source `wakeq`, checked.
 
-strings from Spark --> ReadOptions, WriteOptions; or BadSettings in one line address --> client_of --> BulkClient
+strings from Spark --> ReadOptions, WriteOptions; or BadSettings in one line
 """
 
-import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 
-from wakeq.client.bulk import BulkClient
 from wakeq.client.route import default_address
+from wakeq.pipeline.stream.broker import Broker
+from wakeq.pipeline.stream.columns import ON_DEMAND, READABLE, check_readable
 from wakeq.protocol.errors import BadSettings
 from wakeq.protocol.wire.worker.commands import BLOCK_ROWS_MAX, KEEP_S_MAX, SLICES_MAX, TIMEOUT_S_MIN
 
 MESSAGES_A_TRIGGER = 10_000
-# Each Python task costs about 35 ms.
-SLICES_DEFAULT_MAX = 4
-CLAIM_S = 300
+# The longest claim: a query may be away for a night, and comes back with its batch.
+CLAIM_S = KEEP_S_MAX
+# Without a checkpoint nobody knows the claim but the program that made it.
+NAMED_CLAIM_S = 300
 # Hours may pass from the first stash of a job to its end.
 STASH_S = 6 * 3_600
+# How long a stream waits for a broker that is away.
+RECONNECT_S = 120
+TRIGGER_DELAY_S = 15 * 60
 TRUTHS = {"true": True, "false": False}
-# In lower case, as Spark passes names on; a second name is that of Kafka's option.
-ALIASES = {"maxmessagespertrigger": "maxoffsetspertrigger"}
-READS = ("broker", "queue", "maxOffsetsPerTrigger", "minPartitions", "includeHeaders", "includeState", "failOnDataLoss",
-         "timeout", "pollInterval", "source")  # fmt: skip
-WRITES = ("broker", "queue", "writer", "epoch", "keep", "checkpointLocation", "delay", "expires", "priority")
-
-_clients: dict[tuple[int, str], BulkClient] = {}
+# How alike a misspelled name and its correction are, at least.
+CLOSE = 0.75
+SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600}
+BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+# Names of Kafka's options, in lower case.
+ALIASES = {"maxoffsetspertrigger": "maxmessagespertrigger", "minoffsetspertrigger": "minmessagespertrigger"}
+BOTH = ("broker", "queue", "token", "tokenFile", "tls", "reconnectFor")
+READS = (*BOTH, "maxMessagesPerTrigger", "maxBytesPerTrigger", "minMessagesPerTrigger", "maxTriggerDelay",
+         "minPartitions", "columns", "includeBody", "includeHeaders", "includeState", "failOnDataLoss",
+         "failOnMissingQueue", "timeout", "pollInterval", "source")  # fmt: skip
+WRITES = (*BOTH, "writer", "epoch", "keep", "delay", "expires", "priority")
+# Spark passes these on to the sink, which has no use for them.
+UNUSED = ("checkpointlocation", "queryname")
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """How to read a queue."""
 
-    broker: str
+    broker: Broker
     queue: str
     # For one trigger.
     messages_max: int
+    # The same in bytes, by the mean size of the queue's messages; 0: no limit.
+    bytes_max: int
+    # A trigger waits for so many messages, but no longer than the delay.
+    messages_min: int
+    delay_s: int
+    # 0: as many as Spark runs at the same time.
     partitions: int
-    has_headers: bool
-    has_state: bool
+    columns: tuple[str, ...]
     # If false, messages of an expired epoch are left to a later one.
     fails_on_data_loss: bool
+    # If false, a stream waits for its queue.
+    fails_on_missing_queue: bool
     # Of a claim that is not renewed.
     timeout_s: int
     # The pause after an attempt that found nothing.
@@ -53,58 +72,89 @@ class ReadOptions:
 class WriteOptions:
     """How to publish a data frame."""
 
-    broker: str
+    broker: Broker
     queue: str
     # Empty for a new one for each job, or for the name of the query.
     writer: str
     # 0 if it was not given.
     epoch: int
     keep_s: int
-    checkpoint: str
     delay: int
     expires: int
     priority: int
 
 
-def read_options(given: Mapping[str, str]) -> ReadOptions:
+def read_options(given: Mapping[str, str], *, is_stream: bool = False) -> ReadOptions:
     """Return the options of a read; refuse unknown or impossible ones."""
     options = _known(given, READS)
+    source = options.get("source", "")
     return ReadOptions(
-        broker=options.get("broker") or default_address(),
+        broker=_broker(options, is_stream=is_stream),
         queue=_queue(options),
-        messages_max=_number(options, "maxOffsetsPerTrigger", MESSAGES_A_TRIGGER, most=BLOCK_ROWS_MAX),
-        partitions=_number(options, "minPartitions", min(os.cpu_count() or 1, SLICES_DEFAULT_MAX), most=SLICES_MAX),
-        has_headers=_truth(options, "includeHeaders", default=False),
-        has_state=_truth(options, "includeState", default=False),
+        messages_max=_number(options, "maxMessagesPerTrigger", MESSAGES_A_TRIGGER, most=BLOCK_ROWS_MAX),
+        bytes_max=_amount(options, "maxBytesPerTrigger", 0, BYTES, "10m"),
+        messages_min=_number(options, "minMessagesPerTrigger", 0, least=0),
+        delay_s=_amount(options, "maxTriggerDelay", TRIGGER_DELAY_S, SECONDS, "15m"),
+        partitions=_number(options, "minPartitions", 0, most=SLICES_MAX),
+        columns=_columns(options),
         fails_on_data_loss=_truth(options, "failOnDataLoss", default=True),
-        timeout_s=_number(options, "timeout", CLAIM_S, least=TIMEOUT_S_MIN, most=KEEP_S_MAX),
+        fails_on_missing_queue=_truth(options, "failOnMissingQueue", default=False),
+        timeout_s=_number(
+            options, "timeout", NAMED_CLAIM_S if source else CLAIM_S, least=TIMEOUT_S_MIN, most=KEEP_S_MAX
+        ),
         poll_s=_number(options, "pollInterval", 100, most=60_000) / 1000,
-        source=options.get("source", ""),
+        source=source,
     )
 
 
-def write_options(given: Mapping[str, str]) -> WriteOptions:
+def write_options(given: Mapping[str, str], *, is_stream: bool = False) -> WriteOptions:
     """Return the options of a write; refuse unknown or impossible ones."""
     options = _known(given, WRITES)
     return WriteOptions(
-        broker=options.get("broker") or default_address(),
+        broker=_broker(options, is_stream=is_stream),
         queue=_queue(options),
         writer=options.get("writer", ""),
         epoch=_number(options, "epoch", 0),
         keep_s=_number(options, "keep", STASH_S, least=TIMEOUT_S_MIN, most=KEEP_S_MAX),
-        checkpoint=options.get("checkpointlocation", ""),
         delay=_number(options, "delay", 0, least=0),
         expires=_number(options, "expires", 0, least=0),
         priority=_number(options, "priority", 0, least=-(2**63)),
     )
 
 
+def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    named = options.get("columns")
+    names = [name for name in READABLE if name not in ON_DEMAND]
+    if named is not None:
+        names = [name.strip() for name in named.split(",") if name.strip()]
+    for column in ON_DEMAND:
+        if _truth(options, f"include{column.capitalize()}", default=False) and column not in names:
+            names.append(column)
+    if not _truth(options, "includeBody", default=True):
+        names = [name for name in names if name != "body"]
+    return check_readable({name: READABLE.get(name, "") for name in names})
+
+
+def _broker(options: Mapping[str, str], *, is_stream: bool) -> Broker:
+    return Broker(
+        address=options.get("broker") or default_address(),
+        token=options.get("token", ""),
+        token_file=options.get("tokenfile", ""),
+        tls=options.get("tls", ""),
+        reconnect_s=_amount(options, "reconnectFor", RECONNECT_S if is_stream else 0, SECONDS, "2m"),
+    )
+
+
 def _known(given: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
     options = {ALIASES.get(name.lower(), name.lower()): value for name, value in given.items()}
-    known = {name.lower() for name in names}
+    known = {name.lower(): name for name in names}
     for name in given:
-        if ALIASES.get(name.lower(), name.lower()) not in known and name.lower() != "path":
-            raise BadSettings(f"unknown option {name}; wakeq knows {', '.join(names)}")
+        plain = ALIASES.get(name.lower(), name.lower())
+        if plain in known or plain in UNUSED or plain == "path":
+            continue
+        close = get_close_matches(plain, known, 1, CLOSE)
+        advice = f"did you mean {known[close[0]]}?" if close else f"wakeq knows {', '.join(names)}"
+        raise BadSettings(f"unknown option {name}; {advice}")
     return options
 
 
@@ -128,6 +178,18 @@ def _number(options: Mapping[str, str], name: str, default: int, *, least: int =
     return number
 
 
+def _amount(options: Mapping[str, str], name: str, default: int, units: Mapping[str, int], example: str) -> int:
+    text = options.get(name.lower())
+    if text is None:
+        return default
+    found = re.fullmatch(r"([0-9]{1,15})\s*([a-z]?)", text.strip().lower())
+    if found is None or found[2] not in units:
+        raise BadSettings(
+            f"option {name} is {text!r}; write it like {example} (units: {', '.join(filter(None, units))})"
+        )
+    return int(found[1]) * units[found[2]]
+
+
 def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = options.get(name.lower())
     if text is None:
@@ -136,16 +198,3 @@ def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     if truth is None:
         raise BadSettings(f"option {name} is {text!r}; it must be true or false")
     return truth
-
-
-def client_of(address: str) -> BulkClient:
-    """Return this process's client of a broker.
-
-    Spark reuses its Python workers, so each keeps one connection for each address. A worker that was forked makes its
-    own.
-    """
-    key = os.getpid(), address
-    client = _clients.get(key)
-    if client is None:
-        client = _clients[key] = BulkClient(address)
-    return client

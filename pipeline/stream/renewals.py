@@ -1,6 +1,6 @@
 """Renewals: keeps the claims of a source open as long as the process lives that plans its batches.
 
-    keep(source) --> a thread --> RENEW, three times in each timeout          an error --> raised by the next keep
+    keep(source) --> a thread --> RENEW, each hour          an error --> raised by the next keep
 
 It has a connection of its own: that of the reader may be waiting for an answer.
 """
@@ -13,7 +13,11 @@ from wakeq.client.bulk import BulkClient
 from wakeq.pipeline.stream.options import ReadOptions
 from wakeq.protocol.errors import NOT_NOW, EpochExpired, QueueNotFound
 
+# A claim that lasts for less than three hours is renewed three times in its timeout.
+RENEW_EVERY_S = 3_600
 RENEWALS_A_TIMEOUT = 3
+# The pause after an attempt that did not reach the broker.
+RETRY_S = 10.0
 NOTHING_OPEN = (EpochExpired, QueueNotFound)
 
 
@@ -24,11 +28,11 @@ class Renewals:
         self,
         options: ReadOptions,
         *,
-        connect: Callable[[str], BulkClient] = BulkClient,
+        connect: Callable[[], BulkClient] | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._options = options
-        self._connect = connect
+        self._connect = connect or options.broker.connect
         self._sleep = sleep
         self._source = ""
         self._failed: Exception | None = None
@@ -45,15 +49,19 @@ class Renewals:
 
     def _run(self, source: str) -> None:
         options, client = self._options, None
+        every_s = min(RENEW_EVERY_S, options.timeout_s / RENEWALS_A_TIMEOUT)
         while self._source == source:
+            pause_s = every_s
             try:
-                client = client or self._connect(options.broker)
+                client = client or self._connect()
                 client.renew(options.queue, source, timeout=options.timeout_s)
-            except (*NOTHING_OPEN, *NOT_NOW):
+            except NOTHING_OPEN:
                 # If an epoch expires meanwhile, the reader gets that error.
                 pass
+            except NOT_NOW:
+                pause_s = min(every_s, RETRY_S)
             except Exception as error:
                 # Nobody waits for the result of this thread; the next `keep` raises the error.
                 self._failed = error
                 return
-            self._sleep(options.timeout_s / RENEWALS_A_TIMEOUT)
+            self._sleep(pause_s)

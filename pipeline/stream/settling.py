@@ -1,6 +1,6 @@
 """Settling: acknowledges the finished batches of a query, which Spark itself does late or never.
 
-    progress of a query --> its offsets --> SETTLE          a checkpoint --> the offsets of its last batch --> SETTLE
+    progress of a query --> its offsets --> SETTLE          a checkpoint --> its last batches --> SETTLE, RELEASE
 
 A running query settles a batch when the next one is planned. Both ways here do that earlier, the second one for a query
 that was stopped before; doing it twice changes nothing.
@@ -8,14 +8,18 @@ that was stopped before; doing it twice changes nothing.
 
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from wakeq.pipeline.stream.options import client_of
-from wakeq.pipeline.stream.reader import offset_of, settle_offset
-from wakeq.protocol.errors import BadSettings, EpochExpired, QueueNotFound, WakeqError
+from wakeq.client.bulk import BulkClient
+from wakeq.pipeline.stream.broker import Broker
+from wakeq.pipeline.stream.checkpoint import Checkpoint
+from wakeq.pipeline.stream.offsets import offset_of, release_offset, settle_offset
+from wakeq.protocol.errors import EpochExpired, QueueNotFound, WakeqError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +34,9 @@ class Settling:
     waits for the remaining ones.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reach: Callable[[str], Broker] = Broker) -> None:
+        # How to reach the broker at an address.
+        self._reach = reach
         self._lock = threading.Lock()
         # The last finished offset by broker, queue and source.
         self._finished: dict[tuple[str, str, str], dict[str, Any]] = {}
@@ -49,7 +55,7 @@ class Settling:
         with self._lock:
             offset = self._finished.pop(key)
         try:
-            settle_offset(offset, client_of(offset["broker"]))
+            settle_offset(offset, self._reach(offset["broker"]).client())
         except (EpochExpired, QueueNotFound):
             # The query gets the same error itself.
             pass
@@ -62,11 +68,14 @@ class Settling:
             logger.exception("queue %s: a finished batch was not settled", key[1])
 
 
-def autoack(spark: "SparkSession") -> Any:
-    """Settle each batch of all queries of a session as soon as it is finished; return the listener."""
+def autoack(spark: "SparkSession", *, token: str = "", token_file: str = "", tls: str = "") -> Any:
+    """Settle each batch of all queries of a session as soon as it is finished; return the listener.
+
+    `token`, `token_file` and `tls` are those of the queries' options; default is the environment.
+    """
     from pyspark.sql.streaming import StreamingQueryListener
 
-    settling = Settling()
+    settling = Settling(partial(Broker, token=token, token_file=token_file, tls=tls))
 
     class Settler(StreamingQueryListener):
         """Called by Spark after every batch."""
@@ -97,31 +106,22 @@ class Settled:
 
     queue: str
     broker: str
-    # The number of messages that were acknowledged now.
+    # The number of messages that were acknowledged, or released.
     count: int
 
 
-def settle_checkpoint(checkpoint: Path, broker: str | None = None) -> list[Settled]:
+def settle_checkpoint(checkpoint: Checkpoint, broker: str | None = None) -> list[Settled]:
     """Settle the last finished batch of a checkpoint, at its own broker or at the given one."""
-    lines = _finished_offsets(checkpoint)
-    offsets = [offset for offset in map(offset_of, lines) if offset is not None]
-    if lines and not offsets:
-        raise BadSettings(f"{checkpoint}: no stream of its query is a queue of wakeq")
-    return [_settle(offset, broker or offset["broker"]) for offset in offsets]
+    return [_do(settle_offset, offset, broker) for offset in checkpoint.finished()]
 
 
-def _settle(offset: dict[str, Any], broker: str) -> Settled:
-    return Settled(offset["queue"], broker, settle_offset(offset, client_of(broker)))
+def release_checkpoint(checkpoint: Checkpoint, broker: str | None = None) -> list[Settled]:
+    """Release what a query has claimed and not finished; what it has finished is settled first."""
+    with suppress(EpochExpired):
+        settle_checkpoint(checkpoint, broker)
+    return [_do(release_offset, offset, broker) for offset in checkpoint.planned()]
 
 
-def _finished_offsets(checkpoint: Path) -> list[str]:
-    """Return the offsets of the last finished batch of a checkpoint."""
-    commits, offsets = checkpoint / "commits", checkpoint / "offsets"
-    if not offsets.is_dir():
-        raise BadSettings(f"{checkpoint} is not the checkpoint of a streaming query: it has no directory offsets")
-    batches = [int(path.name) for path in commits.glob("*") if path.name.isdecimal()]
-    if not batches:
-        return []
-    lines = (offsets / str(max(batches))).read_text(encoding="utf-8").splitlines()
-    # The first two lines are a version and Spark's own data.
-    return lines[2:]
+def _do(action: Callable[[dict[str, Any], BulkClient], int], offset: dict[str, Any], broker: str | None) -> Settled:
+    address = broker or offset["broker"]
+    return Settled(offset["queue"], address, action(offset, Broker(address).client()))

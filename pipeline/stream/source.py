@@ -3,23 +3,26 @@
     spark.read  --> QueueReader (peek)          spark.readStream  --> QueueStreamReader (staged claims)
     df.write    --> QueueWriter                 df.writeStream    --> QueueStreamWriter (staged publishes)
 
-Spark pickles these objects and sends them to its workers, so they contain options and no connection.
+Spark pickles these objects and sends them to its workers, so they contain options and no connection. Only tasks
+import Arrow: Spark starts a new process for much of what it plans.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from wakeq.pipeline.stream.arrow_blocks import COLUMNS, batch_of
-from wakeq.pipeline.stream.options import ReadOptions, client_of, read_options, write_options
+from wakeq.pipeline.stream import tasks
+from wakeq.pipeline.stream.columns import READABLE, check_readable, in_blocks
+from wakeq.pipeline.stream.options import ReadOptions, read_options, write_options
 from wakeq.protocol.errors import BadSettings
+from wakeq.protocol.wire.worker.codec import Block
 
 PEEK_ROWS = 10_000
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from wakeq.pipeline.stream.reader import QueueStreamReader
@@ -41,53 +44,64 @@ class QueueReader(DataSourceReader):
     blocks. Messages that are published or removed meanwhile may be included or not.
     """
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, parallelism: int) -> None:
         self._options = options
+        self._partitions = options.partitions or parallelism
 
     def partitions(self) -> list[SpanOfNumbers]:
         options = self._options
-        found = client_of(options.broker).peek_block(options.queue, count=1)
+        found = options.broker.ask(lambda client: client.peek_block(options.queue, count=1))
         if not found.rows:
             return [SpanOfNumbers(0, 0)]
         first, last = found.next or found.last, found.last
-        size = -(-(last - first + 1) // options.partitions)
+        size = -(-(last - first + 1) // self._partitions)
         return [SpanOfNumbers(at - 1, min(at + size - 1, last)) for at in range(first, last + 1, size)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        from wakeq.pipeline.stream.arrow_blocks import batch_of
+
         assert isinstance(partition, SpanOfNumbers), "as planned"
-        options, after = self._options, partition.after
-        client = client_of(options.broker)
-        while after < partition.last:
-            block = client.peek_block(options.queue, after=after, last=partition.last, count=PEEK_ROWS)
+        options, after, last = self._options, partition.after, partition.last
+        options.broker.check_is_shared(tasks.master())
+        while after < last:
+            block = self._peek(after, last)
             if block.rows:
-                yield batch_of(block, options.queue, has_headers=options.has_headers, has_state=options.has_state)
+                yield batch_of(block, options.queue, options.columns)
             if not block.next:
                 return
             after = block.next
 
+    def _peek(self, after: int, last: int) -> Block:
+        queue, columns = self._options.queue, in_blocks(self._options.columns)
+        return self._options.broker.ask(
+            lambda client: client.peek_block(queue, after=after, last=last, count=PEEK_ROWS, columns=columns)
+        )
+
 
 class QueueSource(DataSource):
     """The entry point of Spark: a reader or writer for each kind of use."""
+
+    # How many tasks read at the same time if no option says so. Spark does not tell its planner how many it can run;
+    # `wakeq.pipeline.register` asks the session.
+    parallelism = 4
 
     @classmethod
     def name(cls) -> str:
         return "wakeq"
 
     def schema(self) -> str:
-        options = read_options(self.options)
-        headers = ", headers map<string,string>" if options.has_headers else ""
-        return COLUMNS + headers + (", state string" if options.has_state else "")
+        return ", ".join(f"{name} {READABLE[name]}" for name in read_options(self.options).columns)
 
     def reader(self, schema: "StructType") -> QueueReader:
-        return QueueReader(read_options(self.options))
+        return QueueReader(replace(read_options(self.options), columns=_columns(schema)), self.parallelism)
 
     def streamReader(self, schema: "StructType") -> "QueueStreamReader":  # noqa: N802
         from wakeq.pipeline.stream.reader import QueueStreamReader
 
-        options = read_options(self.options)
-        if options.has_state:
-            raise BadSettings("option includeState is for spark.read only: all messages of a stream are claimed for it")
-        return QueueStreamReader(options)
+        options = replace(read_options(self.options, is_stream=True), columns=_columns(schema))
+        if "state" in options.columns:
+            raise BadSettings("column state is for spark.read only: all messages of a stream are claimed for it")
+        return QueueStreamReader(options, self.parallelism)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "QueueWriter":
         from wakeq.pipeline.stream.sink import QueueWriter
@@ -97,4 +111,9 @@ class QueueSource(DataSource):
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "QueueStreamWriter":  # noqa: N802
         from wakeq.pipeline.stream.sink import QueueStreamWriter
 
-        return QueueStreamWriter(write_options(self.options), schema)
+        return QueueStreamWriter(write_options(self.options, is_stream=True), schema)
+
+
+def _columns(schema: "StructType") -> tuple[str, ...]:
+    """Return the columns of a schema, which may be the program's own: part of the columns, in any order."""
+    return check_readable({field.name: field.dataType.simpleString() for field in schema.fields})

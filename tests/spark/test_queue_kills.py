@@ -23,6 +23,7 @@ from wakeq.protocol.errors import QueueNotFound
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
+from wakeq.pipeline.stream.checkpoint import Checkpoint
 from wakeq.pipeline.stream.settling import settle_checkpoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.usefixtures("needs_spark")]
@@ -33,9 +34,10 @@ DEADLINE_S = 600.0  # some start a virtual machine of their own, and the machine
 
 
 @contextmanager
-def driver(address: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def driver(address: str, folder: Path, *timeout: str) -> Iterator[subprocess.Popen[bytes]]:
     """A driver with its virtual machine and its workers, in a group of their own."""
     command = [sys.executable, str(ROOT / "tests" / "helpers" / "programs" / "spark_enrich.py"), address, str(folder)]
+    command += timeout
     log = (folder / "driver.log").open("ab")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
@@ -79,12 +81,33 @@ def test_messages_arrive_once_although_driver_worker_and_broker_are_killed(tmp_p
             broker.kill()
             broker.start()
             assert second.wait(DEADLINE_S) == 0, (tmp_path / "driver.log").read_text()[-3000:]
-        settle_checkpoint(tmp_path / "checkpoint")
+        settle_checkpoint(Checkpoint(str(tmp_path / "checkpoint")))
 
         assert (tmp_path / "a-worker-died").exists()
         got = [message.body.decode() for message in client.fetch_many("out", 1000)]
         assert sorted(got) == sorted(f"{body}!" for body in expected)
         assert [client.stats("in")[name] for name in ("size", "leased")] == [0, 0]
+        assert client.stats("out")["stashed"] == 0, "attempts that did not count have left nothing"
+
+
+def test_messages_arrive_once_although_the_driver_is_away_for_longer_than_its_claim(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        client = BulkClient(broker.address)
+        expected = [f"m{i}" for i in range(MESSAGES)]
+        client.publish_many("in", expected)
+
+        with driver(broker.address, tmp_path, "5") as first:
+            wait_until_published(client, MESSAGES // 6, lambda: first.poll() is None)
+            os.killpg(first.pid, signal.SIGKILL)
+            first.wait()
+        eventually(lambda: client.stats("in")["staged"] == 0, "its claim has ended")
+        with driver(broker.address, tmp_path, "300") as second:
+            assert second.wait(DEADLINE_S) == 0, (tmp_path / "driver.log").read_text()[-3000:]
+
+        got = [message.body.decode() for message in client.fetch_many("out", 1000)]
+        assert sorted(got) == sorted(f"{body}!" for body in expected)
+        assert [client.stats("in")[name] for name in ("size", "acked")] == [0, MESSAGES]
+        assert client.stats("out")["stashed"] == 0
 
 
 def test_messages_arrive_once_although_the_leader_is_killed(spark: Any, tmp_path: Path) -> None:
@@ -98,7 +121,7 @@ def test_messages_arrive_once_although_the_leader_is_killed(spark: Any, tmp_path
         cluster.leader().kill()
         assert client.stats("out")["published"] < len(expected), "it was killed too late"
         assert query.awaitTermination(DEADLINE_S)
-        settle_checkpoint(tmp_path / "checkpoint")
+        settle_checkpoint(Checkpoint(str(tmp_path / "checkpoint")))
 
         messages = client.fetch_many("out", 1000)
         assert sorted(message.body.decode() for message in messages) == sorted(f"{body}!" for body in expected)

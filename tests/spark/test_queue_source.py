@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 
 from tests.helpers.brokers.process import BrokerProcess
 from tests.helpers.network.listening import watched
+from tests.helpers.network.ports import free_ports
 from tests.helpers.programs.started import eventually
+from wakeq.cli.entry import main
 from wakeq.client.bulk import BulkClient
 from wakeq.pipeline.stream.options import write_options
 
@@ -20,6 +23,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from examples.pipeline.enrich import start
 from wakeq.pipeline import autoack
+from wakeq.pipeline.stream.checkpoint import Checkpoint
 from wakeq.pipeline.stream.settling import Settled, settle_checkpoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
@@ -121,16 +125,15 @@ def test_job_publishes_all_its_rows_in_order_of_priority(world: World) -> None:
     assert world.client.stats("q")["stashed"] == 0
 
 
-def test_failed_job_publishes_no_stashed_message(world: World) -> None:
-    frame = world.spark.range(30_000).coalesce(1)  # the first 10,000 are put aside before the last one is reached
+def test_failed_job_leaves_no_stashed_message(world: World) -> None:
+    frame = world.spark.range(30_000).coalesce(1)  # the first 10,000 are stashed before the last one is reached
     frame = frame.selectExpr("if(id = 29999, raise_error('boom'), cast(id as string)) as body")
 
     with pytest.raises(Exception, match="boom"):
         frame.write.format("wakeq").option("broker", world.address).mode("append").save("q")
 
-    stats = world.client.stats("q")
-    assert stats["stashed"] > 0, "nothing was put aside, so nothing was proved"
-    assert (stats["ready"], world.fetched("q")) == (0, [])
+    stats = world.client.stats("q")  # which the first stash has made
+    assert (stats["stashed"], stats["ready"], world.fetched("q")) == (0, 0, [])
 
 
 def test_available_now_reads_present_messages_in_limited_batches(world: World) -> None:
@@ -149,7 +152,7 @@ def test_checkpoint_is_settled_up_to_its_last_finished_batch(world: World) -> No
     world.run(world.stream("q"), Kept(), once=True)  # it does not look for a second batch
     assert world.client.stats("q")["staged"] == 5
 
-    settled = [settle_checkpoint(world.tmp_path / "checkpoint") for _ in range(2)]
+    settled = [settle_checkpoint(Checkpoint(str(world.tmp_path / "checkpoint"))) for _ in range(2)]
 
     assert settled == [[Settled("q", world.address, 5)], [Settled("q", world.address, 0)]]
     assert world.client.stats("q")["size"] == world.client.stats("q")["leased"] == 0
@@ -209,25 +212,185 @@ def test_queries_on_one_queue_share_its_messages(world: World) -> None:
     assert sorted(sinks[0].all + sinks[1].all) == sorted(bodies)
 
 
+class Upper:
+    """A query from queue `in` to queue `out`, which can be run again and again on one checkpoint."""
+
+    def __init__(self, world: World, **options: Any) -> None:
+        self.world = world
+        self.options = {"maxMessagesPerTrigger": 10, **options}
+        self.checkpoint = world.tmp_path / "c"
+
+    def run(self, expression: str = "concat(cast(body as string), '!')", **trigger: bool) -> tuple[int, int]:
+        """Run it to its end; return how many messages it has acknowledged and published, over all runs."""
+        self.write(self.world.stream("in", **self.options).selectExpr(f"{expression} as body"), **trigger)
+        return self.world.client.stats("in")["acked"], self.world.client.stats("out")["published"]
+
+    def write(self, frame: Any, **trigger: bool) -> None:
+        writer = frame.writeStream.format("wakeq").option("broker", self.world.address).option("queue", "out")
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        writer.trigger(**(trigger or {"availableNow": True})).start().awaitTermination()
+        eventually(lambda: not readers_of_this_driver(), "nobody is left who renews the claims")
+
+    def forget_commit(self, batch: int) -> None:
+        """Make it look as if the driver had died between the commit of the sink and its own note of it."""
+        noted = self.checkpoint / "commits" / str(batch)
+        noted.unlink()
+        (noted.parent / f".{batch}.crc").unlink()
+
+
 def test_enriched_messages_arrive_once_although_runs_are_killed(world: World) -> None:
     world.publish("in", 20)
-    frame = world.stream("in", maxOffsetsPerTrigger=10).selectExpr("concat(cast(body as string), '!') as body")
-    writer = frame.writeStream.format("wakeq").option("broker", world.address).option("queue", "out")
-    writer = writer.option("checkpointLocation", str(world.tmp_path / "c"))
+    upper = Upper(world, maxMessagesPerTrigger=20)
 
-    def run(**trigger: bool) -> tuple[int, int]:
-        writer.trigger(**(trigger or {"availableNow": True})).start().awaitTermination()
-        return world.client.stats("in")["acked"], world.client.stats("out")["published"]
-
-    assert run(once=True) == (0, 20), "one batch, and none is looked for behind it"
-    noted = world.tmp_path / "c" / "commits" / "0"
-    noted.unlink()  # as if the driver had died between the sink's commit and its own
-    (noted.parent / ".0.crc").unlink()
-    assert run() == (20, 20), "the batch comes again, and is settled although nothing is new"
+    assert upper.run(once=True) == (0, 20), "one batch, and none is looked for behind it"
+    upper.forget_commit(0)
+    assert upper.run() == (20, 20), "the batch comes again, and is settled although nothing is new"
     world.publish("in", 5, start=20)
-    assert run() == (25, 25), "the last batch of a run is settled in it"
-    assert run() == (25, 25)
+    assert upper.run() == (25, 25), "the last batch of a run is settled in it"
+    assert upper.run() == (25, 25)
     assert sorted(world.fetched("out")) == sorted(f"m{i}!" for i in range(25))
+
+
+def test_published_batch_does_not_come_back_when_the_driver_is_away_for_longer_than_the_claim(world: World) -> None:
+    world.publish("in", 10)
+    upper = Upper(world, timeout=5)
+    assert upper.run(once=True) == (0, 10)
+    upper.forget_commit(0)
+
+    eventually(lambda: world.client.stats("in")["staged"] == 0, "the claim has ended")
+    assert (world.client.stats("in")["acked"], world.client.stats("in")["ready"]) == (10, 0)
+    world.publish("in", 3, start=10)
+
+    assert upper.run() == (13, 13)
+    assert sorted(world.fetched("out")) == sorted(f"m{i}!" for i in range(13))
+
+
+def test_unpublished_batch_comes_back_and_the_query_goes_on_by_itself(world: World) -> None:
+    world.publish("in", 10)
+    upper = Upper(world, timeout=5)
+    with pytest.raises(Exception, match="boom"):
+        upper.run("if(cast(body as string) = 'm7', raise_error('boom'), 'x')")
+
+    eventually(lambda: world.client.stats("in")["staged"] == 0, "the claim has lapsed")
+    assert world.client.stats("in")["ready"] == 10
+
+    assert upper.run() == (10, 10)
+    assert sorted(world.fetched("out")) == sorted(f"m{i}!" for i in range(10))
+    assert world.client.stats("out")["stashed"] == 0
+
+
+def test_state_of_a_query_survives_a_driver_that_dies_behind_a_publish(world: World) -> None:
+    world.publish("in", 3)
+    upper = Upper(world)
+
+    def run(**trigger: bool) -> None:
+        upper.write(world.stream("in").selectExpr("cast(body as string) as body").dropDuplicates(["body"]), **trigger)
+
+    run(once=True)
+    upper.forget_commit(0)
+    run()
+    world.publish("in", 4)  # three of them are known
+    run()
+
+    assert sorted(world.fetched("out")) == ["m0", "m1", "m2", "m3"]
+
+
+def test_write_in_foreach_batch_publishes_once_without_options(world: World) -> None:
+    world.publish("in", 10)
+    upper = Upper(world)
+    seen: list[list[str]] = []
+
+    def publish(frame: Any, batch: int) -> None:
+        seen.append(sorted(bytes(row.body).decode() for row in frame.select("body").collect()))
+        writer = frame.select("body").write.format("wakeq").option("broker", world.address).mode("append")
+        writer.save("out")
+        writer.option("writer", "second").save("out")
+
+    for _ in range(2):
+        world.run(world.stream("in"), publish, "c", once=True)
+        upper.forget_commit(0)
+
+    assert seen == [sorted(f"m{i}" for i in range(10))] * 2, "the batch was repeated, with its messages"
+    assert Counter(world.fetched("out")) == {f"m{i}": 2 for i in range(10)}
+
+
+def test_second_write_of_one_batch_without_a_name_is_refused(world: World) -> None:
+    world.publish("in", 1)
+
+    def publish(frame: Any, batch: int) -> None:
+        for _ in range(2):
+            frame.select("body").write.format("wakeq").option("broker", world.address).mode("append").save("out")
+
+    with pytest.raises(Exception, match=r"nothing was published to queue out.* set option writer"):
+        world.run(world.stream("in"), publish)
+    assert world.client.stats("out")["published"] == 1
+
+
+def test_query_waits_for_a_broker_that_is_not_there_yet(spark: Any, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    reader = spark.readStream.format("wakeq").option("broker", f"127.0.0.1:{port}").option("queue", "in")
+    writer = reader.load().select("body").writeStream.format("wakeq").option("broker", f"127.0.0.1:{port}")
+    query = writer.option("queue", "out").option("checkpointLocation", str(tmp_path / "c")).start()
+    eventually(lambda: "Getting offsets" in query.status["message"], "the query asks its broker, which is not there")
+
+    with BrokerProcess(tmp_path / "data", "--worker-port", str(port)), BulkClient(f"127.0.0.1:{port}") as client:
+        client.publish_many("in", ["a", "b"])
+        eventually(lambda: bool(client.queues("out")) and client.stats("out")["published"] == 2, "it has gone on")
+        query.stop()
+
+
+def test_progress_of_a_query_has_the_backlog(world: World) -> None:
+    world.publish("in", 12)
+    world.client.publish("in", "late", delay=600)
+    frame = world.stream("in", maxMessagesPerTrigger=10)
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(world.tmp_path / "c"))
+
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+
+    (source,) = query.recentProgress[0]["sources"]
+    backlog = json.loads(source["latestOffset"]) if isinstance(source["latestOffset"], str) else source["latestOffset"]
+    assert {name: backlog[name] for name in ("queue", "ready", "delayed", "lapsed")} == {
+        "queue": "in", "ready": 2, "delayed": 1, "lapsed": 0,
+    }  # fmt: skip
+    assert backlog["oldest_s"] >= 0
+
+
+def test_columns_are_chosen_by_options_or_a_schema(world: World) -> None:
+    world.publish("q", 2)
+    reader = world.spark.read.format("wakeq").option("broker", world.address)
+
+    assert reader.option("includeBody", "false").load("q").columns == [
+        "uid", "queue", "priority", "delivery", "published",
+    ]  # fmt: skip
+    assert sorted(bytes(row.body) for row in reader.schema("body binary").load("q").collect()) == [b"m0", b"m1"]
+    with pytest.raises(Exception, match="column body is binary, not string; correct"):
+        reader.schema("body string").load("q").count()
+    stream = world.spark.readStream.format("wakeq").option("broker", world.address).schema("colour string")
+    with pytest.raises(Exception, match="a message has no column colour"):
+        world.run(stream.load("q"), Kept())
+
+
+def test_missing_queue_ends_a_query_that_wants_that(world: World) -> None:
+    with pytest.raises(Exception, match=f"queue nowhere does not exist at {world.address}"):
+        world.run(world.stream("nowhere", failOnMissingQueue="true"), Kept())
+    world.run(world.stream("nowhere"), Kept(), "other")
+
+
+def test_released_batch_is_ready_at_once(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.publish("q", 4)
+
+    def fail(frame: Any, batch: int) -> None:
+        raise ValueError("the sink is away")
+
+    with pytest.raises(Exception, match="the sink is away"):
+        world.run(world.stream("q"), fail)
+    assert world.client.stats("q")["staged"] == 4
+
+    assert main(["pipeline", "release", str(world.tmp_path / "checkpoint")]) == 0
+
+    assert capsys.readouterr().err == f"wakeq: 4 messages of queue q released, at {world.address}\n"
+    assert sorted(world.fetched("q")) == ["m0", "m1", "m2", "m3"]
 
 
 def test_example_makes_a_bill_of_each_order(world: World) -> None:
@@ -256,7 +419,27 @@ def test_task_with_many_pieces_stashes_them_under_several_names(world: World, mo
     assert world.fetched("q") == [f"m{i}" for i in range(5)]
 
 
-def test_ended_epoch_raises_or_is_left_to_a_later_one(world: World) -> None:
+def test_ended_epoch_goes_on_empty_and_then_a_foreign_sink_stops(world: World) -> None:
+    world.publish("q", 4)
+
+    def fail(frame: Any, batch: int) -> None:
+        raise ValueError("the sink is away")
+
+    with pytest.raises(Exception, match="the sink is away"):
+        world.run(world.stream("q"), fail)
+    (path,) = (world.tmp_path / "checkpoint" / "offsets").glob("0")
+    world.client.release("q", json.loads(path.read_text().splitlines()[2])["source"])
+    sink = Kept()
+
+    with pytest.raises(Exception, match=r"was not settled in time.* may be processed twice"):
+        world.run(world.stream("q"), sink)
+    assert sink.batches == {0: []}
+    world.run(world.stream("q", failOnDataLoss="false"), sink)
+
+    assert sink.all == ["m0", "m1", "m2", "m3"]
+
+
+def test_batch_that_somebody_settled_stops_the_query(world: World) -> None:
     world.publish("q", 4)
 
     def fail(frame: Any, batch: int) -> None:
@@ -269,7 +452,7 @@ def test_ended_epoch_raises_or_is_left_to_a_later_one(world: World) -> None:
     world.client.settle("q", offset["source"], offset["epoch"])
     world.publish("q", 3, start=4)
 
-    with pytest.raises(Exception, match="was not settled in time"):
+    with pytest.raises(Exception, match="epoch 1 of queue q is acknowledged"):
         world.run(world.stream("q"), Kept())
     sink = Kept()
     world.run(world.stream("q", failOnDataLoss="false"), sink)
@@ -303,8 +486,8 @@ def test_query_that_was_paused_too_long_stops_with_a_reason(world: World) -> Non
 @pytest.mark.parametrize(
     ("option", "value", "complaint"),
     [
-        ("colour", "red", "unknown option colour; wakeq knows broker, queue"),
-        ("maxOffsetsPerTrigger", "many", "option maxOffsetsPerTrigger is 'many'"),
+        ("maxMessagePerTrigger", "7", "did you mean maxMessagesPerTrigger"),
+        ("maxOffsetsPerTrigger", "many", "option maxMessagesPerTrigger is 'many'"),
         ("broker", "127.0.0.1:1", "no broker answers at 127.0.0.1:1"),
     ],
 )

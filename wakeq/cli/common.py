@@ -84,6 +84,15 @@ class ByteCount(click.ParamType[int]):
         return count
 
 
+class Place(click.Path):
+    """A path that exists, or an address, which is taken as it is."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if "://" in str(value) else super().convert(value, param, ctx)
+
+
 class HistoryPlace(click.ParamType[Path | str]):
     """A place with the history of a broker: its data directory, or the URL of its HTTP port."""
 

@@ -67,7 +67,7 @@ KINDS = {
         ("backup", "restore", "export", "import", "inspect", "repair", "reset-clock"), "broker.data"
     ),
     "Pipeline, other protocols, your shell": {
-        "pipeline": "pipeline", "taskflux": "taskflux", "monique": "monique", "completion": "entry",
+        "report": "report", "pipeline": "pipeline", "taskflux": "taskflux", "monique": "monique", "completion": "entry",
     },
 }  # fmt: skip
 MODULES = {name: module for modules in KINDS.values() for name, module in modules.items()}

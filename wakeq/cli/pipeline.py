@@ -1,43 +1,30 @@
-"""`wakeq pipeline`: load, settle, report, archive, forecast: data as messages, and history as data.
+"""`wakeq pipeline`: load, settle, release, archive, forecast: data as messages, and history as data.
 
     files, an archive, a checkpoint; the history of a broker  -->  wakeq.pipeline  -->  what was done, on standard error
 
-`wakeq.pipeline` does the work; this file has the arguments, the session of Spark for one command, the progress line and
-the final line.
+`wakeq.pipeline` does the work; this file has the arguments, the progress line and the final line.  forecast is in
+report.py.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
-from wakeq.cli.common import Broker, history_places, json_option, queue_name
-from wakeq.cli.output import print_json, print_table, say, show_progress
-from wakeq.cli.spark import spark_for
+from wakeq.cli.common import Broker, Place, history_places, json_option, queue_name
+from wakeq.cli.output import print_json, say, show_progress
+from wakeq.cli.report import forecast
 
 if TYPE_CHECKING:
     from wakeq.pipeline.load.load import Progress
 
-FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
-
-
-class Place(click.Path):
-    """A path that exists, or an address, which is taken as it is."""
-
-    name = "place"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if "://" in str(value) else super().convert(value, param, ctx)
-
-
 PLACE = Place(exists=True)
-SECONDS = click.FloatRange(min=0, min_open=True)
 
 
 @click.group()
 def pipeline() -> None:
-    """Load files or a lake, archive history, report on a broker."""
+    """Load files or a lake, archive history, plan workers."""
 
 
 @pipeline.command()
@@ -112,22 +99,20 @@ def _check_lake_options(sources: tuple[str, ...], *, queue: str | None, columns:
 
 
 @pipeline.command()
-@click.argument("checkpoint", type=FOLDER)
+@click.argument("checkpoint")
 @click.pass_obj
-def settle(broker: Broker, checkpoint: Path) -> None:
+def settle(broker: Broker, checkpoint: str) -> None:
     """Acknowledge the last batch of a stopped streaming query.
+
+    CHECKPOINT is a folder, or a URL such as s3://bucket/checkpoint.
 
     Spark tells a source that a batch is finished only when the next one begins; this command does it for the last
     batch.  It connects to the broker that the query read from, unless --broker names another address.
     """
-    from wakeq.pipeline.spark import check_packages
-
-    check_packages("pyspark", "pyarrow")
+    from wakeq.pipeline.stream.checkpoint import Checkpoint
     from wakeq.pipeline.stream.settling import settle_checkpoint
 
-    # WAKEQ_BROKER does not count: it fits no single checkpoint.
-    source = click.get_current_context().find_root().get_parameter_source("broker")
-    settled = settle_checkpoint(checkpoint, broker.address if source is ParameterSource.COMMANDLINE else None)
+    settled = settle_checkpoint(Checkpoint(checkpoint), _named(broker))
     for one in settled:
         say(f"{one.count:,} messages of {queue_name(one.queue)} acknowledged, at {one.broker}")
     if not settled:
@@ -135,58 +120,64 @@ def settle(broker: Broker, checkpoint: Path) -> None:
 
 
 @pipeline.command()
-@history_places
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default="report.html", show_default=True,
-              help="The page to write; the same data as JSON is written beside it.")  # fmt: skip
-@click.option(
-    "--since",
-    metavar="MOMENT",
-    help="Omit events before this time, such as 2026-01-31 or 2026-01-31T15:00 (UTC).",
-)
-@click.option("--until", metavar="MOMENT", help="Omit events at this time or later.")
-@click.option("--queue", metavar="QUEUE", help="Only this queue.")
-@click.option("--parquet", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-              help="Also write the tables of the report there.")  # fmt: skip
-def report(
-    places: tuple[Path | str, ...], out: Path, since: str | None, until: str | None, queue: str | None,
-    parquet: Path | None,
-) -> None:  # fmt: skip
-    """Report what a broker did, as a page and as JSON.
+@click.argument("checkpoint", required=False)
+@click.option("--queue", metavar="QUEUE", help="Instead of a checkpoint: the queue of a query with option source.")
+@click.option("--source", metavar="NAME", help="The name that this query has as option source.")
+@click.pass_obj
+def release(broker: Broker, checkpoint: str | None, queue: str | None, source: str | None) -> None:
+    """Release the messages that a stopped streaming query still holds.
 
-    Throughput, backlog, waiting times, work and failures.  DATA_DIR is the data directory of a broker, running, stopped
-    or copied, and URL the HTTP port of a running one, such as http://HOST:8080; name several nodes of one cluster
-    together.
+    CHECKPOINT is a folder, or a URL such as s3://bucket/checkpoint.
+
+    A query that does not come back holds its last batch for a day.  This command returns those messages to their queue
+    now, without counting a failure; messages of finished batches, and of a batch that was published, are acknowledged.
+    It connects to the broker that the query read from, unless --broker names another address.
     """
-    from wakeq.pipeline.spark import check_packages
+    if (checkpoint is None) == (queue is None) or (queue is None) != (source is None):
+        raise click.UsageError("name a CHECKPOINT, or --queue and --source")
+    if queue is not None:
+        from wakeq.client.bulk import BulkClient
 
-    check_packages("pyspark", "pyarrow")
-    from wakeq.pipeline.journal.rows import Wanted
-    from wakeq.pipeline.report.run import make_report, write_report
+        with BulkClient(broker.address) as client:
+            count = client.release(queue, source or "")
+        say(f"{count:,} messages of {queue_name(queue)} released")
+        return
+    from wakeq.pipeline.stream.checkpoint import Checkpoint
+    from wakeq.pipeline.stream.settling import release_checkpoint
 
-    wanted = Wanted(since_ms=_moment("--since", since), until_ms=_moment("--until", until), queue=queue)
-    with spark_for("wakeq report", "counting events") as spark:
-        made, tables = make_report(spark, places, wanted)
-    for path in write_report(made, tables, out, parquet):
-        click.echo(path)
+    released = release_checkpoint(Checkpoint(checkpoint or ""), _named(broker))
+    for one in released:
+        say(f"{one.count:,} messages of {queue_name(one.queue)} released, at {one.broker}")
+    if not released:
+        say(f"{checkpoint}: its query has planned no batch, so there is nothing to release")
+
+
+def _named(broker: Broker) -> str | None:
+    """Return the address of --broker; WAKEQ_BROKER does not count, it fits no single checkpoint."""
+    given = click.get_current_context().find_root().get_parameter_source("broker")
+    return broker.address if given is ParameterSource.COMMANDLINE else None
 
 
 @pipeline.command()
 @history_places
-@click.option("--to", "lake", required=True, metavar="LAKE", type=click.Path(file_okay=False, path_type=Path),
-              help="The folder of Parquet files; created if it does not exist.")  # fmt: skip
+@click.option("--to", "lake", required=True, metavar="LAKE", type=click.Path(file_okay=False, path_type=str),
+              help="The folder of Parquet files, or its address, such as s3://bucket/lake.")  # fmt: skip
 @click.option("--bodies", is_flag=True, help="Also archive the bodies of messages.")
 @click.option("--skip-gaps", is_flag=True, help="Skip, for ever, entries that none of these places has any more.")
 @json_option
-def archive(places: tuple[Path | str, ...], lake: Path, bodies: bool, skip_gaps: bool, as_json: bool) -> None:
+def archive(places: tuple[Path | str, ...], lake: str, bodies: bool, skip_gaps: bool, as_json: bool) -> None:
     """Add the events since the last run to a lake.
 
     They come from the data directory of a broker, or from its HTTP port, such as http://HOST:8080.  Each event is
     added once.  If it is killed, the next run continues where it was.  Run it more often than the journal is kept.
+
+    LAKE is a folder, or an address that fsspec opens: s3:// or s3a:// (pip install s3fs), gs:// (gcsfs), abfs:// or
+    abfss:// (adlfs), hdfs:// and others.
     """
     from wakeq.pipeline.spark import check_packages
 
     check_packages("pyarrow", "numpy", extra="journal")
-    from wakeq.pipeline.lake import archive as bring_up_to_date
+    from wakeq.pipeline.lake.archiving import archive as bring_up_to_date
 
     def tell(events: int, _through: int) -> None:
         show_progress(f"{events:,} events archived ...")
@@ -195,50 +186,12 @@ def archive(places: tuple[Path | str, ...], lake: Path, bodies: bool, skip_gaps:
     show_progress("")
     if done.missing:
         say(f"{done.missing:,} entries were removed before they were archived; keep more, or archive more often")
+    if not done.is_exclusive:
+        say(f"{lake} can create one file twice; never let two archives of one cluster write there at the same time")
     if as_json:
         print_json({"events": done.events, "files": done.files, "missing": done.missing, "next_index": done.next_index})
     else:
         click.echo(f"{done.events} events in {done.files} files")
 
 
-@pipeline.command()
-@click.argument("lake", metavar="LAKE", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--wait", "wait_s", type=SECONDS, default=1.0, show_default=True, metavar="S",
-              help="How long a message may wait for a worker.")  # fmt: skip
-@click.option("--percent", type=click.FloatRange(0, 100, min_open=True, max_open=True), default=90.0,
-              show_default=True, metavar="N", help="The percentage of messages for which that must hold.")  # fmt: skip
-@json_option
-def forecast(lake: Path, wait_s: float, percent: float, as_json: bool) -> None:
-    """Estimate how many workers each queue needs, from a lake.
-
-    For each hour of the day (UTC).  The peak is for the day on which most messages were published in that hour.
-    """
-    from wakeq.pipeline.spark import check_packages
-
-    check_packages("pyspark", "pyarrow")
-    from wakeq.pipeline.lake import check_lake
-    from wakeq.pipeline.report.forecast import forecast as make_forecast
-
-    check_lake(lake)
-    with spark_for("wakeq forecast", "reading the lake") as spark:
-        hours = make_forecast(spark, lake, wait_s=wait_s, percent=percent)
-    names = ("queue", "hour", "days", "arrivals_mean", "arrivals_peak", "service_s", "workers_mean", "workers_peak")
-    if as_json:
-        print_json([{name: getattr(hour, name) for name in names} for hour in hours])
-    else:
-        print_table(names, [[_rounded(getattr(hour, name)) for name in names] for hour in hours])
-
-
-def _rounded(value: Any) -> Any:
-    return f"{value:.3g}" if isinstance(value, float) else value
-
-
-def _moment(option: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    from wakeq.pipeline.journal.rows import moment_ms
-
-    try:
-        return moment_ms(text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r}: write it as 2026-01-31 or 2026-01-31T15:00", param_hint=option) from None
+pipeline.add_command(forecast)

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar, cast
 
 from wakeq.client import requests
 from wakeq.client.aio_caller import AsyncCaller, Listener
-from wakeq.client.connection import Credentials, Tls, tls_context, token_source
+from wakeq.client.connection import Credentials, Tls, Token, tls_context, token_source
 from wakeq.client.message import AsyncMessage, Body, Reason, Then
 from wakeq.client.redrive import Redriven, Steps, redrive
 from wakeq.client.requests import Settled
@@ -36,15 +36,15 @@ class AsyncClient:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         reconnect_for_s: float = RECONNECT_FOR_S,
-        token: str | None = None,
+        token: Token = None,
         tls: Tls = None,
         listener: Listener | None = None,
     ) -> None:
         """Use the broker at `address`: HOST:PORT, or several with commas; default WAKEQ_BROKER, else 127.0.0.1:2601.
 
-        `token` identifies the program; default WAKEQ_TOKEN or the file WAKEQ_TOKEN_FILE. `tls` is True, a file of
-        authorities to trust, or an SSLContext; default WAKEQ_TLS. The client connects with `async with`, with
-        `connect`, or with the first call.
+        `token` identifies the program, a path names its file; default WAKEQ_TOKEN or the file WAKEQ_TOKEN_FILE. `tls`
+        is True, a file of authorities to trust, or an SSLContext; default WAKEQ_TLS. The client connects with `async
+        with`, with `connect`, or with the first call.
         """
         timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
         credentials = Credentials(token_source(token), tls_context(tls))

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar, cast
 
 from wakeq.client import requests
 from wakeq.client.caller import Caller
-from wakeq.client.connection import Connection, Tls, dial, tls_context, token_source
+from wakeq.client.connection import Connection, Tls, Token, dial, tls_context, token_source
 from wakeq.client.message import Body, Message, Reason, Then
 from wakeq.client.redrive import Redriven, Steps, redrive
 from wakeq.client.requests import Settled
@@ -46,13 +46,14 @@ class Client:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         reconnect_for_s: float = RECONNECT_FOR_S,
-        token: str | None = None,
+        token: Token = None,
         tls: Tls = None,
     ) -> None:
         """Connect to `address`: HOST:PORT, or several separated by commas; default WAKEQ_BROKER, else 127.0.0.1:2601.
 
-        `token` identifies the program; default WAKEQ_TOKEN or the file WAKEQ_TOKEN_FILE. `tls` is True, a file of
-        authorities to trust, or an SSLContext; default WAKEQ_TLS. Raises BrokerUnreachable if no broker answers.
+        `token` identifies the program, a path names its file; default WAKEQ_TOKEN or the file WAKEQ_TOKEN_FILE. `tls`
+        is True, a file of authorities to trust, or an SSLContext; default WAKEQ_TLS. Raises BrokerUnreachable if no
+        broker answers.
         """
         timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
         self._connect_timeout_s = connect_timeout_s

@@ -64,9 +64,14 @@ class BulkClient(Client):
         """Return up to `count` messages, leased to this client; None if there is none."""
         return self._caller.call(Request(wire.FetBlock(qname=queue, count=count), _read_block))
 
-    def peek_block(self, queue: str, *, after: int = 0, last: int = 0, count: int = 1000) -> wire.Block:
-        """Return messages in the order of publication. `next` of the block is the `after` of the next call."""
-        command = wire.PeekBlock(qname=queue, after=after, last=last, count=count)
+    def peek_block(
+        self, queue: str, *, after: int = 0, last: int = 0, count: int = 1000, columns: Sequence[str] | None = None
+    ) -> wire.Block:
+        """Return messages in the order of publication. `next` of the block is the `after` of the next call.
+
+        Of the columns, the broker sends those that are named, or all.
+        """
+        command = wire.PeekBlock(qname=queue, after=after, last=last, count=count, columns=_columns(columns))
         return self._caller.call(Request(command, lambda reply: expect(reply, wire.Block)))
 
     # Claims -----------------------------------------------------------------------------------------------
@@ -96,6 +101,7 @@ class BulkClient(Client):
         *,
         offset: int,
         count: int,
+        columns: Sequence[str] | None = None,
         reader: str = "",
         batch: int = 0,
         run: str = "",
@@ -107,7 +113,7 @@ class BulkClient(Client):
         """
         command = wire.Slice(
             qname=queue, source=source, epoch=epoch, slice=slice, offset=offset, count=count, raw=True,
-            reader=reader or None, batch=batch or None, run=run or None,
+            columns=_columns(columns), reader=reader or None, batch=batch or None, run=run or None,
         )  # fmt: skip
         return self._caller.call(Request(command, lambda reply: expect(reply, wire.Block)))
 
@@ -203,6 +209,10 @@ class BulkClient(Client):
         """Delete stashes that will not be published."""
         command = wire.Unstash(qname=queue, stashes=list(stashes))
         self._caller.call(Request(command, lambda reply: expect(reply, wire.Okrows)))
+
+
+def _columns(names: Sequence[str] | None) -> Any:
+    return None if names is None else list(names)
 
 
 def _read_block(reply: wire.Reply) -> wire.Block | None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 SYSTEM = "system"
 
 Tls: TypeAlias = "bool | str | os.PathLike[str] | ssl.SSLContext | None"
+Token: TypeAlias = "str | os.PathLike[str] | None"
 TokenSource: TypeAlias = Callable[[], str | None]
 
 # The allocator maps a larger buffer anew for each read, which costs more than it saves.
@@ -67,11 +68,13 @@ def no_token() -> str | None:
     return None
 
 
-def token_source(token: str | None) -> TokenSource:
+def token_source(token: Token) -> TokenSource:
     """Return a function that gives the token for the next connection.
 
-    A token file is read again for each connection, so a new token needs no restart.
+    A token file, which is a path, is read again for each connection, so a new token needs no restart.
     """
+    if isinstance(token, os.PathLike):
+        return lambda: _from_file(os.fspath(token))
     return _from_environment if token is None else lambda: token
 
 
@@ -88,8 +91,10 @@ NO_CREDENTIALS = Credentials(no_token, None)
 def _from_environment() -> str | None:
     token = os.environ.get("WAKEQ_TOKEN")
     name = os.environ.get("WAKEQ_TOKEN_FILE")
-    if token or not name:
-        return token or None
+    return _from_file(name) if name and not token else token or None
+
+
+def _from_file(name: str) -> str | None:
     try:
         return Path(name).read_text(encoding="utf-8").strip() or None
     except (OSError, UnicodeDecodeError) as error:

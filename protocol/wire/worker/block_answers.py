@@ -29,7 +29,7 @@ from wakeq.protocol.wire.worker.commands import HEADERS_BYTES_MAX, HEADERS_MAX, 
 _HEADERS = msgspec.msgpack.Decoder(dict[str, str])
 MAY_PUBLISH = {"body", "headers", "priority", "delay"}
 DELIVERED = ["uid", "body", "headers", "priority", "deliveries", "sequence"]
-SEEN = ["uid", "body", "headers", "priority", "deliveries", "published_ms"]
+SEEN = ["uid", "body", "headers", "priority", "deliveries", "published_ms", "state"]
 
 
 def drafts_in(command: wire.PubBlock, limit: int) -> Sequence[Draft]:
@@ -170,12 +170,11 @@ def _reply_slice(command: wire.Slice, found: Seen | Outcome) -> wire.Reply:
 
 def _seen_block(command: wire.Slice | wire.PeekBlock, found: Seen) -> wire.Block:
     values: list[Any] = [[uid.encode() for uid in found.uids], *_columns_of(found.drafts), found.earlier]
-    names = SEEN
-    values.append(found.published_ms)
-    if found.states:
-        names = [*SEEN, "state"]
-        values.append([state.encode() for state in found.states])
-    block = pack(list(zip(names, values, strict=True)))
+    values += [found.published_ms, [state.encode() for state in found.states]]
+    # A slice has no states: its messages are staged.
+    names = SEEN if found.states else SEEN[:-1]
+    kept = [(name, column) for name, column in zip(names, values, strict=False) if _is_wanted(command, name)]
+    names, block = [name for name, _ in kept], pack(kept)
     return wire.Block(
         qname=command.qname,
         rows=len(found.uids),
@@ -185,6 +184,10 @@ def _seen_block(command: wire.Slice | wire.PeekBlock, found: Seen) -> wire.Block
         last=found.last,
         cmd_id=command.cmd_id,
     )
+
+
+def _is_wanted(command: wire.Slice | wire.PeekBlock, column: str) -> bool:
+    return command.columns is None or column in command.columns
 
 
 def _columns_of(drafts: Sequence[Draft]) -> tuple[list[bytes], list[bytes], list[int]]:

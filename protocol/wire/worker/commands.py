@@ -46,6 +46,7 @@ Uid: TypeAlias = Annotated[str, Meta(min_length=1, max_length=UID_CHARS_MAX)]
 Lease: TypeAlias = Annotated[str, Meta(min_length=1, max_length=UID_CHARS_MAX)]
 Rows: TypeAlias = Annotated[int, Meta(ge=1, le=BLOCK_ROWS_MAX)]
 Keep: TypeAlias = Annotated[int, Meta(ge=TIMEOUT_S_MIN, le=KEEP_S_MAX)]
+SeenColumn: TypeAlias = Literal["uid", "body", "headers", "priority", "deliveries", "published_ms", "state"]
 StagedName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=ID_CHARS_MAX)]  # of a source, a stash, a writer
 Part: TypeAlias = Annotated[int, Meta(ge=0, lt=STASH_PARTS_MAX)]  # of a stash
 Headers: TypeAlias = Annotated[dict[str, str], Meta(max_length=HEADERS_MAX)]
@@ -268,12 +269,16 @@ class FetBlock(CommandBase, tag="FETB", frozen=True):
 
 
 class PeekBlock(CommandBase, tag="PEEKB", frozen=True):
-    """Look at messages in the order of publication: behind number `after`, up to number `last` (0: any)."""
+    """Look at messages in the order of publication: behind number `after`, up to number `last` (0: any).
+
+    `columns` are those of the block that the client wants; without it, it gets all of them.
+    """
 
     qname: str
     after: Size = 0
     last: Size = 0
     count: Rows = COUNT_MAX
+    columns: Annotated[list[SeenColumn], Meta(min_length=1)] | None = None
 
 
 class Stage(CommandBase, tag="STAGE", frozen=True):
@@ -290,7 +295,7 @@ class Stage(CommandBase, tag="STAGE", frozen=True):
 class Slice(CommandBase, tag="SLICE", frozen=True):
     """Look at the messages of a slice, from `offset` on; as a block, or as JSON.
 
-    `reader`, `batch` and `run` say who reads the epoch.
+    `columns` are those of a block that the client wants; `reader`, `batch` and `run` say who reads the epoch.
     """
 
     qname: str
@@ -300,6 +305,7 @@ class Slice(CommandBase, tag="SLICE", frozen=True):
     offset: Size = 0
     count: Rows = COUNT_MAX
     raw: bool = False
+    columns: Annotated[list[SeenColumn], Meta(min_length=1)] | None = None
     reader: StagedName | None = None
     batch: Positive | None = None
     run: StagedName | None = None

@@ -16,6 +16,7 @@ import pytest
 from tests.helpers.brokers.process import BrokerProcess
 from tests.helpers.clients.lines import FrameConversation, LineClient
 from tests.helpers.clusters.processes import Cluster
+from tests.helpers.journal.files import rows_of
 from tests.helpers.loads.crash_loop import Outcome, crash_loop
 from tests.helpers.programs.started import eventually
 from tests.helpers.taskflux.load import FluxLoad
@@ -44,6 +45,24 @@ def knows_the_leader(node: BrokerProcess) -> bool:
 
 def text(address: tuple[str, int]) -> str:
     return "{}:{}".format(*address)
+
+
+def test_each_node_shows_its_history_at_its_http_port(cluster: Cluster) -> None:
+    with Client(text(cluster.leader().worker_address)) as client:
+        client.publish_many("jobs", ["m"] * 10)
+    urls = [f"http://{text(node.http_address)}" for node in cluster.nodes]
+    directories = [node.data_dir for node in cluster.nodes]
+
+    def is_settled(path: Path) -> bool:
+        return [row["outcome"] for row in rows_of(path) if row["event"] == "published"] == ["done"] * 10
+
+    for directory in directories:
+        eventually(lambda directory=directory: is_settled(directory), "the publish is flushed")  # type: ignore[misc]
+
+    rows = [row for row in rows_of(*urls) if row["event"] == "published"]
+    assert rows == [row for row in rows_of(*directories) if row["event"] == "published"]
+    for url in urls:
+        assert [row for row in rows_of(url) if row["event"] == "published"] == rows
 
 
 def test_follower_names_the_leaders_address_at_each_door(cluster: Cluster) -> None:

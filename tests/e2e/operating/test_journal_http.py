@@ -1,5 +1,6 @@
 """The history of real brokers, read over their HTTP ports: while they work, with tokens and TLS, and by the verbs."""
 
+import json
 import threading
 from pathlib import Path
 
@@ -144,3 +145,17 @@ def test_archive_of_a_url_goes_on_with_that_of_the_directory(
     found = [row for path in Path(lake).glob("date=*/*.parquet") for row in ParquetFile(path).read().to_pylist()]
     indexes = sorted((row["index"], row["place"]) for row in found)
     assert indexes == sorted((row["index"], row["place"]) for row in rows_of(broker.data_dir))
+
+
+def test_report_of_a_url_is_that_of_the_directory(start_broker: StartBroker, connect: Connect, tmp_path: Path) -> None:
+    broker = start_broker()
+    work(connect(broker), 4)
+    eventually(lambda: {row["outcome"] for row in rows_of(broker.data_dir)} == {"done"}, "all is flushed", SECONDS)
+    pages = tmp_path / "url.html", tmp_path / "directory.html"
+
+    for place, page in zip((url_of(broker), str(broker.data_dir)), pages, strict=True):
+        done = wakeq("report", place, "--out", str(page))
+        assert (done.returncode, done.stderr) == (0, "")
+
+    assert pages[0].read_text() == pages[1].read_text()
+    assert json.loads(pages[0].with_suffix(".json").read_text())["events"]["acked"] == 4

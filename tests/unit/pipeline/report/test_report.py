@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,43 +23,36 @@ from wakeq.pipeline.report.report import (
     report_of,
     worst_of,
 )
-from wakeq.pipeline.report.run import FACTS
 
-SPAN_FIELDS = [
-    ("queue", pa.string()), ("kind", pa.string()), ("worker", pa.int64()), ("incarnation", pa.int64()),
-    ("bin", pa.int32()), ("messages", pa.int64()), *((name, pa.int64()) for name in FACTS),
-]  # fmt: skip
-COUNT_FIELDS = [
-    ("at_s", pa.int64()), ("queue", pa.string()), ("incarnation", pa.int64()), ("event", pa.string()),
-    ("outcome", pa.string()), ("reason", pa.string()), ("events", pa.int64()), ("bytes", pa.int64()),
-    ("emptied", pa.int64()),
-]  # fmt: skip
+FACTS = ("redelivered", "redeliveries", "from_before", "stashed_bytes")
 
 
 def bins_of(ms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the bins of spans, as Spark computes them."""
+    """Return the bins of spans, as an engine computes them."""
     bins = 1 + np.floor(np.log(np.maximum(ms, 1)) / np.log(BIN_GROWTH))
     return np.where(ms <= 0, 0, bins).astype(np.int64)
 
 
 def count(at_s: int, event: str, events: int, incarnation: int | None = 1, **more: Any) -> dict[str, Any]:
-    row = {"queue": "q", "outcome": "done", "reason": None, "bytes": None, "emptied": None}
+    row = {"cluster": "", "queue": "q", "outcome": "done", "reason": None, "bytes": None, "emptied": None}
     return row | {"at_s": at_s, "event": event, "events": events, "incarnation": incarnation} | more
 
 
 def span(kind: str, ms: int, messages: int, **more: Any) -> dict[str, Any]:
     bin_ = int(bins_of(np.array([ms]))[0])
-    row = {"queue": "q", "kind": kind, "worker": None, "incarnation": None, "bin": bin_, "messages": messages}
+    row = {"cluster": "", "queue": "q", "kind": kind, "incarnation": None, "bin": bin_, "messages": messages}
     return row | dict.fromkeys(FACTS, 0) | more
 
 
 def report(
-    counts: list[dict[str, Any]], spans: list[dict[str, Any]] | None = None, *, until_s: int = 10, bucket_s: int = 1
+    counts: list[dict[str, Any]],
+    spans: list[dict[str, Any]] | None = None,
+    workers: list[dict[str, Any]] | None = None,
+    *,
+    until_s: int = 10,
+    bucket_s: int = 1,
 ) -> Report:
-    tables = Tables(
-        pa.Table.from_pylist(counts, pa.schema(COUNT_FIELDS)), pa.Table.from_pylist(spans or [], pa.schema(SPAN_FIELDS))
-    )
-    return report_of(tables, 0, until_s, bucket_s)
+    return report_of(Tables(counts, spans or [], workers or []), 0, until_s, bucket_s)
 
 
 def test_backlog_has_a_full_grid_and_counts_all_removals() -> None:
@@ -105,15 +97,25 @@ def test_refusals_reasons_and_hours_are_reported() -> None:
     assert queue.bytes_published == 70
 
 
-def test_workers_that_did_little_are_left_out_and_the_slowest_come_first() -> None:
-    spans = [
-        span("working", ms, messages, worker=worker)
-        for worker, ms, messages in ((1, 10, 9), (2, 900, 9), (3, 9_000, 2))
-    ]
+def test_slowest_workers_come_first() -> None:
+    rows = []
+    for number, ms in ((1, 10), (2, 900)):
+        bin_ = int(bins_of(np.array([ms]))[0])
+        rows.append({"cluster": "", "worker": number, "messages": 9, "p50": 0, "p90": bin_, "p99": bin_})
 
-    made = report([count(0, "acked", 20)], spans)
+    made = report([count(0, "acked", 20)], workers=rows)
 
     assert [worker.worker for worker in made.workers] == [2, 1]
+    assert made.workers[0].working.p50_s == 0
+    assert made.workers[0].working.p90_s == pytest.approx(0.9, rel=0.01)
+
+
+def test_purge_in_one_cluster_leaves_the_messages_of_another() -> None:
+    purge = count(4, "purged", 1, None, emptied=50)
+
+    made = report([count(0, "published", 5), count(0, "published", 5, cluster="other"), purge])
+
+    assert made.queues[0].backlog == [10] * 4 + [5] * 6
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=300), st.sampled_from([50, 90, 99]))
@@ -151,7 +153,7 @@ def test_worst_queues_lose_or_repeat_or_accumulate_messages() -> None:
 
 def test_page_is_complete_and_escapes_text_from_a_broker() -> None:
     rows = [count(at_s, "published", 3, queue=name) for at_s in range(9) for name in ("<b>&", "", "x" * 99)]
-    spans = [span("waiting", 1_500, 4, queue="<b>&"), span("working", 90_000, 4, queue="<b>&", worker=7)]
+    spans = [span("waiting", 1_500, 4, queue="<b>&"), span("working", 90_000, 4, queue="<b>&")]
 
     page = page_of(report(rows, spans))
 

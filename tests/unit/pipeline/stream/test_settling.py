@@ -3,19 +3,18 @@
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from queue import Queue
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from wakeq.protocol.errors import BrokerUnreachable
-
-pytest.importorskip("pyspark", reason="pyspark is not installed")
-
+from tests.helpers.clients.bulk import MemoryClient
 from wakeq.pipeline.stream import settling
-
-pytestmark = pytest.mark.spark
+from wakeq.pipeline.stream.checkpoint import Checkpoint
+from wakeq.pipeline.stream.settling import Settled, release_checkpoint, settle_checkpoint
+from wakeq.protocol.errors import BrokerUnreachable, EpochExpired
 
 WAIT_S = 10.0
 
@@ -46,13 +45,14 @@ class Streams:
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     made = Broker()
-    monkeypatch.setattr(settling, "client_of", lambda address: made)
+    monkeypatch.setattr(settling.Broker, "client", lambda _self: made)
     yield made
     made.is_back.set()
 
 
 @pytest.fixture
 def listener() -> Any:
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
     return settling.autoack(SimpleNamespace(streams=Streams()))  # type: ignore[arg-type]
 
 
@@ -63,6 +63,7 @@ def progress(*epochs: int, source: str = "s") -> Any:
     return SimpleNamespace(progress=SimpleNamespace(sources=sources))
 
 
+@pytest.mark.spark
 def test_spark_does_not_wait_for_a_broker_that_is_away(broker: Broker, listener: Any) -> None:
     for epoch in range(1, 100):
         listener.onQueryProgress(progress(epoch))
@@ -77,6 +78,7 @@ def test_spark_does_not_wait_for_a_broker_that_is_away(broker: Broker, listener:
     assert asked[-1] == ("q", "s", 99), "what was finished later settles what was before"
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize(
     ("failure", "says"),
     [(BrokerUnreachable("it is away"), "not settled: it is away"), (ZeroDivisionError("a bug"), "ZeroDivisionError")],
@@ -97,6 +99,7 @@ def test_failed_settling_is_logged_and_the_next_source_is_settled(
     assert says in caplog.text
 
 
+@pytest.mark.spark
 def test_offsets_of_other_sources_are_ignored(broker: Broker, listener: Any) -> None:
     broker.is_back.set()
 
@@ -105,3 +108,43 @@ def test_offsets_of_other_sources_are_ignored(broker: Broker, listener: Any) -> 
 
     assert broker.asked.get(timeout=WAIT_S) == ("q", "s", 1)
     assert broker.asked.empty()
+
+
+@pytest.fixture
+def checkpoint(client: MemoryClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkpoint:
+    """A query that has finished its first batch and is dead in its second, of two messages each."""
+    monkeypatch.setattr(settling.Broker, "client", lambda _self: client)
+    for folder in ("offsets", "commits"):
+        (tmp_path / folder).mkdir()
+    for epoch in (1, 2):
+        client.publish_many("q", ["a", "b"])
+        client.stage("q", "s", epoch, count=2)
+        offset = {"wakeq": 1, "broker": "b:1", "queue": "q", "source": "s", "epoch": epoch, "slices": 1, "messages": 2}
+        (tmp_path / "offsets" / str(epoch - 1)).write_text(f"v1\n{{}}\n{json.dumps(offset)}")
+    (tmp_path / "commits" / "0").write_text("v1\n{}")
+    return Checkpoint(str(tmp_path))
+
+
+def test_finished_batch_of_a_checkpoint_is_settled(client: MemoryClient, checkpoint: Checkpoint) -> None:
+    settled = [settle_checkpoint(checkpoint, broker) for broker in (None, "here:1")]
+
+    assert settled == [[Settled("q", "b:1", 2)], [Settled("q", "here:1", 0)]]
+    assert (client.stats("q")["acked"], client.stats("q")["staged"]) == (2, 2)
+
+
+def test_unfinished_batch_of_a_checkpoint_is_released_and_the_finished_one_settled(
+    client: MemoryClient, checkpoint: Checkpoint
+) -> None:
+    released = [release_checkpoint(checkpoint) for _ in range(2)]
+
+    assert released == [[Settled("q", "b:1", 2)], [Settled("q", "b:1", 0)]]
+    assert (client.stats("q")["acked"], client.stats("q")["ready"]) == (2, 2)
+    assert [message.failures for message in client.fetch_many("q", 9)] == [0, 0], "that was no failure"
+
+
+def test_claim_of_a_finished_batch_that_has_lapsed_is_told(client: MemoryClient, checkpoint: Checkpoint) -> None:
+    client.machine.advance(61)
+
+    with pytest.raises(EpochExpired):
+        settle_checkpoint(checkpoint)
+    assert release_checkpoint(checkpoint) == [Settled("q", "b:1", 0)], "there is nothing left to be released"

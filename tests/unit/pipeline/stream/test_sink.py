@@ -7,8 +7,11 @@ import pyarrow as pa
 import pytest
 
 from tests.helpers.clients.bulk import MemoryClient
+from wakeq.pipeline.stream import tasks
+from wakeq.pipeline.stream.broker import Broker
 from wakeq.pipeline.stream.options import write_options
-from wakeq.protocol.errors import BadField, BadSettings, StashExpired
+from wakeq.pipeline.stream.tasks import Batch
+from wakeq.protocol.errors import BadField, BadSettings, EpochExpired, EpochOld, EpochSettled, StashExpired
 
 Writers = Callable[..., Any]
 pytest.importorskip("pyspark", reason="pyspark is not installed")
@@ -24,12 +27,26 @@ def schema_of(**kinds: str) -> Any:
     return types.StructType([types.StructField(name, kind) for name, kind in made.items()])
 
 
+class Spark:
+    """Stands in for Spark's tasks: the batch in which the next task runs, None outside of a query."""
+
+    def __init__(self) -> None:
+        self.batch: Batch | None = None
+
+
 @pytest.fixture
-def writer(client: MemoryClient, monkeypatch: pytest.MonkeyPatch) -> Writers:
+def spark(client: MemoryClient, monkeypatch: pytest.MonkeyPatch) -> Spark:
+    made = Spark()
+    monkeypatch.setattr(tasks, "current_batch", lambda: made.batch)
+    monkeypatch.setattr(tasks, "master", lambda: "local[2]")
+    monkeypatch.setattr(Broker, "client", lambda _self: client)
+    return made
+
+
+@pytest.fixture
+def writer(spark: Spark) -> Writers:
     """Return what makes the writer of a job."""
     from wakeq.pipeline.stream import sink
-
-    monkeypatch.setattr(sink, "client_of", lambda _address: client)
 
     def make(schema: Any = None, **options: str) -> Any:
         schema = schema or schema_of(body="String")
@@ -38,18 +55,255 @@ def writer(client: MemoryClient, monkeypatch: pytest.MonkeyPatch) -> Writers:
     return make
 
 
+@pytest.fixture
+def stream_writer(spark: Spark) -> Writers:
+    """Return what makes the writer of a query."""
+    from wakeq.pipeline.stream import sink
+
+    def make(**options: str) -> Any:
+        options = {"queue": "q", "checkpointlocation": "s3a://nobody/reads/this", "reconnectfor": "0"} | options
+        return sink.QueueStreamWriter(write_options(options, is_stream=True), schema_of(body="String"))
+
+    return make
+
+
+def stash(writer: Any, *bodies: str) -> Any:
+    """Run one attempt of one task."""
+    return writer.write(iter([batch(body=list(bodies))] if bodies else []))
+
+
+def bodies_in(client: MemoryClient, queue: str = "q") -> list[str]:
+    return [message.body.decode() for message in client.fetch_many(queue, 99)]
+
+
 def batch(**columns: list[Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def test_batch_write_with_a_writer_names_its_epoch(writer: Writers) -> None:
+def test_job_with_a_writer_names_its_epoch(writer: Writers) -> None:
     with pytest.raises(BadSettings, match="writer 'nightly' needs option epoch"):
-        writer(writer="nightly")
+        stash(writer(writer="nightly"), "a")
     with pytest.raises(BadSettings, match="option epoch is 7, but there is no writer; give option writer, too"):
         writer(epoch="7")
 
-    writer(writer="nightly", epoch="7")
-    writer()
+    stash(writer(writer="nightly", epoch="7"), "a")
+
+
+def test_write_with_the_same_writer_and_epoch_publishes_once(client: MemoryClient, writer: Writers) -> None:
+    for _ in range(2):
+        nightly = writer(writer="nightly", epoch="7")
+        nightly.commit([stash(nightly, "a")])
+
+    assert bodies_in(client) == ["a"]
+    late = writer(writer="nightly", epoch="6")
+    stashed = stash(late, "b")
+    with pytest.raises(
+        EpochOld, match=r"by writer nightly: epoch 6 or a later one was .* epochs of a writer only grow"
+    ):
+        late.commit([stashed])
+
+
+def test_write_in_foreach_batch_publishes_once_for_each_batch(
+    client: MemoryClient, writer: Writers, spark: Spark
+) -> None:
+    for epoch, run in ((1, "run-1"), (1, "run-2"), (2, "run-2")):
+        spark.batch = Batch("a", epoch, run)
+        job = writer()
+        job.commit([stash(job, f"m{epoch}")])
+
+    assert bodies_in(client) == ["m1", "m2"]
+    assert client.writer_epoch("q", "query-a") == 2
+
+
+def test_second_write_of_one_batch_needs_a_name_of_its_own(client: MemoryClient, writer: Writers, spark: Spark) -> None:
+    spark.batch = Batch("a", 1, "run-1")
+    first, second, named = writer(), writer(), writer(writer="more")
+
+    first.commit([stash(first, "a")])
+    with pytest.raises(EpochOld, match=r"nothing was published to queue q.* second write of one batch.* option writer"):
+        second.commit([stash(second, "b")])
+    named.commit([stash(named, "c")])
+
+    assert bodies_in(client) == ["a", "c"]
+    assert client.writer_epoch("q", "more") == 1
+    assert client.stats("q")["stashed"] == 0
+
+
+def test_straggler_of_a_published_batch_leaves_nothing(client: MemoryClient, writer: Writers, spark: Spark) -> None:
+    spark.batch = Batch("a", 1, "run-1")
+    job = writer()
+    counts, doubled = stash(job, "a"), stash(job, "a")
+    assert client.stats("q")["stashed"] == 2
+
+    job.commit([counts])
+    assert client.stats("q")["stashed"] == 0, "the second attempt is dropped with the publish"
+    assert stash(job, "a").stashes == [], "and one that comes later stashes nothing"
+
+    assert client.stats("q")["stashed"] == 0
+    assert doubled.stashes != counts.stashes
+    assert bodies_in(client) == ["a"]
+
+
+@pytest.mark.parametrize("is_in_batch", [False, True])
+def test_aborted_write_leaves_nothing(client: MemoryClient, writer: Writers, spark: Spark, is_in_batch: bool) -> None:
+    client.create_queue("q")
+    spark.batch = Batch("a", 1, "run-1") if is_in_batch else None
+    job = writer()
+    done = stash(job, "a")
+    stash(job, "b")  # of an attempt that failed afterwards
+
+    job.abort([done, None])
+
+    assert client.stats("q")["stashed"] == 0
+
+
+def test_job_whose_tasks_all_failed_leaves_nothing(client: MemoryClient, writer: Writers) -> None:
+    job = writer()
+    stash(job, "a")
+
+    job.abort([None])
+    assert client.stats("q")["stashed"] == 0
+    assert stash(job, "late").stashes == [], "a straggler finds that the job is over"
+
+    assert client.stats("q")["stashed"] == 0
+
+
+def test_empty_attempt_counts_and_the_others_are_dropped(client: MemoryClient, writer: Writers) -> None:
+    job = writer()
+    stash(job, "a")
+
+    job.commit([stash(job)])
+
+    assert (client.stats("q")["stashed"], bodies_in(client)) == (0, [])
+
+
+def test_batch_of_a_stream_is_published_once_over_all_runs(
+    client: MemoryClient, stream_writer: Writers, spark: Spark
+) -> None:
+    for epoch, run in ((1, "run-1"), (1, "run-2"), (2, "run-2")):
+        spark.batch = Batch("a", epoch, run)
+        query = stream_writer()
+        stashed = stash(query, f"m{epoch}")
+        spark.batch = None  # the driver does not know
+        query.commit([stashed, None], epoch - 1)
+
+    assert bodies_in(client) == ["m1", "m2"]
+    assert client.writer_epoch("q", "query-a") == 2
+
+
+def test_second_driver_on_one_checkpoint_publishes_nothing(
+    client: MemoryClient, stream_writer: Writers, spark: Spark
+) -> None:
+    for epoch, run in ((1, "run-1"), (2, "run-2")):
+        spark.batch = Batch("a", epoch, run)
+        query = stream_writer()
+        query.commit([stash(query, f"m{epoch}")], epoch - 1)
+    spark.batch = Batch("a", 1, "run-1")
+    late = stream_writer()
+    stashed = stash(late, "m1")
+
+    with pytest.raises(EpochOld, match="another driver runs on the same checkpoint; end one of them"):
+        late.commit([stashed], 0)
+
+    assert bodies_in(client) == ["m1", "m2"]
+
+
+def test_stream_with_a_writer_has_that_name(client: MemoryClient, stream_writer: Writers, spark: Spark) -> None:
+    spark.batch = Batch("a", 3, "run-1")
+    query = stream_writer(writer="mine")
+
+    query.commit([stash(query, "a")], 2)
+
+    assert client.writer_epoch("q", "mine") == 3
+
+
+def test_batch_without_messages_is_published_too(client: MemoryClient, stream_writer: Writers, spark: Spark) -> None:
+    spark.batch = Batch("a", 1, "run-1")
+    query = stream_writer()
+
+    query.commit([stash(query)], 0)
+
+    assert client.writer_epoch("q", "query-a") == 1
+
+
+def test_aborted_batch_leaves_nothing_and_may_be_repeated(
+    client: MemoryClient, stream_writer: Writers, spark: Spark
+) -> None:
+    spark.batch = Batch("a", 1, "run-1")
+    query = stream_writer()
+    query.abort([stash(query, "a"), None], 0)
+    assert client.stats("q")["stashed"] == 0
+
+    spark.batch = Batch("a", 1, "run-2")
+    query.commit([stash(query, "a")], 0)
+
+    assert bodies_in(client) == ["a"]
+
+
+def test_batch_whose_messages_came_back_is_not_published(
+    client: MemoryClient, stream_writer: Writers, spark: Spark
+) -> None:
+    batch = spark.batch = Batch("a", 1, "run-1")
+    client.publish("in", "m")
+    client.stage("in", "s", 1, count=1, timeout=60)
+    client.read_slice("in", "s", 1, 0, offset=0, count=1, reader=batch.reader, batch=1, run=batch.run)
+    query = stream_writer()
+    stashed = stash(query, "a")
+    client.machine.advance(61)
+
+    with pytest.raises(EpochExpired, match=r"nothing was published to queue q.* are back in their queue.* start the q"):
+        query.commit([stashed], 0)
+
+    assert client.stats("in")["ready"] == 1
+
+
+def test_batch_whose_messages_somebody_settled_is_not_published(
+    client: MemoryClient, stream_writer: Writers, spark: Spark
+) -> None:
+    batch = spark.batch = Batch("a", 1, "run-1")
+    client.publish("in", "m")
+    client.stage("in", "s", 1, count=1)
+    client.read_slice("in", "s", 1, 0, offset=0, count=1, reader=batch.reader, batch=1, run=batch.run)
+    query = stream_writer()
+    stashed = stash(query, "a")
+    client.settle("in", "s", 1)
+
+    with pytest.raises(EpochSettled, match=r"nothing was published.* end other drivers on the same checkpoint"):
+        query.commit([stashed], 0)
+
+
+def test_stream_that_is_not_run_in_batches_is_refused(stream_writer: Writers) -> None:
+    with pytest.raises(BadSettings, match="a trigger with micro-batches"):
+        stash(stream_writer(), "a")
+
+
+def test_aborted_write_to_a_missing_queue_has_nothing_to_drop(
+    client: MemoryClient, writer: Writers, stream_writer: Writers, spark: Spark
+) -> None:
+    writer().abort([None])
+    spark.batch = Batch("a", 1, "run-1")
+    query = stream_writer()
+
+    query.abort([stash(query)], 0)
+
+    assert client.queues("q") == []
+
+
+def test_write_without_any_task_publishes_nothing(
+    client: MemoryClient, writer: Writers, stream_writer: Writers
+) -> None:
+    writer().commit([])
+    stream_writer().commit([], 0)
+    stream_writer().abort([None], 0)
+
+    assert client.queues("q") == []
+
+
+def test_loopback_broker_is_refused_on_a_cluster(writer: Writers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "master", lambda: "spark://m:7077")
+
+    with pytest.raises(BadSettings, match=r"127\.0\.0\.1:2601 is another place on each machine, and the master is sp"):
+        stash(writer(broker="127.0.0.1:2601"), "a")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +331,7 @@ def test_unnamed_job_occupies_no_writer(client: MemoryClient, writer: Writers) -
         job.commit([job.write(iter([batch(body=["a"])]))])
 
     assert [message.body for message in client.fetch_many("q", 9)] == [b"a"]
-    assert client.writer_epoch("q", job._writer) == 0
+    assert client.writer_epoch("q", job._job.writer) == 0
 
 
 def test_row_without_a_priority_has_that_of_the_option(client: MemoryClient, writer: Writers) -> None:

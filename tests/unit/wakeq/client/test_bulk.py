@@ -64,6 +64,21 @@ def test_peek_walks_through_a_queue_in_the_order_of_publication(client: MemoryCl
     assert Buffers(rest.block, rest.rows, rest.columns).texts("state") == [b"ready", b"ready", b"leased"]
 
 
+def test_only_wanted_columns_are_sent(client: MemoryClient) -> None:
+    client.publish_block("q", columns(b"x" * 1_000))
+    client.stage("q", "s", 1, count=1)
+    wanted = ["state", "uid"]
+
+    seen = client.peek_block("q", columns=wanted)
+    staged = client.read_slice("q", "s", 1, 0, offset=0, count=9, columns=wanted)
+
+    assert (seen.rows, seen.columns, staged.rows, staged.columns) == (1, ["uid", "state"], 1, ["uid"])
+    assert max(len(seen.block), len(staged.block)) < 200
+    for wrong in (["colour"], []):
+        with pytest.raises(BadField, match="columns"):
+            client.peek_block("q", columns=wrong)
+
+
 def test_epoch_is_staged_read_and_settled(client: MemoryClient) -> None:
     client.publish_block("q", columns(b"a", b"b", b"c"))
 

@@ -3,12 +3,13 @@
 import errno
 import select
 import socket
+from pathlib import Path
 
 import pytest
 
-from wakeq.client.connection import TcpConnection, broken
+from wakeq.client.connection import TcpConnection, broken, token_source
 from wakeq.client.session import PeerSilent
-from wakeq.protocol.errors import Disconnected
+from wakeq.protocol.errors import BadSettings, Disconnected
 
 
 @pytest.mark.parametrize(
@@ -44,3 +45,17 @@ def test_fault_says_what_ended_the_connection(monkeypatch: pytest.MonkeyPatch) -
 
     assert type(vanished) is PeerSilent
     assert type(ended) is Disconnected
+
+
+def test_token_file_is_read_again_for_each_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAKEQ_TOKEN", "of the environment")
+    file = tmp_path / "token"
+    token = token_source(file)
+    for text in ("one", "two"):
+        file.write_text(f" {text}\n")
+
+        assert token() == text
+
+    file.unlink()
+    with pytest.raises(BadSettings, match=f"the token file {file} cannot be read: No such file"):
+        token()

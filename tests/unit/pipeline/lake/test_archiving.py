@@ -1,65 +1,38 @@
-"""The archive: each event once, whatever stops a run, and only what is settled."""
+"""The archive: each event once, only what is settled, and the same on every kind of place."""
 
 import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from tests.helpers.journal.files import AT_MS, CLUSTER, EVERYTHING, JournalFiles, rows_of
-from wakeq.pipeline import lake as archive_module
-from wakeq.pipeline.journal import walk as journal_walk
-from wakeq.pipeline.lake import archive, check_lake
+from tests.helpers.journal.files import AT_MS, CLUSTER, JournalFiles
+from tests.helpers.lakes.lives import add, history, rows_in, told_by, without_cluster
+from tests.helpers.lakes.places import EXCLUSIVE, Kind
+from wakeq.pipeline.lake import archiving
+from wakeq.pipeline.lake.archiving import archive
+from wakeq.pipeline.lake.notes import Notes
+from wakeq.pipeline.lake.reading import check_lake
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.errors import BadSettings, DamagedFile, StorageError, WrongVersion
-from wakeq.protocol.log.entries import Ack, CreateQueue, Draft, Publish
+from wakeq.protocol.log.entries import CreateQueue, Draft, Publish
 
 DAY_ENTRIES = 24 * 3600
-
-
-class Killed(BaseException):
-    """The run ends here."""
 
 
 def files_of(lake: Path) -> list[Path]:
     return sorted(lake.glob("date=*/*.parquet"))
 
 
-def archived(lake: Path) -> list[dict[str, Any]]:
-    tables = [parquet.ParquetFile(path).read() for path in files_of(lake)]
-    rows: list[dict[str, Any]] = pa.concat_tables(tables).to_pylist()
-    return sorted(rows, key=lambda row: (row["index"], row["place"]))
+def note_of(lake: Path) -> Path:
+    (path,) = (lake / "_wakeq" / CLUSTER.hex()).glob("*.json")
+    return path
 
 
-def history(tmp_path: Path, batches: int = 4) -> JournalFiles:
-    """Some batches of lives, each in a segment of its own; all but the last message are acknowledged."""
-    files = JournalFiles(tmp_path / "data")
-    files.write(CreateQueue("jobs", Policies()))
-    for batch in range(batches):
-        add(files, batch)
-    return files
-
-
-def add(files: JournalFiles, batch: int) -> None:
-    after, first = files.log.last_index, 3 * batch + 1
-    files.write(
-        Publish("jobs", [Draft(b"body %d" % place) for place in range(3)]),
-        Ack("jobs", 1, [first, first + 1], [(1, 1), (1, 2)]),
-    )
-    files.outcomes(after if batch else 0, (files.log.last_index, 1, -1), queues=[(1, first + 3, "jobs")])
-    files.seal()
-
-
-def same(rows: list[dict[str, Any]], expected: list[dict[str, Any]]) -> bool:
-    return rows == [{name: row[name] for name in archive_module.COLUMNS[True]} for row in expected]
-
-
-def test_lake_has_each_event_once_and_a_second_run_adds_new_events(tmp_path: Path) -> None:
-    files, lake = history(tmp_path), tmp_path / "lake"
+def test_lake_has_each_event_once_and_a_second_run_adds_new_events(kind: Kind, memory: Path) -> None:
+    files, lake = history(memory), kind.address()
 
     first = archive([files.path], lake, bodies=True)
     idle = archive([files.path], lake, bodies=True)
@@ -67,7 +40,7 @@ def test_lake_has_each_event_once_and_a_second_run_adds_new_events(tmp_path: Pat
     second = archive([files.path], lake, bodies=True)
 
     assert (first.events, idle.events, second.events) == (21, 0, 5)
-    assert same(archived(lake), rows_of(files.path, wanted=EVERYTHING))
+    assert without_cluster(rows_in(lake)) == told_by(files.path)
 
 
 def test_bodies_are_archived_only_if_they_are_asked_for(tmp_path: Path) -> None:
@@ -75,7 +48,7 @@ def test_bodies_are_archived_only_if_they_are_asked_for(tmp_path: Path) -> None:
 
     archive([files.path], lake)
 
-    assert all("body" not in row for row in archived(lake))
+    assert all("body" not in row for row in rows_in(lake))
 
 
 @pytest.mark.parametrize("bodies", [True, False])
@@ -93,31 +66,26 @@ def test_lake_with_bodies_takes_no_archive_without_them_nor_the_reverse(tmp_path
     assert archive([other.path], lake, bodies=bodies).events == 1
 
 
-@pytest.mark.parametrize("version", [2, 4])
+@pytest.mark.parametrize("version", [3, 5])
 def test_lake_of_another_version_is_refused_for_adding_and_for_reading(tmp_path: Path, version: int) -> None:
     files, lake = history(tmp_path), tmp_path / "lake"
     archive([files.path], lake)
-    (path,) = (lake / "_wakeq").glob("*.json")
+    path = lake / "_wakeq" / "lake.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"version": version}))
 
     for refused in (lambda: archive([files.path], lake), lambda: check_lake(lake)):
-        with pytest.raises(WrongVersion, match=f"holds version {version}, this release reads 3; .* an empty folder"):
+        with pytest.raises(WrongVersion, match=f"holds version {version}, this release reads 4; .* an empty folder"):
             refused()
 
 
-def test_concurrent_archives_do_not_touch_each_others_files(tmp_path: Path) -> None:
+def test_lake_of_a_release_without_facts_is_refused(tmp_path: Path) -> None:
     files, lake = history(tmp_path), tmp_path / "lake"
-    heard: list[str] = []
+    (lake / "_wakeq").mkdir(parents=True)
+    (lake / "_wakeq" / f"{CLUSTER.hex()}.json").write_text('{"version": 3}')
 
-    def begin_another(_events: int, _through: int) -> None:
-        with pytest.raises(StorageError, match="another archive is writing to it") as refused:
-            archive([files.path], lake)
-        heard.append(str(refused.value))
-
-    archive([files.path], lake, tell=begin_another)
-
-    assert heard
-    assert archive([files.path], lake).events == 0
+    for refused in (lambda: archive([files.path], lake), lambda: check_lake(lake)):
+        with pytest.raises(WrongVersion, match="holds version 3 or an earlier one, this release reads 4"):
+            refused()
 
 
 def test_entries_without_an_outcome_are_left_for_a_later_archive(tmp_path: Path) -> None:
@@ -125,51 +93,20 @@ def test_entries_without_an_outcome_are_left_for_a_later_archive(tmp_path: Path)
     files.write(Publish("jobs", [Draft(b"open")]))
 
     archive([files.path], lake)
-    before = [row["outcome"] for row in archived(lake)]
+    before = [row["outcome"] for row in rows_in(lake)]
     files.outcomes(files.log.last_index - 1, queues=[(1, 14, "jobs")])
     archive([files.path], lake)
 
     assert "open" not in before
-    assert len(archived(lake)) == len(before) + 1
-    assert archived(lake)[-1]["outcome"] == "done"
-
-
-def test_archive_survives_a_kill_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files, lake = history(tmp_path, batches=6), tmp_path / "lake"
-    monkeypatch.setattr(archive_module, "STEP_EVENTS", 5)
-    monkeypatch.setattr(journal_walk, "PIECE_BYTES", 1)
-    replace, kills = os.replace, 0
-
-    for moment in range(200):
-        calls = 0
-
-        def killing(source: Path, target: Path, moment: int = moment) -> None:
-            nonlocal calls
-            calls += 1
-            if calls > moment % 3:
-                if moment % 2:
-                    replace(source, target)
-                raise Killed
-            replace(source, target)
-
-        monkeypatch.setattr(archive_module.os, "replace", killing)
-        try:
-            archive([files.path], lake, bodies=True)
-        except Killed:
-            kills += 1
-        else:
-            break
-
-    assert kills >= 3
-    assert same(archived(lake), rows_of(files.path, wanted=EVERYTHING))
-    assert not list(lake.glob("date=*/.*"))
+    assert len(rows_in(lake)) == len(before) + 1
+    assert rows_in(lake)[-1]["outcome"] == "done"
 
 
 def test_numbers_continue_at_the_end_of_the_lake_within_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files, lake = history(tmp_path, batches=1), tmp_path / "lake"
-    monkeypatch.setattr(archive_module, "STEP_EVENTS", 1)
+    monkeypatch.setattr(archiving, "STEP_EVENTS", 1)
     archive([files.path], lake)
     files.log.cut_below(4)
     add(files, 1)
@@ -179,7 +116,7 @@ def test_numbers_continue_at_the_end_of_the_lake_within_a_checkpoint(
 
     archive([files.path], lake)
 
-    uids = [row["uid"] for row in archived(lake) if row["event"] == "published"]
+    uids = [row["uid"] for row in rows_in(lake) if row["event"] == "published"]
     assert len(set(uids)) == len(uids) == 6
 
 
@@ -205,7 +142,7 @@ def test_entries_removed_before_the_archive_are_counted(tmp_path: Path) -> None:
     done = archive([files.path], lake)
 
     assert done.missing == 3
-    assert archived(lake)[0]["index"] == 4
+    assert rows_in(lake)[0]["index"] == 4
 
 
 def test_lake_waits_for_missing_entries_until_it_may_skip_them(tmp_path: Path) -> None:
@@ -217,12 +154,12 @@ def test_lake_waits_for_missing_entries_until_it_may_skip_them(tmp_path: Path) -
     for _ in range(2):
         with pytest.raises(StorageError, match=r"entries 4 to 5 are in none .* other nodes .* --skip-gaps"):
             archive([files.path], lake, bodies=True)
-        assert [row["index"] for row in archived(lake)] == [1, 2, 2, 2, 3, 3]
+        assert [row["index"] for row in rows_in(lake)] == [1, 2, 2, 2, 3, 3]
     skipped = archive([files.path], skipping, bodies=True, skip_gaps=True)
     archive([files.path, tmp_path / "other"], lake, bodies=True)
 
     assert (skipped.missing, skipped.events) == (2, 16)
-    assert same(archived(lake), rows_of(tmp_path / "other", wanted=EVERYTHING))
+    assert without_cluster(rows_in(lake)) == told_by(tmp_path / "other")
 
 
 def test_entries_without_any_outcome_are_a_gap(tmp_path: Path) -> None:
@@ -237,12 +174,12 @@ def test_entries_without_any_outcome_are_a_gap(tmp_path: Path) -> None:
 
     with pytest.raises(StorageError, match="or nothing in them says what became of them"):
         archive([files.path], lake, bodies=True)
-    before = archived(lake)
+    before = rows_in(lake)
     archive([files.path, other], lake, bodies=True)
 
     assert [row["index"] for row in before] == [1, 2, 2, 2, 3, 3]
-    assert same(archived(lake), rows_of(files.path, other, wanted=EVERYTHING))
-    assert {row["outcome"] for row in archived(lake)} == {"done", "unknown"}
+    assert without_cluster(rows_in(lake)) == told_by(files.path, other)
+    assert {row["outcome"] for row in rows_in(lake)} == {"done", "unknown"}
 
 
 def test_lakes_keep_clusters_apart(tmp_path: Path) -> None:
@@ -254,7 +191,7 @@ def test_lakes_keep_clusters_apart(tmp_path: Path) -> None:
     done = [archive([path], lake).events for path in (one.path, two.path, one.path, two.path)]
 
     assert done == [21, 1, 0, 0]
-    assert len(archived(lake)) == 22
+    assert len(rows_in(lake)) == 22
 
 
 def test_clusters_with_similar_ids_do_not_touch_each_others_files(tmp_path: Path) -> None:
@@ -266,45 +203,101 @@ def test_clusters_with_similar_ids_do_not_touch_each_others_files(tmp_path: Path
     for path in (one.path, two.path, one.path):
         archive([path], lake)
 
-    assert len(archived(lake)) == 22
+    assert len(rows_in(lake)) == 22
 
 
-def test_power_loss_keeps_every_file_that_the_note_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_power_loss_keeps_every_file_that_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, lake = history(tmp_path), tmp_path / "some" / "where" / "lake"
-    synced: dict[Path, set[str]] = {}  # what each folder holds also after a loss of power
-    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(archiving, "STEP_EVENTS", 6)
+    # What each folder holds, and the size of each file, also after a loss of power.
+    synced: dict[Path, set[str]] = {}
+    written: dict[int, int] = {}
+    fsync, link, unlink = os.fsync, os.link, os.unlink
 
     def remember(descriptor: int) -> None:
         path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
         if path.is_dir():
             synced[path] = {entry.name for entry in path.iterdir()}
+        else:
+            written[path.stat().st_ino] = path.stat().st_size
         fsync(descriptor)
 
     def survives(path: Path) -> bool:
         ways = (one for one in (path, *path.parents) if tmp_path in one.parents)
-        return all(one.name in synced.get(one.parent, ()) for one in ways)
+        return all(one.name in synced.get(one.parent, ()) for one in ways) and written[path.stat().st_ino] > 0
 
-    def check(source: Path, target: Path) -> None:
-        replace(source, target)
-        if target.suffix == ".json":
-            assert all(survives(path) for path in files_of(lake))
+    def check_unfinished(source: Path, target: Path) -> None:
+        if target.parent.name == CLUSTER.hex():
+            note = json.loads(source.read_text())
+            assert all(survives(lake / name) for name in note["files"])
+            checked.append(target.name)
+        link(source, target)
 
-    monkeypatch.setattr(archive_module.os, "fsync", remember)
-    monkeypatch.setattr(archive_module.os, "replace", check)
+    def check_finished(path: Path) -> None:
+        if path.suffix == ".json" and path.parent.name == CLUSTER.hex():
+            assert survives(note_before[0]), "the note that takes its place"
+            assert all(survives(one) for one in files_of(lake))
+            checked.append(path.name)
+        unlink(path)
+
+    checked: list[str] = []
+    note_before: list[Path] = []
+    monkeypatch.setattr(os, "fsync", remember)
+    monkeypatch.setattr(os, "link", check_unfinished)
+    monkeypatch.setattr(os, "unlink", lambda path: check_finished(Path(path)))
+    monkeypatch.setattr(
+        Notes, "_finish", lambda self, *args, finish=Notes._finish: (
+            note_before.insert(0, lake / self._name(self._number)), finish(self, *args)
+        )
+    )  # fmt: skip
 
     archive([files.path], lake)
 
-    assert survives(next((lake / "_wakeq").glob("*.json")))
-    assert files_of(lake)
+    assert survives(note_of(lake))
+    assert len(checked) >= 5
 
 
-def test_damaged_note_and_empty_directory_are_refused(tmp_path: Path) -> None:
+def test_step_ends_at_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, lake = history(tmp_path), tmp_path / "lake"
+    monkeypatch.setattr(archiving, "STEP_BYTES", 1)
+
+    assert archive([files.path], lake, bodies=True).files == 4
+    assert without_cluster(rows_in(lake)) == told_by(files.path)
+
+
+def test_damaged_note_and_damaged_facts_are_refused(tmp_path: Path) -> None:
     files, lake = history(tmp_path), tmp_path / "lake"
     archive([files.path], lake)
-    next((lake / "_wakeq").glob("*.json")).write_text("{}")
+    note_of(lake).write_text("{", encoding="utf-8")
+
+    with pytest.raises(DamagedFile, match=r"0001.json: .* what an archive has written, found '{'; restore the lake"):
+        archive([files.path], lake)
+    (lake / "_wakeq" / "lake.json").write_text("{}")
+    with pytest.raises(DamagedFile, match=r"lake.json"):
+        archive([files.path], lake)
+
+
+def test_directory_in_which_nothing_happened_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty" / "consensus").mkdir(parents=True)
 
-    with pytest.raises(DamagedFile, match="how far this lake has come"):
-        archive([files.path], lake)
     with pytest.raises(StorageError, match="nothing has happened"):
-        archive([tmp_path / "empty"], lake)
+        archive([tmp_path / "empty"], tmp_path / "lake")
+
+
+@pytest.mark.parametrize("kind", EXCLUSIVE, indirect=True)
+def test_two_first_archives_that_differ_in_bodies_make_one_lake(kind: Kind, memory: Path) -> None:
+    files, address = history(memory), kind.address()
+
+    def another() -> None:
+        archive([files.path], address, bodies=True)
+
+    with kind.at_write(1, another, after=False), pytest.raises(BadSettings, match="has bodies; archive with --bodies"):
+        archive([files.path], address)
+
+    assert without_cluster(rows_in(address)) == told_by(files.path)
+
+
+def test_archive_says_whether_its_place_creates_a_name_once(kind: Kind, memory: Path) -> None:
+    files, address = history(memory), kind.address()
+
+    assert [archive([files.path], address).is_exclusive for _ in range(2)] == [kind.name in EXCLUSIVE] * 2

@@ -1,0 +1,175 @@
+"""Embedded: queries that run in this process, by DuckDB: no Java, no server, nothing to start.
+
+    events, queries --> an Arrow table for each query
+
+A journal is read once: each batch goes to all queries, which run at the same time, each in its own thread. A few
+batches are in memory; groups that do not fit go to files in a temporary folder. Nothing else is written.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from queue import Empty, Queue
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from wakeq.pipeline.report.events import DONE, Events, JournalEvents, LakeEvents, projection
+from wakeq.pipeline.report.interrupts import uninterrupted
+from wakeq.pipeline.report.queries import Query
+from wakeq.protocol.errors import QueryFailed
+
+# Beside this, the batches and the modules take about 300 MB.
+SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "memory_limit": "600MB",
+    # The order of the rows means nothing.
+    "preserve_insertion_order": False,
+    # A report works without a network.
+    "autoinstall_known_extensions": False,
+}
+# The number that may wait for one query.
+BATCHES_MAX = 4
+# The pause between two interrupts of queries that go on.
+LOOK_S = 0.05
+# The name of the batches in SQL.
+JOURNAL = "journal"
+LAKE = "lake"
+# Functions of Spark under the names that they have there.
+MACROS = """
+    create macro unix_millis(moment) as epoch_ms(moment);
+    create macro timestamp_millis(ms) as make_timestamptz(ms * 1000);
+"""
+
+
+class Feed:
+    """The batches of a journal on their way to one query, from one thread to another."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        # For the query; it takes the batches when it needs them.
+        self.reader = pa.RecordBatchReader.from_batches(schema, self)
+        # None is the end.
+        self._waiting: Queue[pa.RecordBatch | None] = Queue(BATCHES_MAX)
+        # The query needs no more.
+        self.is_over = False
+
+    def put(self, batch: pa.RecordBatch | None) -> None:
+        """Pass on a batch, or None after the last one; wait while too many of them wait."""
+        if not self.is_over:
+            self._waiting.put(batch)
+
+    def close(self) -> None:
+        """Take no more batches, and none of those that wait: the query has ended, perhaps too early."""
+        self.is_over = True
+        with suppress(Empty):
+            while True:
+                self._waiting.get_nowait()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while (batch := self._waiting.get()) is not None:
+            yield batch
+
+
+class Embedded:
+    """Runs queries by DuckDB."""
+
+    def __init__(self, tell: Callable[[int], None] = lambda events: None) -> None:
+        # Called with the number of events of a journal that have been read.
+        self._tell = tell
+
+    def run(self, events: Events, *queries: Query) -> list[pa.Table]:
+        """Return the answers, in the order of the queries."""
+        with tempfile.TemporaryDirectory(prefix="wakeq-report-") as folder:
+            try:
+                with duckdb.connect(config=SETTINGS | {"temp_directory": folder}) as database:
+                    return self._run(database, events, queries)
+            except duckdb.Error as error:
+                raise QueryFailed(f"DuckDB failed: {str(error).splitlines()[0]}") from None
+
+    def _run(self, database: duckdb.DuckDBPyConnection, events: Events, queries: Sequence[Query]) -> list[pa.Table]:
+        cursors = [database.cursor() for _ in queries]
+        with ThreadPoolExecutor(len(queries), thread_name_prefix="wakeq-query") as threads:
+            running = list[Future[Any]]()
+            try:
+                # Also this in a thread: DuckDB makes a RuntimeError of an interrupt of the main one.
+                _start(threads, running, database.execute, [(MACROS,)])
+                running.pop().result()
+                if isinstance(events, JournalEvents):
+                    self._ask_journal(threads, running, cursors, events, queries)
+                else:
+                    asked = [(cursor, events, query) for cursor, query in zip(cursors, queries, strict=True)]
+                    _start(threads, running, _ask_lake, asked)
+                return [answer.result() for answer in running]
+            except BaseException:
+                # Of an interrupt, too: the threads have to end.  A query that has not begun yet does not notice it.
+                while wait(running, timeout=LOOK_S).not_done:
+                    for cursor in cursors:
+                        cursor.interrupt()
+                raise
+
+    def _ask_journal(
+        self,
+        threads: ThreadPoolExecutor,
+        running: list[Future[Any]],
+        cursors: Sequence[duckdb.DuckDBPyConnection],
+        events: JournalEvents,
+        queries: Sequence[Query],
+    ) -> None:
+        """Give each batch to all queries."""
+        wanted = events.wanted_by(*queries)
+        # Otherwise the journal leaves out the others.
+        chosen = [] if wanted.done_only else [DONE]
+        feeds = [Feed(wanted.schema) for _ in queries]
+        asked = [
+            (cursor, feed, _select(events, query, chosen if query.done_only else [], JOURNAL))
+            for cursor, feed, query in zip(cursors, feeds, queries, strict=True)
+        ]
+        _start(threads, running, _ask_feed, asked)
+        read = 0
+        try:
+            for batch in events.batches(wanted):
+                for feed in feeds:
+                    feed.put(batch)
+                read += batch.num_rows
+                self._tell(read)
+                # A query that ends before the last batch has failed.
+                if any(feed.is_over for feed in feeds):
+                    break
+        finally:
+            for feed in feeds:
+                feed.put(None)
+
+
+def _start(
+    threads: ThreadPoolExecutor, running: list[Future[Any]], function: Callable[..., Any], calls: Iterable[Any]
+) -> None:
+    """Start these calls; the pool would not wait for a thread during whose start it was interrupted."""
+    with uninterrupted():
+        running += [threads.submit(function, *call) for call in calls]
+
+
+def _ask_feed(cursor: duckdb.DuckDBPyConnection, feed: Feed, sql: str) -> pa.Table:
+    try:
+        cursor.register(JOURNAL, feed.reader)
+        return cursor.sql(sql).to_arrow_table()
+    finally:
+        feed.close()
+
+
+def _ask_lake(cursor: duckdb.DuckDBPyConnection, events: LakeEvents, query: Query) -> pa.Table:
+    cursor.register(LAKE, events.lake.dataset())
+    conditions = [*events.conditions(), DONE] if query.done_only else events.conditions()
+    if events.limits.queue is not None:
+        conditions.append(f"e.queue = {_quoted(events.limits.queue)}")
+    return cursor.sql(_select(events, query, conditions, LAKE)).to_arrow_table()
+
+
+def _select(events: Events, query: Query, conditions: Sequence[str], source: str) -> str:
+    """Return the query about the columns that it needs, of events for which these conditions hold."""
+    where = f" where {' and '.join(conditions)}" if conditions else ""
+    return query.sql.format(events=f"(select {', '.join(projection(events, query))} from {source} e{where})")
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

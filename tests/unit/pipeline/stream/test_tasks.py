@@ -1,0 +1,40 @@
+"""What a task knows of its query, from the properties that Spark gives to it."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from wakeq.pipeline.stream.tasks import Batch, current_batch, master
+
+pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed")
+pytestmark = pytest.mark.spark
+
+
+RUN = "13dbd975-6c26-4e6e-8387-025824da7573"
+
+
+def in_task(monkeypatch: pytest.MonkeyPatch, properties: dict[str, str] | None) -> None:
+    task = None if properties is None else SimpleNamespace(getLocalProperty=properties.get)
+    monkeypatch.setattr(pyspark, "TaskContext", SimpleNamespace(get=lambda: task))
+
+
+def test_task_of_a_stream_knows_query_batch_and_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    about = {"sql.streaming.queryId": "a-b", "streaming.sql.batchId": "0", "spark.jobGroup.id": RUN}
+    in_task(monkeypatch, about | {"spark.master": "yarn"})
+
+    assert current_batch() == Batch("a-b", 1, RUN)
+    assert Batch("a-b", 1, RUN).reader == "query-a-b"
+    assert master() == "yarn"
+
+
+@pytest.mark.parametrize("properties", [None, {}, {"spark.jobGroup.id": "mine", "spark.master": "local[2]"}])
+def test_task_of_a_job_knows_no_batch(monkeypatch: pytest.MonkeyPatch, properties: dict[str, str] | None) -> None:
+    in_task(monkeypatch, properties)
+
+    assert current_batch() is None
+
+
+def test_group_that_a_program_has_named_is_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_task(monkeypatch, {"sql.streaming.queryId": "a", "streaming.sql.batchId": "7", "spark.jobGroup.id": "my group"})
+
+    assert current_batch() == Batch("a", 8, "")
