@@ -290,7 +290,7 @@ class Staging:
             case ClaimAction.READ:
                 return self._read(entry, at_ms)
             case ClaimAction.PUBLISHED:
-                return self._mark_published(entry)
+                return self._note_published(entry)
             case ClaimAction.FINISHED:
                 return (yield from self._finish(entry, at_ms))
 
@@ -445,7 +445,7 @@ class Staging:
                 return Result.EPOCH_SETTLED
         return Result.DONE
 
-    def _mark_published(self, entry: Claim) -> Results:
+    def _note_published(self, entry: Claim) -> Results:
         for name, source in self._read_in(entry.reader, entry.batch):
             source.published = True
             found = self.epoch(name, source.read)
