@@ -478,6 +478,18 @@ def test_oldest_settled_epochs_count_as_lapsed_if_there_are_too_many_ranges(
     assert ends(client, *range(1, 7)) == ["expired", "expired", "settled", "expired", "settled", "expired"]
 
 
+def test_source_that_begins_above_one_counts_what_came_before_as_settled(client: Client) -> None:
+    publish(client, "a", "b")
+    stage(client, 50, count=1)
+    client.call("SETTLE", "q", source="s", epoch=50)
+    client.call("PURGE", "q")
+    publish(client, "c")
+    stage(client, 51)
+
+    assert client.call("SETTLE", "q", source="s", epoch=50)["count"] == 0
+    assert stage(client, 50)["err"] == "EPOCH_SETTLED"
+
+
 @pytest.mark.parametrize("how", ["lapse", "release"])
 def test_settle_of_a_later_epoch_leaves_one_that_ended_before(client: Client, broker: Broker, how: str) -> None:
     publish(client, "a", "b")
