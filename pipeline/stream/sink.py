@@ -122,8 +122,8 @@ class _Writer:
             raise EpochSettled(
                 f"nothing was published to queue {options.queue}: the messages of the batch were acknowledged or "
                 "published already, by another driver on the same checkpoint (end one of them), by hand, or under "
-                "another queue or writer of the sink; `wakeq pipeline release CHECKPOINT` ends such a batch, then start "
-                "again"
+                "another queue or writer of the sink; `wakeq pipeline release CHECKPOINT` ends such a batch, then "
+                "start again"
             ) from error
 
     def _drop(self, identity: Identity) -> None:
