@@ -574,3 +574,17 @@ def test_settle_behind_a_release_on_its_way_is_too_late(client: Client, broker: 
     assert [reply["err"] for reply in other.take()] == ["EPOCH_EXPIRED"]
     assert [reply["count"] for reply in client.take()] == [1]
     assert fetched(client) == ["a"]
+
+
+def test_staging_of_a_published_epoch_that_is_on_its_way_is_refused() -> None:
+    ledger = Ledger("q", 1, Policies(), Limits())
+    in_one_go(ledger.publish_in_steps(Publish("q", [Draft(b"a"), Draft(b"b")]), 0))
+    staged = Claim("q", 1, ClaimAction.STAGED, "s", 3, [1], first_sequence=1, until_ms=60_000)
+    in_one_go(ledger.claim(staged, 1, 0))
+    for action in (ClaimAction.READ, ClaimAction.PUBLISHED):
+        in_one_go(ledger.claim(Claim("q", 1, action, "s", 3, reader="r", batch=3), 1, 0))
+
+    again = Claim("q", 1, ClaimAction.STAGED, "s", 3, [2], first_sequence=2, until_ms=60_000)
+
+    assert in_one_go(ledger.claim(again, 1, 0)) == [Result.EPOCH_SETTLED]
+    assert not ledger.deliveries.is_leased(2)

@@ -677,3 +677,13 @@ def test_epoch_that_was_told_to_be_over_is_not_renewed(broker: Broker, client: C
     assert [reply["err"] for reply in told] == ["EPOCH_EXPIRED"] * 2
     broker.advance(9)
     assert fetched(client) == ["a"]
+
+
+def test_writer_that_is_about_to_be_forgotten_does_not_count_as_a_repetition(broker: Broker, client: Client) -> None:
+    publish_batch(client)
+    broker.advance(31 * 86_400)
+    read_batch(client, "a")
+    broker.advance(CLAIM_S + 1)
+
+    assert publish_batch(client)["err"] == "EPOCH_EXPIRED"
+    assert fetched(client) == ["a"]
