@@ -99,9 +99,9 @@ class LedgerModel(RuleBasedStateMachine):
         self.staged: dict[str, int] = {}  # source -> its highest epoch
         self.settled: set[tuple[str, int]] = set()
         self.published: set[tuple[str, int]] = set()
-        self.marks: dict[str, tuple[str, int, int]] = {}  # source -> reader, batch, epoch
-        self.runs: dict[str, set[str]] = {}
-        self.done_marks: set[str] = set()
+        self.marks: dict[tuple[str, str], tuple[int, int]] = {}  # source, reader -> batch, epoch
+        self.runs: dict[tuple[str, str], set[str]] = {}
+        self.done_marks: set[tuple[str, str]] = set()
         self.stashes: dict[str, dict[int, list[int]]] = {}
         self.made_for: dict[str, int | None] = {}  # stash -> the epoch of the one writer
         self.last_request = {True: ("", ""), False: ("", "")}  # run and id of the last write of an epoch, and of a job

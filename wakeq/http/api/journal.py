@@ -10,7 +10,7 @@ and one that does not read must not keep out the others.  Nothing is written or 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Annotated, TypeVar
 
@@ -37,6 +37,8 @@ WAIT_S_MAX = 30.0
 SEND_S_MAX = 600.0
 INDEX_MAX = 2**63 - 1
 
+# A read that takes longer than this hangs in its disk; the broker stops without it.
+STOP_S_MAX = 5.0
 T = TypeVar("T")
 
 logger = logging.getLogger("wakeq.journal")
@@ -77,8 +79,14 @@ class Journal:
     async def stop(self) -> None:
         """End all answers, because the broker stops."""
         self._is_stopping = True
-        if self._disk is not None:
-            self._disk.close(wait=False)
+        if self._disk is None:
+            return
+        # The thread gives its results to the loop, so the loop must not end before the last one.
+        done = asyncio.Event()
+        self._disk.submit(lambda: None, lambda _: done.set())
+        with suppress(TimeoutError):
+            await asyncio.wait_for(done.wait(), STOP_S_MAX)
+        self._disk.close(wait=False)
 
     async def listing(self) -> Listing:
         async with self._turn():
