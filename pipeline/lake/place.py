@@ -82,6 +82,10 @@ def place_at(address: str | Path) -> "Place":
     if not separator:
         name, _, rest = text.partition(":/")
         raise BadSettings(f"{text} is neither a path nor an address; write an address as {name}://{rest.lstrip('/')}")
+    if ":" in rest.partition("/")[0].rpartition("@")[0]:
+        raise BadSettings(
+            f"an address contains no password, because errors show addresses; set FSSPEC_{scheme.upper()}_PASSWORD"
+        )
     from wakeq.pipeline.lake.store import Store
 
     return Store(text, f"{SCHEMES.get(scheme, scheme)}://{rest.rstrip('/')}")

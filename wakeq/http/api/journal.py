@@ -35,10 +35,10 @@ WAITING_MAX = 256
 WAIT_S_MAX = 30.0
 # Enough for a whole segment over a slow line.
 SEND_S_MAX = 600.0
-INDEX_MAX = 2**63 - 1
-
 # A read that takes longer than this hangs in its disk; the broker stops without it.
 STOP_S_MAX = 5.0
+INDEX_MAX = 2**63 - 1
+
 T = TypeVar("T")
 
 logger = logging.getLogger("wakeq.journal")

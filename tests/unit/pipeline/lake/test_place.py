@@ -76,6 +76,14 @@ def test_wrong_address_is_refused_with_advice(address: str | Path, advice: str) 
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("address", ["sftp://me:secret@host/lake", "SMB://me:secret@host:445/lake"])
+def test_address_with_a_password_is_refused_without_showing_it(address: str) -> None:
+    with pytest.raises(BadSettings, match=r"an address contains no password.* FSSPEC_[A-Z0-9]+_PASSWORD") as refused:
+        place_at(address)
+
+    assert "secret" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("address", "module", "advice"),
     [
