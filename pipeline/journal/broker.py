@@ -80,12 +80,11 @@ class BrokerFiles:
         """
         if "@" in address:
             raise BadSettings("the address of a broker contains no password; give a token (WAKEQ_TOKEN, or the option)")
-        token = token or (_text(token_file).strip() if token_file else token_source(None)())
+        token = token or token_source(Path(token_file) if token_file else None)()
         tls = tls or os.environ.get("WAKEQ_TLS") or None
         # As an option of Spark, `true` is what True is for a client.
         tls = SYSTEM if tls == "true" else tls
-        # Comments between the certificates may be in any encoding.
-        authorities = tls if tls in (None, SYSTEM) else _text(tls, "ascii", "ignore")
+        authorities = tls if tls in (None, SYSTEM) else _pem_in(tls)
         try:
             _context_of(authorities)
         except (ssl.SSLError, ValueError) as error:
@@ -161,11 +160,9 @@ def _context_of(authorities: str | None) -> ssl.SSLContext | None:
     return ssl.create_default_context(cadata=None if authorities == SYSTEM else authorities)
 
 
-def _text(path: str, encoding: str = "utf-8", errors: str = "strict") -> str:
+def _pem_in(path: str) -> str:
     try:
-        return Path(path).read_text(encoding, errors)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise BadSettings(
-            f"{path} cannot be read: {reason}; check the options tokenFile and tls, or --token-file and --tls"
-        ) from None
+        # Comments between the certificates may be in any encoding.
+        return Path(path).read_text("ascii", "ignore")
+    except OSError as error:
+        raise BadSettings(f"{path} cannot be read: {error.strerror}; check the option tls, or --tls") from None

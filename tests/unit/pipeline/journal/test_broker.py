@@ -348,6 +348,8 @@ def test_file_of_a_token_or_of_authorities_that_cannot_be_used_is_named(tmp_path
 
     with pytest.raises(BadSettings, match="no-token cannot be read: No such file"):
         BrokerFiles.at("http://127.0.0.1:1", token_file=str(tmp_path / "no-token"))
+    with pytest.raises(BadSettings, match=r"no\.pem cannot be read: No such file .*; check the option tls"):
+        BrokerFiles.at("http://127.0.0.1:1", tls=str(tmp_path / "no.pem"))
     with pytest.raises(BadSettings, match=r"ca\.pem is not a file of certificates"):
         BrokerFiles.at("http://127.0.0.1:1", tls=str(no_authorities))
 
