@@ -62,6 +62,8 @@ class Journal:
         # Starts with the first request.
         self._disk: Disk | None = None
         self._turns = asyncio.Semaphore(SENDING_MAX)
+        # The connections of answers that are being sent.
+        self._sending: set[asyncio.Transport] = set()
         # Requests that have no turn yet.
         self._waiting = 0
         self._is_stopping = False
@@ -79,6 +81,9 @@ class Journal:
     async def stop(self) -> None:
         """End all answers, because the broker stops."""
         self._is_stopping = True
+        # A peer that does not read must not delay the stop.
+        for transport in self._sending:
+            transport.abort()
         if self._disk is None:
             return
         # The thread gives its results to the loop, so the loop must not end before the last one.
@@ -150,12 +155,17 @@ class Journal:
             )
         async with self._turn():
             file = await self._read(lambda: opening(query.first_index))
+            transport = request.transport
+            if transport is not None:
+                self._sending.add(transport)
             try:
                 async with asyncio.timeout(SEND_S_MAX):
                     return await self._send_range(request, wanted, file)
             except TimeoutError:
                 raise _cut_off(request, f"the peer did not read a range within {SEND_S_MAX:g} s") from None
             finally:
+                if transport is not None:
+                    self._sending.discard(transport)
                 # The last close of a removed file frees its blocks.
                 if self._disk is not None and not self._is_stopping:
                     self._disk.submit(file.close, lambda _: None)
