@@ -8,8 +8,8 @@
     discovery/  modules by which Spark finds the data sources
 
 Begin with journal/table.py, lake/archiving.py and stream/source.py.  cluster.py makes the data sources known in a
-session, and checks the executors of a cluster; spark.py has the session of Spark for one command, java.py the Java for
-it; options.py checks what data sources are given.  The commands of `wakeq pipeline` call this room; it sees the client
+session, and checks the executors of a cluster; options.py checks what data sources are given; spark.py has the session
+of Spark for one command, java.py the Java for it.  The commands of `wakeq pipeline` call this room; it sees the client
 and the protocol, never the server.  Modules that need Spark are imported when they are used.
 """
 
