@@ -202,6 +202,12 @@ class LedgerModel(RuleBasedStateMachine):
         message = self.messages.get(number)
         return self.code_of(number, token) if message is not None and message.until_ms else Result.UNKNOWN
 
+    def is_published(self, number: int) -> bool:
+        """Whether what came of a message is published: it is under a claim that cannot return it."""
+        message = self.messages.get(number)
+        rows = [row for key in self.published.intersection(self.claims) for row in self.claims[key].rows]
+        return message is not None and (number, message.token) in rows
+
     def end(self, number: int) -> None:
         del self.messages[number]
         self.gone.append(number)
