@@ -42,7 +42,7 @@ $(INSTALLED): $(RUNS)
 # Half a gigabyte, so only the proofs fetch it.  Where it cannot be had, they say which tests that costs.
 $(SPARK_INSTALLED): $(INSTALLED)
 	@echo "installing Spark for the tests ..."
-	@{ $(PIP) -e ".[dev,spark-jre]" || $(PIP) -e ".[dev,spark]"; } \
+	@{ $(PIP) -e ".[dev,spark-jre]" "pyspark[connect]" || $(PIP) -e ".[dev,spark]"; } \
 	&& touch $@ || echo "wakeq: pyspark, or Java for it, cannot be installed here; the Spark tests will be skipped" >&2
 
 lint: install

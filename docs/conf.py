@@ -23,6 +23,7 @@ CONTENTS = {
         "guide/web",
         "guide/testing",
         "guide/pipeline",
+        "guide/pipeline-cluster",
         "guide/monique",
         "guide/deployment",
         "guide/migrate",

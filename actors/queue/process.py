@@ -53,7 +53,6 @@ from wakeq.actors.queue.fetching import DelayedFetch
 from wakeq.actors.queue.leading import Lead
 from wakeq.actors.queue.reading import BODIES_AHEAD, BodyLookup, QueueProcessServices
 from wakeq.actors.queue.state import QueueMeta, delta_of, restore_ledger
-from wakeq.actors.queues.barrier import Part
 from wakeq.actors.queues.lobby import TAKE_TURN, TakeTurn
 from wakeq.actors.runtime import Alarm, Process
 from wakeq.actors.sessions.operator_mail import Move, Requeue, Scan, Why
@@ -419,7 +418,7 @@ class QueueProcess(Process):
         else:
             self.stored_gone = gone
 
-    def judge(self, part: Part, at_ms: int) -> int:
+    def judge(self, part: Ack | Publish | Unstash | Claim, at_ms: int) -> int:
         """Return 0 if this part of an entry that names several queues would be applied, else why not."""
         match part:
             case Publish():

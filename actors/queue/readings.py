@@ -2,11 +2,11 @@
 
     a queue has applied who reads its sources --> note          whoever publishes for a reader --> queues_of
 
-It follows from the ledgers of the queues, and is the same on every node that has applied the same entries.  What was
-noted of a queue stays while that is rebuilt.  Must never say anything about a single message.
+It follows from the ledgers of the queues, and is the same on every node that has applied the same entries.  It may be
+asked only while no queue is behind the others.  Must never say anything about a single message.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 
 class Readings:
@@ -15,6 +15,8 @@ class Readings:
     def __init__(self) -> None:
         # By queue: the last batch of each reader of its sources; queues without readers are left out.
         self._batches: dict[str, Mapping[str, int]] = {}
+        # Whether a queue of this node may not have applied all that others have: it does so in steps, or is rebuilt.
+        self.is_behind: Callable[[], bool] = lambda: False
 
     def note(self, queue: str, batches: Mapping[str, int]) -> None:
         """Take the readers of a queue, in place of those that were noted before."""

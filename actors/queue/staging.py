@@ -41,6 +41,8 @@ from wakeq.protocol.queue.view import state_of
 if TYPE_CHECKING:
     from wakeq.actors.queue.process import QueueProcess
 
+BEHIND_S = 0.005  # until a look whether all queues have applied what the log has
+
 
 def _say_code(queue: QueueProcess, asker: ReplyTo, code: int) -> None:
     asker.tell(Outcome(queue.name, queue.ledger.id, [code]))
@@ -66,7 +68,8 @@ def on_stage(queue: QueueProcess, message: Stage) -> None:
         return
     found = _open_epoch(queue, message.source, message.epoch)
     if found is not None:
-        asker.tell(Outcome(queue.name, queue.ledger.id, found.sizes))
+        sizes = [Result.EPOCH_SETTLED] if found.published else found.sizes
+        asker.tell(Outcome(queue.name, queue.ledger.id, sizes))
         return
     staging = queue.ledger.staging
     code = 0 if staging is None else staging.refusal(message.source, message.epoch, queue.now_ms())
@@ -107,7 +110,7 @@ def on_renew(queue: QueueProcess, message: Renew) -> None:
         return
     until_ms, leases = queue.now_ms() + message.keep_ms, queue.leases
     assert leases is not None, "else it was refused"
-    if leases.staged_ends is None or not leases.staged_ends.renew((SOURCE, message.source), until_ms):
+    if leases.staged_ends is None or not leases.staged_ends.renew((SOURCE, message.source), until_ms, queue.now_ms()):
         _say_code(queue, message.asker, Result.EPOCH_EXPIRED)
         return
     renewed = Claim(queue.name, queue.ledger.id, ClaimAction.RENEWED, message.source, until_ms=until_ms)
@@ -167,11 +170,13 @@ def _open_epoch(queue: QueueProcess, source: str, epoch: int) -> Epoch | None:
 
 
 def _next_epoch(queue: QueueProcess, name: str) -> int:
-    """Return the first epoch that is open, or else the number of the next one."""
+    """Return the first epoch that is open and not published, or else the number of the next one."""
     source = None if queue.ledger.staging is None else queue.ledger.staging.sources.get(name)
     if source is None:
         return 1
-    stays = (one.epoch for one in source.epochs if _open_epoch(queue, name, one.epoch) is not None)
+    stays = (
+        one.epoch for one in source.epochs if not one.published and _open_epoch(queue, name, one.epoch) is not None
+    )
     return min(stays, default=source.highest + 1)
 
 
@@ -254,7 +259,10 @@ def _take_back(queue: QueueProcess, entry: Claim, results: Results) -> Steps[Non
 
 def on_publish_read(queue: QueueProcess, message: PublishRead) -> None:
     """Have published what a reader made of its messages, together with the queues that it has read."""
-    entry = message.entry
+    entry, services = message.entry, queue.services
+    if services.readings.is_behind():  # somebody may have read of which this node does not know yet
+        services.later(BEHIND_S, lambda: services.lobby.filed(queue.name).orders.append(message))
+        return
     sources = queue.services.readings.queues_of(entry.reader, entry.epoch)
     for name in sources:
         denied = message.denial(name)
@@ -356,9 +364,14 @@ def on_read_slice(queue: QueueProcess, message: ReadSlice) -> None:
     if message.reader and not message.is_noted and not _is_read(queue, message):
         outgoing.propose(queue, _read(queue, message), _behind(queue, message))
         return
+    staging = queue.ledger.staging
     epoch = _open_epoch(queue, message.source, message.epoch)
-    if epoch is None or epoch.until_ms <= queue.now_ms():
+    if staging is None or epoch is None or epoch.until_ms <= queue.now_ms():
         _say_over(queue, message)
+        return
+    mine = staging.reading_of(message.source, message.epoch, message.reader, message.batch)
+    if message.reader and epoch.published and not (mine is not None and mine.published):
+        _say_code(queue, asker, Result.EPOCH_SETTLED)
         return
     if message.slice >= epoch.slices:
         asker.tell(Refusal("BAD_FIELD", f"slice is {message.slice}; this epoch has {epoch.slices}, from 0"))
@@ -410,8 +423,8 @@ def _say_over(queue: QueueProcess, message: ReadSlice) -> None:
         return
     found = staging.epoch(message.source, message.epoch)  # its end may be on its way
     is_settled = source.has_settled(message.epoch) or (found is not None and found.published)
-    mark = source.reader, source.batch, source.read
-    if is_settled and source.published and mark == (message.reader, message.batch, message.epoch):
+    mine = staging.reading_of(message.source, message.epoch, message.reader, message.batch)
+    if is_settled and mine is not None and mine.published:
         _look(queue, message.asker, [], 1, 0)
     else:
         _say_code(queue, message.asker, Result.EPOCH_SETTLED if is_settled else Result.EPOCH_EXPIRED)

@@ -109,6 +109,7 @@ class Queues(Process):
             applied,
             lambda entry, item: self.rebuilds.on_set_aside(entry, item),
         )
+        services.readings.is_behind = lambda: bool(self.applier.stepping or self.processes.away)
         # What goes to the state store.
         self.flusher = Flusher(
             files,

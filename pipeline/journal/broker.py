@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -79,16 +78,16 @@ class BrokerFiles:
 
         What is not given comes from the environment, as for every client.
         """
-        if "@" in urlsplit(address if "://" in address else f"http://{address}").netloc:
+        if "@" in address:
             raise BadSettings("the address of a broker contains no password; give a token (WAKEQ_TOKEN, or the option)")
-        token = token or (_text(token_file).strip() if token_file else token_source(None)())
+        token = token or token_source(Path(token_file) if token_file else None)()
         tls = tls or os.environ.get("WAKEQ_TLS") or None
         # As an option of Spark, `true` is what True is for a client.
         tls = SYSTEM if tls == "true" else tls
-        authorities = tls if tls in (None, SYSTEM) else _text(tls)
+        authorities = tls if tls in (None, SYSTEM) else _pem_in(tls)
         try:
             _context_of(authorities)
-        except ssl.SSLError as error:
+        except (ssl.SSLError, ValueError) as error:
             raise BadSettings(f"tls: {tls} is not a file of certificates ({error}); give one, or {SYSTEM!r}") from None
         return cls(address, token, authorities)
 
@@ -155,14 +154,15 @@ def patiently(call: Callable[[], T]) -> T:
 def _context_of(authorities: str | None) -> ssl.SSLContext | None:
     if authorities is None:
         return None
+    # `ssl` would trust the authorities of the system instead.
+    if not authorities:
+        raise ValueError("it is empty")
     return ssl.create_default_context(cadata=None if authorities == SYSTEM else authorities)
 
 
-def _text(path: str) -> str:
+def _pem_in(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise BadSettings(
-            f"{path} cannot be read: {reason}; check the options tokenFile and tls, or --token-file and --tls"
-        ) from None
+        # Comments between the certificates may be in any encoding.
+        return Path(path).read_text("ascii", "ignore")
+    except OSError as error:
+        raise BadSettings(f"{path} cannot be read: {error.strerror}; check the option tls, or --tls") from None

@@ -9,7 +9,7 @@ another does not is told as that, not as history that was removed.
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ ACTIVE = "raft.log"
 LOG_FOLDER = "consensus"
 JOURNAL_FOLDER = "journal"
 DIGITS = "[0-9]" * 19
-# A segment may be sealed or moved while the directory is listed; then it is listed again.
+# A segment may be moved or removed while the directory is listed; then it is listed again.
 LIST_TRIES = 3
 
 
@@ -98,16 +98,10 @@ class Directory:
 
     def _segments(self) -> list[Segment]:
         """Return the segments in log order."""
-        for attempt in range(LIST_TRIES):
-            try:
-                found = self._list()
-            except FileNotFoundError:
-                if attempt + 1 == LIST_TRIES:
-                    raise
-                continue
-            if _is_whole(found) or attempt + 1 == LIST_TRIES:
-                return found
-        raise AssertionError("unreachable")
+        for _ in range(LIST_TRIES - 1):
+            with suppress(FileNotFoundError):
+                return self._list()
+        return self._list()
 
     def _outcomes(self) -> list[Outcomes]:
         """Return the outcomes of entries, as far as this directory has them."""
@@ -124,16 +118,18 @@ class Directory:
         return found
 
     def _list(self) -> list[Segment]:
+        # A segment is sealed in the log, and moved from there into the journal.  If that happens meanwhile, the segment
+        # is found in the next place, because the places are searched in this order.
+        active = self.path / LOG_FOLDER / ACTIVE
+        newest = self._segment_at(active) if active.exists() and active.stat().st_size else None
         names = {}
-        # A file that is moved meanwhile is found in both folders, or in the second.
-        for folder in (JOURNAL_FOLDER, LOG_FOLDER):
+        for folder in (LOG_FOLDER, JOURNAL_FOLDER):
             for path in (self.path / folder).glob(f"{ACTIVE}.{DIGITS}"):
                 names[path.name] = path
-        paths = [names[name] for name in sorted(names)]
-        active = self.path / LOG_FOLDER / ACTIVE
-        if active.exists() and active.stat().st_size:
-            paths.append(active)
-        return [self._segment_at(path) for path in paths]
+        sealed = [self._segment_at(names[name]) for name in sorted(names)]
+        if newest is None or (sealed and sealed[-1].first_index >= newest.first_index):
+            return sealed
+        return [*sealed, newest]
 
     def _segment_at(self, path: Path) -> Segment:
         opened = open_segment(path)
@@ -160,12 +156,3 @@ def _readable(directory: Path) -> Iterator[None]:
             f"{error.filename or directory}: {error.strerror}; read it as the user of the broker, or give the URL of "
             "the broker's HTTP port"
         ) from error
-
-
-def _is_whole(segments: list[Segment]) -> bool:
-    """Whether the newest segments follow each other; older ones need not, if the journal was once switched off."""
-    # Another segment may have been sealed while they were listed.
-    if len(segments) == 1:
-        return segments[0].first_index == 1
-    last_two = segments[-2:]
-    return not last_two or last_two[0].last_index == last_two[1].first_index - 1

@@ -20,12 +20,12 @@ from wakeq.pipeline.journal.files import NodeFiles
 from wakeq.pipeline.journal.plan import NOTHING, History, Place, Span, is_url
 from wakeq.pipeline.journal.rows import USUAL, Wanted, moment_ms
 from wakeq.pipeline.journal.table import events_of
+from wakeq.pipeline.options import known_options, number, truth
 from wakeq.protocol.errors import BadSettings
 
 # As a user writes them; Spark passes names on in lower case.
 OPTIONS = ("broker", "token", "tokenFile", "tls", "since", "until", "queue", "columns", "body", "done", "partitions")
 OF_BROKERS = ("token", "tokenFile", "tls")
-TRUTHS = {"true": True, "false": False}
 Options = dict[str, str]
 
 
@@ -57,7 +57,7 @@ class JournalReader(DataSourceReader):
         self._places = places_of(options)
         self._wanted = wanted_by(options)
         # The driver does not know how many cores the cluster has.
-        self._cores = _number(options, "partitions")
+        self._cores = number(options, "partitions", 0) or None
 
     def partitions(self) -> list[SpanPartition]:
         since_ms, until_ms = self._wanted.since_ms, self._wanted.until_ms
@@ -101,30 +101,13 @@ def options_of(places: Sequence[Place], wanted: Wanted) -> Options:
 
 def wanted_by(options: Options) -> Wanted:
     """Return the wanted columns and events; refuse unknown options."""
-    unknown = sorted(set(options) - {name.lower() for name in OPTIONS} - {"path", "paths"})
-    if unknown:
-        raise BadSettings(f"unknown option {unknown[0]}; wakeq-journal knows {', '.join(OPTIONS)}")
+    options = known_options(options, OPTIONS, source="wakeq-journal", unnamed=("path", "paths"))
     columns = tuple(name.strip() for name in options["columns"].split(",")) if "columns" in options else USUAL
-    if _truth(options, "body") and "body" not in columns:
+    if truth(options, "body", default=False) and "body" not in columns:
         columns = (*columns, "body")
     since, until = (_moment(options, name) for name in ("since", "until"))
-    done_only = _truth(options, "done")
+    done_only = truth(options, "done", default=False)
     return Wanted(columns=columns, since_ms=since, until_ms=until, queue=options.get("queue"), done_only=done_only)
-
-
-def _truth(options: Options, name: str) -> bool:
-    truth = TRUTHS.get(options.get(name, "false").lower())
-    if truth is None:
-        raise BadSettings(f"option {name} is {options[name]!r}; it must be true or false")
-    return truth
-
-
-def _number(options: Options, name: str) -> int | None:
-    if name not in options:
-        return None
-    if not options[name].isdecimal() or not int(options[name]):
-        raise BadSettings(f"option {name} is {options[name]!r}; it must be a whole number from 1")
-    return int(options[name])
 
 
 def _moment(options: Options, name: str) -> int | None:

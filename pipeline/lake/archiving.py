@@ -138,7 +138,7 @@ def archive(
 
 def _gap(first_index: int, last_index: int) -> StorageError:
     return StorageError(
-        f"entries {first_index} to {last_index} are in none of these directories, or nothing in them says what became "
+        f"entries {first_index} to {last_index} are in none of these places, or nothing in them says what became "
         "of them; give those of the other nodes of the cluster too, or with --skip-gaps leave them out for ever"
     )
 

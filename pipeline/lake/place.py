@@ -68,6 +68,9 @@ def place_at(address: str | Path) -> "Place":
 
     text = str(address)
     if not HAS_SCHEME.match(text):
+        # An address of fsspec in which one file system reads through another.
+        if "::" in text and "://" in text:
+            raise BadSettings(f"{text} is not an address of one place; write it as {text.rpartition('::')[2]}")
         return Folder(Path(text), text)
     scheme, separator, rest = text.partition("://")
     scheme = scheme.lower()
@@ -79,6 +82,10 @@ def place_at(address: str | Path) -> "Place":
     if not separator:
         name, _, rest = text.partition(":/")
         raise BadSettings(f"{text} is neither a path nor an address; write an address as {name}://{rest.lstrip('/')}")
+    if ":" in rest.partition("/")[0].rpartition("@")[0]:
+        raise BadSettings(
+            f"an address contains no password, because errors show addresses; set FSSPEC_{scheme.upper()}_PASSWORD"
+        )
     from wakeq.pipeline.lake.store import Store
 
-    return Store(text, f"{SCHEMES.get(scheme, scheme)}://{rest}".rstrip("/"))
+    return Store(text, f"{SCHEMES.get(scheme, scheme)}://{rest.rstrip('/')}")

@@ -59,11 +59,6 @@ class Store:
 
         return PyFileSystem(FSSpecHandler(self._files))
 
-    @property
-    def fsspec(self) -> Any:
-        """The file system of fsspec, for engines that take one."""
-        return self._files
-
     def names(self, folder: str) -> list[str]:
         with self._told():
             self._files.invalidate_cache()
@@ -81,15 +76,17 @@ class Store:
             except FileNotFoundError:
                 return []
         # The paths that come back may lack the root's slash.
-        start = len(self._root.strip("/")) + 1
-        names = (path.strip("/")[start:] for path in found)
+        root = self._root.strip("/")
+        names = (path.strip("/").removeprefix(root).lstrip("/") for path in found)
         return sorted(name for name in names if DATA_FILE.fullmatch(name))
 
     def path_of(self, name: str) -> str:
         return f"{self._root}/{name}"
 
     def address_of(self, name: str) -> str:
-        return f"{self.address.rstrip('/')}/{name}"
+        address = self.address.rstrip("/")
+        # Of a root, such as hdfs:///, the slashes of the scheme are gone, too.
+        return f"{address}///{name}" if address.endswith(":") else f"{address}/{name}"
 
     def read(self, name: str) -> bytes:
         with self._told(FileNotFoundError):

@@ -2,7 +2,7 @@
 
     events, queries --> an Arrow table for each query
 
-A journal is read once: each batch goes to all queries, which run at the same time, each in its own thread. A few
+The events are read once: each batch goes to all queries, which run at the same time, each in its own thread. A few
 batches are in memory; groups that do not fit go to files in a temporary folder. Nothing else is written.
 """
 
@@ -16,14 +16,14 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from wakeq.pipeline.report.events import DONE, Events, JournalEvents, LakeEvents, projection
+from wakeq.pipeline.report.events import DONE, Events, projection
 from wakeq.pipeline.report.interrupts import uninterrupted
 from wakeq.pipeline.report.queries import Query
 from wakeq.protocol.errors import QueryFailed
 
 # Beside this, the batches and the modules take about 300 MB.
 SETTINGS: dict[str, str | bool | int | float | list[str]] = {
-    "memory_limit": "600MB",
+    "memory_limit": "500MB",
     # The order of the rows means nothing.
     "preserve_insertion_order": False,
     # A report works without a network.
@@ -34,17 +34,13 @@ BATCHES_MAX = 4
 # The pause between two interrupts of queries that go on.
 LOOK_S = 0.05
 # The name of the batches in SQL.
-JOURNAL = "journal"
-LAKE = "lake"
-# Functions of Spark under the names that they have there.
-MACROS = """
-    create macro unix_millis(moment) as epoch_ms(moment);
-    create macro timestamp_millis(ms) as make_timestamptz(ms * 1000);
-"""
+FEED = "feed"
+# A function of Spark under the name that it has there.
+MACRO = "create macro unix_millis(moment) as epoch_ms(moment)"
 
 
 class Feed:
-    """The batches of a journal on their way to one query, from one thread to another."""
+    """Batches of events on their way to one query, from one thread to another."""
 
     def __init__(self, schema: pa.Schema) -> None:
         # For the query; it takes the batches when it needs them.
@@ -75,7 +71,7 @@ class Embedded:
     """Runs queries by DuckDB."""
 
     def __init__(self, tell: Callable[[int], None] = lambda events: None) -> None:
-        # Called with the number of events of a journal that have been read.
+        # Called with the number of events that have been read.
         self._tell = tell
 
     def run(self, events: Events, *queries: Query) -> list[pa.Table]:
@@ -93,13 +89,9 @@ class Embedded:
             running = list[Future[Any]]()
             try:
                 # Also this in a thread: DuckDB makes a RuntimeError of an interrupt of the main one.
-                _start(threads, running, database.execute, [(MACROS,)])
+                _start(threads, running, database.execute, [(MACRO,)])
                 running.pop().result()
-                if isinstance(events, JournalEvents):
-                    self._ask_journal(threads, running, cursors, events, queries)
-                else:
-                    asked = [(cursor, events, query) for cursor, query in zip(cursors, queries, strict=True)]
-                    _start(threads, running, _ask_lake, asked)
+                self._ask(threads, running, cursors, events, queries)
                 return [answer.result() for answer in running]
             except BaseException:
                 # Of an interrupt, too: the threads have to end.  A query that has not begun yet does not notice it.
@@ -108,27 +100,27 @@ class Embedded:
                         cursor.interrupt()
                 raise
 
-    def _ask_journal(
+    def _ask(
         self,
         threads: ThreadPoolExecutor,
         running: list[Future[Any]],
         cursors: Sequence[duckdb.DuckDBPyConnection],
-        events: JournalEvents,
+        events: Events,
         queries: Sequence[Query],
     ) -> None:
         """Give each batch to all queries."""
-        wanted = events.wanted_by(*queries)
-        # Otherwise the journal leaves out the others.
-        chosen = [] if wanted.done_only else [DONE]
-        feeds = [Feed(wanted.schema) for _ in queries]
+        stream = events.stream(*queries)
+        feeds = [Feed(stream.schema) for _ in queries]
+        # If all queries are about events that took effect, the stream has no others.
+        has_others = not all(query.done_only for query in queries)
         asked = [
-            (cursor, feed, _select(events, query, chosen if query.done_only else [], JOURNAL))
+            (cursor, feed, _select(events, query, done_only=query.done_only and has_others))
             for cursor, feed, query in zip(cursors, feeds, queries, strict=True)
         ]
         _start(threads, running, _ask_feed, asked)
         read = 0
         try:
-            for batch in events.batches(wanted):
+            for batch in stream.batches:
                 for feed in feeds:
                     feed.put(batch)
                 read += batch.num_rows
@@ -151,25 +143,13 @@ def _start(
 
 def _ask_feed(cursor: duckdb.DuckDBPyConnection, feed: Feed, sql: str) -> pa.Table:
     try:
-        cursor.register(JOURNAL, feed.reader)
+        cursor.register(FEED, feed.reader)
         return cursor.sql(sql).to_arrow_table()
     finally:
         feed.close()
 
 
-def _ask_lake(cursor: duckdb.DuckDBPyConnection, events: LakeEvents, query: Query) -> pa.Table:
-    cursor.register(LAKE, events.lake.dataset())
-    conditions = [*events.conditions(), DONE] if query.done_only else events.conditions()
-    if events.limits.queue is not None:
-        conditions.append(f"e.queue = {_quoted(events.limits.queue)}")
-    return cursor.sql(_select(events, query, conditions, LAKE)).to_arrow_table()
-
-
-def _select(events: Events, query: Query, conditions: Sequence[str], source: str) -> str:
-    """Return the query about the columns that it needs, of events for which these conditions hold."""
-    where = f" where {' and '.join(conditions)}" if conditions else ""
-    return query.sql.format(events=f"(select {', '.join(projection(events, query))} from {source} e{where})")
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def _select(events: Events, query: Query, *, done_only: bool) -> str:
+    """Return the query about the columns that it needs of a feed."""
+    where = f" where {DONE}" if done_only else ""
+    return query.sql.format(events=f"(select {', '.join(projection(events, query))} from {FEED} e{where})")

@@ -38,7 +38,12 @@ OF_JOURNAL = USUAL | {
     "incarnation": ("incarnation", "e.incarnation"),
     "number": ("number", "e.number"),
 }
-OF_LAKE = OF_JOURNAL | {"cluster": ("cluster", "e.cluster")}
+OF_LAKE = OF_JOURNAL | {
+    # So many digits of a random number tell clusters apart, and DuckDB stores a text of at most 12 in place.
+    "cluster": ("cluster", "substr(e.cluster, 1, 12)")
+}
+# Batches and files of a lake: pyarrow's own numbers take more than a gigabyte.
+READ_AHEAD = 1
 DONE = "e.outcome = 'done'"
 
 
@@ -49,6 +54,17 @@ class Limits:
     since_ms: int | None = None
     until_ms: int | None = None
     queue: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Events that can be read once, with the columns of their source.
+
+    If all queries are about events that took effect, there are no others.
+    """
+
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +90,11 @@ class JournalEvents:
             since_ms=limits.since_ms, until_ms=limits.until_ms, queue=limits.queue,
         )  # fmt: skip
 
-    def batches(self, wanted: Wanted) -> Iterator[pa.RecordBatch]:
-        """Yield the events in log order."""
-        for span in self.history.spans(cores=1, since_ms=wanted.since_ms, until_ms=wanted.until_ms):
-            yield from events_of(span, wanted)
+    def stream(self, *queries: Query) -> Stream:
+        """Return what has to be read for these queries, in log order."""
+        wanted = self.wanted_by(*queries)
+        spans = self.history.spans(cores=1, since_ms=wanted.since_ms, until_ms=wanted.until_ms)
+        return Stream(wanted.schema, (batch for span in spans for batch in events_of(span, wanted)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +104,25 @@ class LakeEvents:
     lake: Lake
     limits: Limits = Limits()
 
-    def conditions(self) -> list[str]:
-        """Return the conditions of SQL that choose these events, but for the queue: engines differ in its quotes."""
-        limits, chosen = self.limits, list[str]()
+    def stream(self, *queries: Query) -> Stream:
+        """Return what has to be read for these queries."""
+        import pyarrow.compute as compute
+
+        limits, field, moment = self.limits, compute.field, self.lake.schema.field("at").type
+        chosen = compute.scalar(True)
+        if all(query.done_only for query in queries):
+            chosen &= field("outcome") == "done"
         if limits.since_ms is not None:
-            chosen.append(f"e.at >= timestamp_millis({limits.since_ms})")
+            chosen &= field("at") >= pa.scalar(1000 * limits.since_ms, moment)
         if limits.until_ms is not None:
-            chosen.append(f"e.at < timestamp_millis({limits.until_ms})")
-        return chosen
+            chosen &= field("at") < pa.scalar(1000 * limits.until_ms, moment)
+        if limits.queue is not None:
+            chosen &= field("queue") == limits.queue
+        names = {OF_LAKE[name][0]: None for query in queries for name in query.columns} | {"outcome": None}
+        scanner = self.lake.dataset().scanner(
+            columns=list(names), filter=chosen, batch_readahead=READ_AHEAD, fragment_readahead=READ_AHEAD
+        )
+        return Stream(scanner.projected_schema, iter(scanner.to_batches()))
 
 
 Events = JournalEvents | LakeEvents

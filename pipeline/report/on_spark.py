@@ -49,10 +49,15 @@ class OnSpark:
         from pyspark.sql import functions as f
 
         frame = self._spark.read.parquet(events.lake.address).alias("e")
-        if events.limits.queue is not None:
-            frame = frame.where(f.col("queue") == events.limits.queue)
-        for condition in [*events.conditions(), DONE] if query.done_only else events.conditions():
-            frame = frame.where(condition)
+        limits = events.limits
+        if query.done_only:
+            frame = frame.where(DONE)
+        if limits.since_ms is not None:
+            frame = frame.where(f"e.at >= timestamp_millis({limits.since_ms})")
+        if limits.until_ms is not None:
+            frame = frame.where(f"e.at < timestamp_millis({limits.until_ms})")
+        if limits.queue is not None:
+            frame = frame.where(f.col("queue") == limits.queue)
         return frame
 
     @contextmanager

@@ -6,9 +6,9 @@ strings from Spark --> ReadOptions, WriteOptions; or BadSettings in one line
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from wakeq.client.route import default_address
+from wakeq.pipeline.options import known_options, number, truth
 from wakeq.pipeline.stream.broker import Broker
 from wakeq.pipeline.stream.columns import ON_DEMAND, READABLE, check_readable
 from wakeq.protocol.errors import BadSettings
@@ -24,9 +24,6 @@ STASH_S = 6 * 3_600
 # How long a stream waits for a broker that is away.
 RECONNECT_S = 120
 TRIGGER_DELAY_S = 15 * 60
-TRUTHS = {"true": True, "false": False}
-# How alike a misspelled name and its correction are, at least.
-CLOSE = 0.75
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600}
 BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 # Names of Kafka's options, in lower case.
@@ -36,8 +33,8 @@ READS = (*BOTH, "maxMessagesPerTrigger", "maxBytesPerTrigger", "minMessagesPerTr
          "minPartitions", "columns", "includeBody", "includeHeaders", "includeState", "failOnDataLoss",
          "failOnMissingQueue", "timeout", "pollInterval", "source")  # fmt: skip
 WRITES = (*BOTH, "writer", "epoch", "keep", "delay", "expires", "priority")
-# Spark passes these on to the sink, which has no use for them.
-UNUSED = ("checkpointlocation", "queryname")
+# Spark passes these on; the sink has no use for the last two.
+UNNAMED = ("path", "checkpointlocation", "queryname")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,39 +83,39 @@ class WriteOptions:
 
 def read_options(given: Mapping[str, str], *, is_stream: bool = False) -> ReadOptions:
     """Return the options of a read; refuse unknown or impossible ones."""
-    options = _known(given, READS)
+    options = known_options(given, READS, source="wakeq", aliases=ALIASES, unnamed=UNNAMED)
     source = options.get("source", "")
     return ReadOptions(
         broker=_broker(options, is_stream=is_stream),
         queue=_queue(options),
-        messages_max=_number(options, "maxMessagesPerTrigger", MESSAGES_A_TRIGGER, most=BLOCK_ROWS_MAX),
+        messages_max=number(options, "maxMessagesPerTrigger", MESSAGES_A_TRIGGER, most=BLOCK_ROWS_MAX),
         bytes_max=_amount(options, "maxBytesPerTrigger", 0, BYTES, "10m"),
-        messages_min=_number(options, "minMessagesPerTrigger", 0, least=0),
+        messages_min=number(options, "minMessagesPerTrigger", 0, least=0),
         delay_s=_amount(options, "maxTriggerDelay", TRIGGER_DELAY_S, SECONDS, "15m"),
-        partitions=_number(options, "minPartitions", 0, most=SLICES_MAX),
+        partitions=number(options, "minPartitions", 0, most=SLICES_MAX),
         columns=_columns(options),
-        fails_on_data_loss=_truth(options, "failOnDataLoss", default=True),
-        fails_on_missing_queue=_truth(options, "failOnMissingQueue", default=False),
-        timeout_s=_number(
+        fails_on_data_loss=truth(options, "failOnDataLoss", default=True),
+        fails_on_missing_queue=truth(options, "failOnMissingQueue", default=False),
+        timeout_s=number(
             options, "timeout", NAMED_CLAIM_S if source else CLAIM_S, least=TIMEOUT_S_MIN, most=KEEP_S_MAX
         ),
-        poll_s=_number(options, "pollInterval", 100, most=60_000) / 1000,
+        poll_s=number(options, "pollInterval", 100, most=60_000) / 1000,
         source=source,
     )
 
 
 def write_options(given: Mapping[str, str], *, is_stream: bool = False) -> WriteOptions:
     """Return the options of a write; refuse unknown or impossible ones."""
-    options = _known(given, WRITES)
+    options = known_options(given, WRITES, source="wakeq", aliases=ALIASES, unnamed=UNNAMED)
     return WriteOptions(
         broker=_broker(options, is_stream=is_stream),
         queue=_queue(options),
         writer=options.get("writer", ""),
-        epoch=_number(options, "epoch", 0),
-        keep_s=_number(options, "keep", STASH_S, least=TIMEOUT_S_MIN, most=KEEP_S_MAX),
-        delay=_number(options, "delay", 0, least=0),
-        expires=_number(options, "expires", 0, least=0),
-        priority=_number(options, "priority", 0, least=-(2**63)),
+        epoch=number(options, "epoch", 0),
+        keep_s=number(options, "keep", STASH_S, least=TIMEOUT_S_MIN, most=KEEP_S_MAX),
+        delay=number(options, "delay", 0, least=0),
+        expires=number(options, "expires", 0, least=0),
+        priority=number(options, "priority", 0, least=-(2**63)),
     )
 
 
@@ -128,9 +125,9 @@ def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
     if named is not None:
         names = [name.strip() for name in named.split(",") if name.strip()]
     for column in ON_DEMAND:
-        if _truth(options, f"include{column.capitalize()}", default=False) and column not in names:
+        if truth(options, f"include{column.capitalize()}", default=False) and column not in names:
             names.append(column)
-    if not _truth(options, "includeBody", default=True):
+    if not truth(options, "includeBody", default=True):
         names = [name for name in names if name != "body"]
     return check_readable({name: READABLE.get(name, "") for name in names})
 
@@ -145,37 +142,11 @@ def _broker(options: Mapping[str, str], *, is_stream: bool) -> Broker:
     )
 
 
-def _known(given: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
-    options = {ALIASES.get(name.lower(), name.lower()): value for name, value in given.items()}
-    known = {name.lower(): name for name in names}
-    for name in given:
-        plain = ALIASES.get(name.lower(), name.lower())
-        if plain in known or plain in UNUSED or plain == "path":
-            continue
-        close = get_close_matches(plain, known, 1, CLOSE)
-        advice = f"did you mean {known[close[0]]}?" if close else f"wakeq knows {', '.join(names)}"
-        raise BadSettings(f"unknown option {name}; {advice}")
-    return options
-
-
 def _queue(options: Mapping[str, str]) -> str:
     name = options.get("queue", options.get("path"))
     if name is None:
         raise BadSettings('no queue is given: add .option("queue", NAME)')
     return name
-
-
-def _number(options: Mapping[str, str], name: str, default: int, *, least: int = 1, most: int = 2**63 - 1) -> int:
-    text = options.get(name.lower())
-    if text is None:
-        return default
-    try:
-        number = int(text)
-    except ValueError:
-        number = least - 1
-    if not least <= number <= most:
-        raise BadSettings(f"option {name} is {text!r}; it must be a whole number from {least} to {most}")
-    return number
 
 
 def _amount(options: Mapping[str, str], name: str, default: int, units: Mapping[str, int], example: str) -> int:
@@ -188,13 +159,3 @@ def _amount(options: Mapping[str, str], name: str, default: int, units: Mapping[
             f"option {name} is {text!r}; write it like {example} (units: {', '.join(filter(None, units))})"
         )
     return int(found[1]) * units[found[2]]
-
-
-def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    text = options.get(name.lower())
-    if text is None:
-        return default
-    truth = TRUTHS.get(text.lower())
-    if truth is None:
-        raise BadSettings(f"option {name} is {text!r}; it must be true or false")
-    return truth

@@ -303,6 +303,12 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if part.is_over and (not isinstance(error, EpochSettled) or not options.fails_on_data_loss):
                     return
                 raise self._ended(part, error) from error
+            if block.rows and part.is_over:
+                # Publishing would take the whole epoch for processed, and this is a part of it.
+                raise EpochExpired(
+                    f"epoch {part.epoch} of queue {options.queue} was over when the batch was planned, and is open: "
+                    "another driver runs on the same checkpoint; end one of them, and start the other one again"
+                )
             if block.rows:
                 yield batch_of(block, options.queue, options.columns)
             if not block.next:
@@ -314,7 +320,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         named = (part.source, part.epoch, place)
         columns = in_blocks(self._options.columns)
         about: dict[str, Any] = {"offset": offset, "count": READ_ROWS, "columns": columns}
-        if batch is not None:
+        # A batch whose run is not known is one of `foreachBatch`, whose writes do not name their reader.
+        if batch is not None and batch.run:
             about |= {"reader": batch.reader, "batch": batch.epoch, "run": batch.run}
         return self._ask(lambda client: client.read_slice(queue, *named, **about))
 

@@ -111,15 +111,35 @@ class Settled:
 
 
 def settle_checkpoint(checkpoint: Checkpoint, broker: str | None = None) -> list[Settled]:
-    """Settle the last finished batch of a checkpoint, at its own broker or at the given one."""
-    return [_do(settle_offset, offset, broker) for offset in checkpoint.finished()]
+    """Settle the last finished batch of a checkpoint, at its own broker or at the given one.
+
+    All of its queues are settled before the first error is raised.
+    """
+    settled: list[Settled] = []
+    failed: WakeqError | None = None
+    for offset in checkpoint.finished():
+        try:
+            settled.append(_do(settle_offset, offset, broker))
+        except (EpochExpired, QueueNotFound) as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
+    return settled
 
 
 def release_checkpoint(checkpoint: Checkpoint, broker: str | None = None) -> list[Settled]:
     """Release what a query has claimed and not finished; what it has finished is settled first."""
-    with suppress(EpochExpired):
+    with suppress(EpochExpired, QueueNotFound):
         settle_checkpoint(checkpoint, broker)
-    return [_do(release_offset, offset, broker) for offset in checkpoint.planned()]
+    return [_release(offset, broker) for offset in checkpoint.planned()]
+
+
+def _release(offset: dict[str, Any], broker: str | None) -> Settled:
+    try:
+        return _do(release_offset, offset, broker)
+    # The messages were deleted together with the queue.
+    except QueueNotFound:
+        return Settled(offset["queue"], broker or offset["broker"], 0)
 
 
 def _do(action: Callable[[dict[str, Any], BulkClient], int], offset: dict[str, Any], broker: str | None) -> Settled:

@@ -11,7 +11,7 @@ commits each batch in a new process.
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -22,7 +22,7 @@ from wakeq.pipeline.stream import tasks
 from wakeq.pipeline.stream.columns import check_writable
 from wakeq.pipeline.stream.options import WriteOptions
 from wakeq.protocol.errors import BadSettings, EpochExpired, EpochOld, EpochSettled, QueueNotFound, StashExpired
-from wakeq.protocol.wire.worker.commands import STASH_PARTS_MAX
+from wakeq.protocol.wire.worker.commands import ID_CHARS_MAX, STASH_PARTS_MAX
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -120,8 +120,10 @@ class _Writer:
             ) from error
         except EpochSettled as error:
             raise EpochSettled(
-                f"nothing was published to queue {options.queue}: somebody acknowledged the messages of the batch; "
-                "end other drivers on the same checkpoint, and use `wakeq pipeline settle` for stopped queries only"
+                f"nothing was published to queue {options.queue}: the messages of the batch were acknowledged or "
+                "published already, by another driver on the same checkpoint (end one of them), by hand, or under "
+                "another queue or writer of the sink; `wakeq pipeline release CHECKPOINT` ends such a batch, then "
+                "start again"
             ) from error
 
     def _drop(self, identity: Identity) -> None:
@@ -130,6 +132,16 @@ class _Writer:
         # Without a queue there are no stashes.
         with suppress(QueueNotFound):
             self._options.broker.ask(lambda client: client.drop_writer(queue, writer=writer, epoch=epoch))
+
+
+def _name_in(batch: tasks.Batch, writer: str) -> str:
+    """Return the name of a writer within a query: a query with a new checkpoint is another writer."""
+    if not writer:
+        return batch.reader
+    most = ID_CHARS_MAX - len(batch.reader) - 1
+    if len(writer) > most:
+        raise BadSettings(f"option writer has {len(writer)} characters; within a query it may have {most}")
+    return f"{batch.reader}/{writer}"
 
 
 def _reason_of_old(identity: Identity) -> str:
@@ -157,7 +169,12 @@ class QueueWriter(_Writer, DataSourceArrowWriter):
         if options.epoch:
             return Identity(options.writer, options.epoch)
         if batch is not None:
-            return Identity(options.writer or batch.reader, batch.epoch, run=batch.run)
+            if not batch.run and not options.writer:
+                raise BadSettings(
+                    "the jobs of this batch are in a group of their own (setJobGroup), so repeated writes are not "
+                    "recognised; name each write of a batch with option writer"
+                )
+            return Identity(_name_in(batch, options.writer), batch.epoch, run=batch.run)
         if options.writer:
             raise BadSettings(
                 f"writer {options.writer!r} needs option epoch, a number that grows with each write; or leave it out"
@@ -180,12 +197,10 @@ class QueueStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Stashed:
         batch = tasks.current_batch()
-        if batch is None:
+        if batch is None or not batch.run:
             raise BadSettings("Spark does not tell the id of this query; use a trigger with micro-batches")
-        identity = Identity(batch.reader, batch.epoch, batch.reader, batch.run)
-        if self._options.writer:
-            identity = replace(identity, writer=self._options.writer)
-        return self._stash(iterator, identity)
+        name = _name_in(batch, self._options.writer)
+        return self._stash(iterator, Identity(name, batch.epoch, batch.reader, batch.run))
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803
         self._publish(messages)

@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from wakeq.protocol.log.entries import Ack, Draft, Entry, Publish, Token
+from wakeq.protocol.log.entries import Ack, Draft, Entry, Publish, Result, Token
 from wakeq.protocol.queue.orders import ReplyTo, Ticket
-from wakeq.protocol.queue.outcomes import Refusal
+from wakeq.protocol.queue.outcomes import Outcome, Refusal
 from wakeq.protocol.wire.slots import Slot
 
 
@@ -166,7 +166,7 @@ class AnswerOnCommit(msgspec.Struct, frozen=True, gc=False):
 
 
 class FileOnCommit(msgspec.Struct, frozen=True, gc=False):
-    """An order that waits for the commit of an entry, whatever becomes of that: then it is filed again."""
+    """An order that waits for the commit of an entry: then it is filed again, unless the entry is skipped."""
 
     asker: ReplyTo
     order: Any
@@ -174,10 +174,10 @@ class FileOnCommit(msgspec.Struct, frozen=True, gc=False):
 
     def tell(self, answer: Any) -> None:
         """File the order, or refuse it."""
-        if isinstance(answer, Refusal):
-            self.asker.tell(answer)
-        else:
+        if isinstance(answer, Outcome) and answer.results[0] in (Result.DONE, Result.UNKNOWN):
             self.file(self.order)
+        else:
+            self.asker.tell(answer)
 
     @property
     def session(self) -> Any:

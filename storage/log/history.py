@@ -69,7 +69,8 @@ class HistoryFiles:
                 with suppress(FileNotFoundError):
                     return _opened(sealed_path(folder, first_index))
         raise HistoryGone(
-            f"the segment from entry {first_index} was removed; read again, and keep more if that repeats"
+            f"the segment from entry {first_index} was removed; read again, and set journal.keep_s and "
+            "journal.keep_bytes higher if that happens often"
         )
 
     def open_outcomes(self, first_index: int) -> HistoryFile:
@@ -108,9 +109,12 @@ def _sealed_facts(file: HistoryFile) -> SegmentFacts:
 def _active_facts(active: ActiveCopy, file: HistoryFile) -> SegmentFacts:
     header, end = active.header, file.size_bytes
     seed, last_index, last_term = record_seed(header.identity), header.first_index - 1, header.previous_term
-    # The last block is read because the terms of entries belong to the thread that writes the log.
-    for index, offset in active.blocks[-1:]:
+    # The last block is read because the terms of entries belong to the thread that writes the log.  The entries of a
+    # block may be removed meanwhile, if another node leads.
+    for index, offset in reversed(active.blocks):
         for found, term, _payload in Walk(file.read, offset=offset, end=end, seed=seed, next_index=index):
             last_index, last_term = found, term
+        if last_index >= index:
+            break
     first_ms = first_moment(file.read, end=end, seed=seed, index=header.first_index)
     return SegmentFacts(header.first_index, last_index, last_term, first_ms, end, False, active.blocks)

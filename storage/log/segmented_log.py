@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from wakeq.protocol.errors import DamagedFile, SyncFailed
+from wakeq.protocol.errors import DamagedFile, StorageError, SyncFailed
 from wakeq.protocol.log.format import Batch, Identity, SegmentHeader, Walk, encode_records, record_seed
 from wakeq.storage.files import remove_file, rename_durably, sync_directory
 from wakeq.storage.log.active_segment import ActiveSegment, announce_active, block_with, create_active
@@ -340,6 +340,8 @@ class SegmentedLog:
         """Return the active segment with a descriptor of its own, which stays good when the segment is sealed."""
         with self._swap:
             active = self._active
+            if active.descriptor < 0:
+                raise StorageError(f"{active.path}: the log is closed; start the node again")
             # Read in this order: `write` marks a block before it moves the end behind it.
             marks, end = list(active.marks), active.end
             blocks = [mark for mark in marks if mark[1] < end]

@@ -28,11 +28,20 @@ def test_renewed_claim_ends_later() -> None:
     ends = StagedEnds()
     ends.set(SOURCE, {1: 10, 2: 10})
 
-    assert ends.renew(SOURCE, 50)
+    assert ends.renew(SOURCE, 50, 9)
 
     assert ends.over(49) == []
     assert ends.first_ms == 50
-    assert not ends.renew(("c", "other"), 50)
+    assert not ends.renew(("c", "other"), 50, 9)
+
+
+def test_claim_whose_time_is_over_is_not_renewed() -> None:
+    ends = StagedEnds()
+    ends.set(SOURCE, {1: 10, 2: 20})
+
+    assert ends.renew(SOURCE, 50, 10)
+    assert (ends.over(49), ends.over(50)) == ([("c", "s", 1)], [("c", "s", 2)])
+    assert not ends.renew(SOURCE, 90, 60)
 
 
 def test_settled_claim_does_not_end() -> None:
@@ -43,7 +52,7 @@ def test_settled_claim_does_not_end() -> None:
     ends.set(STASH, {})
 
     assert ends.over(30) == [("c", "s", 2)]
-    assert not ends.renew(SOURCE, 50)
+    assert not ends.renew(SOURCE, 50, 9)
 
 
 def test_lapsing_claim_does_not_end_again() -> None:

@@ -166,7 +166,7 @@ class LedgerRules(StagingModel):
         )
 
         for number, token, result in zip(numbers, tokens, results, strict=True):
-            assert result == self.code_if_out(number, token)
+            assert result == (Result.UNKNOWN if self.is_published(number) else self.code_if_out(number, token))
             if result == Result.DONE:
                 message = self.messages[number]
                 counts = [*message.counts]
@@ -213,8 +213,11 @@ class LedgerRules(StagingModel):
                 self.end(number)
 
     def check_verdict_on_a_letter(self, entry: Ack, numbers: list[int], codes: list[int]) -> None:
-        """Only a delivery that is out can end in the dead letters."""
-        out = [not code and self.messages[number].until_ms > 0 for number, code in zip(numbers, codes, strict=True)]
+        """Only a delivery that is out can end in the dead letters, and none of what is published."""
+        out = [
+            not code and self.messages[number].until_ms > 0 and not self.is_published(number)
+            for number, code in zip(numbers, codes, strict=True)
+        ]
         refusals = [code or Result.UNKNOWN for code, is_out in zip(codes, out, strict=True) if not is_out]
 
         verdict = self.ledger.judge_ack(msgspec.structs.replace(entry, dead=True))

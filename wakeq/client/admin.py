@@ -74,7 +74,7 @@ class AdminClient:
     def text(self, path: str) -> str:
         """Get a path outside of the API, such as /readyz, with any status."""
         response = self._request("GET", path, None)
-        return response.read().decode()
+        return self._whole(response).decode()
 
     def download(self, path: str, write: Callable[[bytes], Any]) -> int:
         """Pass the content of a path to `write`, piece by piece; return the number of bytes."""
@@ -89,7 +89,6 @@ class AdminClient:
         try:
             return self._read_range(target, start, size)
         except Disconnected:
-            self.close()
             return self._read_range(target, start, size)
 
     @contextmanager
@@ -118,19 +117,20 @@ class AdminClient:
         assert last is not None, "there is an address"
         raise last
 
-    def _call(self, method: str, target: str, body: Mapping[str, Any] | None) -> Any:
-        response = self._request(method, target, {} if body is None and method in ("POST", "PATCH") else body)
+    def _call(self, method: str, target: str, sent: Mapping[str, Any] | None) -> Any:
+        response = self._request(method, target, {} if sent is None and method in ("POST", "PATCH") else sent)
         if response.status != 200:
-            raise _refusal(response)
+            raise _refusal(response, self._whole(response))
+        body = self._whole(response)
         try:
-            return msgspec.json.decode(response.read())
+            return msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Refused(f"the answer is not JSON ({error}); is this the HTTP port of a broker?") from None
 
     def _opened(self, target: str) -> http.client.HTTPResponse:
         response = self._request("GET", target, None)
         if response.status != 200:
-            raise _refusal(response)
+            raise _refusal(response, self._whole(response))
         return response
 
     def _download(self, target: str, write: Callable[[bytes], Any]) -> int:
@@ -144,17 +144,27 @@ class AdminClient:
         response = self._request("GET", target, None, {"Range": f"bytes={start}-{start + size - 1}"})
         of_file = response.headers.get("Content-Range", "").rpartition("/")[2]
         if response.status == http.HTTPStatus.PARTIAL_CONTENT and of_file.isdecimal():
-            return b"".join(_checked(iter(response.read, b""))), int(of_file)
+            return self._whole(response), int(of_file)
         if response.status == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and of_file.isdecimal():
-            response.read()
+            self._whole(response)
             return b"", int(of_file)
-        raise _refusal(response)
+        raise _refusal(response, self._whole(response))
+
+    def _whole(self, response: http.client.HTTPResponse) -> bytes:
+        try:
+            return b"".join(_checked(iter(response.read, b"")))
+        except Disconnected:
+            self.close()
+            raise
 
     def _request(
         self, method: str, target: str, body: Mapping[str, Any] | None, more: Mapping[str, str] = NO_HEADERS
     ) -> http.client.HTTPResponse:
         refuse_on_loop("a call of AdminClient", "await asyncio.to_thread(...) with the call")
-        token = self._token()
+        token = self._token() or ""
+        # The error of http.client would show it.
+        if not (token.isascii() and token.isprintable()):
+            raise BadSettings("the token has a character that no token has, such as a line break; check WAKEQ_TOKEN")
         headers = dict(more) | ({"Authorization": f"Bearer {token}"} if token else {})
         data = None
         if body is not None:
@@ -208,8 +218,7 @@ def _connection(address: str, tls: Tls) -> http.client.HTTPConnection:
     return http.client.HTTPConnection(host, port or HTTP_PORT, timeout=TIMEOUT_S)
 
 
-def _refusal(response: http.client.HTTPResponse) -> Refused | HistoryGone:
-    body = response.read()
+def _refusal(response: http.client.HTTPResponse, body: bytes) -> Refused | HistoryGone:
     try:
         error = msgspec.json.decode(body)["error"]
         code, detail = error["code"], error["detail"]

@@ -25,6 +25,7 @@ from wakeq.protocol.queue.ledger.ledger import Totals
 from wakeq.protocol.queue.ledger.publishers import Once, Session
 from wakeq.protocol.queue.ledger.staging import (
     JOB,
+    READERS_MAX,
     RUNS_MAX,
     SETTLED_RANGES_MAX,
     SOURCE,
@@ -264,9 +265,11 @@ def _check_staged(kind: str, name: str, one: Any, chunks: dict[int, Chunk], side
                 _within(f"the first of some settled epochs of {what}", first, end + 1, one.highest + 1)
                 _within(f"the last of some settled epochs of {what}", last, first, one.highest + 1)
                 end = last
-            _within(f"the epoch of {what} that is read", one.read, 0, one.highest + 1)
-            _within(f"the batch of {what}", one.batch, 0, INT64_END)
-            _within(f"the runs of {what}", len(one.runs), 0, RUNS_MAX + 1)
+            _within(f"the readers of {what}", len(one.readers), 0, READERS_MAX + 1)
+            for reading in one.readers.values():
+                _within(f"the epoch of {what} that is read", reading.epoch, 0, one.highest + 1)
+                _within(f"the batch of {what}", reading.batch, 0, INT64_END)
+                _within(f"the runs of {what}", len(reading.runs), 0, RUNS_MAX + 1)
             for epoch in one.epochs:
                 _check_epoch(what, one, epoch, sides)
         case Put():

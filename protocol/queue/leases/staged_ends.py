@@ -48,11 +48,12 @@ class StagedEnds:
             ]
             heapify(self._heap)
 
-    def renew(self, name: Name, until_ms: int) -> bool:
-        """Put off what is open under the name; False if nothing is."""
+    def renew(self, name: Name, until_ms: int, now_ms: int) -> bool:
+        """Put off what is open under the name and not over yet; False if nothing is."""
         moments = self._moments.get(name, {})
-        self.set(name, dict.fromkeys(moments, until_ms))
-        return bool(moments)
+        lasting = [epoch for epoch, at_ms in moments.items() if at_ms > now_ms]
+        self.set(name, moments | dict.fromkeys(lasting, until_ms))
+        return bool(lasting)
 
     def over(self, now_ms: int) -> list[End]:
         """Return what has ended: from now on it lapses."""

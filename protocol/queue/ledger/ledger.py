@@ -302,7 +302,11 @@ class Ledger:
         if entry.queue_id != self.id:
             return [Result.UNKNOWN] * len(entry.numbers)
         results = []
+        published = () if self.staging is None else self.staging.published_epochs()
         for number, due_ms, token in zip(entry.numbers, entry.dues_ms, entry.tokens, strict=True):
+            if published and self._is_published(number):  # it must not come back
+                results.append(int(Result.UNKNOWN))
+                continue
             code = self.deliveries.release(number, due_ms, token, entry.reason, entry.error)
             self.totals.released += code == Result.DONE
             results.append(code)
@@ -321,11 +325,20 @@ class Ledger:
             # It was released meanwhile, so this delivery is not its last.
             if entry.dead and not self.deliveries.is_leased(number):
                 return Result.UNKNOWN
-            if entry.dead and self.staging is not None and self.staging.is_published(token):
+            if entry.dead and self._is_published(number):
                 return Result.UNKNOWN
             if entry.moved and not self.is_removable(number):  # it was delivered meanwhile
                 return Result.UNKNOWN
         return 0
+
+    def _is_published(self, number: int) -> bool:
+        """Whether what came of a claimed message is published."""
+        record = self.deliveries.records.get(number)
+        return (
+            self.staging is not None
+            and record is not None
+            and self.staging.is_published((record.term, record.sequence))
+        )
 
     def resolved(self, entry: Ack) -> list[int]:
         """Return the entry's numbers, with those of foreign uids looked up, also of messages that have just gone."""

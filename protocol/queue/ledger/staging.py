@@ -43,6 +43,7 @@ KEPT_MS = 30 * 86_400_000  # for so long it is known what a source or a writer d
 KEPT_MS_MIN = 86_400_000  # where there are too many of them
 JOBS_MAX = 10_000  # of one queue
 JOB_KEPT_MS = 15 * 60_000  # for whoever lost the answer, and asks again
+READERS_MAX = 8  # of one source
 RUNS_MAX = 8  # of the reader of one batch, of which it is known that they have read
 SETTLED_RANGES_MAX = 100  # of one source: so often may its epochs lapse before it is forgotten that one was settled
 
@@ -85,6 +86,15 @@ class Epoch(msgspec.Struct):
         return start, start + size + (place < more)
 
 
+class Reading(msgspec.Struct):
+    """What a reader of a source reads."""
+
+    batch: int
+    epoch: int
+    runs: list[str] = []  # the last ones that may have messages of this epoch
+    published: bool = False  # what the reader made of this epoch is published, even if it was made without messages
+
+
 class Source(msgspec.Struct):
     """Who claims.  An epoch up to the highest that is neither open nor settled has lapsed, or was released."""
 
@@ -92,11 +102,7 @@ class Source(msgspec.Struct):
     used_ms: int
     epochs: list[Epoch]  # that are open
     settled: list[tuple[int, int]] = []  # first and last of each range; those too that its reader went on without
-    reader: str = ""  # who reads it, in which batch
-    batch: int = 0
-    read: int = 0  # the epoch that is read in this batch
-    runs: list[str] = []  # of the reader, the last ones that may have messages of this epoch
-    published: bool = False  # what the reader made of this epoch is published, even if it was made without messages
+    readers: dict[str, Reading] = {}  # by name; whoever read last is at the end
 
     def settle(self, first: int, last: int) -> None:
         """Note that epochs are settled; they are higher than those of the last range, or lie between two."""
@@ -134,6 +140,7 @@ class Writer(msgspec.Struct):
     used_ms: int
     run: str = ""  # the last request that published this epoch, or repeated it
     id: str = ""
+    reader: str = ""
     dropped: bool = False  # a job that ended without publishing
 
 
@@ -244,7 +251,7 @@ class Staging:
         return any([one.holds(token) for one in self.published_epochs()])
 
     def published_epochs(self) -> list[Epoch]:
-        """Return the open epochs that are published."""
+        """Return the open epochs that are published: a few, or none."""
         return [one for source in self.sources.values() for one in source.epochs if one.published]
 
     def names(self) -> list[Name]:
@@ -290,14 +297,14 @@ class Staging:
             case ClaimAction.READ:
                 return self._read(entry, at_ms)
             case ClaimAction.PUBLISHED:
-                return self._mark_published(entry)
+                return self._note_published(entry)
             case ClaimAction.FINISHED:
                 return (yield from self._finish(entry, at_ms))
 
     def _stage(self, entry: Claim, term: int, at_ms: int) -> Steps[Results]:
         found = self.epoch(entry.source, entry.epoch)
         if found is not None:
-            return found.sizes
+            return [Result.EPOCH_SETTLED] if found.published else found.sizes
         code = self.refusal(entry.source, entry.epoch, at_ms)
         if code:
             return [code]
@@ -319,8 +326,7 @@ class Staging:
         if source is None:
             self._make_room(SOURCE, at_ms)
             source = Source(0, 0, [])
-        elif entry.epoch > source.highest + 1:
-            source.settle(source.highest + 1, entry.epoch - 1)  # without messages, so none of them comes back
+        source.settle(source.highest + 1, entry.epoch - 1)  # without messages, so none of them comes back
         source.highest = entry.epoch
         source.epochs.append(made)
         self._used(entry.source, source, at_ms)
@@ -328,12 +334,14 @@ class Staging:
 
     def _renew(self, entry: Claim, at_ms: int) -> Results:
         source = self.sources.get(entry.source)
-        if source is None or not source.epochs:
+        # An epoch whose time is over stays over, though its end is not in the log yet: readers were told so.
+        lasting = [] if source is None else [one for one in source.epochs if one.until_ms > at_ms]
+        if source is None or not lasting:
             return [Result.EPOCH_EXPIRED]
-        for one in source.epochs:
+        for one in lasting:
             one.until_ms = entry.until_ms
         self._used(entry.source, source, at_ms)
-        return [len(source.epochs)]
+        return [len(lasting)]
 
     def _settle(self, entry: Claim, at_ms: int) -> Steps[Results]:
         if self.has_lapsed(entry.source, entry.epoch):  # while this was on its way
@@ -403,32 +411,49 @@ class Staging:
         source = self.sources.get(entry.source)
         if source is None or entry.epoch > source.highest:
             return [Result.UNKNOWN]
-        if entry.reader == source.reader and entry.batch < source.batch:  # a task of a batch that is done
+        mine = source.readers.get(entry.reader)
+        if mine is not None and entry.batch < mine.batch:  # a task of a batch that is done
             return [Result.UNKNOWN]
-        if (source.reader, source.batch, source.read) != (entry.reader, entry.batch, entry.epoch):
-            source.reader, source.batch, source.read = entry.reader, entry.batch, entry.epoch
-            source.runs, source.published = [], False
-            self.has_new_readers = True
-        if entry.run not in source.runs and self.epoch(entry.source, entry.epoch) is not None:
-            source.runs = [*source.runs, entry.run][-RUNS_MAX:]
+        if mine is None or (mine.batch, mine.epoch) != (entry.batch, entry.epoch):
+            mine = Reading(entry.batch, entry.epoch)
+        if entry.run not in mine.runs and self._is_shown(entry.source, mine):
+            mine.runs = [*mine.runs, entry.run][-RUNS_MAX:]
+        source.readers.pop(entry.reader, None)  # to the end of the line of those that will be forgotten
+        source.readers[entry.reader] = mine
+        while len(source.readers) > READERS_MAX:
+            del source.readers[next(iter(source.readers))]
+        self.has_new_readers = True
         self._used(entry.source, source, at_ms)
         return [Result.DONE]
+
+    def _is_shown(self, source: str, reading: Reading) -> bool:
+        """Whether a reader is shown the messages of its epoch: it is open, and no other reader has published it."""
+        found = self.epoch(source, reading.epoch)
+        return found is not None and (reading.published or not found.published)
 
     def is_read(self, source: str, epoch: int, reader: str, batch: int, run: str) -> bool:
         """Whether it is noted already that a run of a reader reads an epoch in a batch."""
         found = self.sources.get(source)
-        if found is None or epoch > found.highest or (found.reader == reader and found.batch > batch):
+        mine = None if found is None else found.readers.get(reader)
+        if found is None or epoch > found.highest or (mine is not None and mine.batch > batch):
             return True  # it cannot be
-        is_noted = (found.reader, found.batch, found.read) == (reader, batch, epoch)
-        return is_noted and (run in found.runs or self.epoch(source, epoch) is None)
+        if mine is None or (mine.batch, mine.epoch) != (batch, epoch):
+            return False
+        return run in mine.runs or not self._is_shown(source, mine)
+
+    def reading_of(self, source: str, epoch: int, reader: str, batch: int) -> Reading | None:
+        """Return what is known of a reader that reads an epoch in a batch."""
+        found = self.sources.get(source)
+        mine = None if found is None else found.readers.get(reader)
+        return mine if mine is not None and (mine.batch, mine.epoch) == (batch, epoch) else None
 
     def readings(self) -> dict[str, int]:
         """Return the readers of all sources, and the last batch of each."""
         self.has_new_readers = False
         batches: dict[str, int] = {}
         for source in self.sources.values():
-            if source.reader:
-                batches[source.reader] = max(batches.get(source.reader, 0), source.batch)
+            for reader, reading in source.readers.items():
+                batches[reader] = max(batches.get(reader, 0), reading.batch)
         return batches
 
     def judge_published(self, reader: str, batch: int, run: str) -> int:
@@ -436,29 +461,32 @@ class Staging:
         mine = self._read_in(reader, batch)
         if not mine:  # the queue was purged since
             return Result.EPOCH_EXPIRED
-        for name, source in mine:
-            if run not in source.runs or self.epoch(name, source.read) is not None:
+        for name, source, reading in mine:
+            if run not in reading.runs:  # it was shown nothing
                 continue
-            if not source.has_settled(source.read):
-                return Result.EPOCH_EXPIRED
-            if not source.published:
+            if reading.published:  # by another writer, or to another queue: else it would be a repetition
                 return Result.EPOCH_SETTLED
+            if not self._is_shown(name, reading):
+                is_open = self.epoch(name, reading.epoch) is not None
+                is_settled = is_open or source.has_settled(reading.epoch)
+                return Result.EPOCH_SETTLED if is_settled else Result.EPOCH_EXPIRED
         return Result.DONE
 
-    def _mark_published(self, entry: Claim) -> Results:
-        for name, source in self._read_in(entry.reader, entry.batch):
-            source.published = True
-            found = self.epoch(name, source.read)
+    def _note_published(self, entry: Claim) -> Results:
+        for name, source, reading in self._read_in(entry.reader, entry.batch):
+            reading.published = True
+            found = self.epoch(name, reading.epoch)
             if found is not None:
                 found.published = True
-            elif not source.has_settled(source.read):  # the reader has gone on without it
-                source.settle(source.read, source.read)
+            elif not source.has_settled(reading.epoch):  # the reader has gone on without it
+                source.settle(reading.epoch, reading.epoch)
             self._dirty.add((SOURCE, name))
         return [Result.DONE]
 
-    def _read_in(self, reader: str, batch: int) -> list[tuple[str, Source]]:
+    def _read_in(self, reader: str, batch: int) -> list[tuple[str, Source, Reading]]:
         """Return the sources that a reader has read in a batch."""
-        return [(name, one) for name, one in self.sources.items() if (one.reader, one.batch) == (reader, batch)]
+        rows = [(name, source, source.readers.get(reader)) for name, source in self.sources.items()]
+        return [(name, source, mine) for name, source, mine in rows if mine is not None and mine.batch == batch]
 
     def _used(self, name: str, source: Source, at_ms: int) -> None:
         source.used_ms = at_ms
@@ -519,11 +547,14 @@ class Staging:
         """Return 0 if an entry would publish, REPEATED if its epoch was published before, else why it is refused."""
         kind = WRITER if entry.epoch else JOB
         writer = self._kept[kind].get(entry.writer)
+        if writer is not None and kind == WRITER and writer.used_ms <= at_ms - KEPT_MS:
+            writer = None  # it is forgotten when this is applied
         if writer is not None and not writer.dropped:
             if entry.epoch < writer.highest:  # a repetition is one of the last epoch: this is another writer
                 return Result.EPOCH_OLD
             if entry.epoch == writer.highest:
                 is_another = entry.run and entry.run == writer.run and entry.id != writer.id
+                is_another = is_another or entry.reader != writer.reader  # who would lose what it has read
                 return Result.EPOCH_OLD if is_another else Result.REPEATED
         if not all(self._has(name, size) for name, size in entry.stashes):
             return Result.STASH_EXPIRED
@@ -545,7 +576,7 @@ class Staging:
             for numbers in published:
                 self._queue.columns.reveal(numbers)
         if not code or entry.run:
-            self._wrote(kind, entry, Writer(entry.epoch, at_ms, entry.run, entry.id))
+            self._wrote(kind, entry, Writer(entry.epoch, at_ms, entry.run, entry.id, entry.reader))
         names = [name for name, _ in entry.stashes] + self._stashes_of(entry.writer, entry.epoch)
         dropped = yield from self._drop(names)
         return Unstashed([sum(map(len, published)), entry.epoch], published, dropped, names)
@@ -595,7 +626,7 @@ class Staging:
     def _forget_one(self, kind: str, name: str) -> None:
         gone = self._kept[kind].pop(name)
         self._dirty.add((kind, name))
-        self.has_new_readers |= kind == SOURCE and bool(gone.reader)
+        self.has_new_readers |= kind == SOURCE and bool(gone.readers)
 
     def _unused_since(self, kind: str, moment_ms: int) -> list[str]:
         """Return what was not used after a moment, and of which nothing is open; whatever was used is at the end."""

@@ -104,7 +104,7 @@ class BrokerProcess:
             text=True,
             start_new_session=True,
             env={name: value for name, value in os.environ.items() if not name.startswith(SETTINGS_PREFIX)},
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
         )
         self._lines = queue.SimpleQueue()
         threading.Thread(target=_pump, args=(self._process.stdout, self._lines), daemon=True).start()
@@ -225,7 +225,7 @@ def _pump(stream: IO[str] | None, lines: "queue.SimpleQueue[str | None]") -> Non
     lines.put(None)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -63,11 +63,12 @@ class Cluster:
         directory: Path,
         count: int = 3,
         *extra_args: str,
+        host: str = "127.0.0.1",
         network: Network | None = None,
         has_secret: bool = True,
         command: Sequence[str] = THIS_RELEASE,
     ) -> None:
-        self._network, self._command = network, command
+        self._name, self._network, self._command = host, network, command
         self.secret_file = directory / "cluster.secret"
         if has_secret:
             if not self.secret_file.exists():
@@ -92,7 +93,7 @@ class Cluster:
         return BrokerProcess(self._directory / f"node-{node}", *arguments, command=self._command, prefix=prefix)
 
     def _host(self, node: int) -> str:
-        return "127.0.0.1" if self._network is None else self._network.address(node)
+        return self._name if self._network is None else self._network.address(node)
 
     def start(self) -> Self:
         """Start all of them at once, and wait until one leads."""
@@ -108,7 +109,7 @@ class Cluster:
         port, worker_port, taskflux_port = free_ports(3)
         self._worker_ports.append(worker_port)
         self._taskflux_ports.append(taskflux_port)
-        self.peer_addresses.append(f"127.0.0.1:{port}")
+        self.peer_addresses.append(f"{self._name}:{port}")
         node = self._make(len(self.nodes), ",".join(self.peer_addresses), "--join")
         self.nodes.append(node)
         return node

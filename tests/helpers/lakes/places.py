@@ -70,19 +70,31 @@ class Kind:
 
     @contextmanager
     def at_write(self, number: int, then: Callable[[], None], *, after: bool) -> Iterator[list[str]]:
-        """Call `then` once, before or after the write with this number; yield the names of the writes so far."""
+        """Call `then` once, before or after the write with this number; yield the names of the writes so far.
+
+        If it raises something other than an Exception, the process is dead: code that cleans up writes nothing.
+        """
         writes: list[str] = []
+        deaths: list[BaseException] = []
         target: Any = os if self.name == "folder" else place_at(self.address())._files  # type: ignore[attr-defined]
 
         def watched(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
             def wrapper(*args: Any, **kwargs: Any) -> Any:
+                if deaths:
+                    raise deaths[0]
                 writes.append(name)
                 mine = len(writes) == number
-                if mine and not after:
-                    then()
-                result = call(*args, **kwargs)
-                if mine and after:
-                    then()
+                try:
+                    if mine and not after:
+                        then()
+                    result = call(*args, **kwargs)
+                    if mine and after:
+                        then()
+                except Exception:
+                    raise
+                except BaseException as error:
+                    deaths.append(error)
+                    raise
                 return result
 
             return wrapper

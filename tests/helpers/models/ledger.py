@@ -99,9 +99,9 @@ class LedgerModel(RuleBasedStateMachine):
         self.staged: dict[str, int] = {}  # source -> its highest epoch
         self.settled: set[tuple[str, int]] = set()
         self.published: set[tuple[str, int]] = set()
-        self.marks: dict[str, tuple[str, int, int]] = {}  # source -> reader, batch, epoch
-        self.runs: dict[str, set[str]] = {}
-        self.done_marks: set[str] = set()
+        self.marks: dict[tuple[str, str], tuple[int, int]] = {}  # source, reader -> batch, epoch
+        self.runs: dict[tuple[str, str], set[str]] = {}
+        self.done_marks: set[tuple[str, str]] = set()
         self.stashes: dict[str, dict[int, list[int]]] = {}
         self.made_for: dict[str, int | None] = {}  # stash -> the epoch of the one writer
         self.last_request = {True: ("", ""), False: ("", "")}  # run and id of the last write of an epoch, and of a job
@@ -201,6 +201,12 @@ class LedgerModel(RuleBasedStateMachine):
         """The same of what can only be done to a message that somebody holds."""
         message = self.messages.get(number)
         return self.code_of(number, token) if message is not None and message.until_ms else Result.UNKNOWN
+
+    def is_published(self, number: int) -> bool:
+        """Whether what came of a message is published: it is under a claim that cannot return it."""
+        message = self.messages.get(number)
+        rows = [row for key in self.published.intersection(self.claims) for row in self.claims[key].rows]
+        return message is not None and (number, message.token) in rows
 
     def end(self, number: int) -> None:
         del self.messages[number]

@@ -32,7 +32,7 @@ class StagingModel(LedgerModel):
 
         takes = [number for number in numbers if number in self.messages and not self.messages[number].until_ms]
         if key in self.claims:
-            assert results == self.claims[key].sizes
+            assert results == ([Result.EPOCH_SETTLED] if key in self.published else self.claims[key].sizes)
         elif epoch <= self.staged.get(source, 0):
             assert results == [Result.EPOCH_SETTLED if key in self.settled else Result.EPOCH_EXPIRED]
         elif sum(name == source for name, _ in self.claims) >= OPEN_EPOCHS_MAX:
@@ -40,8 +40,8 @@ class StagingModel(LedgerModel):
         elif not takes:
             assert results == [Result.UNKNOWN]
         else:
-            if source in self.staged:  # epochs without messages
-                self.settled.update((source, between) for between in range(self.staged[source] + 1, epoch))
+            without_messages = range(self.staged.get(source, 0) + 1, epoch)
+            self.settled.update((source, between) for between in without_messages)
             rows = [(number, (term, first + place)) for place, number in enumerate(takes)]
             self.claims[key], self.staged[source] = Claimed(rows, slices, until_ms), epoch
             assert results == self.claims[key].sizes
@@ -60,7 +60,9 @@ class StagingModel(LedgerModel):
 
         entry = Claim("q", self.queue_id, ClaimAction.RENEWED, source, until_ms=until_ms)
 
-        assert in_one_go(self.ledger.claim(entry, 1, self.now_ms)) == [len(mine)]
+        mine = [key for key in mine if self.claims[key].until_ms > self.now_ms]
+        expected = len(mine) if mine else Result.EPOCH_EXPIRED
+        assert in_one_go(self.ledger.claim(entry, 1, self.now_ms)) == [expected]
         for key in mine:
             self.claims[key] = self.claims[key]._replace(until_ms=until_ms)
 
@@ -111,47 +113,46 @@ class StagingModel(LedgerModel):
     )
     def read(self, key: tuple[str, int], place: int, reader: str, batch: int, run: str) -> None:
         source, epoch = list(self.claims)[place % len(self.claims)] if self.claims and place else key
-        mark, is_open = (reader, batch, epoch), (source, epoch) in self.claims
-        before = self.marks.get(source, ("", 0, 0))
-        is_late = before[0] == reader and before[1] > batch
+        mark, is_open, whose = (batch, epoch), (source, epoch) in self.claims, (source, reader)
+        before = self.marks.get(whose, (0, 0))
 
         entry = Claim("q", self.queue_id, ClaimAction.READ, source, epoch, reader=reader, batch=batch, run=run)
         results = in_one_go(self.ledger.claim(entry, 1, self.now_ms))
 
-        if is_late or epoch > self.staged.get(source, 0):
+        if before[0] > batch or epoch > self.staged.get(source, 0):
             assert results == [Result.UNKNOWN]
             return
         assert results == [Result.DONE]
         if mark != before:
-            self.marks[source], self.runs[source] = mark, set()
-            self.done_marks.discard(source)
-        if is_open:
-            self.runs[source].add(run)
+            self.marks[whose], self.runs[whose] = mark, set()
+            self.done_marks.discard(whose)
+        if is_open and ((source, epoch) not in self.published or whose in self.done_marks):
+            self.runs[whose].add(run)
 
     @rule(place=st.integers(0, 3), reader=st.sampled_from("qr"), batch=st.integers(1, 2), run=st.sampled_from("xy"))
     def publish_read(self, place: int, reader: str, batch: int, run: str) -> None:
         """As the part of an Unstash, whether it may be done or not: then only as a repetition."""
         if self.marks and place:
-            reader, batch, _ = list(self.marks.values())[place % len(self.marks)]
-        mine = [source for source, mark in self.marks.items() if mark[:2] == (reader, batch)]
+            (_, reader), (batch, _) = list(self.marks.items())[place % len(self.marks)]
+        mine = {whose: mark[1] for whose, mark in self.marks.items() if (whose[1], mark[0]) == (reader, batch)}
         expected = Result.DONE if mine else Result.EPOCH_EXPIRED
-        for source in [name for name in self.ledger.staging.sources if name in mine] if self.ledger.staging else ():
-            key = source, self.marks[source][2]
-            if not expected and key not in self.claims and run in self.runs[source]:
-                if key not in self.settled:
-                    expected = Result.EPOCH_EXPIRED
-                elif source not in self.done_marks:
-                    expected = Result.EPOCH_SETTLED
+        for source in self.ledger.staging.sources if self.ledger.staging else ():
+            key = source, mine.get((source, reader), 0)
+            if expected or not key[1] or run not in self.runs[source, reader]:
+                continue
+            if (source, reader) in self.done_marks or key in self.published or key in self.settled:
+                expected = Result.EPOCH_SETTLED
+            elif key not in self.claims:
+                expected = Result.EPOCH_EXPIRED
 
         judged = self.ledger.judge_published(reader, batch, run)
         part = Claim("q", 0, ClaimAction.PUBLISHED, "", batch, reader=reader, batch=batch, run=run)
         in_one_go(self.ledger.claim(part, 1, self.now_ms))
 
         assert judged == expected
-        for source in mine:
-            self.done_marks.add(source)
-            if (source, self.marks[source][2]) in self.claims:
-                self.published.add((source, self.marks[source][2]))
+        for (source, _), epoch in mine.items():
+            self.done_marks.add((source, reader))
+            (self.published if (source, epoch) in self.claims else self.settled).add((source, epoch))
 
     @rule(
         new=batches,

@@ -10,7 +10,7 @@ and one that does not read must not keep out the others.  Nothing is written or 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Annotated, TypeVar
 
@@ -35,6 +35,8 @@ WAITING_MAX = 256
 WAIT_S_MAX = 30.0
 # Enough for a whole segment over a slow line.
 SEND_S_MAX = 600.0
+# A read that takes longer than this hangs in its disk; the broker stops without it.
+STOP_S_MAX = 5.0
 INDEX_MAX = 2**63 - 1
 
 T = TypeVar("T")
@@ -60,6 +62,8 @@ class Journal:
         # Starts with the first request.
         self._disk: Disk | None = None
         self._turns = asyncio.Semaphore(SENDING_MAX)
+        # The connections of answers that are being sent.
+        self._sending: set[asyncio.Transport] = set()
         # Requests that have no turn yet.
         self._waiting = 0
         self._is_stopping = False
@@ -77,8 +81,17 @@ class Journal:
     async def stop(self) -> None:
         """End all answers, because the broker stops."""
         self._is_stopping = True
-        if self._disk is not None:
-            self._disk.close(wait=False)
+        # A peer that does not read must not delay the stop.
+        for transport in self._sending:
+            transport.abort()
+        if self._disk is None:
+            return
+        # The thread gives its results to the loop, so the loop must not end before the last one.
+        done = asyncio.Event()
+        self._disk.submit(lambda: None, lambda _: done.set())
+        with suppress(TimeoutError):
+            await asyncio.wait_for(done.wait(), STOP_S_MAX)
+        self._disk.close(wait=False)
 
     async def listing(self) -> Listing:
         async with self._turn():
@@ -142,12 +155,17 @@ class Journal:
             )
         async with self._turn():
             file = await self._read(lambda: opening(query.first_index))
+            transport = request.transport
+            if transport is not None:
+                self._sending.add(transport)
             try:
                 async with asyncio.timeout(SEND_S_MAX):
                     return await self._send_range(request, wanted, file)
             except TimeoutError:
                 raise _cut_off(request, f"the peer did not read a range within {SEND_S_MAX:g} s") from None
             finally:
+                if transport is not None:
+                    self._sending.discard(transport)
                 # The last close of a removed file frees its blocks.
                 if self._disk is not None and not self._is_stopping:
                     self._disk.submit(file.close, lambda _: None)

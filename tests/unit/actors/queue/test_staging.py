@@ -478,6 +478,18 @@ def test_oldest_settled_epochs_count_as_lapsed_if_there_are_too_many_ranges(
     assert ends(client, *range(1, 7)) == ["expired", "expired", "settled", "expired", "settled", "expired"]
 
 
+def test_source_that_begins_above_one_counts_what_came_before_as_settled(client: Client) -> None:
+    publish(client, "a", "b")
+    stage(client, 50, count=1)
+    client.call("SETTLE", "q", source="s", epoch=50)
+    client.call("PURGE", "q")
+    publish(client, "c")
+    stage(client, 51)
+
+    assert client.call("SETTLE", "q", source="s", epoch=50)["count"] == 0
+    assert stage(client, 50)["err"] == "EPOCH_SETTLED"
+
+
 @pytest.mark.parametrize("how", ["lapse", "release"])
 def test_settle_of_a_later_epoch_leaves_one_that_ended_before(client: Client, broker: Broker, how: str) -> None:
     publish(client, "a", "b")
@@ -562,3 +574,17 @@ def test_settle_behind_a_release_on_its_way_is_too_late(client: Client, broker: 
     assert [reply["err"] for reply in other.take()] == ["EPOCH_EXPIRED"]
     assert [reply["count"] for reply in client.take()] == [1]
     assert fetched(client) == ["a"]
+
+
+def test_staging_of_a_published_epoch_that_is_on_its_way_is_refused() -> None:
+    ledger = Ledger("q", 1, Policies(), Limits())
+    in_one_go(ledger.publish_in_steps(Publish("q", [Draft(b"a"), Draft(b"b")]), 0))
+    staged = Claim("q", 1, ClaimAction.STAGED, "s", 3, [1], first_sequence=1, until_ms=60_000)
+    in_one_go(ledger.claim(staged, 1, 0))
+    for action in (ClaimAction.READ, ClaimAction.PUBLISHED):
+        in_one_go(ledger.claim(Claim("q", 1, action, "s", 3, reader="r", batch=3), 1, 0))
+
+    again = Claim("q", 1, ClaimAction.STAGED, "s", 3, [2], first_sequence=2, until_ms=60_000)
+
+    assert in_one_go(ledger.claim(again, 1, 0)) == [Result.EPOCH_SETTLED]
+    assert not ledger.deliveries.is_leased(2)

@@ -10,8 +10,10 @@ import pytest
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.brokers.by_hand import Json
 from tests.helpers.brokers.staging import fetched, publish, stage
+from wakeq.actors.queue import outgoing
 from wakeq.protocol.access import Right
 from wakeq.protocol.errors import Forbidden, Refused
+from wakeq.protocol.log.entries import Claim, ClaimAction, Entry
 
 CLAIM_S = 60
 
@@ -136,6 +138,33 @@ def test_last_failure_makes_no_dead_letter_if_the_publish_is_on_its_way(broker: 
     figures = client.figures("q")
     assert (published(client), [figures[name] for name in ("acked", "dead", "leased")]) == (["A"], [3, 0, 0])
     assert client.call("FET", "q.dead")["cmd"] == "nok"
+
+
+def test_published_messages_that_were_to_be_dead_letters_wait_for_the_end_of_their_claim(
+    broker: Broker, client: Client
+) -> None:
+    client.call("CREATE", "q", max_deliveries=1)
+    read_batch(client, "a", "b", "c")
+    other = broker.client()
+    broker.advance(CLAIM_S - 1)
+    broker.log_disk.held = True
+    client.send({"cmd": "UNSTASH", "qname": "t", "stashes": [], "writer": "w", "epoch": 3, "reader": "r"})
+    broker.settle()
+    other.send({"cmd": "RENEW", "qname": "q", "source": "s", "timeout": CLAIM_S})
+    broker.settle()
+    broker.queue("q").leases.staged_ends.set(("c", "s"), {3: 0})  # type: ignore[union-attr]  # as if it did not know
+    broker.advance(2)
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    client.take()
+    broker.advance(9)
+    before = broker.queues.applied[0]
+
+    broker.advance(30)
+
+    assert broker.queues.applied[0] == before, "nobody tries again and again"
+    broker.advance(CLAIM_S)
+    assert [client.figures("q")[name] for name in ("acked", "dead")] == [3, 0]
 
 
 def test_end_of_a_published_claim_is_void_behind_a_renewal_in_the_log(broker: Broker, client: Client) -> None:
@@ -287,7 +316,7 @@ def test_release_and_publish_on_their_way_together_leave_no_message_twice(broker
 
 def test_batch_that_is_published_again_publishes_nothing_and_marks_what_is_open(broker: Broker, client: Client) -> None:
     stash(client, "x", "A")
-    assert client.call("UNSTASH", "t", stashes=[("x", 1)], writer="w", epoch=3)["rows"] == 1
+    assert publish_batch(client, ("x", 1))["rows"] == 1
     read_batch(client, "a")
 
     assert publish_batch(client)["rows"] == 0
@@ -445,12 +474,16 @@ def test_task_of_an_earlier_batch_does_not_take_the_mark_of_a_later_one(broker: 
     assert fetched(client) == ["a"]
 
 
-def test_only_the_last_runs_of_a_reader_are_remembered(broker: Broker, client: Client) -> None:
+def test_only_the_last_readers_of_a_source_and_their_last_runs_are_remembered(broker: Broker, client: Client) -> None:
     read_batch(client, "a")
     for number in range(8):
         read_again(client, run=f"run {number}")
+    runs = len(broker.queue("q").ledger.staging.sources["s"].readers["r"].runs)
+    for number in range(9):
+        look(client, f"reader {number}")
 
-    assert len(broker.queue("q").ledger.staging.sources["s"].runs) == 8
+    readers = broker.queue("q").ledger.staging.sources["s"].readers
+    assert (runs, list(readers)) == (8, [f"reader {number}" for number in range(1, 9)])
 
 
 def test_client_without_the_right_to_fetch_publishes_nothing_for_a_reader(
@@ -511,3 +544,146 @@ def test_slice_that_waits_for_its_mark_is_answered_when_its_queue_crashes(broker
     broker.log_disk.complete()
 
     assert [reply["cmd"] for reply in client.take()] == ["slice"]
+
+
+def test_slice_whose_mark_is_on_its_way_when_its_queue_crashes_gets_its_answer_from_there(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(client, "a")
+    stage(client, 3)
+    propose, left = outgoing.propose, [1]
+
+    def propose_and_crash(queue: Any, entry: Entry, *about: Any, **how: Any) -> None:
+        propose(queue, entry, *about, **how)
+        if isinstance(entry, Claim) and entry.action is ClaimAction.READ and left[0]:
+            left[0] -= 1
+            raise ZeroDivisionError("behind the proposal")
+
+    monkeypatch.setattr(outgoing, "propose", propose_and_crash)
+
+    assert read_again(client, run="x")["cmd"] == "slice"
+    assert left == [0]
+
+
+# --- several readers, several writers --------------------------------------------------------------------------------
+
+
+def look(client: Client, reader: str, batch: int = 3, run: str = "x", epoch: int = 3) -> Json:
+    return client.call("SLICE", "q", source="s", epoch=epoch, reader=reader, batch=batch, run=run)
+
+
+def test_epoch_of_a_writer_that_another_reader_has_published_is_no_repetition(broker: Broker, client: Client) -> None:
+    publish_batch(client, reader="before")
+    read_batch(client, "a")
+
+    assert publish_batch(client)["err"] == "EPOCH_OLD"
+
+    broker.advance(CLAIM_S + 1)
+    assert fetched(client) == ["a"]
+
+
+def test_published_epoch_is_not_staged_or_read_by_another_reader(client: Client) -> None:
+    read_batch(client, "a")
+    publish_batch(client)
+
+    replies = stage(client, 3), client.call("SETTLE", "q", source="s", epoch=0), look(client, "another")
+
+    assert [replies[0]["err"], replies[1]["next"], replies[2]["err"]] == ["EPOCH_SETTLED", 4, "EPOCH_SETTLED"]
+    assert [m["msg"] for m in read_again(client, run="second")["messages"]] == ["a"], "its own reader goes on"
+
+
+@pytest.mark.parametrize("first", ["r", "another"])
+def test_of_two_readers_of_an_epoch_only_one_publishes(broker: Broker, client: Client, first: str) -> None:
+    read_batch(client, "a")
+    assert look(client, "another", batch=8)["cmd"] == "slice"
+    stash(client, "mine", "A")
+    client.call("STASH", "t", stash="theirs", messages=["B"])
+
+    def another() -> Json:
+        return publish_batch(client, ("theirs", 1), run="x", reader="another", writer="v", epoch=8)
+
+    replies = [publish_batch(client, ("mine", 1)), another()] if first == "r" else [another(), publish_batch(client)]
+
+    assert [reply.get("err") for reply in replies] == [None, "EPOCH_SETTLED"]
+    broker.advance(CLAIM_S + 1)
+    assert (published(client), client.figures("q")["acked"]) == (["A" if first == "r" else "B"], 1)
+
+
+def test_batch_that_is_published_is_not_published_by_another_writer_too(client: Client) -> None:
+    read_batch(client, "a")
+    publish_batch(client)
+
+    again = publish_batch(client, writer="v"), publish_batch(client, target="elsewhere")
+    settle(client)
+    shown = read_again(client, run="second")["messages"]
+
+    assert [reply["err"] for reply in again] == ["EPOCH_SETTLED"] * 2
+    assert (shown, publish_batch(client, writer="v", run="second")["rows"]) == ([], 0), "a run that was shown nothing"
+
+
+def test_publish_for_a_reader_waits_while_a_queue_is_behind(broker: Broker, client: Client) -> None:
+    read_batch(client, "a")
+    processes, readings = broker.queues.processes, broker.queue("q").services.readings
+    processes.away.add("q")
+    readings.note("q", {})
+    client.send({"cmd": "UNSTASH", "qname": "t", "stashes": [], "writer": "w", "epoch": 3, "reader": "r"})
+    broker.advance(1)
+    before = client.take()
+    readings.note("q", {"r": 3})
+    processes.away.discard("q")
+
+    broker.advance(1)
+
+    assert (before, client.words()) == ([], ["okrows"])
+    broker.advance(CLAIM_S)
+    assert client.figures("q")["acked"] == 1
+
+
+# --- ends by uid, and by the clock -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [{"dead": True}, {"delay": 0}, {"failed": False}])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_message_that_is_published_is_not_returned_by_its_uid(
+    broker: Broker, how: dict[str, object], restarts: bool
+) -> None:
+    client = broker.client()
+    (uid,) = publish(client, "a")
+    stage(client, 3, timeout=CLAIM_S)
+    read_again(client, run="first")
+    publish_batch(client)
+    if restarts:
+        broker.crash_and_restart()
+        client = broker.client()
+
+    client.call("NACK", "q", uid=uid, **how)
+
+    assert (fetched(client), client.figures("q")["dead"]) == ([], 0)
+    assert settle(client)["count"] == 1
+    broker.check("q")
+
+
+def test_epoch_that_was_told_to_be_over_is_not_renewed(broker: Broker, client: Client) -> None:
+    read_batch(client, "a")
+    broker.advance(CLAIM_S - 1)
+    leases = broker.queue("q").leases
+    assert leases is not None
+    assert leases.staged_ends is not None
+    leases.staged_ends.set(("c", "s"), {3: broker.now_ms() + 9_000})  # the alarm is late
+    broker.advance(2)
+
+    told = read_again(client, run="second"), client.call("RENEW", "q", source="s")
+
+    assert [reply["err"] for reply in told] == ["EPOCH_EXPIRED"] * 2
+    broker.advance(9)
+    assert fetched(client) == ["a"]
+
+
+def test_writer_that_is_about_to_be_forgotten_does_not_count_as_a_repetition(broker: Broker, client: Client) -> None:
+    publish_batch(client)
+    broker.advance(31 * 86_400)
+    read_batch(client, "a")
+    broker.advance(CLAIM_S + 1)
+
+    assert publish_batch(client)["err"] == "EPOCH_EXPIRED"
+    assert fetched(client) == ["a"]

@@ -14,6 +14,7 @@ from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.journal.files import CLUSTER, EVERYTHING, JOBS, JournalFiles, publish, rows_of
 from tests.helpers.journal.random_life import SEGMENT_BYTES, Life, broker_of_one
 from tests.helpers.journal.served import Served, log_in
+from tests.helpers.network.certificates import Authority
 from wakeq.actors.sessions.access import Gate
 from wakeq.client.admin import AdminClient
 from wakeq.pipeline.journal import broker as journal_broker
@@ -332,21 +333,35 @@ def test_broker_that_stays_busy_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
         journal_broker.patiently(ask)
 
 
-def test_address_with_a_password_is_refused_without_showing_it() -> None:
+@pytest.mark.parametrize("others", ["", "http://127.0.0.1:1,", "127.0.0.1:1,"])
+def test_address_with_a_password_is_refused_without_showing_it(others: str) -> None:
     with pytest.raises(BadSettings, match="give a token") as refused:
-        History(["http://me:secret@127.0.0.1:8080"])
+        BrokerFiles.at(f"{others}http://me:secret@127.0.0.1:8080")
 
     assert "secret" not in str(refused.value)
 
 
-def test_file_of_a_token_or_of_authorities_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["nothing", ""])
+def test_file_of_a_token_or_of_authorities_that_cannot_be_used_is_named(tmp_path: Path, text: str) -> None:
     no_authorities = tmp_path / "ca.pem"
-    no_authorities.write_text("nothing")
+    no_authorities.write_text(text)
 
     with pytest.raises(BadSettings, match="no-token cannot be read: No such file"):
         BrokerFiles.at("http://127.0.0.1:1", token_file=str(tmp_path / "no-token"))
+    with pytest.raises(BadSettings, match=r"no\.pem cannot be read: No such file .*; check the option tls"):
+        BrokerFiles.at("http://127.0.0.1:1", tls=str(tmp_path / "no.pem"))
     with pytest.raises(BadSettings, match=r"ca\.pem is not a file of certificates"):
         BrokerFiles.at("http://127.0.0.1:1", tls=str(no_authorities))
+
+
+def test_comments_between_authorities_may_be_in_any_language(tmp_path: Path) -> None:
+    authorities = tmp_path / "authorities.pem"
+    authorities.write_bytes("# Főtanúsítvány\n".encode("iso8859-2") + Authority(tmp_path).ca.cert.read_bytes())
+
+    files = BrokerFiles.at("https://127.0.0.1:1", tls=str(authorities))
+
+    assert files.authorities is not None
+    assert files.authorities.isascii()
 
 
 def test_unreachable_broker_is_named() -> None:

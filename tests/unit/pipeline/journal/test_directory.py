@@ -2,6 +2,7 @@
 
 import pickle
 import shutil
+from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
 from socket import gethostname
@@ -275,6 +276,52 @@ def test_first_segment_sealed_between_two_listings_is_found(tmp_path: Path, monk
     monkeypatch.setattr(Path, "exists", exists_after_a_seal)
 
     assert History([files.path]).first_index == 1
+
+
+def after_listing(monkeypatch: pytest.MonkeyPatch, then: Callable[[], object], *folders: str) -> None:
+    """Call `then` once, after one of these folders was listed."""
+    glob, calls = Path.glob, [then]
+
+    def glob_and_call(path: Path, pattern: str) -> list[Path]:
+        found = list(glob(path, pattern))
+        if calls and path.name in folders:
+            calls.pop()()
+        return found
+
+    monkeypatch.setattr(Path, "glob", glob_and_call)
+
+
+def test_segment_moved_into_the_journal_between_two_listings_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = JournalFiles(tmp_path / "data")
+    for body in ("a", "b", "c"):
+        files.write(publish(body))
+        files.seal()
+    files.write(publish("d"))
+    after_listing(monkeypatch, lambda: files.log.cut_below(2), "consensus", "journal")
+
+    assert [stretch.first_index for stretch in History([files.path]).stretches] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("has_next", [True, False])
+def test_segment_sealed_after_the_log_was_listed_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_next: bool
+) -> None:
+    files = JournalFiles(tmp_path / "data")
+    for body in ("a", "b"):
+        files.write(publish(body))
+        files.seal()
+    files.write(publish("c"))
+
+    def seal() -> None:
+        files.seal()
+        if not has_next:
+            (files.path / "consensus" / "raft.log").unlink()
+
+    after_listing(monkeypatch, seal, "consensus")
+
+    assert [row[0] for row in short(files.path)] == [1, 2, 3]
 
 
 def test_queue_and_time_choose_rows(tmp_path: Path) -> None:

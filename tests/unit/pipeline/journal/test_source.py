@@ -41,6 +41,8 @@ def test_places_are_brokers_or_directories() -> None:
         ({"path": "/data", "token": "secret"}, "tokenFile and tls are for brokers"),
         ({"broker": "one", "tokenFile": "/nowhere/token"}, "/nowhere/token cannot be read"),
         ({"broker": "one", "colour": "red"}, "unknown option colour; wakeq-journal knows broker, token, tokenFile"),
+        ({"broker": "one", "column": "at"}, "unknown option column; did you mean columns[?]"),
+        ({"broker": "one", "done": "maybe"}, "option done is 'maybe'; it must be true or false"),
         ({"broker": "one", "partitions": "0"}, "a whole number from 1"),
     ],
 )

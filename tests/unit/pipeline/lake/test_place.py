@@ -43,12 +43,28 @@ def test_names_that_hadoop_has_for_s3_open_s3_and_stay_as_they_were_written(sche
     assert place.address_of("x") == f"{scheme}://bucket/some/lake/x"
 
 
+@pytest.mark.parametrize("address", ["memory://", "memory:///"])
+def test_root_of_a_store_is_not_a_folder_of_this_machine(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = place_at(address)
+    place.write("date=2026-01-31/a.parquet", b"1")
+
+    assert place.path_of("x") == "/x"
+    assert place.address_of("x") == "memory:///x"
+    assert place.data_files() == ["date=2026-01-31/a.parquet"]
+    assert list(tmp_path.iterdir()) == []
+    place.remove(place.data_files())
+
+
 @pytest.mark.parametrize(
     ("address", "advice"),
     [
         ("s3a:/bucket/lake", "write an address as s3a://bucket/lake"),
         (Path("s3a://bucket/lake"), "write an address as s3a://bucket/lake"),
         ("file://host/lake", "names another machine; write a path of this one as file:///host/lake"),
+        ("simplecache::s3://bucket/lake", "is not an address of one place; write it as s3://bucket/lake"),
         ("nothing://bucket/lake", "nothing opens nothing://; give a path or s3://..."),
     ],
 )
@@ -58,6 +74,14 @@ def test_wrong_address_is_refused_with_advice(address: str | Path, advice: str) 
 
     assert advice in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("address", ["sftp://me:secret@host/lake", "SMB://me:secret@host:445/lake"])
+def test_address_with_a_password_is_refused_without_showing_it(address: str) -> None:
+    with pytest.raises(BadSettings, match=r"an address contains no password.* FSSPEC_[A-Z0-9]+_PASSWORD") as refused:
+        place_at(address)
+
+    assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

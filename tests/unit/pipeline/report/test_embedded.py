@@ -9,10 +9,9 @@ import pytest
 
 from tests.helpers.journal.files import JournalFiles, publish
 from wakeq.pipeline.journal import walk
-from wakeq.pipeline.journal.rows import Wanted
 from wakeq.pipeline.report import embedded as module
 from wakeq.pipeline.report.embedded import BATCHES_MAX, Embedded, Feed
-from wakeq.pipeline.report.events import JournalEvents, events_in
+from wakeq.pipeline.report.events import JournalEvents, Stream, events_in
 from wakeq.pipeline.report.queries import Query
 from wakeq.protocol.errors import DamagedFile, QueryFailed
 
@@ -25,8 +24,10 @@ WRONG = Query("select cast(event as int) from {events}", ("event",))
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
+    before = set(threading.enumerate())
     yield
-    assert [thread.name for thread in threading.enumerate() if "wakeq" in thread.name] == []
+    left = set(threading.enumerate()).difference(before)
+    assert [thread.name for thread in left if "wakeq" in thread.name] == []
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JournalFiles:
     files.write(publish("open"))
     events = events_in([files.path])
     assert isinstance(events, JournalEvents)
-    assert len(list(events.batches(events.wanted_by(COUNT)))) == ENTRIES + 1
+    assert len(list(events.stream(COUNT).batches)) == ENTRIES + 1
     return files
 
 
@@ -48,13 +49,13 @@ def test_queries_of_all_events_and_of_those_that_took_effect_share_one_read(
     journal: JournalFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads, seen = list[JournalEvents](), list[int]()
-    read = JournalEvents.batches
+    stream = JournalEvents.stream
 
-    def batches(events: JournalEvents, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    def counted(events: JournalEvents, *queries: Query) -> Stream:
         reads.append(events)
-        return read(events, wanted)
+        return stream(events, *queries)
 
-    monkeypatch.setattr(JournalEvents, "batches", batches)
+    monkeypatch.setattr(JournalEvents, "stream", counted)
 
     tables = Embedded(seen.append).run(events_in([journal.path]), COUNT, DONE)
 

@@ -90,6 +90,15 @@ def test_report_of_a_lake_equals_that_of_the_journal(
     assert len(tables.spans) == len(made[1].spans)
 
 
+def test_lake_at_an_address_is_reported_on(tmp_path: Path) -> None:
+    path, address = lives_of(tmp_path / "data", 2, messages=5), f"memory://{tmp_path.name}"
+    archive([path], address)
+
+    report, _tables = make_report(Embedded(), events_in([address]))
+
+    assert report == make_report(Embedded(), events_in([path]))[0]
+
+
 def test_report_can_be_limited_to_a_queue_and_a_time(history: Path, tmp_path: Path) -> None:
     rows = [row for row in rows_of(history) if row["queue"] == "a"]
     since_ms, until_ms = (round(rows[len(rows) * part // 3]["at"].timestamp() * 1000) for part in (1, 2))

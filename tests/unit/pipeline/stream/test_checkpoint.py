@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from wakeq.pipeline.stream.checkpoint import Checkpoint
-from wakeq.protocol.errors import BadSettings, NotInstalled
+from wakeq.protocol.errors import BadSettings, NotInstalled, StorageError
 
 
 def offset(epoch: int) -> dict[str, Any]:
@@ -63,10 +63,30 @@ def test_checkpoint_of_another_source_is_refused(folder: Path) -> None:
         Checkpoint(str(folder)).finished()
 
 
+def test_checkpoint_without_the_offsets_of_its_last_batch_is_refused(folder: Path) -> None:
+    (folder / "offsets" / "9").unlink()
+
+    with pytest.raises(BadSettings, match="is not a whole checkpoint: it has no file offsets/9"):
+        Checkpoint(str(folder)).finished()
+
+
+def test_checkpoint_of_another_user_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> list[str]:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("os.listdir", refuse)
+
+    with pytest.raises(StorageError, match=f"^{folder}: cannot be read or written: Permission denied"):
+        Checkpoint(str(folder))
+
+
 def test_url_that_cannot_be_opened_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("fsspec", reason="fsspec is not installed")
-    with pytest.raises(NotInstalled, match="nonsense://b/c cannot be opened: Protocol not known"):
+    with pytest.raises(BadSettings, match=r"^nonsense://b/c: nothing opens nonsense://; give a path or s3:"):
         Checkpoint("nonsense://b/c")
+
+    with pytest.raises(BadSettings, match=r"^s3a:/b/c is neither a path nor an address; write an address as s3a://b/c"):
+        Checkpoint("s3a:/b/c")
 
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(NotInstalled, match=r"pip install 'wakeq\[lake\]'"):

@@ -269,6 +269,43 @@ def test_batch_that_somebody_settled_stops_the_query_with_a_reason(
     assert bodies_of(reader(failOnDataLoss="false"), begin, offset) == []
 
 
+def test_epoch_that_turns_out_to_be_open_is_not_read_in_part(
+    client: MemoryClient, reader: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = reader(minPartitions="2")
+    publish(client, 2)
+    begin = running.initialOffset()
+    end = next_offset(running, begin)
+    again = reader()
+    monkeypatch.setattr(again, "_is_over", lambda _offset: True)  # and another driver renews the claim in time
+    (part,) = again.partitions(begin, end)
+
+    with pytest.raises(EpochExpired, match="epoch 1 of queue q was over when the batch was planned, and is open"):
+        list(again.read(part))
+
+
+def test_task_whose_run_is_not_known_reads_without_a_name(
+    client: MemoryClient, reader: Readers, spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def read_slice(*part: Any, **about: Any) -> Any:
+        asked.append(about)
+        return type(client).read_slice(client, *part, **about)
+
+    monkeypatch.setattr(client, "read_slice", read_slice)
+    running = reader()
+    publish(client, 1)
+    begin = running.initialOffset()
+    end = next_offset(running, begin)
+
+    for run in ("run-1", ""):
+        spark.begins(run)
+        assert bodies_of(running, begin, end) == ["m0"]
+
+    assert [about.get("reader") for about in asked] == ["query-a", None]
+
+
 def test_batch_whose_queue_was_deleted_goes_on_empty(client: MemoryClient, reader: Readers, spark: Spark) -> None:
     first = reader()
     publish(client, 2)

@@ -142,6 +142,25 @@ def test_unfinished_batch_of_a_checkpoint_is_released_and_the_finished_one_settl
     assert [message.failures for message in client.fetch_many("q", 9)] == [0, 0], "that was no failure"
 
 
+def test_finished_batch_of_one_queue_is_settled_whatever_becomes_of_the_other(
+    client: MemoryClient, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    """A query of three queues: the first one's claim has lapsed, the second one was deleted."""
+    offsets = [{"wakeq": 1, "broker": "b:1", "queue": name, "source": "s", "epoch": 1} for name in ("a", "b", "c")]
+    for batch in (0, 1):
+        (tmp_path / "offsets" / str(batch)).write_text("\n".join(["v1", "{}", *map(json.dumps, offsets)]))
+    for name in ("a", "c"):
+        client.publish(name, "m")
+    client.stage("a", "s", 1, count=1)
+    client.release("a", "s")
+    client.stage("c", "s", 1, count=1)
+
+    released = release_checkpoint(checkpoint)
+
+    assert released == [Settled(name, "b:1", 0) for name in ("a", "b", "c")]
+    assert (client.stats("c")["acked"], client.stats("c")["ready"]) == (1, 0)
+
+
 def test_claim_of_a_finished_batch_that_has_lapsed_is_told(client: MemoryClient, checkpoint: Checkpoint) -> None:
     client.machine.advance(61)
 

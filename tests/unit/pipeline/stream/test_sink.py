@@ -125,7 +125,7 @@ def test_second_write_of_one_batch_needs_a_name_of_its_own(client: MemoryClient,
     named.commit([stash(named, "c")])
 
     assert bodies_in(client) == ["a", "c"]
-    assert client.writer_epoch("q", "more") == 1
+    assert client.writer_epoch("q", "query-a/more") == 1
     assert client.stats("q")["stashed"] == 0
 
 
@@ -214,7 +214,44 @@ def test_stream_with_a_writer_has_that_name(client: MemoryClient, stream_writer:
 
     query.commit([stash(query, "a")], 2)
 
-    assert client.writer_epoch("q", "mine") == 3
+    assert client.writer_epoch("q", "query-a/mine") == 3
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_new_checkpoint_with_the_old_name_publishes_its_own_messages(
+    client: MemoryClient, writer: Writers, stream_writer: Writers, spark: Spark, is_stream: bool
+) -> None:
+    for query, run in (("a", "run-1"), ("b", "run-2")):
+        spark.batch = Batch(query, 1, run)
+        made = (stream_writer if is_stream else writer)(writer="mine")
+        made.commit([stash(made, f"of {query}")], *([0] if is_stream else []))
+
+    assert bodies_in(client) == ["of a", "of b"]
+
+
+def test_name_that_is_too_long_within_a_query_is_refused(stream_writer: Writers, spark: Spark) -> None:
+    query = "01234567-0123-0123-0123-0123456789ab"
+    spark.batch = Batch(query, 1, "run-1")
+
+    stash(stream_writer(writer="w" * 77), "a")
+    with pytest.raises(BadSettings, match="option writer has 78 characters; within a query it may have 77"):
+        stash(stream_writer(writer="w" * 78), "a")
+
+
+def test_write_of_a_batch_whose_run_is_not_known_needs_a_name(
+    client: MemoryClient, writer: Writers, stream_writer: Writers, spark: Spark
+) -> None:
+    spark.batch = Batch("a", 1, "")
+
+    with pytest.raises(BadSettings, match=r"jobs of this batch are in a group of their own.* option writer"):
+        stash(writer(), "a")
+    with pytest.raises(BadSettings, match="Spark does not tell the id of this query"):
+        stash(stream_writer(), "a")
+    for name in ("first", "second", "second"):
+        job = writer(writer=name)
+        job.commit([stash(job, name)])
+
+    assert bodies_in(client) == ["first", "second"]
 
 
 def test_batch_without_messages_is_published_too(client: MemoryClient, stream_writer: Writers, spark: Spark) -> None:
@@ -268,7 +305,9 @@ def test_batch_whose_messages_somebody_settled_is_not_published(
     stashed = stash(query, "a")
     client.settle("in", "s", 1)
 
-    with pytest.raises(EpochSettled, match=r"nothing was published.* end other drivers on the same checkpoint"):
+    with pytest.raises(
+        EpochSettled, match=r"nothing was published.* acknowledged or published already.* pipeline release"
+    ):
         query.commit([stashed], 0)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.journal.files import AT_MS, CLUSTER, JOBS, JournalFiles, publish
-from wakeq.protocol.errors import DamagedFile, HistoryGone
+from wakeq.protocol.errors import DamagedFile, HistoryGone, StorageError
 from wakeq.protocol.log.format import BLOCK_BYTES, HEADER_BYTES
 from wakeq.storage.log import history as log_history
 from wakeq.storage.log.history import HistoryFile, HistoryFiles
@@ -113,6 +113,34 @@ def test_block_that_begins_behind_the_end_is_not_the_last_one(tmp_path: Path) ->
     assert (newest.last_index, newest.last_term, newest.blocks) == (5, 3, [(4, HEADER_BYTES)])
 
 
+def test_last_entry_of_a_segment_that_is_cut_off_meanwhile_is_one_that_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = made(tmp_path)
+    for _ in range(4):
+        files.write(publish("x" * (BLOCK_BYTES // 2)), term=3)
+    copy_active = files.log.copy_active
+
+    def copy_before_a_truncation() -> ActiveCopy:
+        copy = copy_active()
+        files.log.truncate_from(7)
+        return copy
+
+    monkeypatch.setattr(files.log, "copy_active", copy_before_a_truncation)
+    newest = HistoryFiles(files.log).listing().segments[-1]
+
+    assert [index for index, _ in newest.blocks] == [4, 8], "as they were"
+    assert (newest.last_index, newest.last_term) == (6, 3)
+
+
+def test_log_that_was_closed_is_told_as_that(tmp_path: Path) -> None:
+    files = made(tmp_path)
+    files.log.close()
+
+    with pytest.raises(StorageError, match=r"raft\.log: the log is closed"):
+        HistoryFiles(files.log).open_segment(4)
+
+
 def test_segment_that_is_sealed_during_the_search_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = made(tmp_path)
     copy_active, looks = files.log.copy_active, list[int]()
@@ -152,7 +180,7 @@ def test_segment_that_was_removed_is_gone(tmp_path: Path) -> None:
     assert files.log.journal is not None
     files.log.journal.clear()
 
-    with pytest.raises(HistoryGone, match="the segment from entry 1 was removed"):
+    with pytest.raises(HistoryGone, match=r"segment from entry 1 was removed; read again, and set journal\.keep_s"):
         HistoryFiles(files.log).open_segment(1)
     with pytest.raises(HistoryGone, match="the outcomes from entry 3 were removed"):
         HistoryFiles(files.log).open_outcomes(3)

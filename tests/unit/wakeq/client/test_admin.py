@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 
 from wakeq.client.admin import AdminClient
-from wakeq.protocol.errors import Busy, Disconnected, Refused
+from wakeq.protocol.errors import BadSettings, Busy, Disconnected, Refused, WakeqError
 
 FULL = b"there are 5 connections already; try again later\n"
 PLAIN = "text/plain; charset=utf-8"
 
 
-def answered(status: int, content_type: str, body: bytes) -> Refused:
-    """Return the error that this answer to a call raises."""
+def answered(status: int, content_type: str, body: bytes, *, missing_bytes: int = 0) -> WakeqError:
+    """Return the error that this answer to a call raises; the connection may end before all of it was sent."""
 
     class Answering(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(status)
             self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Length", str(len(body) + missing_bytes))
             self.end_headers()
             self.wfile.write(body)
 
@@ -33,7 +33,7 @@ def answered(status: int, content_type: str, body: bytes) -> Refused:
         answering.start()
         with (
             AdminClient(f"127.0.0.1:{server.server_address[1]}") as operator,
-            pytest.raises(Refused) as caught,
+            pytest.raises(WakeqError) as caught,
         ):
             operator.call("GET", "/queues")
         answering.join()
@@ -158,3 +158,19 @@ def test_server_without_ranges_is_refused() -> None:
         ):
             operator.read_range("/journal/segment", 0, 10, first_index=1)
         answering.join()
+
+
+@pytest.mark.parametrize("token", ["first\nsecond", "geheim\u20ac"])
+def test_token_with_a_character_that_no_token_has_is_refused_without_showing_it(token: str) -> None:
+    with AdminClient("127.0.0.1:1", token=token) as client, pytest.raises(BadSettings, match="WAKEQ_TOKEN") as refused:
+        client.call("GET", "/queues")
+
+    assert token[:5] not in str(refused.value)
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_answer_that_breaks_off_is_reported_as_a_broken_connection(status: int) -> None:
+    error = answered(status, "application/json", b'{"segments": [', missing_bytes=100)
+
+    assert type(error) is Disconnected
+    assert "stopped in the middle of the answer" in str(error)

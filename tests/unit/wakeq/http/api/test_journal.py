@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from wakeq.http.api.journal import FileQuery, Journal
 from wakeq.protocol.errors import Busy, StorageError
 from wakeq.protocol.log.format import Identity
 from wakeq.protocol.log.listing import Listing
-from wakeq.storage.thread import InlineDisk
+from wakeq.storage.thread import DiskThread, InlineDisk
 
 DEADLINE_S = 10.0
 SIZE = 1000
@@ -249,6 +250,31 @@ def test_requests_beyond_the_limits_are_refused(monkeypatch: pytest.MonkeyPatch)
     assert status == 200
 
 
+def test_stop_waits_for_the_read_that_is_on_its_way() -> None:
+    async def scenario() -> bool:
+        loop, begun, goes_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+        disk = DiskThread("wakeq-test", loop.call_soon_threadsafe)
+        journal = Journal(ME, OneFile(), lambda _: disk)  # type: ignore[arg-type]
+        answers: list[Any] = []
+
+        def read() -> str:
+            loop.call_soon_threadsafe(begun.set)
+            goes_on.wait(DEADLINE_S)
+            return "read"
+
+        reading = asyncio.create_task(journal._read(read))
+        reading.add_done_callback(answers.append)
+        await begun.wait()
+        stopping = asyncio.create_task(journal.stop())
+        await asyncio.sleep(0)
+        stopped_early = stopping.done()
+        goes_on.set()
+        await asyncio.wait_for(stopping, DEADLINE_S)
+        return not stopped_early and len(answers) == 1
+
+    assert asyncio.run(scenario())
+
+
 @pytest.mark.usefixtures("small_pieces")
 def test_broker_that_stops_cuts_off_its_answers() -> None:
     async def story() -> tuple[Any, bool, int]:
@@ -259,11 +285,13 @@ def test_broker_that_stops_cuts_off_its_answers() -> None:
         while not journal._disk:
             await asyncio.sleep(0)
         await journal.stop()
+        # A peer that does not read must not delay the stop.
+        is_aborted = peer.is_aborted
         peer.reads.set()
         (error,) = await asyncio.gather(sending, return_exceptions=True)
         with pytest.raises(Busy, match="stopping"):
             await journal.listing()
-        return error, peer.is_aborted, file.closed
+        return error, is_aborted, file.closed
 
     error, is_aborted, closed = asyncio.run(story())
 
