@@ -6,6 +6,7 @@
 """
 
 import logging
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,20 @@ if TYPE_CHECKING:
 
 # The pause between two updates of the progress line.
 REFRESH_S = 0.5
+MASTER = re.compile(r"(spark|k8s|sc)://.|yarn$|local(-cluster)?($|\[)")
+
+
+class Master(click.ParamType[str]):
+    """The address of Spark; of a wrong one Spark itself would only say that its gateway has exited."""
+
+    name = "URL"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not MASTER.match(str(value)):
+            self.fail(
+                f"{value!r} is no address of Spark; write spark://{value}, or yarn, k8s://..., local[4]", param, ctx
+            )
+        return str(value)
 
 
 class Setting(click.ParamType[tuple[str, str]]):
@@ -41,7 +56,10 @@ class Setting(click.ParamType[tuple[str, str]]):
 def spark_options(command: Command) -> Command:
     """Add --master and --conf, as every command that can run on Spark has them."""
     master = click.option(
-        "--master", metavar="URL", help="Run on this Spark: spark://HOST:PORT, yarn, k8s://..., sc://HOST, local[4]."
+        "--master",
+        type=Master(),
+        metavar="URL",
+        help="Run on this Spark: spark://HOST:PORT, yarn, k8s://..., sc://HOST, local[4].",
     )
     conf = click.option("--conf", type=Setting(), multiple=True, help="A setting of Spark; may be repeated.")
     return master(conf(command))
