@@ -54,7 +54,7 @@ def session_for(
     `master` and `conf` apply to a session that is started; `master` may also be the address of a Connect server.
     """
     check_packages("pyspark", "pyarrow")
-    there = _session_that_is_there()
+    there = session_that_is_there()
     if there is not None:
         yield there
         return
@@ -65,7 +65,8 @@ def session_for(
         started.stop()
 
 
-def _session_that_is_there() -> "SparkSession | None":
+def session_that_is_there() -> "SparkSession | None":
+    """Return the session of this program, whichever of its threads made it; None if it has none."""
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as compute
 import pyarrow.parquet as parquet
 
+from wakeq.pipeline.journal.directory import LOG_FOLDER
 from wakeq.pipeline.journal.numbers import Numbering
 from wakeq.pipeline.journal.plan import History
 from wakeq.pipeline.journal.plan import Place as Source
@@ -23,7 +24,7 @@ from wakeq.pipeline.journal.table import steps_of
 from wakeq.pipeline.lake.facts import FACTS_NAME, Facts, agree
 from wakeq.pipeline.lake.notes import Notes
 from wakeq.pipeline.lake.place import Place, place_at
-from wakeq.protocol.errors import StorageError
+from wakeq.protocol.errors import BadSettings, StorageError
 
 # In one step; a step may exceed this by one piece of the log.
 STEP_EVENTS = 2_000_000
@@ -106,6 +107,9 @@ def archive(
     ends before entries that none of the sources has.
     """
     place = place_at(lake)
+    # Afterwards its own name would mean the lake.
+    if place.names(LOG_FOLDER):
+        raise BadSettings(f"{place.address} is the data directory of a broker; name another folder for the lake")
     history = History(sources)
     if not history.stretches:
         raise StorageError(f"{sources[0]}: nothing has happened yet; run the broker first")

@@ -33,8 +33,8 @@ class Lake:
         self._names = self._place.data_files() if facts is not None else []
         if facts is None or not self._names:
             raise StorageError(
-                f"{self.address}: is not a lake, or has no events yet; create one with wakeq pipeline archive DATA_DIR "
-                f"--to {self.address}"
+                f"{self.address}: is not a lake, or has no events yet; make one with wakeq pipeline archive DATA_DIR "
+                "--to LAKE"
             )
         self.has_bodies = facts.bodies
         self.schema = facts.schema
@@ -83,8 +83,3 @@ def arrivals_sql(events: str, columns: tuple[str, ...]) -> str:
         f"LEFT JOIN (SELECT {told} FROM {events} WHERE event = 'stashed' AND outcome = 'done') s ON {same} "
         "WHERE p.event = 'published' AND p.outcome = 'done' AND coalesce(p.size, s.size) IS NOT NULL"
     )
-
-
-def check_lake(lake: str | Path) -> None:
-    """Refuse an address that is not a lake, before Spark is started for it."""
-    Lake(lake)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from wakeq.pipeline.load.files import LINE
-from wakeq.pipeline.load.sql import quoted, wrong_condition
+from wakeq.pipeline.load.sql import SETTINGS, quoted, wrong_condition
 
 # The place of a row in its batch; no name that anybody could mean in a condition.
 PLACE = "#"
@@ -23,18 +23,18 @@ class Condition:
 
     def __init__(self, where: str, fields: str | None = None) -> None:
         self._where = where
-        self._database = duckdb.connect()
-        rows = "rows"
+        self._database = duckdb.connect(config=SETTINGS)
+        self._rows = "FROM rows"
         if fields is not None:
-            rows = f'(SELECT "{PLACE}", unnest(from_json({LINE}, {quoted(fields)})) FROM rows)'
-        # A comment in the condition ends with its line.
-        self._query = f'SELECT "{PLACE}" FROM {rows} WHERE ({where}\n) ORDER BY "{PLACE}"'
+            self._rows = f'SELECT "{PLACE}", unnest(from_json({LINE}, {quoted(fields)})) FROM rows'
 
     def choose(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows for which the condition holds."""
         self._database.register("rows", rows.append_column(PLACE, pa.array(np.arange(rows.num_rows))))
         try:
-            places = self._database.sql(self._query).to_arrow_table().column(PLACE)
+            # This takes one expression; in the text of a query a condition could end its own part, and begin another.
+            chosen = self._database.sql(self._rows).filter(self._where)
+            places = chosen.project(f'"{PLACE}"').order(f'"{PLACE}"').to_arrow_table().column(PLACE)
         except duckdb.Error as error:
             raise wrong_condition(self._where, error) from None
         return rows.take(places.combine_chunks())
@@ -42,7 +42,7 @@ class Condition:
 
 def fields_of(lines: pa.RecordBatchReader) -> str:
     """Return the fields of JSON lines and their types, as DuckDB writes them."""
-    with duckdb.connect() as database:
+    with duckdb.connect(config=SETTINGS) as database:
         database.register("lines", lines)
         ((fields,),) = database.sql(FIELDS).fetchall()
     # Without any object there is nothing to decide about.

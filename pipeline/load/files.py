@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from wakeq.pipeline.load.condition import Condition
 
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".json": "json"}
+# A batch has fewer rows if they are large; it may exceed this by one row, or if rows differ much.
+BATCH_BYTES = 16 * 1024 * 1024
 # The columns of a batch of JSON lines.
 LINE, NUMBER = "line", "number"
 LINES = pa.schema([(NUMBER, pa.int64()), (LINE, pa.string())])
@@ -103,9 +105,16 @@ def _rows_of(path: Path, kind: str, rows: int) -> Iterator[pa.RecordBatch]:
     if kind == "json":
         yield from _lines_of(path, rows)
         return
-    for batch in _csv(path) if kind == "csv" else pyarrow.parquet.ParquetFile(path).iter_batches(rows):
+    for batch in _csv(path) if kind == "csv" else _parquet(path, rows):
         for start in range(0, batch.num_rows, rows):
             yield batch.slice(start, rows)
+
+
+def _parquet(path: Path, rows: int) -> Iterator[pa.RecordBatch]:
+    file = pyarrow.parquet.ParquetFile(path)
+    groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+    size = sum(group.total_byte_size for group in groups)
+    yield from file.iter_batches(min(rows, max(1, BATCH_BYTES * file.metadata.num_rows // max(1, size))))
 
 
 def _csv(path: Path) -> pyarrow.csv.CSVStreamingReader:
@@ -119,9 +128,20 @@ def _lines_of(path: Path, rows: int) -> Iterator[pa.RecordBatch]:
     with path.open(encoding="utf-8") as file:
         numbered = ((number, line.strip()) for number, line in enumerate(file, 1))
         filled = ((number, line) for number, line in numbered if line)
-        while some := list(islice(filled, rows)):
+        while some := _some_of(filled, rows):
             numbers, lines = zip(*some, strict=True)
             yield pa.RecordBatch.from_pydict({NUMBER: numbers, LINE: lines}, LINES)
+
+
+def _some_of(numbered: Iterator[tuple[int, str]], rows: int) -> list[tuple[int, str]]:
+    """Take so many lines, fewer if they are large."""
+    some, size = list[tuple[int, str]](), 0
+    for number, line in islice(numbered, rows):
+        some.append((number, line))
+        size += len(line)
+        if size >= BATCH_BYTES:
+            break
+    return some
 
 
 def _check(path: Path, kind: str, rows: pa.RecordBatch) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from wakeq.pipeline.lake import Lake, arrivals_sql
 from wakeq.pipeline.load.load import Batch
-from wakeq.pipeline.load.sql import quoted, wrong_condition
+from wakeq.pipeline.load.sql import SETTINGS, quoted, wrong_condition
 from wakeq.protocol.errors import BadSettings, StorageError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # A position is index * PLACES + place: as many messages may one entry publish.
 PLACES = 1 << 24
 MESSAGE_COLUMNS = ("body", "priority")
-SETTINGS: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "1GB", "preserve_insertion_order": False}
+OF_A_LAKE = SETTINGS | {"memory_limit": "1GB", "preserve_insertion_order": False}
 
 
 class LakeMessages:
@@ -47,13 +47,14 @@ class LakeMessages:
         return self._lake.clusters
 
     def count(self, part: str, after: int) -> int:
-        with self._asked(part, after, "count(*)") as answer:
-            ((count,),) = answer.fetchall()
+        with self._behind(part, after) as messages:
+            ((count,),) = messages.count("*").fetchall()
         return int(count)
 
     def batches(self, part: str, after: int, rows: int) -> Iterator[Batch]:
-        columns = ("index", "place", *MESSAGE_COLUMNS)
-        with self._asked(part, after, ", ".join(columns), "ORDER BY index, place") as answer:
+        columns = ", ".join(("index", "place", *MESSAGE_COLUMNS))
+        with self._behind(part, after) as messages:
+            answer = messages.project(columns).order("index, place")
             # DuckDB 1.4 has another name for it.
             stream = answer.to_arrow_reader if hasattr(answer, "to_arrow_reader") else answer.fetch_record_batch
             for read in stream(rows):
@@ -62,25 +63,24 @@ class LakeMessages:
                     yield Batch(_end_of(batch), batch.select(list(MESSAGE_COLUMNS)))
 
     @contextmanager
-    def _asked(self, part: str, after: int, columns: str, order: str = "") -> Iterator["DuckDBPyRelation"]:
-        """Yield the answer of DuckDB about the messages behind a position; what exceeds its memory goes to files."""
+    def _behind(self, part: str, after: int) -> Iterator["DuckDBPyRelation"]:
+        """Yield the messages behind a position, as a relation of DuckDB; what exceeds its memory goes to files."""
         import duckdb
 
         index, place = divmod(after, PLACES)
         events = f"(SELECT * FROM events WHERE queue = {quoted(self._queue)})"
         behind = f"index >= {index} AND (index > {index} OR place > {place})"
-        # A comment in the condition ends with its line.
-        where = f"({self._where or 'true'}\n) AND {behind}"
         # DuckDB has a word `at` of its own; of queues, too, the data source calls the moment `published`.
         arrivals = f"SELECT *, m.at AS published FROM ({arrivals_sql(events, self._lake.columns)}) m"
-        query = f"SELECT {columns} FROM ({arrivals}) WHERE {where} {order}"
         with tempfile.TemporaryDirectory(prefix="wakeq-load-") as folder:
             try:
-                with duckdb.connect(config=SETTINGS | {"temp_directory": folder}) as database:
+                with duckdb.connect(config=OF_A_LAKE | {"temp_directory": folder}) as database:
                     # A moment in a condition is one of UTC.
                     database.execute("SET TimeZone = 'UTC'")
                     database.register("events", self._lake.dataset(part))
-                    yield database.sql(query)
+                    messages = database.sql(arrivals).filter(behind)
+                    # This takes one expression; in the text of a query a condition could end its own part.
+                    yield messages if self._where is None else messages.filter(self._where)
             except (duckdb.Error, pa.ArrowException) as error:
                 if self._where is None:
                     raise StorageError(f"{self._lake.address} cannot be read: {str(error).splitlines()[0]}") from None

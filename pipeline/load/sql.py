@@ -1,6 +1,11 @@
-"""Texts of SQL: a value in a query, and an error about a condition of a user."""
+"""SQL with a condition of a user in it: what DuckDB may do, a value in a query, an error about the condition."""
 
 from wakeq.protocol.errors import BadSettings
+
+SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    # A condition is about its rows alone: no files, no tables that are variables of this program, no network.
+    "enable_external_access": False,
+}
 
 
 def quoted(text: str) -> str:

@@ -44,8 +44,8 @@ def make_report(engine: Engine, events: Events) -> tuple[Report, Tables]:
     """Count the events and make the report."""
     first_ms, last_ms = _period_ms(engine, events)
     limits = events.limits
-    since_ms = max(first_ms, limits.since_ms or first_ms)
-    until_ms = min(last_ms + 1, limits.until_ms or last_ms + 1)
+    since_ms = first_ms if limits.since_ms is None else max(first_ms, limits.since_ms)
+    until_ms = last_ms + 1 if limits.until_ms is None else min(last_ms + 1, limits.until_ms)
     since_s, until_s = since_ms // 1000, max(since_ms // 1000 + 1, -(-until_ms // 1000))
     bucket_s = bucket_for(since_s, until_s)
     chosen = limited(events, Limits(since_ms, until_ms, limits.queue))
@@ -84,6 +84,13 @@ def _period_ms(engine: Engine, events: Events) -> tuple[int, int]:
 
 def write_report(report: Report, tables: Tables, out: Path, parquet_folder: Path | None) -> list[Path]:
     """Write the page, the JSON beside it, and the tables if a folder is given; return the written paths."""
+    try:
+        return _write(report, tables, out, parquet_folder)
+    except OSError as error:
+        raise StorageError(f"{error.filename or out}: cannot be written: {error.strerror or error}") from None
+
+
+def _write(report: Report, tables: Tables, out: Path, parquet_folder: Path | None) -> list[Path]:
     written = [out, out.with_suffix(".json")]
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(page_of(report), encoding="utf-8")

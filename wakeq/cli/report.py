@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wakeq.cli.common import HistoryPlace, Place, json_option
-from wakeq.cli.output import print_json, print_table, show_progress
+from wakeq.cli.common import HistoryPlace, Place, json_option, queue_name
+from wakeq.cli.output import print_json, print_table, say, show_progress
 from wakeq.cli.spark import spark_for, spark_options
 from wakeq.pipeline.report.interrupts import uninterrupted
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from wakeq.pipeline.report.engine import Engine
 
 SECONDS = click.FloatRange(min=0, min_open=True)
-# spark-submit sets it.
-SUBMITTED = "PYSPARK_GATEWAY_PORT"
 Settings = tuple[tuple[str, str], ...]
 
 
@@ -86,11 +84,18 @@ def report(
         from wakeq.pipeline.report.events import Limits, events_in
         from wakeq.pipeline.report.run import make_report, write_report
 
+    if out.suffix == ".json":
+        raise click.UsageError(f"the JSON is written to {out.name}; name the page with --out, such as report.html")
+    if since is not None and until is not None and since >= until:
+        raise click.UsageError("--since must be before --until")
     events = events_in(sources, Limits(since, until, queue))
     with _engine("wakeq report", "counting events", master, conf) as engine:
         made, tables = make_report(engine, events)
     for path in write_report(made, tables, out, parquet):
         click.echo(path)
+    if not made.queues:
+        whose = "" if queue is None else f" of {queue_name(queue)}"
+        say(f"no events{whose} in this time; the report is empty")
 
 
 @click.command()
@@ -110,9 +115,14 @@ def forecast(
     """
     _check_packages()
     with uninterrupted():
+        from wakeq.pipeline.journal.plan import is_url
         from wakeq.pipeline.report.events import lake_events
         from wakeq.pipeline.report.forecast import forecast as make_forecast
 
+    if is_url(lake):
+        raise click.UsageError(
+            f"{lake} is a broker, and no lake; archive it first: wakeq pipeline archive {lake} --to LAKE"
+        )
     events = lake_events(lake)
     with _engine("wakeq forecast", "reading the lake", master, conf) as engine:
         hours = make_forecast(engine, events, wait_s=wait_s, percent=percent)
@@ -136,14 +146,14 @@ def _check_packages() -> None:
 @contextmanager
 def _engine(name: str, doing: str, master: str | None, conf: Settings) -> Iterator["Engine"]:
     """Yield what counts: Spark if it was asked for or is there already, else DuckDB."""
+    from wakeq.pipeline.spark import SUBMITTED, check_packages
+
     if master is not None or conf or SUBMITTED in os.environ or _has_session():
         with spark_for(name, doing, master=master, conf=conf) as spark:
             from wakeq.pipeline.report.on_spark import OnSpark
 
             yield OnSpark(spark)
         return
-    from wakeq.pipeline.spark import check_packages
-
     check_packages("duckdb", extra="report")
     with uninterrupted():
         from wakeq.pipeline.report.embedded import Embedded
@@ -159,6 +169,6 @@ def _has_session() -> bool:
     """Whether this program has started Spark already, as a notebook has that calls this command."""
     if "pyspark" not in sys.modules:
         return False
-    from pyspark.sql import SparkSession
+    from wakeq.pipeline.spark import session_that_is_there
 
-    return SparkSession.getActiveSession() is not None
+    return session_that_is_there() is not None

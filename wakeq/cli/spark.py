@@ -9,7 +9,7 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -89,6 +89,14 @@ def _progress_of(spark: "SparkSession", doing: str) -> Iterator[None]:
 
 
 def _watch(spark: "SparkSession", doing: str, over: threading.Event) -> None:
+    from py4j.protocol import Py4JError
+
+    # The command itself reports that Spark has died.
+    with suppress(Py4JError, OSError):
+        _show_stages(spark, doing, over)
+
+
+def _show_stages(spark: "SparkSession", doing: str, over: threading.Event) -> None:
     tracker, shown = spark.sparkContext.statusTracker(), ""
     while not over.wait(REFRESH_S):
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]

@@ -14,7 +14,7 @@ from tests.helpers.lakes.places import EXCLUSIVE, Kind
 from wakeq.pipeline.lake import archiving
 from wakeq.pipeline.lake.archiving import archive
 from wakeq.pipeline.lake.notes import Notes
-from wakeq.pipeline.lake.reading import check_lake
+from wakeq.pipeline.lake.reading import Lake
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.errors import BadSettings, DamagedFile, StorageError, WrongVersion
 from wakeq.protocol.log.entries import CreateQueue, Draft, Publish
@@ -73,7 +73,7 @@ def test_lake_of_another_version_is_refused_for_adding_and_for_reading(tmp_path:
     path = lake / "_wakeq" / "lake.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"version": version}))
 
-    for refused in (lambda: archive([files.path], lake), lambda: check_lake(lake)):
+    for refused in (lambda: archive([files.path], lake), lambda: Lake(lake)):
         with pytest.raises(WrongVersion, match=f"holds version {version}, this release reads 4; .* an empty folder"):
             refused()
 
@@ -83,7 +83,7 @@ def test_lake_of_a_release_without_facts_is_refused(tmp_path: Path) -> None:
     (lake / "_wakeq").mkdir(parents=True)
     (lake / "_wakeq" / f"{CLUSTER.hex()}.json").write_text('{"version": 3}')
 
-    for refused in (lambda: archive([files.path], lake), lambda: check_lake(lake)):
+    for refused in (lambda: archive([files.path], lake), lambda: Lake(lake)):
         with pytest.raises(WrongVersion, match="holds version 3 or an earlier one, this release reads 4"):
             refused()
 

@@ -81,7 +81,7 @@ def test_files_of_a_lake_are_read_by_any_engine_without_its_notes(tmp_path: Path
 def test_place_without_events_is_not_a_lake(kind: Kind) -> None:
     address = kind.address()
 
-    with pytest.raises(StorageError, match="is not a lake, or has no events yet; create one with wakeq pipeline arch"):
+    with pytest.raises(StorageError, match="is not a lake, or has no events yet; make one with wakeq pipeline arch"):
         Lake(address)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.helpers.clients.bulk import MemoryClient
 from wakeq.client.bulk import BulkClient
+from wakeq.pipeline.load import files as module
 from wakeq.pipeline.load.files import Files, Mapping
 from wakeq.pipeline.load.load import load
 from wakeq.protocol.errors import BadSettings
@@ -82,6 +83,21 @@ def test_unreadable_file_is_one_line_of_error(
         load(client, Files([tmp_path / name], mapping), "q")
 
 
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl"])
+def test_batch_of_large_rows_has_fewer_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    rows = [{"text": f"{i}" * 1000} for i in range(9)]
+    parquet(tmp_path / "a.parquet", rows)
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    monkeypatch.setattr(module, "BATCH_BYTES", 2500)
+
+    batches = list(Files([tmp_path / name], Mapping(body="text")).batches("", 0, 100))
+
+    assert max(batch.messages.num_rows for batch in batches) <= 3
+    assert [batch.end for batch in batches] == sorted({batch.end for batch in batches})
+    found = [body for batch in batches for body in batch.messages.column("body").to_pylist()]
+    assert found == [row["text"] for row in rows]
+
+
 ROWS = [{"id": i, "kind": "a" if i % 3 else "b", "text": f"m{i}"} for i in range(9)]
 
 
@@ -112,6 +128,31 @@ def test_condition_leaves_out_no_line_that_cannot_be_read(client: MemoryClient, 
 
     with pytest.raises(BadSettings, match="line 2 is not a JSON object"):
         load(client, Files([file], Mapping(), "id = 1"), "q")
+
+
+@pytest.mark.parametrize("where", ["id = 1) OR (id = 2", "true) UNION ALL SELECT 0 WHERE (true", "true; SELECT 1"])
+def test_condition_that_is_more_than_one_expression_is_refused(
+    client: MemoryClient, tmp_path: Path, where: str
+) -> None:
+    file = parquet(tmp_path / "a.parquet", ROWS)
+
+    with pytest.raises(BadSettings, match=r"--where .*Parser Error"):
+        load(client, Files([file], Mapping(), where), "q")
+
+
+def test_condition_reads_no_files(client: MemoryClient, tmp_path: Path) -> None:
+    file = parquet(tmp_path / "a.parquet", ROWS)
+
+    with pytest.raises(BadSettings, match=r"--where .*file system operations are disabled"):
+        load(client, Files([file], Mapping(), f"id IN (SELECT id FROM '{file}')"), "q")
+
+
+def test_condition_knows_no_variables_of_the_program(client: MemoryClient, tmp_path: Path) -> None:
+    file = parquet(tmp_path / "a.parquet", ROWS)
+
+    # `chosen` is one of choose().
+    with pytest.raises(BadSettings, match=r"--where .*chosen does not exist"):
+        load(client, Files([file], Mapping(), "id IN (SELECT id FROM chosen)"), "q")
 
 
 def test_condition_may_leave_out_rows_without_a_body(client: MemoryClient, tmp_path: Path) -> None:

@@ -111,6 +111,23 @@ def test_wrong_condition_is_one_line(tmp_path: Path, where: str, complaint: str)
     assert "\n" not in str(refused.value)
 
 
+def test_condition_cannot_bring_back_what_was_published(client: MemoryClient, tmp_path: Path) -> None:
+    files, lake = numbered(tmp_path)
+    archive([files.path], lake, bodies=True)
+
+    with pytest.raises(BadSettings, match=r"--where .*syntax error"):
+        load(client, LakeMessages(Lake(lake), "jobs", "true) OR (true"), "q")
+
+
+def test_condition_of_a_lake_reads_no_files(tmp_path: Path) -> None:
+    files, lake = numbered(tmp_path)
+    archive([files.path], lake, bodies=True)
+    other = next(lake.glob("date=*/*.parquet"))
+
+    with pytest.raises(BadSettings, match=r"--where .*file system operations are disabled"):
+        bodies_in(LakeMessages(Lake(lake), "jobs", f"uid IN (SELECT uid FROM '{other}')"))
+
+
 def test_stash_is_loaded_with_its_fields_once_it_is_published(tmp_path: Path) -> None:
     files, rows = jobs(tmp_path), [Draft(b"x", 7), Draft(b"y")]
     files.write(

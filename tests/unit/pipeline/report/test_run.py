@@ -225,9 +225,10 @@ def test_journal_without_entries_is_refused_in_words(tmp_path: Path) -> None:
         make_report(Embedded(), events_in([files.path]))
 
 
-def test_report_of_a_time_in_which_nothing_happened_is_empty(tmp_path: Path) -> None:
+@pytest.mark.parametrize("limits", [Limits(since_ms=2 * AT_MS), Limits(until_ms=AT_MS // 2), Limits(until_ms=0)])
+def test_report_of_a_time_in_which_nothing_happened_is_empty(tmp_path: Path, limits: Limits) -> None:
     path = lives_of(tmp_path / "data", 1, messages=1)
 
-    report, _tables = make_report(Embedded(), events_in([path], Limits(since_ms=2 * AT_MS)))
+    report, _tables = make_report(Embedded(), events_in([path], limits))
 
     assert (report.queues, report.workers, report.events["published"]) == ([], [], 0)

@@ -24,6 +24,17 @@ def test_archive_to_an_address_is_written_there_and_nowhere_else(
     assert list(Path.cwd().iterdir()) == []
 
 
+def test_archive_into_the_directory_of_a_broker_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = history(tmp_path).path
+    before = sorted(path.iterdir())
+
+    assert main(["pipeline", "archive", str(path), "--to", str(path)]) == 78
+
+    said = f"wakeq: {path} is the data directory of a broker; name another folder for the lake\n"
+    assert capsys.readouterr().err == said
+    assert sorted(path.iterdir()) == before
+
+
 def test_archive_says_that_a_place_is_not_exclusive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

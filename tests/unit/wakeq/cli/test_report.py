@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from wakeq.pipeline.report.embedded import Embedded
 from wakeq.protocol.log.entries import Ack, Delivered, Draft, Publish
 
 DEADLINE_S = 300.0
+has_session = module._has_session
 # Prints what a report should have left alone.
 LOADED = """
 import sys
@@ -64,6 +66,15 @@ def test_report_writes_a_page_json_and_tables(data: Path, tmp_path: Path, capsys
     assert json.loads(out.with_suffix(".json").read_text())["events"]["acked"] == 10
 
 
+def test_report_without_events_says_so(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "r.html"
+
+    status = main(["report", str(data), "--out", str(out), "--queue", "job"])
+
+    assert (status, out.exists()) == (0, True)
+    assert capsys.readouterr().err == "wakeq: no events of queue job in this time; the report is empty\n"
+
+
 def test_forecast_of_a_lake_is_a_table_or_json(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake = tmp_path / "lake"
     archive([data], lake)
@@ -74,6 +85,16 @@ def test_forecast_of_a_lake_is_a_table_or_json(data: Path, tmp_path: Path, capsy
 
     assert (hour["queue"], hour["days"], hour["service_s"], hour["workers_mean"]) == ("jobs", 1, 1.0, 1)
     assert capsys.readouterr().out.splitlines()[0].split("\t")[:2] == ["queue", "hour"]
+
+
+def test_session_of_another_thread_is_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark calls a session active only in the thread that made it; session_for uses it in all of them."""
+    sessions = SimpleNamespace(getActiveSession=lambda: None, active=lambda: "the default session")
+    monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "pyspark.sql", SimpleNamespace(SparkSession=sessions))
+    monkeypatch.setitem(sys.modules, "pyspark.errors", SimpleNamespace(PySparkRuntimeError=RuntimeError))
+
+    assert has_session()
 
 
 def test_report_loads_neither_spark_nor_pandas(data: Path, tmp_path: Path) -> None:
@@ -94,16 +115,26 @@ def test_report_loads_neither_spark_nor_pandas(data: Path, tmp_path: Path) -> No
         (["report", "DATA/consensus"], "is not a data directory"),
         (["report", "DATA", "--conf", "memory"], "is not a setting of Spark"),
         (["pipeline", "forecast", "DATA"], "is not a lake"),
+        (["report", "DATA", "--since", "2026-02-01", "--until", "2026-02-01"], "--since must be before --until"),
+        (["report", "DATA", "--out", "DATA/r.json"], "the JSON is written to r.json"),
+        (["report", "DATA", "--out", "DATA/file/r.html"], "DATA/file: cannot be written: File exists"),
+        (
+            ["report", "DATA", "--out", "DATA/r.html", "--parquet", "DATA/file/tables"],
+            "cannot be written: Not a directory",
+        ),
+        (["pipeline", "forecast", "http://127.0.0.1:8080"], "is a broker, and no lake; archive it first"),
         (["report"], "Missing argument"),
         (["pipeline", "report", "DATA"], "No such command"),
     ],
 )
 def test_mistake_is_one_line(data: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
+    (data / "file").touch()
+
     status = main([argument.replace("DATA", str(data)) for argument in arguments])
 
     said = capsys.readouterr()
     assert status != 0
-    assert words in said.err
+    assert words.replace("DATA", str(data)) in said.err
     assert len(said.err.splitlines()) == 1
     assert said.out == ""
 

@@ -38,6 +38,20 @@ def test_progress_line_counts_the_parts_of_all_stages(
     tracker = Tracker(over, {}, {1: (3, 8), 2: (0, 2)}, {1: (3, 8), 2: (0, 2)}, {2: None})
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
 
-    module._watch(session, "counting", over)
+    module._show_stages(session, "counting", over)
 
     assert capsys.readouterr().err == "\r\x1b[Kcounting, 3 of 10 parts ..."
+
+
+def test_progress_line_ends_without_a_word_if_spark_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command reports that in one line; a thread would print a traceback besides."""
+    protocol = pytest.importorskip("py4j.protocol", reason="pyspark is not installed")
+
+    def died() -> list[int]:
+        raise protocol.Py4JNetworkError("Answer from Java side is empty")
+
+    monkeypatch.setattr(module, "REFRESH_S", 0)
+    tracker = SimpleNamespace(getActiveStageIds=died)
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
+
+    module._watch(session, "counting", threading.Event())
