@@ -247,8 +247,10 @@ def check_variety(life: Life, line: Line) -> None:
 def one_broker(**sizes: int) -> Iterator[Broker]:
     with memory_folder() as directory:
         made = Broker(directory, flush_after_ms=NEVER_MS, **sizes)
-        yield made
-        made.close()
+        try:
+            yield made
+        finally:
+            made.close()
 
 
 @contextmanager
