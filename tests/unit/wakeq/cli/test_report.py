@@ -114,7 +114,7 @@ def test_report_loads_neither_spark_nor_pandas(data: Path, tmp_path: Path) -> No
         (["report", "DATA/nowhere"], "does not exist"),
         (["report", "DATA/consensus"], "is not a data directory"),
         (["report", "DATA", "--conf", "memory"], "is not a setting of Spark"),
-        (["report", "DATA", "--master", "spark.example:7077"], "write spark://spark.example:7077, or yarn"),
+        (["report", "DATA", "--master", "spark.example:7077"], "is no address of Spark; write spark://HOST:PORT"),
         (["pipeline", "forecast", "DATA"], "is not a lake"),
         (["report", "DATA", "--since", "2026-02-01", "--until", "2026-02-01"], "--since must be before --until"),
         (["report", "DATA", "--out", "DATA/r.json"], "the JSON is written to r.json"),
