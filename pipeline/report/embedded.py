@@ -61,6 +61,8 @@ class Feed:
         with suppress(Empty):
             while True:
                 self._waiting.get_nowait()
+        # A thread of DuckDB may still wait for the next batch.
+        self._waiting.put(None)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         while (batch := self._waiting.get()) is not None:

@@ -15,6 +15,7 @@ from wakeq.pipeline.report.events import JournalEvents, Stream, events_in
 from wakeq.pipeline.report.queries import Query
 from wakeq.protocol.errors import DamagedFile, QueryFailed
 
+DEADLINE_S = 10.0
 ENTRIES = 10 * BATCHES_MAX
 COUNT = Query("select cast(count(*) as bigint) as events from {events}", ("event",))
 DONE = Query(COUNT.sql, COUNT.columns, done_only=True)
@@ -111,8 +112,20 @@ def test_feed_of_a_query_that_has_ended_takes_batches_without_waiting() -> None:
     feed.put(None)
 
     # Else a reader that waits for a place would wait for ever.
-    assert feed._waiting.empty()
+    assert feed._waiting.qsize() < BATCHES_MAX
     assert feed.is_over
+
+
+def test_thread_of_duckdb_that_waits_for_a_query_that_has_ended_goes_on() -> None:
+    """DuckDB 1.4 leaves such a thread behind, and the process would never end."""
+    feed = Feed(pa.schema([("a", pa.int64())]))
+    waits = threading.Thread(target=list, args=(feed,), daemon=True)
+    waits.start()
+
+    feed.close()
+    waits.join(DEADLINE_S)
+
+    assert not waits.is_alive()
 
 
 def test_groups_that_do_not_fit_into_memory_go_to_files(journal: JournalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
