@@ -36,8 +36,10 @@ CPU_BARS = {
     "spark peek": ("peek_block", 1.4),
     "spark stream": ("claim and publish", 1.4),
 }
-# Of the rate by the clock: at least.
-RATE_BARS = {"publish_block": ("publish_many", 1.2)}
+# Of the rate by the clock of blocks to that of texts: at least.
+BLOCKS_TO_TEXTS = 1.2
+# As many messages as in other steps: a snapshot is due about every 230,000, and takes a second.
+PUBLISH_TIMES = 3
 CLAIM_US_MAX = 5.0
 LATENCY_S_MAX = 0.3
 IDLE_PERCENT_MAX = 1.0
@@ -147,7 +149,6 @@ class Bench:
         costs["claim"] = self._cost(self.claim)
         self.publish_block()
         costs["claim and publish"] = self._cost(self.claim_and_publish)
-        self.write()
         costs["spark stream"] = self._cost(lambda: self.stream(number), by_spark=True)
         for queue in ("texts", "block", "spark", "out"):
             self.client.purge(queue)
@@ -166,6 +167,25 @@ class Bench:
         broker_s, python_s = cpu_of(self.broker_pid) - broker_s, python() - python_s
         share = 1e6 / self.count
         return Cost(clock_s * share, broker_s * share, python_s * share)
+
+    def blocks_to_texts(self) -> float:
+        """Publish a batch of texts, a block, a batch of texts ...; return the ratio of the rates.
+
+        In turns, because what the broker writes behind them falls to whoever is published meanwhile.
+        """
+        steps: dict[str, Callable[[], object]] = {
+            "texts": lambda: self.client.publish_many("texts", self.texts),
+            "block": lambda: self.client.publish_block("block", self.columns),
+        }
+        spent_s = dict.fromkeys(steps, 0.0)
+        for _ in range(PUBLISH_TIMES * self.count // BATCH):
+            for name, step in steps.items():
+                began_s = time.perf_counter()
+                step()
+                spent_s[name] += time.perf_counter() - began_s
+        for queue in steps:
+            self.client.purge(queue)
+        return spent_s["texts"] / spent_s["block"]
 
     # The raw client -------------------------------------------------------------------------------------------------
 
@@ -280,10 +300,6 @@ def _print_costs(rounds: list[dict[str, Cost]]) -> None:
             ratio = median(one[name].cpu_us / one[other].cpu_us for one in rounds)
             by_clock = median(one[other].clock_us / one[name].clock_us for one in rounds)
             line += f"   CPU {ratio:4.2f} of {other}, at most {most}: {_verdict(ratio <= most)}; rate {by_clock:4.2f}"
-        if name in RATE_BARS:
-            other, least = RATE_BARS[name]
-            ratio = median(one[other].clock_us / one[name].clock_us for one in rounds)
-            line += f"   rate {ratio:4.2f} of {other}, at least {least}: {_verdict(ratio >= least)}"
         if name == "claim":
             spent_us = median(cost.broker_us for cost in costs)
             line += f"   broker at most {CLAIM_US_MAX} us: {_verdict(spent_us <= CLAIM_US_MAX)}"
@@ -314,8 +330,11 @@ def main() -> None:
             return
         bench.round(0)
         rounds = [bench.round(number) for number in range(1, given.rounds + 1)]
+        ratio = median(bench.blocks_to_texts() for _ in range(given.rounds))
     sys.stdout.write(f"{given.messages:,} messages of {given.bytes} bytes, {os.cpu_count()} cores, medians\n")
     _print_costs(rounds)
+    sys.stdout.write(f"publish_block: rate {ratio:4.2f} of publish_many, in turns, at least {BLOCKS_TO_TEXTS}: ")
+    sys.stdout.write(f"{_verdict(ratio >= BLOCKS_TO_TEXTS)}\n")
 
 
 if __name__ == "__main__":
