@@ -7,6 +7,7 @@ tests run side by side each runner has its own: what one has killed and will sta
 import os
 import random
 import socket
+from collections import deque
 from collections.abc import Iterator
 
 NOT_OUTGOING = range(20_000, 30_000)
@@ -19,6 +20,9 @@ def ports_of(runner: str, runners: str) -> range:
     return NOT_OUTGOING[int(runner.removeprefix("gw")) :: int(runners)]
 
 
+_PORTS = deque(random.sample(ports_of(RUNNER, RUNNERS), len(ports_of(RUNNER, RUNNERS))))
+
+
 def free_port() -> int:
     return free_ports(1)[0]
 
@@ -28,8 +32,10 @@ def free_ports(count: int) -> list[int]:
 
 
 def _unused() -> Iterator[int]:
-    ours = ports_of(RUNNER, RUNNERS)
-    for port in random.sample(ours, len(ours)):
+    """Yield free ports; one that was taken before is the last to come again, because nobody may listen on it yet."""
+    for _ in range(len(_PORTS)):
+        port = _PORTS[0]
+        _PORTS.rotate(-1)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

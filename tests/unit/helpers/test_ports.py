@@ -1,6 +1,6 @@
 """Each runner of tests takes ports of its own."""
 
-from tests.helpers.network.ports import NOT_OUTGOING, free_ports, ports_of
+from tests.helpers.network.ports import NOT_OUTGOING, free_port, free_ports, ports_of
 
 
 def test_ports_belong_to_exactly_one_runner() -> None:
@@ -16,3 +16,10 @@ def test_single_runner_may_use_all_ports() -> None:
 
 def test_free_ports_are_as_many_as_were_asked_for() -> None:
     assert len(set(free_ports(5))) == 5
+
+
+def test_port_is_not_given_to_two_programs() -> None:
+    """Nobody listens on the first ones yet when the next ones are taken."""
+    given = [free_port() for _ in range(300)] + free_ports(300)
+
+    assert len(set(given)) == 600
