@@ -50,8 +50,17 @@ def life(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for _ in range(STEPS):
         life.step()
         life.broker.advance(0.37)
+    bury_one(life)
     life.end()
     return path
+
+
+def bury_one(life: Life) -> None:
+    """Make a dead letter: not every random life has one."""
+    life.client.call("PUB", "b-long-name", message="last", priority=-9)
+    last = life.client.call("FET", "b-long-name")
+    reply = life.client.call("NACK", "b-long-name", uid=last["uid"], lease=last["lease"], dead=True)
+    assert reply["cmd"] == "oknack", reply
 
 
 @pytest.fixture
