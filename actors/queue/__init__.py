@@ -8,8 +8,7 @@ functions over its state, named for what they do:
     acknowledging.py  ACK: marks, entries                   ending.py      NACK, TOUCH, timeouts, expiry, dead letters
     outgoing.py       entries for the log                   answering.py   answers and notes that need more than a slot
     reading.py        bodies that are not in memory         staging.py     claims and stashes
-    readings.py       who reads which queue                 looking.py     PEEK, STATS, why
-    operating.py      what an operator does
+    looking.py        PEEK, STATS, why                      operating.py   what an operator does
     incarnations.py   CREATE, UPDATE, PURGE, DROP           leading.py     this node leads, or no longer
     crashing.py       last words of a process that fails    state.py       to the state store and back
 

@@ -24,8 +24,8 @@ from wakeq.storage.state.checkpoint import key_of, keys_of
 
 if TYPE_CHECKING:
     from wakeq.actors.queue.process import QueueProcess
-    from wakeq.actors.queue.readings import Readings
     from wakeq.actors.queues.lobby import Lobby
+    from wakeq.actors.queues.readings import Readings
 
 BODIES_AHEAD = 256  # bodies to read ahead at first ...
 BODIES_AHEAD_MAX = 1_024  # ... and at most, on a queue that is emptied fast: each read is a hand-over to a thread

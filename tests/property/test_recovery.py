@@ -18,8 +18,8 @@ from tests.helpers.disks.memory_folder import memory_folder
 from tests.helpers.examples import examples
 from wakeq.actors.mail import CollectChanges, Collected, Flushed, LogItem
 from wakeq.actors.queue.process import QueueProcess
-from wakeq.actors.queue.readings import Readings
 from wakeq.actors.queues.lobby import Lobby
+from wakeq.actors.queues.readings import Readings
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.runtime.groups import Groups
 from wakeq.protocol.catalog import Policies

@@ -18,9 +18,9 @@ from wakeq.actors.log.raft_log import RaftLog
 from wakeq.actors.log.writer import LogServices
 from wakeq.actors.mail import Committed, Loaded, LogItem, Started
 from wakeq.actors.queue.reading import QueueProcessServices
-from wakeq.actors.queue.readings import Readings
 from wakeq.actors.queues.flush import StateFiles
 from wakeq.actors.queues.lobby import Lobby
+from wakeq.actors.queues.readings import Readings
 from wakeq.actors.queues.supervisor import Queues, Settings
 from wakeq.actors.runtime import Down, Process, Runtime, Timers
 from wakeq.actors.runtime.clock import elapsed_ms

@@ -593,7 +593,7 @@ def test_published_epoch_is_not_staged_or_read_by_another_reader(client: Client)
 
 
 @pytest.mark.parametrize("first", ["r", "another"])
-def test_of_two_readers_of_an_epoch_only_one_publishes(broker: Broker, client: Client, first: str) -> None:
+def test_second_reader_of_an_epoch_cannot_publish_it_too(broker: Broker, client: Client, first: str) -> None:
     read_batch(client, "a")
     assert look(client, "another", batch=8)["cmd"] == "slice"
     stash(client, "mine", "A")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 
 class Readings:
-    """See the head of this file."""
+    """The last batch of each reader, by the queue that it reads from."""
 
     def __init__(self) -> None:
         # By queue: the last batch of each reader of its sources; queues without readers are left out.

@@ -2,7 +2,7 @@
 
 from tests.helpers.brokers.broker import Broker, Client
 from tests.helpers.brokers.staging import publish, read, stage
-from wakeq.actors.queue.readings import Readings
+from wakeq.actors.queues.readings import Readings
 
 
 def test_queues_of_a_reader_are_those_it_has_read_in_this_batch_by_name() -> None:
