@@ -3,20 +3,23 @@
     a log made by hand: publish, delivery, acknowledgement --> events a second, the whole report, the archive
 
 The report is a process of its own, from its start; the others are taken warm.  The report again with several times the
-events, for which Spark may take no longer per event.
+events, for which Spark may take no longer per event.  `--executors` measures instead what a second executor brings:
+how long its tasks run beside those of the first, and how many events a second of CPU reads.
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.pipeline import cpu_below
 from wakeq.pipeline.journal.plan import History
 from wakeq.pipeline.journal.table import events_of
 from wakeq.pipeline.report.events import events_in
@@ -38,7 +41,8 @@ WRITES_A_CUT = 80
 AT_MS = 1_790_000_000_000
 PAGE_EVENTS = 90
 BARS = {
-    "events_a_s": 1_500_000.0, "page_s": 1.0, "report_s": 3.0, "report_mib": 1024, "spark_s": 8.0, "an_event": 1.0
+    "events_a_s": 1_500_000.0, "page_s": 1.0, "report_s": 3.0, "report_mib": 1024, "spark_s": 8.0, "an_event": 1.0,
+    "of_one_executor": 0.9
 }  # fmt: skip
 
 
@@ -139,12 +143,16 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=2, help="a second history has so many times the events")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--no-spark", action="store_true")
+    parser.add_argument("--executors", action="store_true", help="the report on Spark with one executor and with two")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="wakeq-bench-") as folder:
         root = Path(folder)
         one, more, page = root / "one", root / "more", root / "page"
         make_history(page, PAGE_EVENTS)
         make_history(one, given.events)
+        if given.executors:
+            _with_executors(root, one, given.events, given.rounds)
+            return
         make_history(more, given.times * given.events)
         show(f"{given.events:,} events, {os.cpu_count()} cores", f"best of {given.rounds}; wall, CPU, peak")
         _commands(root, page, one, more, given.times, given.rounds)
@@ -188,6 +196,48 @@ def _with_spark(one: Path, more: Path, times: int, events: int, rounds: int) -> 
     show("journal to data frame", f"{rate:,.0f} events/s", is_met=rate >= BARS["events_a_s"])
     show("report on Spark, warm", f"{report.wall_s:.1f} s", is_met=report.wall_s <= BARS["spark_s"])
     show(f"an event of {times} times as many", f"{ratio:.2f} of that time", is_met=ratio <= BARS["an_event"])
+
+
+def _with_executors(root: Path, history: Path, events: int, rounds: int) -> None:
+    """Measure the report with one executor of one core, then with two."""
+    alone, _ = _on_executors(1, root, history, events, rounds)
+    rate, overlap = _on_executors(2, root, history, events, rounds)
+    show("two executors at once", f"{overlap:.0%} of the time in which one has a task")
+    ratio = rate / alone
+    show("events a CPU second, of one executor's", f"{ratio:.2f}", is_met=ratio >= BARS["of_one_executor"])
+
+
+def _on_executors(count: int, root: Path, history: Path, events: int, rounds: int) -> tuple[float, float]:
+    """Return the events of a CPU second of executors and their Python, and the share of time when two had a task."""
+    log = root / f"log-{count}"
+    log.mkdir()
+    conf = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": str(log), "spark.eventLog.compress": "false"}
+    with session_for("wakeq bench", master=f"local-cluster[{count},1,1024]", conf=conf.items()) as spark:
+        engine, java = OnSpark(spark), spark.sparkContext._gateway.proc.pid
+        make_report(engine, events_in([history]))
+        began_ms, before_s = 1000 * time.time(), cpu_below(java)
+        cost = best(rounds, lambda: here(lambda: make_report(engine, events_in([history]))))
+        rate = rounds * events / (cpu_below(java) - before_s)
+    show(f"report on {count} executors", f"{cost.wall_s:.1f} s, {rate:,.0f} events a CPU second")
+    return rate, _overlap(log, began_ms)
+
+
+def _overlap(log: Path, began_ms: float) -> float:
+    """Return the share of time when more than one executor had a task, of the time when any had."""
+    changes: list[tuple[int, str, int]] = []
+    for path in log.rglob("events_*"):
+        for event in map(json.loads, path.read_text().splitlines()):
+            task = event.get("Task Info")
+            if event["Event"] == "SparkListenerTaskEnd" and task["Launch Time"] >= began_ms:
+                changes += (task["Launch Time"], task["Executor ID"], 1), (task["Finish Time"], task["Executor ID"], -1)
+    busy, any_ms, both_ms, last_ms = Counter[str](), 0, 0, 0
+    for at_ms, executor, change in sorted(changes):
+        at_work = sum(1 for tasks in busy.values() if tasks > 0)
+        any_ms += (at_ms - last_ms) * (at_work > 0)
+        both_ms += (at_ms - last_ms) * (at_work > 1)
+        busy[executor] += change
+        last_ms = at_ms
+    return both_ms / max(any_ms, 1)
 
 
 if __name__ == "__main__":
