@@ -130,7 +130,7 @@ def _wakes_per_delivery(queue: QueueProcess) -> float:
 
 
 def _gauges(queue: QueueProcess) -> Gauges:
-    return gauges_of(queue.ledger, queue.leases, queue.now_ms(), **_about(queue))
+    return gauges_of(queue.ledger, queue.leases, queue.now_ms(), timings=queue.timings, **_about(queue))
 
 
 def _about(queue: QueueProcess) -> dict[str, int]:

@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from wakeq.protocol.catalog import as_dict
+from wakeq.protocol.catalog import as_dict, dead_letter_of
 from wakeq.protocol.queue.bodies import Kept
 from wakeq.protocol.queue.leases.audience import NEVER
 from wakeq.protocol.queue.leases.leases import Lease, Leases
 from wakeq.protocol.queue.ledger.ledger import Ledger
+from wakeq.protocol.queue.timings import Timings
 
 PEEK_SCAN_MAX = 5_000  # messages looked at for a peek by state
 OLDEST_SCAN_MAX = 64  # messages looked at for the oldest one that is ready, before the head of the line is taken
@@ -29,6 +30,10 @@ class Gauges(NamedTuple):
     subscribers: int
     paused_until_ms: int
     oldest_ready_ms: int
+    # What this node has counted; None before its first delivery.
+    timings: Timings | None
+    # Where its dead letters go.
+    dead_letters: str
     published: int
     delivered: int
     acked: int
@@ -65,6 +70,7 @@ def gauges_of(
     subscribers: int,
     paused_until_ms: int,
     oldest_ready_ms: int,
+    timings: Timings | None,
 ) -> Gauges:
     """Return the numbers of a queue."""
     totals = ledger.totals
@@ -78,6 +84,8 @@ def gauges_of(
         subscribers,
         paused_until_ms,
         oldest_ready_ms,
+        timings,
+        dead_letter_of(ledger.name, ledger.policies),
         _published(ledger),
         totals.delivered,
         totals.acked,

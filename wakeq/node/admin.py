@@ -63,6 +63,7 @@ class Admin:
             self.metrics.samples,
             assembly.raft_log.refusal,
             now_ms,
+            assembly.timings,
             queues_max=queues_max,
         )
         self._events = Events(self.queries, self.metrics.samples, now_ms)

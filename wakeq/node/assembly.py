@@ -31,6 +31,7 @@ from wakeq.protocol.clock import Mark, span_on
 from wakeq.protocol.errors import DamagedFile
 from wakeq.protocol.log.entries import Kind, Members, SetAside
 from wakeq.protocol.log.reader import decode_entry
+from wakeq.protocol.queue.timings import Timings
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.log_view import LogView
 from wakeq.protocol.raft.membership import Config, check_level, config_of
@@ -154,6 +155,8 @@ class Assembly:
         )
         self.images.begin(self.raft_log)
         self.lobby = Lobby(runtime)
+        # Of all queues together.
+        self.timings = Timings()
         self.queues = self._spawn_queues(settings)
         self._monitor()
 
@@ -262,6 +265,7 @@ class Assembly:
             free_bytes=environment.free_bytes,
             lobby=self.lobby,
             readings=Readings(),
+            timings=self.timings,
             exists=lambda name: self.queues.exists(name),
             defaults=settings.created,
         )
