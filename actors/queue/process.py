@@ -135,7 +135,7 @@ class QueueProcess(Process):
         self.supervisor = supervisor  # hears when the process crashes or is not needed any more
         self.now_ms = services.now_ms  # the cluster clock
         # What the log knows, alike on every node.
-        self.ledger = Ledger(name, 0, Policies(), limits)  # which messages there are
+        self.ledger = Ledger(name, 0, Policies(), limits, services.sums)  # which messages there are
         self.created_ms = 0  # when this incarnation, or the first of a purged queue, began
         self.bodies = Bodies()  # those in memory
         # What only the leader knows.

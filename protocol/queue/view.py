@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from wakeq.protocol.catalog import as_dict, dead_letter_of
+from wakeq.protocol.catalog import as_dict
 from wakeq.protocol.queue.bodies import Kept
 from wakeq.protocol.queue.leases.audience import NEVER
 from wakeq.protocol.queue.leases.leases import Lease, Leases
@@ -32,8 +32,8 @@ class Gauges(NamedTuple):
     oldest_ready_ms: int
     # What this node has counted; None before its first delivery.
     timings: Timings | None
-    # Where its dead letters go.
-    dead_letters: str
+    # Whether it gets dead letters of other queues.
+    is_dead_letter: bool
     published: int
     delivered: int
     acked: int
@@ -56,7 +56,7 @@ def _stashed(ledger: Ledger) -> int:
     return 0 if ledger.staging is None else ledger.staging.stashed
 
 
-def _published(ledger: Ledger) -> int:
+def published_of(ledger: Ledger) -> int:
     """Return how many were ever published: what is only stashed is not yet, and what is dropped never was."""
     return ledger.totals.published - _stashed(ledger)
 
@@ -71,6 +71,7 @@ def gauges_of(
     paused_until_ms: int,
     oldest_ready_ms: int,
     timings: Timings | None,
+    is_dead_letter: bool,
 ) -> Gauges:
     """Return the numbers of a queue."""
     totals = ledger.totals
@@ -85,8 +86,8 @@ def gauges_of(
         paused_until_ms,
         oldest_ready_ms,
         timings,
-        dead_letter_of(ledger.name, ledger.policies),
-        _published(ledger),
+        is_dead_letter,
+        published_of(ledger),
         totals.delivered,
         totals.acked,
         totals.released,
@@ -130,7 +131,7 @@ def figures_of(ledger: Ledger, leases: Leases | None, now_ms: int) -> dict[str, 
         "sleepers": 0 if leases is None else len(leases.audience.sleepers),
         "waiting": 0 if leases is None else len(leases.audience.all_waits()),
         **msgspec.to_builtins(ledger.totals),
-        "published": _published(ledger),
+        "published": published_of(ledger),
         "policies": as_dict(ledger.policies),
     }
 

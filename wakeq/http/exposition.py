@@ -5,14 +5,13 @@
 Between two pieces the caller lets others run.  It knows no actor and no socket.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from wakeq.actors.log.histogram import Histogram
 from wakeq.http.families import ALL_QUEUES, FAMILIES, HISTOGRAM, MONIQUE, NODE, QUEUE, STATES, Family
 from wakeq.protocol.log.entries import Reason
-from wakeq.protocol.names import DEAD_SUFFIX
 from wakeq.protocol.queue.timings import BOUNDS_MS, Timings
 from wakeq.protocol.queue.view import Gauges
 
@@ -82,34 +81,25 @@ def _histogram_lines(name: str, histogram: Histogram) -> str:
 # Queues -------------------------------------------------------------------------------------------------------------
 
 
-def queue_pieces(gauges: Sequence[Gauges], now_ms: int, dead_letter_queues: Set[str] = frozenset()) -> Iterator[str]:
+def queue_pieces(gauges: Sequence[Gauges], now_ms: int) -> Iterator[str]:
     """Yield the series of these queues, metric by metric."""
     slices = [gauges[start : start + PIECE_QUEUES] for start in range(0, len(gauges), PIECE_QUEUES)]
     # The labels of each slice, made with the first metric.
     labels: list[list[str]] = []
-    about = About(now_ms, dead_letter_queues)
     for name, make in _QUEUE_LINES.items():
         yield head(FAMILIES[name])
         for place, some in enumerate(slices):
             if place == len(labels):
                 labels.append([escaped(one.name) or DEFAULT_LABEL for one in some])
-            yield make(zip(labels[place], some, strict=True), about)
+            yield make(zip(labels[place], some, strict=True), now_ms)
     yield from _timings_pieces(gauges)
-
-
-class About(NamedTuple):
-    """What lines are made with beside the queues."""
-
-    now_ms: int
-    # The queues that get dead letters of others.
-    dead_letter_queues: Set[str]
 
 
 # An iterable of pairs: the label of a queue, and its Gauges.
 Rows = Any
 
 
-def _state_lines(rows: Rows, _: About) -> str:
+def _state_lines(rows: Rows, _: int) -> str:
     name = "wakeq_queue_messages"
     return "".join(
         [
@@ -120,37 +110,36 @@ def _state_lines(rows: Rows, _: About) -> str:
     )
 
 
-def _age_lines(rows: Rows, about: About) -> str:
+def _age_lines(rows: Rows, now_ms: int) -> str:
     name = "wakeq_queue_oldest_ready_age_seconds"
     return "".join(
         [
-            f'{name}{{queue="{q}"}} {max(0, about.now_ms - g.oldest_ready_ms) / 1000 if g.ready else 0}\n'
+            f'{name}{{queue="{q}"}} {max(0, now_ms - g.oldest_ready_ms) / 1000 if g.ready else 0}\n'
             for q, g in rows
             if g.oldest_ready_ms or not g.ready
         ]
     )
 
 
-def _paused_lines(rows: Rows, _: About) -> str:
+def _paused_lines(rows: Rows, _: int) -> str:
     return "".join([f'wakeq_queue_paused{{queue="{q}"}} {int(g.paused_until_ms > 0)}\n' for q, g in rows])
 
 
-def _is_dead_letter_lines(rows: Rows, about: About) -> str:
-    name, them = "wakeq_queue_is_dead_letter", about.dead_letter_queues
-    return "".join([f'{name}{{queue="{q}"}} {int(g.name in them)}\n' for q, g in rows])
+def _is_dead_letter_lines(rows: Rows, _: int) -> str:
+    return "".join([f'wakeq_queue_is_dead_letter{{queue="{q}"}} {int(g.is_dead_letter)}\n' for q, g in rows])
 
 
-def _lines_by(name: str, field: str) -> Callable[[Rows, About], str]:
+def _lines_by(name: str, field: str) -> Callable[[Rows, int], str]:
     """Return a function that writes the lines of a metric which is a field of Gauges."""
     place = Gauges._fields.index(field)
 
-    def lines(rows: Rows, _: About) -> str:
+    def lines(rows: Rows, _: int) -> str:
         return "".join([f'{name}{{queue="{q}"}} {g[place]}\n' for q, g in rows])
 
     return lines
 
 
-_QUEUE_LINES: Mapping[str, Callable[[Rows, About], str]] = {
+_QUEUE_LINES: Mapping[str, Callable[[Rows, int], str]] = {
     "wakeq_queue_messages": _state_lines,
     "wakeq_queue_oldest_ready_age_seconds": _age_lines,
     "wakeq_queue_paused": _paused_lines,
@@ -240,20 +229,13 @@ class Totals:
     def __init__(self) -> None:
         self._sums = dict.fromkeys(self.FIELDS, 0)
         self._seen: dict[str, Gauges] = {}
-        # The queues that get dead letters of others, as of the last call of `add`.
-        self.dead_letter_queues: set[str] = set()
 
     def add(self, gauges: Sequence[Gauges]) -> Iterator[None]:
         """Add the growth of all queues, in pieces."""
         seen, self._seen = self._seen, {one.name: one for one in gauges}
         sums = [0] * len(self.FIELDS)
-        targets: set[str] = set()
         first = Gauges._fields.index(self.FIELDS[0])
         for place, now in enumerate(gauges, 1):
-            targets.add(now.dead_letters)
-            # Its origin may be deleted.
-            if now.name.endswith(DEAD_SUFFIX):
-                targets.add(now.name)
             before = seen.get(now.name)
             counts, base = (
                 now[first:],
@@ -264,7 +246,6 @@ class Totals:
                     sums[which] += max(0, count - known)  # type: ignore[operator]
             if place % PIECE_QUEUES == 0:
                 yield
-        self.dead_letter_queues = targets
         for field, more in zip(self.FIELDS, sums, strict=True):
             self._sums[field] += more
 

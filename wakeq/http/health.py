@@ -92,7 +92,7 @@ class Health:
             samples = self._totals.samples(gauges, len(gauges) - len(shown)) + timings_samples(self._timings)
             await write_in_time(request, response, node_text(samples, ALL_QUEUES).encode())
             await asyncio.sleep(0)
-            for piece in queue_pieces(shown, self._now_ms(), self._totals.dead_letter_queues):
+            for piece in queue_pieces(shown, self._now_ms()):
                 await write_in_time(request, response, piece.encode())
                 await asyncio.sleep(0)
         await response.write_eof()

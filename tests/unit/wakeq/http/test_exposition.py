@@ -120,7 +120,7 @@ def test_queues_beyond_the_limit_have_no_series_but_count_in_the_sums(tmp_path: 
 
 
 def gauges(name: str, queue_id: int, published: int) -> Gauges:
-    return Gauges(name, queue_id, *[0] * 9, None, "", published, *[0] * 7)
+    return Gauges(name, queue_id, *[0] * 9, None, False, published, *[0] * 7)
 
 
 def test_sums_never_shrink_after_a_purge_or_delete() -> None:
