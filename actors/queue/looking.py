@@ -1,6 +1,6 @@
 """Looking: what can be seen of one queue without changing it.
 
-    Peek, Stats, Scan, Why --> ledger, leases, bodies --> rows, figures, a page, causes
+    Peek, Stats, Scan, Why, ListClaims --> ledger, leases, bodies --> rows, figures, a page, causes, claims
 
 Bodies that are not in memory are read for it.  Functions over the state of a queue process; they never deliver, and
 never let a look cost more than its bound.
@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from wakeq.actors.queue import fetching, reading
-from wakeq.actors.sessions.operator_mail import Page, Scan, Why
+from wakeq.actors.sessions.operator_mail import ListClaims, Page, Scan, Why
 from wakeq.protocol.queue.bodies import Found
 from wakeq.protocol.queue.orders import Peek, ReplyTo, Stats
 from wakeq.protocol.queue.outcomes import Refusal
@@ -100,6 +100,12 @@ def on_why(queue: QueueProcess, message: Why) -> None:
     else:
         causes = [absence]
     message.asker.tell({"queue": queue.name, "uid": message.uid, "causes": causes})
+
+
+def on_list_claims(queue: QueueProcess, message: ListClaims) -> None:
+    if _may_be_seen(queue, message.asker):
+        staging = queue.ledger.staging
+        message.asker.tell([] if staging is None else staging.claims())
 
 
 # --- figures ---------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """What operators ask of queues, subscribers and the log, and what they are answered.  Plain data.
 
-Scan, Why -> a queue, which only looks;  Move, Requeue -> a queue, which proposes
+Scan, Why, ListClaims -> a queue, which only looks;  Move, Requeue -> a queue, which proposes
 Describe -> a subscriber;  Administer -> RaftLog
 """
 
@@ -36,6 +36,13 @@ class Why(msgspec.Struct, frozen=True, gc=False):
     asker: ReplyTo
     queue: str
     uid: str
+
+
+class ListClaims(msgspec.Struct, frozen=True, gc=False):
+    """Which messages are claimed, and by which sources?  Answered by a list of objects."""
+
+    asker: ReplyTo
+    queue: str
 
 
 class Administer(msgspec.Struct, frozen=True, gc=False):
