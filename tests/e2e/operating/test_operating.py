@@ -182,7 +182,7 @@ def test_top_shows_what_happens(run: Run, client: Client) -> None:
 
 def test_unreachable_broker_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--http", "127.0.0.1:1", "why", "q", "u"]) == 69
-    assert "check the address of its HTTP port (--http, WAKEQ_HTTP" in capsys.readouterr().err
+    assert "no broker answers at 127.0.0.1:1 (Connection refused); start it with" in capsys.readouterr().err
     assert main(["--http", "ftp://x", "why", "q", "u"]) == 78
 
 
