@@ -54,15 +54,23 @@ class Broker:
         """The HTTP ports of this broker and no other: the default port, where the worker port is the default one."""
         from wakeq.client.admin import HTTP_PORT
 
-        if self.http:
-            return self.http
+        return self.http or self._beside_worker_ports(HTTP_PORT, "HTTP", "--http {host}:PORT, or set WAKEQ_HTTP")
+
+    @property
+    def taskflux_address(self) -> str:
+        """The TaskFlux ports of this broker, found as its HTTP ports are."""
+        from wakeq.client.taskflux.call_script import PORT as TASKFLUX_PORT
+
+        return self._beside_worker_ports(TASKFLUX_PORT, "TaskFlux", "--address {host}:PORT, or set WAKEQ_TASKFLUX")
+
+    def _beside_worker_ports(self, wanted: int, kind: str, advice: str) -> str:
+        """Return the addresses with this default port for the nodes whose worker port is the default one."""
         nodes = [parse_address(one) for one in self.addresses]
         hosts = [f"[{host}]" if ":" in host else host for host, port in nodes if port == PORT]
         if not hosts:
-            raise click.UsageError(
-                f"the HTTP port of {self.address} is unknown; pass --http {nodes[0][0]}:PORT, or set WAKEQ_HTTP"
-            )
-        return ",".join(f"{host}:{HTTP_PORT}" for host in hosts)
+            host = nodes[0][0]
+            raise click.UsageError(f"the {kind} port of {self.address} is unknown; pass {advice.format(host=host)}")
+        return ",".join(f"{host}:{wanted}" for host in hosts)
 
     @contextmanager
     def connect(self, *, within_s: float | None = None) -> Iterator[Client]:
@@ -119,6 +127,15 @@ def json_option(command: Command) -> Command:
 def yes_option(command: Command) -> Command:
     """Add --yes, as every command that destroys has it."""
     return click.option("--yes", is_flag=True, help="Do not ask for confirmation.")(command)
+
+
+def refuse_no_name(_context: click.Context, _parameter: click.Parameter, queue: str | None) -> str | None:
+    """Refuse an empty queue for a publish, as of an unset variable: nobody would look for its messages there."""
+    if queue == "":
+        raise click.BadParameter(
+            "it is empty; name a queue (only programs and `wakeq taskflux enqueue` publish to the default queue)"
+        )
+    return queue
 
 
 def queue_name(queue: str) -> str:

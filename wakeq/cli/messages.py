@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import click
 
-from wakeq.cli.common import EXIT_NOTHING, Broker, json_option, queue_name
+from wakeq.cli.common import EXIT_NOTHING, Broker, json_option, queue_name, refuse_no_name
 from wakeq.cli.output import moment, plain, print_body, print_json, print_line, say
 from wakeq.client import Client, Message
 from wakeq.client.route import CONNECT_TIMEOUT_S
@@ -47,7 +47,7 @@ def id_of(_context: click.Context, _parameter: click.Parameter, given: str | Non
 
 
 @click.command()
-@click.argument("queue")
+@click.argument("queue", callback=refuse_no_name)
 @click.argument("body", default="-")
 @click.option("--delay", "delay_s", type=SECONDS, metavar="S", default=0, help="Deliver it no earlier than this.")
 @click.option(
@@ -83,8 +83,8 @@ def pub(
 ) -> None:
     """Publish a message to QUEUE and print its uid.
 
-    Without BODY, or with -, the body is read from standard input.  "" is the default queue.  Write two dashes before a
-    BODY that begins with one: wakeq pub QUEUE -- -5
+    Without BODY, or with -, the body is read from standard input.  Write two dashes before a BODY that begins with one:
+    wakeq pub QUEUE -- -5
     """
     content = sys.stdin.buffer.read() if body == "-" else body.encode(errors="surrogateescape")
     with broker.connect() as client:

@@ -223,7 +223,8 @@ def list_leases(broker: Broker, name: str, as_json: bool) -> None:
     if as_json:
         print_json({"queue": name, "leases": messages})
     else:
-        print_table(LEASE_COLUMNS, [[message_cell(one, column) for column in LEASE_COLUMNS] for one in messages])
+        rows = [[message_cell(one, column) for column in LEASE_COLUMNS] for one in messages]
+        print_table(LEASE_COLUMNS, rows, nothing=f"no message of {queue_name(name)} is leased")
 
 
 @leases.command()
@@ -261,7 +262,11 @@ def list_connections(broker: Broker, limit: int, as_json: bool) -> None:
         print_json(answer)
         return
     rows = answer["connections"]
-    print_table(CONNECTION_COLUMNS, [[row[column] for column in CONNECTION_COLUMNS] for row in rows])
+    print_table(
+        CONNECTION_COLUMNS,
+        [[row[column] for column in CONNECTION_COLUMNS] for row in rows],
+        nothing="no client is connected",
+    )
     if len(rows) < answer["total"]:
         say(f"{answer['total'] - len(rows)} more; --limit shows more")
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Row = Sequence[object]
 # A cell up to this width is never broken.
 WORD_CHARS_MAX = 20
+# How a table shows the default queue, which has no name.
+NO_NAME = '""'
 # Between two columns, and at both edges together.
 COLUMNS_APART = 2
 
@@ -58,9 +60,16 @@ def print_body(body: bytes) -> None:
     sys.stdout.flush()
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Row]) -> None:
-    """Print a table for people, or tab-separated lines on a pipe."""
+def print_table(columns: Sequence[str], rows: Iterable[Row], *, nothing: str = "") -> None:
+    """Print a table for people, or tab-separated lines on a pipe.
+
+    If there is no row, say `nothing` on standard error; then people see no heading.
+    """
     shown = [[plain(cell(value)) for value in row] for row in rows]
+    if nothing and not shown:
+        say(nothing)
+        if sys.stdout.isatty():
+            return
     if not sys.stdout.isatty():
         click.echo("\n".join("\t".join(row) for row in [list(columns), *shown]))
         return

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from wakeq.cli.common import Broker, Place, history_places, json_option, queue_name
+from wakeq.cli.common import Broker, Place, history_places, json_option, queue_name, refuse_no_name
 from wakeq.cli.output import print_json, say, show_progress
 from wakeq.cli.report import forecast
 
@@ -29,7 +29,9 @@ def pipeline() -> None:
 
 @pipeline.command()
 @click.argument("sources", metavar="SOURCE...", type=PLACE, nargs=-1, required=True)
-@click.option("--to", "target", required=True, metavar="QUEUE", help="The queue to publish to.")
+@click.option(
+    "--to", "target", required=True, metavar="QUEUE", callback=refuse_no_name, help="The queue to publish to."
+)
 @click.option("--where", metavar="SQL", help="Only rows for which this condition holds, in the SQL of DuckDB.")
 @click.option("--rate", type=click.IntRange(min=1), metavar="N", help="At most this many messages per second.")
 @click.option("--name", help="The identity of this load; default: its sources and options, and files as they are now.")

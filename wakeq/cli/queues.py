@@ -17,7 +17,7 @@ from wakeq.cli.operating import (
     select,
     selection_options,
 )
-from wakeq.cli.output import moment, print_facts, print_json, print_table, say
+from wakeq.cli.output import NO_NAME, moment, print_facts, print_json, print_table, say
 from wakeq.protocol.errors import QueueExists
 from wakeq.protocol.log.entries import PAUSE_MS_MAX
 from wakeq.protocol.redrive import ORIGIN
@@ -116,7 +116,7 @@ def list_(broker: Broker, prefix: str, as_json: bool) -> None:
     if as_json:
         print_json({"queues": queues})
     else:
-        print_queues(queues)
+        print_queues(queues, nothing=f"no queue has a name that begins with {prefix}")
 
 
 @queue.command()
@@ -219,10 +219,11 @@ def peek(broker: Broker, name: str, limit: int, state: str, as_json: bool) -> No
     """Show the next messages of QUEUE without fetching them."""
     with broker.connect() as client:
         messages = client.peek(name, limit, state=state)
+        counts = {} if messages or as_json else client.stats(name)
     if as_json:
         print_json({"queue": name, "messages": messages})
     else:
-        print_peeked(messages)
+        print_peeked(messages, nothing=_explain_empty(name, state, counts))
 
 
 @queue.command("redrive")
@@ -273,7 +274,9 @@ def redrive_(
         else:
             moved = client.redrive(name, limit, to=to, anywhere=anywhere)
     if dry_run:
-        print_json({"queue": name, "ready": ready, "messages": messages}) if as_json else print_peeked(messages)
+        print_json({"queue": name, "ready": ready, "messages": messages}) if as_json else print_peeked(
+            messages, nothing=""
+        )
         say(f"nothing was moved; ready in {queue_name(name)}: {ready}")
     elif as_json:
         print_json({"queue": name, "done": moved.done, "left": moved.left})
@@ -296,20 +299,29 @@ def _readable(name: str, value: Any) -> tuple[str, object]:
     return name.removesuffix("_ms"), shown
 
 
-def print_queues(queues: Iterable[Mapping[str, Any]]) -> None:
-    """Print a line for each queue; the default queue, which has no name, is shown as two quotes."""
+def _explain_empty(name: str, state: str, counts: Mapping[str, Any]) -> str:
+    """Say that no message of this state is there, and which others there are."""
+    if state == "any":
+        return f"{queue_name(name)} has no messages"
+    others = [f"{one}: {counts[one]}" for one in ("ready", "delayed", "leased") if one != state and counts.get(one)]
+    here = f"{queue_name(name)} has no {state} messages"
+    return f"{here}; {', '.join(others)}; --state any shows all" if others else here
+
+
+def print_queues(queues: Iterable[Mapping[str, Any]], *, nothing: str = "") -> None:
+    """Print a line for each queue."""
     rows = [
-        {**row, "qname": row.get("qname") or '""', "state": "paused" if row.get("paused_until_ms") else ""}
+        {**row, "qname": row.get("qname") or NO_NAME, "state": "paused" if row.get("paused_until_ms") else ""}
         for row in queues
     ]
-    print_table(LIST_COLUMNS, [[row.get(column) for column in LIST_COLUMNS] for row in rows])
+    print_table(LIST_COLUMNS, [[row.get(column) for column in LIST_COLUMNS] for row in rows], nothing=nothing)
 
 
-def print_peeked(messages: Sequence[Mapping[str, Any]]) -> None:
+def print_peeked(messages: Sequence[Mapping[str, Any]], *, nothing: str) -> None:
     """Print a line for each message; dead letters show their origin and reason."""
     are_letters = any(ORIGIN in (message.get("headers") or {}) for message in messages)
     columns = LETTER_COLUMNS if are_letters else PEEK_COLUMNS
-    print_table(columns, [[message_cell(one, column) for column in columns] for one in messages])
+    print_table(columns, [[message_cell(one, column) for column in columns] for one in messages], nothing=nothing)
 
 
 for command in (pause, resume, move, requeue):

@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, Literal
 import click
 import msgspec
 
-from wakeq.cli.common import EXIT_FAILED, Broker, confirm, json_option, yes_option
-from wakeq.cli.output import plain_json, print_facts, print_json, print_table, say
+from wakeq.cli.common import EXIT_FAILED, Broker, confirm, json_option, refuse_no_name, yes_option
+from wakeq.cli.output import NO_NAME, plain_json, print_facts, print_json, print_table, say
 from wakeq.protocol.errors import BadField, QueueExists, StorageError
 
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -110,7 +110,7 @@ def export(broker: Broker, queues: tuple[str, ...], path: Path | None) -> None:
 
 @click.command("import")
 @click.argument("file", type=click.File("rb"), default="-")
-@click.option("--to", metavar="QUEUE", help="Publish all messages to this queue.")
+@click.option("--to", metavar="QUEUE", callback=refuse_no_name, help="Publish all messages to this queue.")
 @json_option
 @click.pass_obj
 def import_(broker: Broker, file: BinaryIO, to: str | None, as_json: bool) -> None:
@@ -277,7 +277,7 @@ def inspect(data_dir: Path, as_json: bool) -> int:
 
 
 def _row(queue: dict[str, Any]) -> list[object]:
-    facts = {**queue, **queue["totals"], "qname": queue["qname"] or '""'}
+    facts = {**queue, **queue["totals"], "qname": queue["qname"] or NO_NAME}
     return [facts[column] for column in (*QUEUE_COLUMNS, *TOTAL_COLUMNS)]
 
 

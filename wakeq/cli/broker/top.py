@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from wakeq.cli.common import Broker, json_option
-from wakeq.cli.output import COLUMNS_APART, frame, plain, print_json, print_table
+from wakeq.cli.output import COLUMNS_APART, NO_NAME, frame, plain, print_json, print_table
 from wakeq.protocol.errors import BrokerUnreachable, Disconnected, NotLeader
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def rows_of(reading: Mapping[str, Any], before: Mapping[str, Any]) -> list[tuple
         oldest = queue["oldest_ready_ms"]
         age = _span((reading["at_ms"] - oldest) / 1000) if queue["ready"] and oldest else "-"
         state = "paused" if queue["paused_until_ms"] else ""
-        name = queue["name"] or '""'
+        name = queue["name"] or NO_NAME
         rows.append((name, queue["ready"], queue["delayed"], queue["leased"], *rates, age, queue["subscribers"], state))
     return rows
 
