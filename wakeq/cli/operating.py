@@ -5,12 +5,17 @@ A command that destroys or moves asks first.  Messages are selected by uid or by
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from wakeq.cli.common import EXIT_NOTHING, Broker, confirm, json_option, queue_name, yes_option
 from wakeq.cli.output import moment, print_json, print_line, print_table, say
+from wakeq.cli.progress import progress
+from wakeq.protocol.errors import Refused
+
+if TYPE_CHECKING:
+    from wakeq.client.admin import AdminClient
 
 CONDITION_HELP = (
     "A condition such as priority<5, error~timeout, header.tenant=acme or age>3600; repeatable: all must hold."
@@ -50,6 +55,7 @@ def select(
     dry_run: bool,
     as_json: bool,
     word: str,
+    doing: str,
     more: Mapping[str, Any] | None = None,
 ) -> None:
     """Apply an operation to the selected messages, or show them."""
@@ -66,12 +72,34 @@ def select(
             say(f"nothing was changed; {answer['matched']} of {answer['scanned']} examined messages match{behind}")
             return
         strangers: set[str] = set()
-        sums = apply_to_selected(client, path, queue, body, limit=limit, strangers=strangers)
+        with progress(doing, "messages", is_wanted=not as_json) as shown:
+            total = _total(client, queue, None if where else limit, len(uids)) if shown.is_wanted else None
+            counted = "scanned" if where else "done"
+            sums = apply_to_selected(
+                client,
+                path,
+                queue,
+                body,
+                limit=limit,
+                strangers=strangers,
+                progress=lambda sums: shown.update(sums[counted], total),
+            )
     print_json({"queue": queue, **sums}) if as_json else click.echo(f"{word} {queue_name(queue)}: {sums['done']}")
     if strangers:
         say_strangers(queue, strangers)
     elif sums["done"] < sums["matched"]:
         say(f"{sums['matched'] - sums['done']} more matched, but were gone by then or are leased")
+
+
+def _total(client: "AdminClient", queue: str, limit: int | None, uids: int) -> int | None:
+    """Return how many messages are to be looked at, at most; None if the token may not know."""
+    if uids:
+        return uids
+    try:
+        size = int(client.call("GET", "/queue", queue=queue)["size"])
+    except Refused:
+        return None
+    return size if limit is None else min(size, limit)
 
 
 def say_strangers(queue: str, strangers: Iterable[str]) -> None:
@@ -172,7 +200,7 @@ def move(broker: Broker, /, name: str, to: str, yes: bool, **selection: Any) -> 
     """
     if not selection["dry_run"]:
         confirm(f"Move {_described(selection)} of {queue_name(name)} to {queue_name(to)}?", yes=yes)
-    select(broker, "/messages/move", name, **selection, word="moved from", more={"to": to})
+    select(broker, "/messages/move", name, **selection, word="moved from", doing="moving messages", more={"to": to})
 
 
 @click.command()
@@ -188,7 +216,7 @@ def requeue(broker: Broker, /, name: str, yes: bool, **selection: Any) -> None:
     """
     if not selection["dry_run"]:
         confirm(f"Make {_described(selection)} of {queue_name(name)} that are delayed ready now?", yes=yes)
-    select(broker, "/messages/requeue", name, **selection, word="made ready in")
+    select(broker, "/messages/requeue", name, **selection, word="made ready in", doing="making messages ready")
 
 
 def _described(selection: Mapping[str, Any]) -> str:

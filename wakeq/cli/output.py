@@ -29,15 +29,8 @@ COLUMNS_APART = 2
 
 
 def say(text: str) -> None:
-    """Print one line on standard error, in the name of wakeq; it replaces a progress line."""
-    show_progress("")
+    """Print one line on standard error, in the name of wakeq."""
     click.echo(f"wakeq: {plain(text)}", err=True)
-
-
-def show_progress(text: str) -> None:
-    """Show a progress line on standard error, if that is a terminal; an empty text removes it."""
-    if sys.stderr.isatty():
-        click.echo(f"\r\x1b[K{text}", nl=False, err=True)
 
 
 def print_json(value: object) -> None:

@@ -18,6 +18,7 @@ from wakeq.cli.operating import (
     selection_options,
 )
 from wakeq.cli.output import NO_NAME, moment, print_facts, print_json, print_table, say
+from wakeq.cli.progress import progress
 from wakeq.protocol.errors import QueueExists
 from wakeq.protocol.log.entries import PAUSE_MS_MAX
 from wakeq.protocol.redrive import ORIGIN
@@ -178,14 +179,16 @@ def purge(broker: Broker, /, name: str, yes: bool, **selection: Any) -> None:
     The queue itself stays.  Without a selection, leased messages are deleted too; with one, they stay.
     """
     if selection.pop("dry_run"):
-        select(broker, "/messages/purge", name, **selection, dry_run=True, word="")
+        select(broker, "/messages/purge", name, **selection, dry_run=True, word="", doing="")
         return
     is_selective = any(selection[flag] for flag in ("where", "uids", "limit", "rate"))
     confirm(f"Delete {'the selected messages' if is_selective else 'every message'} in {queue_name(name)}?", yes=yes)
     if is_selective:
-        select(broker, "/messages/purge", name, **selection, dry_run=False, word="deleted from")
+        select(
+            broker, "/messages/purge", name, **selection, dry_run=False, word="deleted from", doing="deleting messages"
+        )
         return
-    with broker.connect() as client:
+    with broker.connect() as client, progress("deleting all messages", is_wanted=not selection["as_json"]):
         count = client.purge(name)
     print_json({"queue": name, "done": count}) if selection["as_json"] else click.echo(f"{count} messages deleted")
 
@@ -265,14 +268,16 @@ def redrive_(
     if where or rate:
         selection = {"where": where, "uids": (), "limit": limit, "rate": rate, "dry_run": dry_run, "as_json": as_json}
         more: dict[str, Any] = {"anywhere": anywhere} if to is None else {"to": to}
-        select(broker, "/messages/redrive", name, **selection, word="redriven from", more=more)  # type: ignore[arg-type]
+        words = {"word": "redriven from", "doing": "moving dead letters"}
+        select(broker, "/messages/redrive", name, **selection, **words, more=more)  # type: ignore[arg-type]
         return
     with broker.connect() as client:
         if dry_run:
             ready = client.stats(name)["ready"]
             messages = client.peek(name, min(limit or PEEK_COUNT_MAX, PEEK_COUNT_MAX))
         else:
-            moved = client.redrive(name, limit, to=to, anywhere=anywhere)
+            with progress("moving dead letters", "messages", is_wanted=not as_json) as shown:
+                moved = client.redrive(name, limit, to=to, anywhere=anywhere, tell=shown.update)
     if dry_run:
         print_json({"queue": name, "ready": ready, "messages": messages}) if as_json else print_peeked(
             messages, nothing=""

@@ -193,7 +193,8 @@ def test_redrive_reports_moved_and_remaining_letters(
 
     said = capsys.readouterr()
     assert status == 0
-    assert fake.calls[-1] == ("redrive", ("emails.dead", 5), {"to": "again", "anywhere": False})
+    name, arguments, options = fake.calls[-1]
+    assert (name, arguments, options["to"], options["anywhere"]) == ("redrive", ("emails.dead", 5), "again", False)
     assert said.out == "redriven from queue emails.dead: 3\n"
     assert said.err.startswith("wakeq: not moved from queue emails.dead, because they have no wakeq-origin: 1;")
 
