@@ -1,5 +1,6 @@
 """Shared parts of the commands: the address of the broker, confirmation before destruction, exit statuses."""
 
+import logging
 import os
 import re
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 # Defined there because it is needed before anything else is loaded.
 from wakeq.cli import EXIT_INTERRUPTED as EXIT_INTERRUPTED
@@ -27,6 +29,8 @@ EXIT_USAGE = 2
 # There was no message to fetch, or the named one was not there.
 EXIT_NOTHING = 3
 EXIT_BROKEN_PIPE = 141
+# How long the shell waits for a connection, and for the answer, when it completes a name.
+COMPLETE_S_MAX = 0.5
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -115,8 +119,35 @@ class HistoryPlace(click.ParamType[Path | str]):
         return self._directory.convert(value, param, ctx)
 
 
+class QueueName(click.ParamType[str]):
+    """The name of a queue; the shell completes it with the names that the broker knows."""
+
+    name = "queue"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        # A warning on the terminal would spoil the line that the user types.
+        logging.disable()
+        given = ctx.find_root().params
+        select_credentials(given.get("token_file"), given.get("tls"))
+        try:
+            with Broker(given["broker"]).connect(within_s=COMPLETE_S_MAX) as client:
+                names = [str(one["qname"]) for one in client.queues(incomplete)]
+        # Whatever is wrong, a line that is being typed is no place to say it.
+        except Exception:
+            return []
+        return [CompletionItem(name) for name in names if name]
+
+
+QUEUE = QueueName()
+
 # For commands that read history.
 history_places = click.argument("places", metavar="DATA_DIR|URL...", nargs=-1, required=True, type=HistoryPlace())
+
+
+def select_credentials(token_file: str | None, tls: str | None) -> None:
+    """Pass --token-file and --tls on to every client, also to one that a command's own program creates."""
+    os.environ.update({"WAKEQ_TOKEN_FILE": token_file} if token_file else {})
+    os.environ.update({"WAKEQ_TLS": tls} if tls else {})
 
 
 def json_option(command: Command) -> Command:

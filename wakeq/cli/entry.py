@@ -21,7 +21,7 @@ from click.exceptions import NoSuchCommand
 from click.shell_completion import get_completion_class
 
 from wakeq import __version__
-from wakeq.cli.common import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE, Broker
+from wakeq.cli.common import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE, Broker, select_credentials
 from wakeq.cli.output import say
 from wakeq.client import DEFAULT_ADDRESS
 from wakeq.protocol.errors import WakeqError
@@ -47,7 +47,8 @@ HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 def completion(context: click.Context, shell: str) -> None:
     """Print the completion script for SHELL.
 
-    Use it as `source <(wakeq completion bash)`, or `wakeq completion fish | source`.
+    Use it as `source <(wakeq completion bash)`, or `wakeq completion fish | source`.  It completes commands, flags and
+    the names of queues, for which it asks the broker.
     """
     found = get_completion_class(shell)
     assert found is not None, "click knows all three"
@@ -137,9 +138,7 @@ def cli(context: click.Context, broker: str, http: str | None, token_file: str |
     if not broker.strip(" ,"):
         raise click.UsageError("--broker is empty; write HOST:PORT")
     context.obj = Broker(broker, http)
-    # Every client reads these, also clients that a command's own program creates.
-    os.environ.update({"WAKEQ_TOKEN_FILE": token_file} if token_file else {})
-    os.environ.update({"WAKEQ_TLS": tls} if tls else {})
+    select_credentials(token_file, tls)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wakeq.cli.common import EXIT_NOTHING, Broker, confirm, json_option, queue_name, yes_option
+from wakeq.cli.common import EXIT_NOTHING, QUEUE, Broker, confirm, json_option, queue_name, yes_option
 from wakeq.cli.output import moment, print_json, print_line, print_table, say
 from wakeq.cli.progress import progress
 from wakeq.protocol.errors import Refused
@@ -149,7 +149,7 @@ class Moment(click.ParamType[datetime]):
 
 
 @click.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @click.option("--for", "for_s", type=click.FloatRange(min=0, min_open=True), metavar="S", help="For this many seconds.")
 @click.option(
     "--until",
@@ -176,7 +176,7 @@ def pause(broker: Broker, name: str, for_s: float | None, until: datetime | None
 
 
 @click.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @click.pass_obj
 def resume(broker: Broker, name: str) -> None:
     """Deliver messages of QUEUE again."""
@@ -186,8 +186,8 @@ def resume(broker: Broker, name: str) -> None:
 
 
 @click.command()
-@click.argument("name", metavar="QUEUE")
-@click.argument("to", metavar="TO")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
+@click.argument("to", type=QUEUE, metavar="TO")
 @selection_options
 @yes_option
 @json_option
@@ -204,7 +204,7 @@ def move(broker: Broker, /, name: str, to: str, yes: bool, **selection: Any) -> 
 
 
 @click.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @selection_options
 @yes_option
 @json_option
@@ -236,7 +236,7 @@ def leases() -> None:
 
 
 @leases.command("list")
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @json_option
 @click.pass_obj
 def list_leases(broker: Broker, name: str, as_json: bool) -> None:
@@ -256,7 +256,7 @@ def list_leases(broker: Broker, name: str, as_json: bool) -> None:
 
 
 @leases.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @click.argument("uids", metavar="UID...", nargs=-1, required=True)
 @yes_option
 @click.pass_obj
@@ -315,7 +315,7 @@ def close_connection(broker: Broker, connection: int, yes: bool) -> None:
 
 
 @click.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @click.argument("uid", metavar="UID")
 @json_option
 @click.pass_obj

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from wakeq.cli.common import Broker, Place, history_places, json_option, queue_name, refuse_no_name
+from wakeq.cli.common import QUEUE, Broker, Place, history_places, json_option, queue_name, refuse_no_name
 from wakeq.cli.output import print_json, say
 from wakeq.cli.progress import progress
 from wakeq.cli.report import forecast
@@ -27,7 +27,13 @@ def pipeline() -> None:
 @pipeline.command()
 @click.argument("sources", metavar="SOURCE...", type=PLACE, nargs=-1, required=True)
 @click.option(
-    "--to", "target", required=True, metavar="QUEUE", callback=refuse_no_name, help="The queue to publish to."
+    "--to",
+    "target",
+    required=True,
+    type=QUEUE,
+    metavar="QUEUE",
+    callback=refuse_no_name,
+    help="The queue to publish to.",
 )
 @click.option("--where", metavar="SQL", help="Only rows for which this condition holds, in the SQL of DuckDB.")
 @click.option("--rate", type=click.IntRange(min=1), metavar="N", help="At most this many messages per second.")
@@ -121,7 +127,9 @@ def settle(broker: Broker, checkpoint: str) -> None:
 
 @pipeline.command()
 @click.argument("checkpoint", required=False)
-@click.option("--queue", metavar="QUEUE", help="Instead of a checkpoint: the queue of a query with option source.")
+@click.option(
+    "--queue", type=QUEUE, metavar="QUEUE", help="Instead of a checkpoint: the queue of a query with option source."
+)
 @click.option("--source", metavar="NAME", help="The name that this query has as option source.")
 @click.pass_obj
 def release(broker: Broker, checkpoint: str | None, queue: str | None, source: str | None) -> None:

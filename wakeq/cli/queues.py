@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from wakeq.cli.common import Broker, ByteCount, confirm, json_option, queue_name, yes_option
+from wakeq.cli.common import QUEUE, Broker, ByteCount, confirm, json_option, queue_name, yes_option
 from wakeq.cli.operating import (
     CONDITION_HELP,
     message_cell,
@@ -52,7 +52,7 @@ POLICY_OPTIONS = (
         metavar="N",
         help="Failed deliveries before a message becomes a dead letter; 0: no limit.",
     ),
-    click.option("--dead-letter", metavar="QUEUE", help="Where dead letters go; default: QUEUE.dead."),
+    click.option("--dead-letter", type=QUEUE, metavar="QUEUE", help="Where dead letters go; default: QUEUE.dead."),
     click.option(
         "--retry-backoff",
         type=click.Choice(["fixed", "exponential"]),
@@ -107,7 +107,7 @@ def queue() -> None:
 
 
 @queue.command("list")
-@click.argument("prefix", default="")
+@click.argument("prefix", type=QUEUE, default="")
 @json_option
 @click.pass_obj
 def list_(broker: Broker, prefix: str, as_json: bool) -> None:
@@ -139,7 +139,7 @@ def create(broker: Broker, /, name: str, if_missing: bool, **given: Any) -> None
 
 
 @queue.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @policy_options
 @click.option("--reset", multiple=True, metavar="POLICY", help="Reset a policy to its default; repeatable.")
 @click.pass_obj
@@ -156,7 +156,7 @@ def update(broker: Broker, /, name: str, reset: tuple[str, ...], **given: Any) -
 
 
 @queue.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @yes_option
 @click.pass_obj
 def delete(broker: Broker, name: str, yes: bool) -> None:
@@ -168,7 +168,7 @@ def delete(broker: Broker, name: str, yes: bool) -> None:
 
 
 @queue.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @selection_options
 @yes_option
 @json_option
@@ -194,7 +194,7 @@ def purge(broker: Broker, /, name: str, yes: bool, **selection: Any) -> None:
 
 
 @queue.command()
-@click.argument("name", metavar="[QUEUE]", required=False)
+@click.argument("name", type=QUEUE, metavar="[QUEUE]", required=False)
 @json_option
 @click.pass_obj
 def stats(broker: Broker, name: str | None, as_json: bool) -> None:
@@ -213,7 +213,7 @@ def stats(broker: Broker, name: str | None, as_json: bool) -> None:
 
 
 @queue.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @click.option("--limit", type=click.IntRange(1, PEEK_COUNT_MAX), metavar="N", default=10, show_default=True)
 @click.option("--state", type=click.Choice(["ready", "delayed", "leased", "any"]), default="ready", show_default=True)
 @json_option
@@ -230,11 +230,11 @@ def peek(broker: Broker, name: str, limit: int, state: str, as_json: bool) -> No
 
 
 @queue.command("redrive")
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @click.option(
     "--limit", type=click.IntRange(min=1), metavar="N", help="Move at most this many; default: all that are ready."
 )
-@click.option("--to", metavar="QUEUE", help="Move them to this queue; default: each to its origin.")
+@click.option("--to", type=QUEUE, metavar="QUEUE", help="Move them to this queue; default: each to its origin.")
 @click.option("--anywhere", is_flag=True, help="Also to queues that do not send their dead letters here.")
 @click.option("--where", multiple=True, metavar="CONDITION", help=CONDITION_HELP)
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most this many per second.")

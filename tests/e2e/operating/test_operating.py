@@ -241,6 +241,18 @@ def test_completion_is_printed_for_every_shell(shell: str, capsys: pytest.Captur
     assert "_WAKEQ_COMPLETE" in capsys.readouterr().out
 
 
+def test_bash_completes_the_name_of_a_queue(shared_broker: BrokerProcess, client: Client) -> None:
+    client.publish("completed-by-tab", b"1")
+
+    asked = {"COMP_WORDS": "wakeq pub complete", "COMP_CWORD": "2", "_WAKEQ_COMPLETE": "bash_complete"}
+    broker = {"WAKEQ_BROKER": at(shared_broker.worker_address)}
+    found = subprocess.run(
+        [sys.executable, "-m", "wakeq"], env=os.environ | asked | broker, capture_output=True, text=True, check=True
+    )
+
+    assert (found.stdout, found.stderr) == ("plain,completed-by-tab\n", "")
+
+
 def test_doctor_reports_missing_tokens_and_bad_tls_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ports = ["--worker-port", "0", "--http-port", "0", "--taskflux-port", "0"]
     missing = ["--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem")]

@@ -19,7 +19,7 @@ from typing import IO, Any, BinaryIO, Literal
 import click
 import msgspec
 
-from wakeq.cli.common import EXIT_FAILED, Broker, confirm, json_option, refuse_no_name, yes_option
+from wakeq.cli.common import EXIT_FAILED, QUEUE, Broker, confirm, json_option, refuse_no_name, yes_option
 from wakeq.cli.output import NO_NAME, plain_json, print_facts, print_json, print_table, say
 from wakeq.cli.progress import BYTES, Progress, progress
 from wakeq.protocol.errors import BadField, QueueExists, StorageError
@@ -100,7 +100,7 @@ def restore(path: Path, data_dir: Path, node: int | None, as_json: bool) -> None
 
 
 @click.command("export")
-@click.argument("queues", metavar="[QUEUE]...", nargs=-1)
+@click.argument("queues", type=QUEUE, metavar="[QUEUE]...", nargs=-1)
 @click.option("--from", "path", type=FILE, help="Read this backup instead of asking the broker.")
 @click.pass_obj
 def export(broker: Broker, queues: tuple[str, ...], path: Path | None) -> None:
@@ -131,7 +131,7 @@ def export(broker: Broker, queues: tuple[str, ...], path: Path | None) -> None:
 
 @click.command("import")
 @click.argument("file", type=click.File("rb"), default="-")
-@click.option("--to", metavar="QUEUE", callback=refuse_no_name, help="Publish all messages to this queue.")
+@click.option("--to", type=QUEUE, metavar="QUEUE", callback=refuse_no_name, help="Publish all messages to this queue.")
 @json_option
 @click.pass_obj
 def import_(broker: Broker, file: BinaryIO, to: str | None, as_json: bool) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import click
 import msgspec
 
-from wakeq.cli.common import Broker, json_option
+from wakeq.cli.common import QUEUE, Broker, json_option
 from wakeq.cli.output import COLUMNS_APART, NO_NAME, frame, plain, print_json, print_table
 from wakeq.protocol.errors import BrokerUnreachable, Disconnected, NotLeader
 
@@ -33,7 +33,7 @@ RETRY_S = 1.0
 
 
 @click.command()
-@click.argument("prefix", default="")
+@click.argument("prefix", type=QUEUE, default="")
 @click.option("--once", is_flag=True, help="Measure for one second, print one table, and end.")
 @json_option
 @click.pass_obj
