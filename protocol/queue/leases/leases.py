@@ -37,8 +37,7 @@ class Lease(msgspec.Struct, gc=False):
     token: Token
     holder: Any
     worker: int
-    # The moment of the delivery; 0 if it was made before this node led.
-    since_ms: int = 0
+    since_ms: int = 0  # when the message was delivered; 0: another leader has delivered it
 
 
 class Leases:
