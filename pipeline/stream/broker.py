@@ -25,7 +25,9 @@ SWITCHES: dict[str, Tls] = {"": None, "true": True, "false": False}
 
 # Errors of a client advise what helps a program of its own; here it has another name.
 NAMES_HERE = {
-    "or give its address: WAKEQ_BROKER=HOST:PORT (TaskFlux and MoniQue: --address)": "or set option broker",
+    "or give its address: WAKEQ_BROKER=HOST:PORT (HTTP and MoniQue: WAKEQ_HTTP, TaskFlux: WAKEQ_TASKFLUX)": (
+        "or set option broker"
+    ),
     "check --token-file or WAKEQ_TOKEN_FILE": "check option tokenFile or WAKEQ_TOKEN_FILE",
     "(WAKEQ_TOKEN, or token= of a client)": "(option token, or tokenFile)",
     "(tls=, WAKEQ_TLS)": "(option tls)",

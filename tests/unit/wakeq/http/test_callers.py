@@ -53,6 +53,7 @@ ALLOWED = {
     ("GET", "/cluster"): (ANYBODY, {}, None),
     ("POST", "/cluster"): (ADMINS, {}, {"do": "snapshot"}),
     ("GET", "/connections"): (ADMINS, {}, None),
+    ("GET", "/workers"): (ADMINS, {}, None),
     ("DELETE", "/connection"): (ADMINS, {"id": "999"}, None),
     ("GET", "/events"): (ANYBODY, {}, None),
     ("GET", "/backup"): (ADMINS, {}, None),
