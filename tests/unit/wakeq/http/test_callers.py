@@ -47,6 +47,7 @@ ALLOWED = {
     ("POST", "/messages/requeue"): (ADMINS, QUEUE, {}),
     ("POST", "/messages/redrive"): (ADMINS, QUEUE, {}),
     ("GET", "/leases"): (READERS, QUEUE, None),
+    ("GET", "/claims"): (READERS, QUEUE, None),
     ("POST", "/leases/release"): (ADMINS, QUEUE, {"uids": ["u"]}),
     ("GET", "/node"): (ANYBODY, {}, None),
     ("GET", "/cluster"): (ANYBODY, {}, None),
