@@ -38,7 +38,17 @@ CONTENT_TYPE = "text/event-stream"
 
 
 Sort = Literal[
-    "messages", "name", "ready", "delayed", "leased", "oldest", "published", "acknowledged", "workers", "dead"
+    "messages",
+    "attention",
+    "name",
+    "ready",
+    "delayed",
+    "leased",
+    "oldest",
+    "published",
+    "acknowledged",
+    "workers",
+    "dead",
 ]
 
 
@@ -46,8 +56,9 @@ class EventsQuery(msgspec.Struct, forbid_unknown_fields=True):
     """The queues whose name begins with `prefix` and contains `contains`, and always the queue `queue`.
 
     They are sorted by `sort`, the largest first, or the smallest with `ascending`; `limit` of them are sent, after the
-    first `offset`.  `published` and `acknowledged` are counted over the last seconds.  With `leader`, a node that does
-    not lead refuses, and a stream ends when its node ceases to lead.
+    first `offset`.  `published` and `acknowledged` are counted over the last seconds; `attention` has the queues first
+    that somebody should look at.  With `leader`, a node that does not lead refuses, and a stream ends when its node
+    ceases to lead.
     """
 
     prefix: Name = ""
@@ -208,6 +219,9 @@ def _key_of(sort: Sort, reading: Reading) -> Callable[[Gauges], Any]:
             return lambda one: one.name
         case "messages":
             return lambda one: (one.ready + one.delayed + one.leased, one.published)
+        case "attention":
+            # Dead letters, then messages without a worker, then pauses.
+            return lambda one: (_urgency(one), one.ready + one.delayed)
         case "oldest":
             # The older, the larger; a queue without ready messages has no age.
             return lambda one: reading.at_ms - one.oldest_ready_ms if one.ready and one.oldest_ready_ms else 0
@@ -219,6 +233,14 @@ def _key_of(sort: Sort, reading: Reading) -> Callable[[Gauges], Any]:
         case _:
             field = "subscribers" if sort == "workers" else sort
             return attrgetter(field)
+
+
+def _urgency(one: Gauges) -> int:
+    if one.name.endswith(DEAD_SUFFIX):
+        return 3 if one.ready or one.delayed else 0
+    if one.ready and not (one.subscribers or one.sleepers or one.waiting or one.leased):
+        return 2
+    return 1 if one.paused_until_ms else 0
 
 
 _SUMMED = ("ready", "delayed", "leased", "bytes", "published", "delivered", "acked", "released", "dead", "wakes")
