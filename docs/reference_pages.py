@@ -294,7 +294,8 @@ def every_route() -> list[Route]:
     """All routes of the API, for reading only."""
     events, backup = Events(NOBODY, NOBODY, NOBODY), Backup(NOBODY, NOBODY, NOBODY, NOBODY)
     tables = (
-        queue_routes(NOBODY, NOBODY), message_routes(NOBODY, NOBODY, NOBODY), publish_routes(NOBODY, 0), node_routes(NOBODY, NOBODY, {}),
+        queue_routes(NOBODY, NOBODY), message_routes(NOBODY, NOBODY, NOBODY),
+        publish_routes(NOBODY, 0), node_routes(NOBODY, NOBODY, {}),
         events.routes(), backup.routes(), Journal(NOBODY, NOBODY, NOBODY).routes(),
     )  # fmt: skip
     return [route for table in tables for route in table]
