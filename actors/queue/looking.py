@@ -1,6 +1,6 @@
 """Looking: what can be seen of one queue without changing it.
 
-    Peek, Stats, Scan, Why, Held --> ledger, leases, bodies --> rows, figures, a page, causes, work
+    Peek, Stats, Scan, Why, Held, ListClaims --> ledger, leases, bodies --> rows, figures, a page, causes, work, claims
 
 Bodies that are not in memory are read for it.  Functions over the state of a queue process; they never deliver, and
 never let a look cost more than its bound.
@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from wakeq.actors.queue import fetching, reading
-from wakeq.actors.sessions.operator_mail import Held, Page, Scan, Why, Work
+from wakeq.actors.sessions.operator_mail import Held, ListClaims, Page, Scan, Why, Work
 from wakeq.protocol.queue.bodies import Found
 from wakeq.protocol.queue.orders import Peek, ReplyTo, Stats
 from wakeq.protocol.queue.outcomes import Refusal
@@ -123,6 +123,12 @@ def on_held(queue: QueueProcess, message: Held) -> None:
     message.asker.tell(work)
 
 
+def on_list_claims(queue: QueueProcess, message: ListClaims) -> None:
+    if _may_be_seen(queue, message.asker):
+        staging = queue.ledger.staging
+        message.asker.tell([] if staging is None else staging.claims())
+
+
 # --- figures ---------------------------------------------------------------------------------------------------
 
 
@@ -151,7 +157,11 @@ def _wakes_per_delivery(queue: QueueProcess) -> float:
 
 
 def _gauges(queue: QueueProcess) -> Gauges:
-    return gauges_of(queue.ledger, queue.leases, queue.now_ms(), **_about(queue))
+    is_dead_letter = queue.services.is_dead_letter(queue.name)
+    more = _about(queue)
+    return gauges_of(
+        queue.ledger, queue.leases, queue.now_ms(), timings=queue.timings, is_dead_letter=is_dead_letter, **more
+    )
 
 
 def _about(queue: QueueProcess) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """What operators ask of queues, subscribers and the log, and what they are answered.  Plain data.
 
-Scan, Why, Held -> a queue, which only looks;  Move, Requeue -> a queue, which proposes
+Scan, Why, Held, ListClaims -> a queue, which only looks;  Move, Requeue -> a queue, which proposes
 Describe -> a subscriber;  Administer -> RaftLog
 """
 
@@ -53,6 +53,13 @@ class Work(msgspec.Struct, frozen=True, gc=False):
     uid: str
     since_ms: int  # 0: not known, because another leader delivered it
     until_ms: int
+
+
+class ListClaims(msgspec.Struct, frozen=True, gc=False):
+    """Which messages are claimed, and by which sources?  Answered by a list of objects."""
+
+    asker: ReplyTo
+    queue: str
 
 
 class Administer(msgspec.Struct, frozen=True, gc=False):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CONDITION_HELP = (
     "A condition such as priority<5, error~timeout, header.tenant=acme or age>3600; repeatable: all must hold."
 )
-LEASE_COLUMNS = ("uid", "worker", "until", "error_count", "body")
+LEASE_COLUMNS = ("uid", "holder", "until", "error_count", "body")
 WORKER_COLUMNS = ("number", "name", "host", "pid", "at once", "queues", "has", "oldest since", "address")
 CONNECTION_COLUMNS = ("id", "door", "peer", "in_flight", "subscriptions", "queues")
 MESSAGE_COLUMNS = ("uid", "state", "priority", "error_count", "error", "body")
@@ -127,6 +127,8 @@ def message_cell(row: Mapping[str, Any], column: str) -> object:
     """Return a cell of a table of messages; bodies are shortened."""
     if column == "until":
         return moment(row["until_ms"])
+    if column == "holder":
+        return f"source {row['source']}" if row["source"] else f"worker {row['worker']}"
     value = fact_of(row, column)
     if column in ("body", "msg") and isinstance(value, str) and len(value) > BODY_CHARS_MAX:
         return value[: BODY_CHARS_MAX - 1] + "…"
@@ -241,7 +243,10 @@ def leases() -> None:
 @json_option
 @click.pass_obj
 def list_leases(broker: Broker, name: str, as_json: bool) -> None:
-    """List leased messages of QUEUE, and when their leases time out."""
+    """List leased messages of QUEUE, who holds them, and when their leases time out.
+
+    A worker holds a message by a lease of its own, a source by its claim of a batch (wakeq pipeline claims).
+    """
     messages: list[Any] = []
     after: int | None = 0
     with broker.admin() as client:

@@ -11,9 +11,21 @@ from typing import Any
 
 from wakeq.actors.mail import Inquire, Propose
 from wakeq.actors.queues.lobby import Lobby
+from wakeq.actors.queues.sampler import ReadSeries
 from wakeq.actors.runtime import Process
 from wakeq.actors.sessions.operator import Question
-from wakeq.actors.sessions.operator_mail import Administer, Held, Move, Moved, Page, Requeue, Scan, Why, Work
+from wakeq.actors.sessions.operator_mail import (
+    Administer,
+    Held,
+    ListClaims,
+    Move,
+    Moved,
+    Page,
+    Requeue,
+    Scan,
+    Why,
+    Work,
+)
 from wakeq.protocol.log.entries import ANY_TOKEN, Entry, Reason, Result
 from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.orders import Nack, Peek, Stats
@@ -93,9 +105,18 @@ class Queries:
         found: dict[str, Any] = await self._ask_queue(queue, lambda me: Why(me, queue, uid))
         return found
 
+    async def series(self, queue: str | None, step_s: int, last_s: int) -> dict[str, Any]:
+        """Return the series of a queue, or (None) of the node."""
+        found: dict[str, Any] = await self.ask(self._queues, lambda me: ReadSeries(me, queue, step_s, last_s))
+        return found
+
     async def held(self, queue: str, workers: frozenset[int]) -> dict[int, tuple[int, list[Work]]]:
         """Return how many messages of a queue each of these connections has, and some of them, the oldest first."""
         found: dict[int, tuple[int, list[Work]]] = await self._ask_queue(queue, lambda me: Held(me, queue, workers))
+        return found
+
+    async def claims(self, queue: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = await self._ask_queue(queue, lambda me: ListClaims(me, queue))
         return found
 
     async def cluster(self, what: str = "status", node_id: int | None = None, address: str = "") -> dict[str, Any]:
