@@ -30,6 +30,7 @@ CONTENTS = {
         "operations/deploy",
         "operations/cluster",
         "operations/security",
+        "operations/when",
         "operations/monitoring",
         "operations/admin",
         "operations/backup",
