@@ -62,6 +62,7 @@ class Admin:
             self.queries,
             self.metrics.samples,
             assembly.raft_log.refusal,
+            lambda: assembly.raft_log.is_forming,
             now_ms,
             queues_max=queues_max,
         )
