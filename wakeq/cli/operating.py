@@ -1,21 +1,27 @@
-"""Commands over the HTTP API: pause, resume, move, requeue, leases, connections, why.
+"""Commands over the HTTP API: pause, resume, move, requeue, leases, connections, workers, why.
 
 A command that destroys or moves asks first.  Messages are selected by uid or by conditions; `--dry-run` shows them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from wakeq.cli.common import EXIT_NOTHING, Broker, confirm, json_option, queue_name, yes_option
+from wakeq.cli.common import EXIT_NOTHING, QUEUE, Broker, confirm, json_option, queue_name, yes_option
 from wakeq.cli.output import moment, print_json, print_line, print_table, say
+from wakeq.cli.progress import progress
+from wakeq.protocol.errors import Refused
+
+if TYPE_CHECKING:
+    from wakeq.client.admin import AdminClient
 
 CONDITION_HELP = (
     "A condition such as priority<5, error~timeout, header.tenant=acme or age>3600; repeatable: all must hold."
 )
-LEASE_COLUMNS = ("uid", "worker", "until", "error_count", "body")
+LEASE_COLUMNS = ("uid", "holder", "until", "error_count", "body")
+WORKER_COLUMNS = ("number", "name", "host", "pid", "at once", "queues", "has", "oldest since", "address")
 CONNECTION_COLUMNS = ("id", "door", "peer", "in_flight", "subscriptions", "queues")
 MESSAGE_COLUMNS = ("uid", "state", "priority", "error_count", "error", "body")
 BODY_CHARS_MAX = 60
@@ -50,6 +56,7 @@ def select(
     dry_run: bool,
     as_json: bool,
     word: str,
+    doing: str,
     more: Mapping[str, Any] | None = None,
 ) -> None:
     """Apply an operation to the selected messages, or show them."""
@@ -66,12 +73,34 @@ def select(
             say(f"nothing was changed; {answer['matched']} of {answer['scanned']} examined messages match{behind}")
             return
         strangers: set[str] = set()
-        sums = apply_to_selected(client, path, queue, body, limit=limit, strangers=strangers)
+        with progress(doing, "messages", is_wanted=not as_json) as shown:
+            total = _total(client, queue, None if where else limit, len(uids)) if shown.is_wanted else None
+            counted = "scanned" if where else "done"
+            sums = apply_to_selected(
+                client,
+                path,
+                queue,
+                body,
+                limit=limit,
+                strangers=strangers,
+                progress=lambda sums: shown.update(sums[counted], total),
+            )
     print_json({"queue": queue, **sums}) if as_json else click.echo(f"{word} {queue_name(queue)}: {sums['done']}")
     if strangers:
         say_strangers(queue, strangers)
     elif sums["done"] < sums["matched"]:
         say(f"{sums['matched'] - sums['done']} more matched, but were gone by then or are leased")
+
+
+def _total(client: "AdminClient", queue: str, limit: int | None, uids: int) -> int | None:
+    """Return how many messages are to be looked at, at most; None if the token may not know."""
+    if uids:
+        return uids
+    try:
+        size = int(client.call("GET", "/queue", queue=queue)["size"])
+    except Refused:
+        return None
+    return size if limit is None else min(size, limit)
 
 
 def say_strangers(queue: str, strangers: Iterable[str]) -> None:
@@ -98,6 +127,8 @@ def message_cell(row: Mapping[str, Any], column: str) -> object:
     """Return a cell of a table of messages; bodies are shortened."""
     if column == "until":
         return moment(row["until_ms"])
+    if column == "holder":
+        return f"source {row['source']}" if row["source"] else f"worker {row['worker']}"
     value = fact_of(row, column)
     if column in ("body", "msg") and isinstance(value, str) and len(value) > BODY_CHARS_MAX:
         return value[: BODY_CHARS_MAX - 1] + "…"
@@ -121,7 +152,7 @@ class Moment(click.ParamType[datetime]):
 
 
 @click.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @click.option("--for", "for_s", type=click.FloatRange(min=0, min_open=True), metavar="S", help="For this many seconds.")
 @click.option(
     "--until",
@@ -148,7 +179,7 @@ def pause(broker: Broker, name: str, for_s: float | None, until: datetime | None
 
 
 @click.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @click.pass_obj
 def resume(broker: Broker, name: str) -> None:
     """Deliver messages of QUEUE again."""
@@ -158,8 +189,8 @@ def resume(broker: Broker, name: str) -> None:
 
 
 @click.command()
-@click.argument("name", metavar="QUEUE")
-@click.argument("to", metavar="TO")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
+@click.argument("to", type=QUEUE, metavar="TO")
 @selection_options
 @yes_option
 @json_option
@@ -172,11 +203,11 @@ def move(broker: Broker, /, name: str, to: str, yes: bool, **selection: Any) -> 
     """
     if not selection["dry_run"]:
         confirm(f"Move {_described(selection)} of {queue_name(name)} to {queue_name(to)}?", yes=yes)
-    select(broker, "/messages/move", name, **selection, word="moved from", more={"to": to})
+    select(broker, "/messages/move", name, **selection, word="moved from", doing="moving messages", more={"to": to})
 
 
 @click.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @selection_options
 @yes_option
 @json_option
@@ -188,7 +219,7 @@ def requeue(broker: Broker, /, name: str, yes: bool, **selection: Any) -> None:
     """
     if not selection["dry_run"]:
         confirm(f"Make {_described(selection)} of {queue_name(name)} that are delayed ready now?", yes=yes)
-    select(broker, "/messages/requeue", name, **selection, word="made ready in")
+    select(broker, "/messages/requeue", name, **selection, word="made ready in", doing="making messages ready")
 
 
 def _described(selection: Mapping[str, Any]) -> str:
@@ -208,11 +239,14 @@ def leases() -> None:
 
 
 @leases.command("list")
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @json_option
 @click.pass_obj
 def list_leases(broker: Broker, name: str, as_json: bool) -> None:
-    """List leased messages of QUEUE, and when their leases time out."""
+    """List leased messages of QUEUE, who holds them, and when their leases time out.
+
+    A worker holds a message by a lease of its own, a source by its claim of a batch (wakeq pipeline claims).
+    """
     messages: list[Any] = []
     after: int | None = 0
     with broker.admin() as client:
@@ -223,11 +257,12 @@ def list_leases(broker: Broker, name: str, as_json: bool) -> None:
     if as_json:
         print_json({"queue": name, "leases": messages})
     else:
-        print_table(LEASE_COLUMNS, [[message_cell(one, column) for column in LEASE_COLUMNS] for one in messages])
+        rows = [[message_cell(one, column) for column in LEASE_COLUMNS] for one in messages]
+        print_table(LEASE_COLUMNS, rows, nothing=f"no message of {queue_name(name)} is leased")
 
 
 @leases.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @click.argument("uids", metavar="UID...", nargs=-1, required=True)
 @yes_option
 @click.pass_obj
@@ -261,7 +296,11 @@ def list_connections(broker: Broker, limit: int, as_json: bool) -> None:
         print_json(answer)
         return
     rows = answer["connections"]
-    print_table(CONNECTION_COLUMNS, [[row[column] for column in CONNECTION_COLUMNS] for row in rows])
+    print_table(
+        CONNECTION_COLUMNS,
+        [[row[column] for column in CONNECTION_COLUMNS] for row in rows],
+        nothing="no client is connected",
+    )
     if len(rows) < answer["total"]:
         say(f"{answer['total'] - len(rows)} more; --limit shows more")
 
@@ -278,11 +317,40 @@ def close_connection(broker: Broker, connection: int, yes: bool) -> None:
     click.echo(f"connection {connection} closed")
 
 
+@click.command()
+@click.option("--limit", type=click.IntRange(1, 1_000), default=100, show_default=True, metavar="N")
+@json_option
+@click.pass_obj
+def workers(broker: Broker, limit: int, as_json: bool) -> None:
+    """List connected programs, and what they are busy with.
+
+    A program that processes messages comes first, then those that only publish.  `has` is the number of messages that
+    are leased to it, and --json shows the oldest 20 of them.
+    """
+    with broker.admin() as client:
+        answer = client.call("GET", "/workers", limit=limit)
+    if as_json:
+        print_json(answer)
+        return
+    rows = answer["workers"]
+    print_table(WORKER_COLUMNS, [_worker_cells(row) for row in rows])
+    if len(rows) < answer["total"]:
+        say(f"{answer['total'] - len(rows)} more; --limit shows more")
+
+
+def _worker_cells(row: Mapping[str, Any]) -> list[object]:
+    since = next((one["since"] for one in row["busy"] if one["since"]), None)
+    oldest = None if since is None else moment(round(datetime.fromisoformat(since).timestamp() * 1000))
+    queues = [queue_name(queue) for queue in row["queues"]]
+    what = (row["number"], row["name"], row["host"], row["pid"], row["concurrency"], queues)
+    return [*what, row["leased"], oldest, row["address"]]
+
+
 # Why --------------------------------------------------------------------------------------------------------------
 
 
 @click.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @click.argument("uid", metavar="UID")
 @json_option
 @click.pass_obj

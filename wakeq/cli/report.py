@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wakeq.cli.common import HistoryPlace, Place, json_option, queue_name
-from wakeq.cli.output import print_json, print_table, say, show_progress
+from wakeq.cli.output import print_json, print_table, say
+from wakeq.cli.progress import progress
 from wakeq.cli.spark import spark_for, spark_options
 from wakeq.pipeline.report.interrupts import uninterrupted
 
@@ -111,7 +112,8 @@ def forecast(
 ) -> None:  # fmt: skip
     """Estimate how many workers each queue needs, from a lake.
 
-    For each hour of the day (UTC).  The peak is for the day on which most messages were published in that hour.
+    For each hour of the day (UTC): messages a second, the time that a worker has one, and workers.  The peak is for the
+    day on which most messages were published in that hour.
     """
     _check_packages()
     with uninterrupted():
@@ -124,13 +126,28 @@ def forecast(
             f"{lake} is a broker, and no lake; archive it first: wakeq pipeline archive {lake} --to LAKE"
         )
     events = lake_events(lake)
-    with _engine("wakeq forecast", "reading the lake", master, conf) as engine:
+    with _engine("wakeq forecast", "reading the lake", master, conf, is_shown=not as_json) as engine:
         hours = make_forecast(engine, events, wait_s=wait_s, percent=percent)
-    names = ("queue", "hour", "days", "arrivals_mean", "arrivals_peak", "service_s", "workers_mean", "workers_peak")
+    names = (
+        "queue",
+        "hour",
+        "days",
+        "arrivals_mean_per_s",
+        "arrivals_peak_per_s",
+        "service_s",
+        "workers_mean",
+        "workers_peak",
+    )
     if as_json:
         print_json([{name: getattr(hour, name) for name in names} for hour in hours])
     else:
         print_table(names, [[_rounded(getattr(hour, name)) for name in names] for hour in hours])
+        unknown = sorted({hour.queue for hour in hours if hour.service_s is None})
+        if unknown:
+            say(
+                f"no worker has acknowledged messages of {', '.join(unknown)}, so their working time is unknown; those "
+                "that Spark claims do not count"
+            )
 
 
 def _rounded(value: Any) -> Any:
@@ -144,12 +161,12 @@ def _check_packages() -> None:
 
 
 @contextmanager
-def _engine(name: str, doing: str, master: str | None, conf: Settings) -> Iterator["Engine"]:
+def _engine(name: str, doing: str, master: str | None, conf: Settings, *, is_shown: bool = True) -> Iterator["Engine"]:
     """Yield what counts: Spark if it was asked for or is there already, else DuckDB."""
     from wakeq.pipeline.spark import SUBMITTED, check_packages
 
     if master is not None or conf or SUBMITTED in os.environ or _has_session():
-        with spark_for(name, doing, master=master, conf=conf) as spark:
+        with spark_for(name, doing, master=master, conf=conf, is_shown=is_shown) as spark:
             from wakeq.pipeline.report.on_spark import OnSpark
 
             yield OnSpark(spark)
@@ -158,11 +175,8 @@ def _engine(name: str, doing: str, master: str | None, conf: Settings) -> Iterat
     with uninterrupted():
         from wakeq.pipeline.report.embedded import Embedded
 
-    show_progress(f"{doing} ...")
-    try:
-        yield Embedded(tell=lambda events: show_progress(f"{doing}, {events:,} read ..."))
-    finally:
-        show_progress("")
+    with progress(doing, "events", is_wanted=is_shown) as shown:
+        yield Embedded(tell=shown.update)
 
 
 def _has_session() -> bool:

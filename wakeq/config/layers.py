@@ -25,7 +25,9 @@ from wakeq.protocol.errors import BadSettings
 BY_ENVIRONMENT_NAME = {known.environment_name: known for known in KNOWN.values()}
 SECTIONS = {name[:place] for name in KNOWN for place, char in enumerate(name) if char == "."}
 # The command line and clients read these.
-NOT_SETTINGS = frozenset({"WAKEQ_CONFIG", "WAKEQ_BROKER", "WAKEQ_HTTP", "WAKEQ_TOKEN", "WAKEQ_TOKEN_FILE", "WAKEQ_TLS"})
+NOT_SETTINGS = frozenset(
+    {"WAKEQ_CONFIG", "WAKEQ_BROKER", "WAKEQ_HTTP", "WAKEQ_TASKFLUX", "WAKEQ_TOKEN", "WAKEQ_TOKEN_FILE", "WAKEQ_TLS"}
+)
 # Kubernetes puts these into every container if the name of a service begins with "wakeq".  One of a service called
 # "wakeq-http" has the name of a setting, WAKEQ_HTTP_PORT; its value is a URL.
 SERVICE_LINK = re.compile(r"WAKEQ_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")

@@ -150,6 +150,20 @@ def test_leases_and_connections_are_listed_and_ended(run: Run, client: Client) -
     assert run("connections", "close", 99_999, "--yes")[0] == 1
 
 
+def test_worker_is_listed_with_what_it_has(run: Run, client: Client) -> None:
+    uid = client.publish("worked", b"1")
+    assert client.fetch("worked") is not None
+
+    workers = json.loads(run("workers", "--json")[1])["workers"]
+    (mine,) = [row for row in workers if any(one["queue"] == "worked" for one in row["busy"])]
+    status, shown, _ = run("workers")
+
+    assert (mine["host"], mine["pid"]) == (socket.gethostname(), os.getpid())
+    assert set(mine["versions"]) == {"wakeq", "python"}
+    assert [one["uid"] for one in mine["busy"]] == [uid]
+    assert (status, str(os.getpid()) in shown.split()) == (0, True)
+
+
 def test_monique_connection_is_listed_and_ended(run: Run, shared_broker: BrokerProcess) -> None:
     def rows() -> dict[int, dict[str, Any]]:
         listed = json.loads(run("connections", "list", "--json")[1])["connections"]
@@ -182,7 +196,7 @@ def test_top_shows_what_happens(run: Run, client: Client) -> None:
 
 def test_unreachable_broker_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--http", "127.0.0.1:1", "why", "q", "u"]) == 69
-    assert "check the address of its HTTP port (--http, WAKEQ_HTTP" in capsys.readouterr().err
+    assert "no broker answers at 127.0.0.1:1 (Connection refused); start it with" in capsys.readouterr().err
     assert main(["--http", "ftp://x", "why", "q", "u"]) == 78
 
 
@@ -239,6 +253,18 @@ def test_doctor_checks_the_ports_of_the_monique_settings(tmp_path: Path, capsys:
 def test_completion_is_printed_for_every_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     assert "_WAKEQ_COMPLETE" in capsys.readouterr().out
+
+
+def test_bash_completes_the_name_of_a_queue(shared_broker: BrokerProcess, client: Client) -> None:
+    client.publish("completed-by-tab", b"1")
+
+    asked = {"COMP_WORDS": "wakeq pub complete", "COMP_CWORD": "2", "_WAKEQ_COMPLETE": "bash_complete"}
+    broker = {"WAKEQ_BROKER": at(shared_broker.worker_address)}
+    found = subprocess.run(
+        [sys.executable, "-m", "wakeq"], env=os.environ | asked | broker, capture_output=True, text=True, check=True
+    )
+
+    assert (found.stdout, found.stderr) == ("plain,completed-by-tab\n", "")
 
 
 def test_doctor_reports_missing_tokens_and_bad_tls_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

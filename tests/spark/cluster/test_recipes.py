@@ -13,8 +13,9 @@ import pytest
 from tests.helpers.brokers.process import BrokerProcess
 from tests.helpers.network.certificates import Authority
 from tests.helpers.spark_cluster.bodies import bodies_of
+from tests.helpers.spark_cluster.pythons import OF_JOURNAL, make_python
 from tests.helpers.spark_cluster.recipes import run_recipe
-from tests.helpers.spark_cluster.standalone import StandaloneCluster
+from tests.helpers.spark_cluster.standalone import KEEPS_HOME, StandaloneCluster
 from tests.spark.cluster.conftest import Pythons
 from wakeq.client.bulk import BulkClient
 
@@ -36,8 +37,11 @@ def published(client: BulkClient) -> BulkClient:
 
 
 @pytest.fixture
-def names(standalone: StandaloneCluster, client: BulkClient, address: str, tmp_path: Path) -> dict[str, str]:
-    return {MASTER: standalone.url, BROKER: address, CHECKPOINT: str(tmp_path / "checkpoint")}
+def names(
+    standalone: StandaloneCluster, pythons: Pythons, client: BulkClient, address: str, tmp_path: Path
+) -> dict[str, str]:
+    whole = {"/opt/wakeq": str(pythons.whole)}
+    return whole | {MASTER: standalone.url, BROKER: address, CHECKPOINT: str(tmp_path / "checkpoint")}
 
 
 def check_all_arrived(run: "subprocess.CompletedProcess[str]", client: BulkClient) -> None:
@@ -49,10 +53,8 @@ def check_all_arrived(run: "subprocess.CompletedProcess[str]", client: BulkClien
 
 
 def test_recipe_for_executors_with_wakeq_runs(
-    standalone: StandaloneCluster, pythons: Pythons, client: BulkClient, names: Mapping[str, str], tmp_path: Path
+    standalone: StandaloneCluster, client: BulkClient, names: Mapping[str, str], tmp_path: Path
 ) -> None:
-    names = {**names, "/opt/wakeq": str(pythons.whole)}
-
     run = run_recipe("Executors that have wakeq", tmp_path, names, standalone.environment())
 
     check_all_arrived(run, client)
@@ -61,7 +63,7 @@ def test_recipe_for_executors_with_wakeq_runs(
 def test_recipe_for_executors_without_wakeq_runs(
     standalone: StandaloneCluster, pythons: Pythons, client: BulkClient, names: Mapping[str, str], tmp_path: Path
 ) -> None:
-    names = {**names, "/opt/wakeq": str(pythons.whole), "/usr/bin/python3": str(pythons.bare / "bin" / "python")}
+    names = {**names, "/usr/bin/python3": str(pythons.bare / "bin" / "python")}
 
     run = run_recipe("Executors without wakeq", tmp_path, names, standalone.environment())
 
@@ -72,11 +74,15 @@ def test_recipe_with_an_archive_runs(
     standalone: StandaloneCluster, pythons: Pythons, client: BulkClient, names: Mapping[str, str], tmp_path: Path
 ) -> None:
     # As venv-pack does, and without a copy of 200 MB: the links in it are packed as links.
-    (tmp_path / "job-env").symlink_to(pythons.whole)
+    make_python(tmp_path / "job-env", *OF_JOURNAL)
     with tarfile.open(tmp_path / "job-env.tar.gz", "w:gz") as archive:
-        archive.add(pythons.whole, "")
+        archive.add(tmp_path / "job-env", "")
+    # The environment has no PySpark, so its Python imports that of SPARK_HOME.
+    keeps = {"--archives": f"--conf spark.executorEnv.{KEEPS_HOME}=yes --archives"}
 
-    run = run_recipe("An archive for the executors", tmp_path, names, standalone.environment())
+    run = run_recipe(
+        "An archive for the executors", tmp_path, {**names, **keeps}, standalone.environment() | {KEEPS_HOME: "yes"}
+    )
 
     check_all_arrived(run, client)
 
@@ -104,7 +110,7 @@ def test_check_says_that_executors_have_no_wakeq(
     standalone: StandaloneCluster, pythons: Pythons, names: Mapping[str, str], tmp_path: Path
 ) -> None:
     bare = pythons.bare / "bin" / "python"
-    names = {**names, "/opt/wakeq": str(pythons.whole), "/usr/bin/python3": str(bare), " ship": ""}
+    names = {**names, "/usr/bin/python3": str(bare), " ship": ""}
 
     run = run_recipe("Executors without wakeq", tmp_path, names, standalone.environment())
 
