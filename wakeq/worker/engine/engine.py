@@ -98,6 +98,8 @@ class Engine(Generic[C]):
         # Outstanding requests to the broker, except for outcomes.
         self._requests: set[asyncio.Task[None]] = set()
         self._started = False
+        # There is no connection, and the client is reconnecting.
+        self._lost = asyncio.Event()
         self._stopping = False
         # The grace period of a stop is over.
         self._cutting_short = False
@@ -119,6 +121,7 @@ class Engine(Generic[C]):
     # The client's listener ----------------------------------------------------------------------------------
 
     def connected(self) -> None:
+        self._lost.clear()
         if self._started:
             log.info("connected to %s", self.client.address)
         for group in self._groups.values():
@@ -126,6 +129,7 @@ class Engine(Generic[C]):
             self._ask(group)
 
     def disconnected(self, error: WakeqError) -> None:
+        self._lost.set()
         log.info("connection lost, handlers continue: %s", error)
         for group in self._groups.values():
             group.planner.lost()
@@ -201,11 +205,16 @@ class Engine(Generic[C]):
             self._abandon(job)
 
     async def _finish_reports(self, timeout_s: float) -> None:
-        """Wait until the broker has heard everything, but not for longer than the timeout."""
+        """Wait until the broker has heard everything, but not for longer than the timeout.
+
+        Requests can bring more messages to release, but not while there is no connection.
+        """
+        lost = self._loop.create_task(self._lost.wait())
         try:
             async with asyncio.timeout(timeout_s):
-                while under_way := {*self._reporter.under_way, *self._requests}:
-                    await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                while self._reporter.under_way or (self._requests and not lost.done()):
+                    requests = () if lost.done() else (*self._requests, lost)
+                    await asyncio.wait({*self._reporter.under_way, *requests}, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             if self._reporter.unreported:
                 log.warning(
@@ -213,6 +222,8 @@ class Engine(Generic[C]):
                     self._reporter.unreported,
                 )
             self._reporter.give_up()
+        finally:
+            lost.cancel()
         if self._timer is not None:
             self._timer.cancel()
 
