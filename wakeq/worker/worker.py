@@ -13,7 +13,7 @@ To define tasks and to publish them needs no running worker: a web server import
 import math
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
@@ -80,6 +80,8 @@ class Worker:
         self.concurrency = concurrency
         # Called in each spawned process, which shares no state with this one.
         self.process_set_up: Callable[[], None] | None = None
+        # Called on the thread of the engine, with the broker's address, when the worker begins to fetch.
+        self.ready: Callable[[str], None] | None = None
         self._prefetch = prefetch
         self._grace_s = grace
         self._trace_parent = trace_parent
@@ -88,7 +90,43 @@ class Worker:
         # Replaces the shared client in tests.
         self._outbox: Outbox | None = None
         self._shared_client = SharedClient(self._connect)
+        # The workers whose tasks this one serves: itself, or those that it joins.
+        self._members: list[Worker] = [self]
         self._engine_thread: EngineThread | None = None
+
+    @classmethod
+    def joined(cls, workers: Sequence["Worker"]) -> "Worker":
+        """Return one worker that serves the tasks and schedules of all these; raise BadHandler if that is impossible.
+
+        It runs with the largest concurrency and grace of theirs, and with the smallest prefetch. Each task publishes as
+        before, with the connection of its own worker.
+        """
+        first = workers[0]
+        if len(workers) == 1:
+            return first
+        made = cls(
+            first.address,
+            concurrency=max(worker.concurrency for worker in workers),
+            prefetch=min(worker._prefetch for worker in workers),
+            grace=max(worker._grace_s for worker in workers),
+            token=first._token,
+            tls=first._tls,
+        )
+        made._members = list(workers)
+        for worker in workers:
+            if (worker.address, worker._token, worker._tls) != (first.address, first._token, first._tls):
+                raise BadHandler(
+                    f"the worker of {', '.join(first.tasks)} and that of {', '.join(worker.tasks)} have different "
+                    "brokers, tokens or TLS; run each of them as MODULE:WORKER, in a process of its own"
+                )
+            for queue, task in worker.tasks.items():
+                if queue in made.tasks:
+                    raise BadHandler(
+                        f"{queue} has two handlers, {made.tasks[queue]!r} and {task!r}; a queue has one task"
+                    )
+                made.tasks[queue] = task
+            made.schedules += worker.schedules
+        return made
 
     # Tasks --------------------------------------------------------------------------------------------------
 
@@ -203,7 +241,7 @@ class Worker:
                     left = signals.wait_for(engine_thread.ended)
             finally:
                 self._engine_thread = None
-                self._shared_client.close_when_unused()
+                self._close_clients()
         except WakeqError as error:
             print(f"wakeq: {error}", file=sys.stderr)
             sys.exit(error.exit_status)
@@ -232,7 +270,11 @@ class Worker:
         try:
             return engine_thread.wait()
         finally:
-            self._shared_client.close_when_unused()
+            self._close_clients()
+
+    def _close_clients(self) -> None:
+        for worker in self._members:
+            worker._shared_client.close_when_unused()
 
     def __enter__(self) -> Self:
         self.start()
@@ -253,6 +295,7 @@ class Worker:
             lambda: self._make_engine(drain=drain, limit=limit),
             grace_s=self._grace_s,
             timetable=Timetable(self.schedules) if self.schedules and not ends_by_itself else None,
+            ready=self.ready,
         )
         return self._engine_thread
 
