@@ -59,6 +59,7 @@ class _Writer:
     def _stash(self, batches: "Iterator[pa.RecordBatch]", identity: Identity) -> Stashed:
         from wakeq.pipeline.stream.arrow_blocks import columns_of
 
+        tasks.spare_imports()
         options, stashed = self._options, Stashed(identity, [])
         options.broker.check_is_shared(tasks.master())
         absent = {"delay": options.delay, "priority": options.priority}
@@ -116,7 +117,8 @@ class _Writer:
         except EpochExpired as error:
             raise EpochExpired(
                 f"nothing was published to queue {options.queue}: the messages that the batch was made of are back in "
-                "their queue, because their claim was not renewed; start the query again, it continues with them"
+                "their queue, because their claim was released, or not renewed in time; start the query again, it "
+                "continues with them"
             ) from error
         except EpochSettled as error:
             raise EpochSettled(
