@@ -104,6 +104,17 @@ class EngineThread:
             self.handled = engine.handled
             engine.end_pools()
             await engine.client.close()
+            await self._close_hooks(engine)
+
+    async def _close_hooks(self, engine: Engine[AsyncClient]) -> None:
+        """Close the resources, since no handler uses them any more, and let the listeners hear the last events."""
+        if engine.resources is not None:
+            if self._hurry.is_set():
+                await engine.resources.close(is_urgent=True)
+            else:
+                await first_of(engine.resources.close(is_urgent=False), self._hurry.wait())
+        if engine.listeners is not None:
+            engine.listeners.close()
 
     @contextmanager
     def _publishing_schedules(self, client: AsyncClient) -> Iterator[None]:
