@@ -38,7 +38,11 @@ def pipeline() -> None:
 )
 @click.option("--where", metavar="SQL", help="Only rows for which this condition holds, in the SQL of DuckDB.")
 @click.option("--rate", type=click.IntRange(min=1), metavar="N", help="At most this many messages per second.")
-@click.option("--name", help="The identity of this load; default: its sources and options, and files as they are now.")
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="The identity of this load; default: its sources and options, and files as they are now.",
+)
 @click.option("--dry-run", is_flag=True, help="Only count the messages.")
 @click.option(
     "--body", metavar="COLUMN", help="Of files: the column that becomes the body; default: the row, as a JSON object."
