@@ -29,6 +29,7 @@ CONTENTS = {
         "guide/migrate",
         "operations/deploy",
         "operations/cluster",
+        "operations/kubernetes",
         "operations/security",
         "operations/when",
         "operations/monitoring",

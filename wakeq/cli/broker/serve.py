@@ -60,7 +60,10 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
             ),
             click.option("--http-port", type=int, metavar="PORT", help="Port of HTTP and WebSocket; 0: any free one."),
             click.option(
-                "--node", "node", type=int, metavar="N", help="The place of this node in --peers, counting from 0."
+                "--node",
+                "node",
+                metavar="NUMBER|auto",
+                help="The place of this node in --peers, counting from 0; auto: the number that ends its host name.",
             ),
             click.option(
                 "--peers", metavar="LIST", help="HOST:PORT of every node of the cluster, separated by commas."
@@ -119,9 +122,9 @@ def _assigned(other: str) -> tuple[str, str]:
 def serve(**given: Any) -> int:
     """Run a broker in the foreground, until SIGTERM or SIGINT.
 
-    When it is ready it prints one line with its ports.  The first signal shuts it down in order, a second one at once;
-    SIGHUP makes it read settings and certificates again.  All settings: docs/reference/settings.md, or `wakeq config
-    show`.
+    When it is ready it prints one line with its ports, and the address of the dashboard.  The first signal shuts it
+    down in order, a second one at once; SIGHUP makes it read settings and certificates again.  All settings:
+    docs/reference/settings.md, or `wakeq config show`.
     """
     loaded = given_settings(**given)
     from wakeq.node.service import run
@@ -177,11 +180,11 @@ def show(*, origin: bool, as_json: bool, **given: Any) -> None:
 def check(file: Path) -> None:
     """Check a settings FILE, without starting anything.
 
-    The environment is ignored.
+    The environment is ignored, and this machine's name too: `cluster.node = "auto"` is checked as node 0.
     """
     from wakeq.node.cluster_plan import plan_of
 
-    loaded = load(config_file=file, environment={})
+    loaded = load(config_file=file, environment={}, host_name="node-0")
     plan_of(loaded.settings)
     named = sum(origin != "default" for origin in loaded.origins.values())
     click.echo(f"{file}: {named} {'setting' if named == 1 else 'settings'}, all right")
