@@ -114,7 +114,8 @@ def say_strangers(queue: str, strangers: Iterable[str]) -> None:
 
 def print_messages(messages: Sequence[Mapping[str, Any]]) -> None:
     """Print a line for each message."""
-    print_table(MESSAGE_COLUMNS, [[message_cell(one, column) for column in MESSAGE_COLUMNS] for one in messages])
+    rows = [[message_cell(one, column) for column in MESSAGE_COLUMNS] for one in messages]
+    print_table(MESSAGE_COLUMNS, rows, nothing="no message would be affected")
 
 
 def fact_of(message: Mapping[str, Any], column: str) -> object:
@@ -337,7 +338,7 @@ def workers(broker: Broker, limit: int, as_json: bool) -> None:
         print_json(answer)
         return
     rows = answer["workers"]
-    print_table(WORKER_COLUMNS, [_worker_cells(row) for row in rows])
+    print_table(WORKER_COLUMNS, [_worker_cells(row) for row in rows], nothing="no program is connected")
     if len(rows) < answer["total"]:
         say(f"{answer['total'] - len(rows)} more; --limit shows more")
 

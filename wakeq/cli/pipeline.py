@@ -111,7 +111,7 @@ def _check_lake_options(sources: tuple[str, ...], *, queue: str | None, columns:
 
 
 @pipeline.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @json_option
 @click.pass_obj
 def claims(broker: Broker, name: str, as_json: bool) -> None:
@@ -126,7 +126,11 @@ def claims(broker: Broker, name: str, as_json: bool) -> None:
         print_json({"queue": name, **answer})
     else:
         rows = [one | {"until": moment(one["until_ms"]), "published": one["is_published"]} for one in answer["claims"]]
-        print_table(CLAIM_COLUMNS, [[row[column] for column in CLAIM_COLUMNS] for row in rows])
+        print_table(
+            CLAIM_COLUMNS,
+            [[row[column] for column in CLAIM_COLUMNS] for row in rows],
+            nothing=f"no streaming query has claimed messages of {queue_name(name)}",
+        )
 
 
 @pipeline.command()
@@ -143,7 +147,8 @@ def settle(broker: Broker, checkpoint: str) -> None:
     from wakeq.pipeline.stream.checkpoint import Checkpoint
     from wakeq.pipeline.stream.settling import settle_checkpoint
 
-    settled = settle_checkpoint(Checkpoint(checkpoint), _named(broker))
+    with progress("settling"):
+        settled = settle_checkpoint(Checkpoint(checkpoint), _named(broker))
     for one in settled:
         held = f"; a batch that is not finished holds {counted(one.held, 'message')}" if one.held else ""
         say(f"{queue_name(one.queue)}: {counted(one.acknowledged, 'message')} acknowledged, at {one.broker}{held}")
@@ -174,14 +179,15 @@ def release(broker: Broker, checkpoint: str | None, queue: str | None, source: s
         from wakeq.client.bulk import BulkClient
         from wakeq.pipeline.stream.settling import release_source
 
-        with BulkClient(broker.address) as client:
+        with BulkClient(broker.address) as client, progress("releasing"):
             ended = release_source(client, queue, source or "")
         _say_released(queue, *ended)
         return
     from wakeq.pipeline.stream.checkpoint import Checkpoint
     from wakeq.pipeline.stream.settling import release_checkpoint
 
-    released = release_checkpoint(Checkpoint(checkpoint or ""), _named(broker))
+    with progress("releasing"):
+        released = release_checkpoint(Checkpoint(checkpoint or ""), _named(broker))
     for one in released:
         _say_released(one.queue, one.acknowledged, one.released, f", at {one.broker}")
     if not released:

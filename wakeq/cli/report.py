@@ -141,7 +141,8 @@ def forecast(
     if as_json:
         print_json([{name: getattr(hour, name) for name in names} for hour in hours])
     else:
-        print_table(names, [[_rounded(getattr(hour, name)) for name in names] for hour in hours])
+        rows = [[_rounded(getattr(hour, name)) for name in names] for hour in hours]
+        print_table(names, rows, nothing="the lake has no messages of which a forecast can be made")
         unknown = sorted({hour.queue for hour in hours if hour.service_s is None})
         if unknown:
             say(

@@ -23,6 +23,7 @@ import click
 
 from wakeq.cli.common import Broker, confirm, json_option, yes_option
 from wakeq.cli.output import print_facts, print_json, print_table, say
+from wakeq.cli.progress import progress
 from wakeq.protocol.errors import BadSettings, BrokerUnreachable, CannotListen, Disconnected, NoQuorum
 from wakeq.storage.credentials import make_secret, write_secret
 
@@ -132,7 +133,7 @@ def remove(broker: Broker, node: int, as_json: bool, yes: bool) -> None:
 @click.pass_obj
 def snapshot(broker: Broker, as_json: bool) -> None:
     """Write a snapshot of the node at --broker now, and trim its log."""
-    with broker.connect() as client:
+    with broker.connect() as client, progress("writing the snapshot", is_wanted=not as_json):
         facts = client.cluster("snapshot")
     print_json(facts) if as_json else click.echo(f"snapshot written, up to entry {facts['index']} of the log")
 

@@ -239,7 +239,8 @@ def alive(**given: Any) -> None:
     try:
         status = _asked(settings)
     except (OSError, HTTPException) as error:
-        raise BrokerUnreachable(f"no broker answers at {where} ({error}); see its log") from error
+        reason = getattr(error, "strerror", None) or error
+        raise BrokerUnreachable(f"no broker answers at {where} ({reason}); see its log") from error
     if status != 200:
         raise BrokerUnreachable(f"{where} answers /livez with status {status}; is that a broker?")
     click.echo("alive")
