@@ -7,6 +7,7 @@ import { h } from "./dom.js";
 import { leave, subscribe } from "./live.js";
 import { queue } from "./queue.js";
 import { queues } from "./queues.js";
+import { recurring } from "./recurring.js";
 import { slow } from "./slow.js";
 import { workers } from "./workers.js";
 
@@ -17,6 +18,7 @@ const ROUTES = [
   { path: "queue", draw: queue, under: "queues" },
   { path: "dead", draw: dead, title: "Dead letters" },
   { path: "workers", draw: workers, title: "Workers" },
+  { path: "recurring", draw: recurring, title: "Recurring" },
   { path: "cluster", draw: cluster, title: "Cluster" },
   { path: "slow", draw: slow, title: "Slow spots" },
 ];
