@@ -287,6 +287,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         assert isinstance(partition, Slices), "as planned"
+        tasks.spare_imports()
         self._options.broker.check_is_shared(tasks.master())
         for place in range(partition.start, partition.end):
             yield from self._read_slice(partition, place)

@@ -59,6 +59,7 @@ class _Writer:
     def _stash(self, batches: "Iterator[pa.RecordBatch]", identity: Identity) -> Stashed:
         from wakeq.pipeline.stream.arrow_blocks import columns_of
 
+        tasks.spare_imports()
         options, stashed = self._options, Stashed(identity, [])
         options.broker.check_is_shared(tasks.master())
         absent = {"delay": options.delay, "priority": options.priority}

@@ -3,9 +3,11 @@
 Pictures are kept beside the test's other files (pytest's tmp_path, or WAKEQ_PICTURES), to be looked at.
 """
 
+import json
 import os
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -183,18 +185,28 @@ def test_page_shows_when_the_broker_is_gone_and_recovers(tmp_path: Path) -> None
     run(tell())
 
 
+@asynccontextmanager
+async def guarded(tmp_path: Path) -> AsyncIterator[NodeHere]:
+    """Run a node that requires tokens and knows one."""
+    tokens = tmp_path / "tokens.json"
+    grant = Grant("someone", digest_of("a secret").hex(), ("*",), (Right.ADMIN,), datetime.now(UTC))
+    TokenFile(tokens).change(lambda grants: (*grants, grant))
+    async with node_here(tmp_path / "data", auth=Auth(required=True, tokens_file=tokens)) as here:
+        yield here
+
+
+async def sign_in(page: Page, token: str) -> None:
+    """Fill in the question for a token."""
+    await page.locator("dialog[open] input[name=token]").fill(token)
+    await button(page, "Sign in", "dialog").click()
+
+
 def test_page_asks_for_a_token_where_one_is_required(tmp_path: Path) -> None:
     async def tell() -> Any:
         assert PATH is not None
-        tokens = tmp_path / "tokens.json"
-        grant = Grant("someone", digest_of("a secret").hex(), ("*",), (Right.ADMIN,), datetime.now(UTC))
-        TokenFile(tokens).change(lambda grants: (*grants, grant))
-        auth = Auth(required=True, tokens_file=tokens)
-        async with node_here(tmp_path / "data", auth=auth) as here, browsing(PATH) as (page, heard):
+        async with guarded(tmp_path) as here, browsing(PATH) as (page, heard):
             await page.goto(here.http)
-            await expect(page.locator("dialog[open]")).to_be_visible()
-            await page.locator("dialog input[name=token]").fill("a secret")
-            await button(page, "Continue", "dialog").click()
+            await sign_in(page, "a secret")
             await live(page)
             await page.evaluate("location.hash = '#/workers'")
             await expect(page.locator("#workers")).to_contain_text("0 of 0 connections")
@@ -204,6 +216,69 @@ def test_page_asks_for_a_token_where_one_is_required(tmp_path: Path) -> None:
 
     assert complaints == []
     assert cookie == ""
+
+
+def test_wrong_token_is_answered_in_words(tmp_path: Path, pictures: Path) -> None:
+    async def tell() -> None:
+        assert PATH is not None
+        async with guarded(tmp_path) as here, browsing(PATH) as (page, _):
+            await page.goto(here.http)
+            await expect(page.locator("dialog[open]")).to_contain_text("This broker requires a token")
+            await sign_in(page, "another")
+            await expect(page.locator("dialog[open]")).to_contain_text("does not accept this token")
+            await page.screenshot(path=pictures / "wrong-token.png")
+            await sign_in(page, "a secret")
+            await live(page)
+
+    run(tell())
+
+
+def test_sign_out_forgets_the_token(tmp_path: Path, pictures: Path) -> None:
+    async def tell() -> None:
+        assert PATH is not None
+        async with guarded(tmp_path) as here, browsing(PATH) as (page, _):
+            await page.goto(here.http)
+            await expect(page.locator("#sign-out")).to_be_hidden()
+            await sign_in(page, "a secret")
+            await live(page)
+            await page.locator("#sign-out").click()
+            await expect(page.locator("dialog[open]")).to_contain_text("This broker requires a token")
+            await page.keyboard.press("Escape")
+            await expect(page.locator("#banner")).to_contain_text("You are signed out")
+            await expect(page.locator("main")).to_be_hidden()
+            assert await page.evaluate("sessionStorage.length") == 0
+            await page.screenshot(path=pictures / "signed-out.png")
+            await button(page, "Sign in", "#banner").click()
+            await sign_in(page, "a secret")
+            await live(page)
+
+    run(tell())
+
+
+# A stream of readings that sends one and stays open.
+ONE_READING = """
+    const fetched = window.fetch;
+    window.fetch = (target, more) => !String(target).includes("/events") ? fetched(target, more)
+      : Promise.resolve(new Response(new ReadableStream({
+          start: (stream) => stream.enqueue(new TextEncoder().encode("data: " + JSON.stringify(%s) + "\\n\\n")) })));
+"""
+
+
+def test_follower_shows_a_link_to_the_leader_and_no_zeros(tmp_path: Path, pictures: Path) -> None:
+    reading = {
+        "at_ms": 1000, "error": "node 2 leads; connect to it", "code": "NOT_LEADER", "leader_http": "10.0.0.2:8080",
+        "queues": [], "queues_total": 0, "figures": {}, "cluster": {}, "totals": {},
+    }  # fmt: skip
+
+    async def story(page: Page, here: NodeHere, client: AsyncClient) -> Any:
+        await page.add_init_script(ONE_READING % json.dumps(reading))
+        await page.goto(here.http + "/#/queues")
+        link = page.locator("#banner").get_by_role("link")
+        await expect(link).to_have_text("Open the leader's dashboard at 10.0.0.2:8080")
+        await page.screenshot(path=pictures / "follower.png")
+        return await link.get_attribute("href"), await page.locator("main").is_visible()
+
+    assert told(tmp_path, story) == ("http://10.0.0.2:8080/#/queues", False)
 
 
 def test_controls_are_named_and_reachable_by_keyboard(tmp_path: Path) -> None:

@@ -166,6 +166,9 @@ def event_for(reading: Reading, query: EventsQuery, caller: Caller) -> dict[str,
         "figures": reading.figures if caller.sees_node else {},
         "cluster": reading.cluster if caller.sees_node else {},
         "error": reading.error,
+        "code": "" if reading.refusal is None else reading.refusal.code,
+        # The node that knows the queues, if this one follows.
+        "leader_http": "" if reading.refusal is None else reading.refusal.leader_http,
     }
 
 

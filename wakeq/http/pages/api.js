@@ -1,35 +1,76 @@
-// The HTTP API.  If the broker requires a token, the page asks for it once and keeps it until the tab is closed.
+// The HTTP API.  If the broker requires a token, the page asks for it and keeps it until the tab is closed or signs out.
 
 import { ask, say } from "./dom.js";
 
 const PREFIX = "/api/v1";
-let asking = null;
+const KEPT = "token";
+// `asking` is the question for a token, as long as it is open; `declined` says that it was closed without an answer.
+let [asking, declined] = [null, false];
 
-function headers(more = {}) {
-  const token = sessionStorage.getItem("token");
-  return token ? { ...more, Authorization: `Bearer ${token}` } : more;
+// An answer of the broker that says no.
+class Refused extends Error {
+  constructor(detail) {
+    super(detail);
+    this.isRefused = true;
+  }
 }
 
-async function login() {
-  asking ??= ask("Token", "This broker requires a token.", { fields: [{ name: "token", label: "Token", type: "password", required: true }], go: "Continue" });
+const token = () => sessionStorage.getItem(KEPT);
+
+function showSignOut() {
+  document.getElementById("sign-out").hidden = !token();
+}
+
+export const signedOut = () => declined;
+
+export function signOut() {
+  sessionStorage.removeItem(KEPT);
+  location.reload();
+}
+
+export function signIn() {
+  location.reload();
+}
+
+// Ask for a token; `refused` is the one that the broker did not accept.
+async function askForToken(refused) {
+  asking ??= ask("Sign in", refused
+    ? "The broker does not accept this token: it is unknown, has expired or was revoked. Check that all of it was copied, or make a new one with wakeq token create."
+    : "This broker requires a token. wakeq token create makes one.",
+  { fields: [{ name: "token", label: "Token", type: "password", required: true }], go: "Sign in", isWrong: Boolean(refused) });
   const given = await asking;
   asking = null;
-  if (given) sessionStorage.setItem("token", given.token);
+  if (given) sessionStorage.setItem(KEPT, given.token.trim());
+  else {
+    sessionStorage.removeItem(KEPT);
+    declined = true;
+  }
+  showSignOut();
   return given !== null;
 }
 
 async function request(method, path, { query = {}, body, signal } = {}) {
+  if (declined) throw new Refused("You are signed out.");
   const named = Object.entries(query).filter(([, value]) => value !== undefined && value !== null);
   const target = PREFIX + path + (named.length ? `?${new URLSearchParams(named)}` : "");
-  const json = method === "GET" || method === "DELETE" ? {} : { body: JSON.stringify(body ?? {}), headers: headers({ "Content-Type": "application/json" }) };
-  const response = await fetch(target, { method, headers: headers(), ...json, signal });
-  if (response.status === 401 && (await login())) return request(method, path, { query, body, signal });
+  const used = token();
+  const headers = used ? { Authorization: `Bearer ${used}` } : {};
+  const carries = method !== "GET" && method !== "DELETE";
+  const response = await fetch(target, {
+    method, signal,
+    headers: carries ? { ...headers, "Content-Type": "application/json" } : headers,
+    body: carries ? JSON.stringify(body ?? {}) : undefined,
+  });
+  // Another request may have asked meanwhile.
+  if (response.status === 401 && (token() !== used || (await askForToken(used)))) return request(method, path, { query, body, signal });
   if (!response.ok) {
     const { error } = await response.json().catch(() => ({ error: { detail: `HTTP ${response.status}` } }));
-    throw new Error(error.detail);
+    throw new Refused(error.detail);
   }
   return response;
 }
+
+showSignOut();
 
 export async function call(method, path, query, body) {
   return (await request(method, path, { query, body })).json();

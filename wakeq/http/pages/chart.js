@@ -1,11 +1,7 @@
 // Charts of messages published and acknowledged.
 
 import { h, rate } from "./dom.js";
-
-export const READINGS = 120; // in the last minute
-const RECENT = 6; // A rate is the mean of so many readings, because a single one jumps.
-
-export const recent = (values) => (values.length ? values.slice(-RECENT).reduce((sum, one) => sum + one, 0) / Math.min(RECENT, values.length) : 0);
+import { READINGS, recent } from "./live.js";
 
 // Messages published, as an area, and acknowledged, as a line, over the last minute; the newest is at the right.
 export function spark({ ins, outs }, kind = "spark") {

@@ -3,7 +3,7 @@
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (name === "onclick") element.onclick = value;
+    if (name.startsWith("on")) element[name] = value;
     else if (value === true) element.setAttribute(name, "");
     else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
   }
@@ -14,6 +14,10 @@ export function h(tag, attributes = {}, ...children) {
 export const present = (children) => children.flat().filter((child) => child !== null && child !== undefined && child !== false);
 
 export const shown = (name) => (name === "" ? "(default)" : name);
+
+// A long name may break after each of its parts.
+export const linkTo = (name) => h("a", { href: `#/queue/${encodeURIComponent(name)}` },
+  shown(name).split(/(?<=[.:/_-])/).flatMap((part, place) => (place ? [h("wbr"), part] : [part])));
 
 export const count = (number) => Number(number).toLocaleString("en");
 
@@ -32,6 +36,9 @@ export function bytes(number) {
 }
 
 export const moment = (ms) => new Date(ms).toLocaleString();
+
+// How long the oldest ready message of a queue has waited.
+export const age = (queue, at) => (queue.ready && queue.oldest_ready_ms ? span((at - queue.oldest_ready_ms) / 1000) : "–");
 
 export const rate = (number) => (number >= 100 ? count(Math.round(number)) : number ? number.toFixed(1) : "0");
 
@@ -61,18 +68,18 @@ export function say(text, bad = false) {
   setTimeout(() => alert.remove(), bad ? 12000 : 5000);
 }
 
-// Ask in a dialog; resolves to the values of its fields, or to null.
-export function ask(title, text, { fields = [], go = "OK", destroys = false } = {}) {
+// Ask in a dialog; resolves to the values of its fields, or to null.  A field is {name, label, value, required, autofocus}
+// and a type of an input, or "text lines" or `options`, and may have a `hint`.
+export function ask(title, text, { fields = [], go = "OK", destroys = false, isWrong = false } = {}) {
   const dialog = document.getElementById("dialog");
-  const inputs = fields.map((field) => h("input", { name: field.name, value: field.value ?? "", type: field.type ?? "text",
-    required: field.required, autocomplete: "off" }));
+  const inputs = fields.map(fieldOf);
   return new Promise((resolve) => {
     const form = h("form", { method: "dialog" },
       h("h2", { id: "dialog-title" }, title),
-      typeof text === "string" ? h("p", {}, text) : text,
-      fields.map((field, place) => h("label", {}, field.label, inputs[place])),
+      typeof text === "string" ? h("p", isWrong ? { class: "bad", role: "alert" } : {}, text) : text,
+      fields.map((field, place) => h("label", {}, field.label, inputs[place], field.hint ? h("small", { class: "soft" }, field.hint) : null)),
       h("div", { class: "tools" },
-        h("button", { value: "go", class: destroys ? "destroys" : null }, go),
+        h("button", { value: "go", class: destroys ? "destroys" : "main" }, go),
         h("button", { value: "no", formnovalidate: true, autofocus: destroys }, "Cancel")));
     dialog.replaceChildren(form);
     dialog.onclose = () => {
@@ -82,6 +89,13 @@ export function ask(title, text, { fields = [], go = "OK", destroys = false } = 
     dialog.returnValue = "";
     dialog.showModal();
   });
+}
+
+function fieldOf({ name, value = "", type = "text", required, autofocus, options, min, step, placeholder }) {
+  const common = { name, required, autofocus, autocomplete: "off", placeholder };
+  if (options) return h("select", common, options.map(([one, label]) => h("option", { value: one, selected: one === value }, label)));
+  if (type === "text lines") return h("textarea", { ...common, rows: 5, spellcheck: "false" }, value);
+  return h("input", { ...common, value, type, min, step });
 }
 
 export function tell(title, content) {

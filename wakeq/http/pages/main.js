@@ -1,11 +1,26 @@
 // Chooses the page by the part of the address after the #, so that every page has an address.
 
+import { signOut } from "./api.js";
+import { cluster } from "./cluster.js";
+import { dead } from "./dead.js";
 import { h } from "./dom.js";
-import { cluster, slow, workers } from "./node.js";
+import { leave, subscribe } from "./live.js";
 import { queue } from "./queue.js";
-import { dead, queues } from "./queues.js";
+import { queues } from "./queues.js";
+import { slow } from "./slow.js";
+import { workers } from "./workers.js";
 
-const PAGES = [["queues", "Queues", queues], ["dead", "Dead letters", dead], ["workers", "Workers", workers], ["cluster", "Cluster", cluster], ["slow", "Slow spots", slow]];
+// A route is {path, draw, title, under}: the address #/path/a/b is drawn by draw(main, "a", "b").  A route with a title is in
+// the navigation; another one belongs to the page `under`.  What draw returns, if anything, is called when the page is left.
+const ROUTES = [
+  { path: "queues", draw: queues, title: "Queues" },
+  { path: "queue", draw: queue, under: "queues" },
+  { path: "dead", draw: dead, title: "Dead letters" },
+  { path: "workers", draw: workers, title: "Workers" },
+  { path: "cluster", draw: cluster, title: "Cluster" },
+  { path: "slow", draw: slow, title: "Slow spots" },
+];
+let left = null;
 
 // A percent sign that begins no escape was typed by hand and stands for itself.
 function decoded(text) {
@@ -17,13 +32,17 @@ function decoded(text) {
 }
 
 function show() {
-  const [, page = "queues", name = ""] = location.hash.match(/^#\/([^/]*)\/?(.*)$/) ?? [];
+  const [path, ...parts] = location.hash.replace(/^#\/?/, "").split("/");
+  const route = ROUTES.find((one) => one.path === path) ?? ROUTES[0];
   const main = document.getElementById("main");
-  const current = page === "queue" ? "queues" : page;
-  document.getElementById("pages").replaceChildren(...PAGES.map(([path, title]) =>
-    h("a", { href: `#/${path}`, "aria-current": path === current ? "page" : null }, title)));
-  if (page === "queue") queue(main, decoded(name));
-  else (PAGES.find(([path]) => path === page) ?? PAGES[0])[2](main);
+  left?.();
+  leave();
+  document.getElementById("pages").replaceChildren(...ROUTES.filter((one) => one.title).map((one) =>
+    h("a", { href: `#/${one.path}`, "aria-current": one.path === (route.under ?? route.path) ? "page" : null }, one.title)));
+  main.replaceChildren();
+  left = route.draw(main, ...parts.map(decoded)) ?? null;
+  // A page without live figures still says whether the broker answers.
+  subscribe({ limit: 1 }, () => {}, { unless: true });
   const title = main.querySelector("h1")?.textContent ?? "";
   document.title = title ? `${title} – wakeq` : "wakeq";
 }
@@ -32,4 +51,5 @@ window.addEventListener("hashchange", () => {
   show();
   document.getElementById("main").focus();
 });
+document.getElementById("sign-out").onclick = signOut;
 show();

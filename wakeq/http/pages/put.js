@@ -54,6 +54,6 @@ function renew(old, next) {
   }
   for (const { name } of [...old.attributes]) if (!next.hasAttribute(name)) old.removeAttribute(name);
   for (const { name, value } of next.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
-  old.onclick = next.onclick;
+  for (const event of ["onclick", "onchange", "oninput"]) old[event] = next[event];
   match(old, [...next.childNodes]);
 }

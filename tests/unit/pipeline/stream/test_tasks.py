@@ -1,10 +1,13 @@
 """What a task knows of its query, from the properties that Spark gives to it."""
 
-from types import SimpleNamespace
+import gc
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from wakeq.pipeline.stream.tasks import Batch, current_batch, master
+from wakeq.pipeline.stream import tasks
+from wakeq.pipeline.stream.tasks import Batch, current_batch, master, spare_imports
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed")
 pytestmark = pytest.mark.spark
@@ -38,3 +41,21 @@ def test_group_that_a_program_has_named_is_no_run(monkeypatch: pytest.MonkeyPatc
     in_task(monkeypatch, {"sql.streaming.queryId": "a", "streaming.sql.batchId": "7", "spark.jobGroup.id": "my group"})
 
     assert current_batch() == Batch("a", 8, "")
+
+
+def test_imports_are_out_of_garbage_collection_and_later_garbage_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "_modules", 0)
+    try:
+        spare_imports()
+        spared = gc.get_freeze_count()
+        own = ["of a task"]
+        spare_imports()
+        is_collected = any(one is own for one in gc.get_objects())
+        monkeypatch.setitem(sys.modules, "imported_later", ModuleType("imported_later"))
+        spare_imports()
+
+        assert spared > 0
+        assert is_collected, "a task without new imports leaves its objects to the collector"
+        assert not any(one is own for one in gc.get_objects())
+    finally:
+        gc.unfreeze()

@@ -1,58 +1,8 @@
-// The pages of workers, cluster and slow spots.
+// The page of slow spots: what makes this node or a queue slow.
 
-import { call, perform } from "./api.js";
-import { ask, bytes, cards, count, h, span, table } from "./dom.js";
-import { subscribe, shows } from "./live.js";
-import { again, put } from "./put.js";
-import { linkTo } from "./queues.js";
-
-const HIDDEN = "Only a token with a right on all queues can see the node.";
-
-export function workers(main) {
-  const list = h("div", { id: "workers" });
-  const refresh = async () => {
-    try {
-      const { connections, total } = await call("GET", "/connections", { limit: 200 });
-      put(list, table(`${count(connections.length)} of ${count(total)} connections`, [
-        { name: "Number", kind: "number narrow", optional: true, cell: (row) => row.id },
-        { name: "Door", kind: "narrow", optional: true, cell: (row) => row.door },
-        { name: "From", kind: "text", cell: (row) => row.peer },
-        { name: "Unanswered", kind: "number", optional: true, cell: (row) => count(row.in_flight) },
-        { name: "Subscribed to", kind: "text", cell: (row) => row.queues.flatMap((name, place) => (place ? [", ", linkTo(name)] : [linkTo(name)])) },
-        { name: "", kind: "doing", cell: (row) => h("button", { class: "small destroys", "aria-label": `Close connection ${row.id}`, onclick: async () => {
-          if (await ask("Close", `Close connection ${row.id} from ${row.peer}?`, { go: "Close", destroys: true })) {
-            await perform("Connection closed.", "DELETE", "/connection", { id: row.id });
-            refresh();
-          }
-        } }, "Close") },
-      ], connections, "No connections."));
-    } catch (error) {
-      put(list, h("p", { class: "bad" }, error.message));
-    }
-  };
-  main.replaceChildren(h("h1", {}, "Workers"), h("div", { class: "tools" }, h("button", { onclick: refresh }, "Refresh")), list);
-  subscribe({ limit: 1 }, again(list, refresh));
-  refresh();
-}
-
-export function cluster(main) {
-  const content = h("div", { id: "cluster" });
-  main.replaceChildren(h("h1", {}, "Cluster"), content);
-  subscribe({ limit: 1 }, ({ cluster: facts, error }) => {
-    if (!facts.members) return put(content, h("p", { class: "bad" }, error || HIDDEN));
-    put(content,
-      cards([["This node", `${facts.node}`, facts.role], ["Leader", facts.leader ?? "none"], ["Term", count(facts.term)],
-        ["Committed", count(facts.committed)], ["Serves", facts.serves ? h("span", { class: "good" }, "yes") : h("span", { class: "bad" }, "no")]]),
-      table("Members; only the leader knows how far behind the others are", [
-        { name: "Node", kind: "number narrow", cell: (row) => row.node },
-        { name: "Address", kind: "text", cell: (row) => row.address || "–" },
-        { name: "Votes", cell: (row) => (row.votes ? "yes" : "not yet") },
-        { name: "Connected", cell: (row) => h("span", { class: row.is_connected ? "good" : "bad" }, row.is_connected ? "yes" : "no") },
-        { name: "Behind", kind: "number", cell: (row) => (row.behind_bytes === null ? "?" : bytes(row.behind_bytes)) },
-      ], facts.members));
-    return undefined;
-  });
-}
+import { bytes, cards, count, h, linkTo, span, table } from "./dom.js";
+import { HIDDEN, shows, subscribe } from "./live.js";
+import { put } from "./put.js";
 
 // The smallest bucket bound that covers this share of all values.
 function quantile(figures, name, share) {
@@ -99,5 +49,5 @@ export function slow(main) {
         { name: "Deliveries", kind: "number", cell: (queue) => count(queue.delivered) },
         { name: "Wake-ups per delivery", kind: "number", optional: true, cell: (queue) => (queue.wakes / Math.max(1, queue.delivered)).toFixed(2) },
       ], retried, "No released deliveries."));
-  });
+  }, { node: true });
 }
