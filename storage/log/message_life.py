@@ -114,6 +114,8 @@ class MessageLife:
         self.since_ms = self._files.first_moment()
         yield
         yield from self._find_publication(in_name)
+        if self._is_over:
+            return
         self._outcomes = []
         patterns = (NO_SIZES + self._number.to_bytes(8, "big"), NO_ID_NO_WORKER + in_name)
         for entry in self._entries(max(self._published_in, self._queue_id) + 1, None, patterns):
@@ -138,6 +140,10 @@ class MessageLife:
             if counter is None or record.through < self._queue_id:
                 continue
             queue_id, next_number, _ = counter
+            if 0 < queue_id < self._queue_id:
+                # The queue was there all the time, so the uid is of another queue.
+                self._is_over = True
+                return
             if queue_id != self._queue_id or next_number > self._number:
                 through = record.through
                 end_number = next_number if queue_id == self._queue_id else 0
