@@ -1,7 +1,8 @@
 """What executors need for the formats `wakeq` and `wakeq-journal`: register them, send the code, say what is missing.
 
     register(spark) --> the formats are known in this session       with ship=True --> executors get wakeq and msgspec
-    check(spark) --> a job that needs nothing of wakeq --> a line for each executor, and what to do
+    check(spark) --> a job that needs nothing of wakeq --> a line for each executor, and what to do: each logs in to the
+                     broker as a query with the same options would
 
 Both work in classic sessions and with Spark Connect. They change nothing in a session but what they say.
 """
@@ -19,8 +20,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wakeq.client.route import default_address, parse_address
+from wakeq.client.route import parse_address
 from wakeq.pipeline.journal.source import JournalSource
+from wakeq.pipeline.stream.broker import Broker
+from wakeq.pipeline.stream.options import broker_of
 from wakeq.pipeline.stream.source import QueueSource
 from wakeq.protocol.errors import BadSettings
 from wakeq.protocol.wire.worker.commands import SLICES_MAX
@@ -127,6 +130,8 @@ class Place:
     versions: dict[str, str]
     # For each address of the broker: why it was not reached, or nothing.
     broker: dict[str, str]
+    # Why the broker refused it; empty if it did not, or was not asked.
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +156,35 @@ class Check:
 
 
 def _line(kind: str, place: Place) -> tuple[str, ...]:
-    reached = ("no" if error else "reached" for error in place.broker.values())
+    good = "refused" if place.refusal else "reached"
+    reached = ("no" if error else good for error in place.broker.values())
     versions = (place.versions[name] for name in ("python", *NEEDED))
     return kind, place.host, place.directory, *versions, *reached
 
 
-def check(spark: "SparkSession", *, broker: str | None = None) -> Check:
-    """Say for each executor which Python and which packages it has, and whether it reaches the broker."""
-    probe = _probe([address.strip() for address in (broker or default_address()).split(",")])
+def check(
+    spark: "SparkSession",
+    *,
+    broker: str = "",
+    token: str = "",
+    tokenFile: str = "",  # noqa: N803
+    tls: str = "",
+) -> Check:
+    """Say for each executor which Python and which packages it has, and whether the broker lets it in.
+
+    The arguments are options of a query, by their names there.
+    """
+    options = {"broker": broker, "token": token, "tokenfile": tokenFile, "tls": tls}
+    there = broker_of(options, is_stream=False)
+    probe = _probe(there)
     driver, problems, executors = Place(**probe(0.0)), list[str](), list[Place]()
+    try:
+        there.check_is_shared(spark.conf.get("spark.master", "") or "")
+    except BadSettings as error:
+        problems.append(str(error))
+    # With Spark Connect, this program is not the driver, and moves no message.
+    if not _is_remote(spark):
+        problems += _problems_with_broker(f"driver {driver.host}", driver)
     try:
         found = _run_everywhere(spark, lambda _: repr(probe(HOLD_S)))
     except Exception as error:
@@ -175,10 +200,16 @@ def check(spark: "SparkSession", *, broker: str | None = None) -> Check:
     return Check(driver, executors, problems)
 
 
-def _probe(addresses: list[str]) -> Callable[[float], dict[str, Any]]:
+def _probe(broker: Broker) -> Callable[[float], dict[str, Any]]:
     """Return a function that Spark pickles whole: it names nothing of this module."""
     needed, missing, connect_s = NEEDED, MISSING, CONNECT_S
-    doors = {address: parse_address(address) for address in addresses}
+    doors = {address.strip(): parse_address(address.strip()) for address in broker.address.split(",")}
+    login: dict[str, Any] = {
+        "address": broker.address,
+        "token": broker.token,
+        "token_file": broker.token_file,
+        "tls": broker.tls,
+    }
 
     def look(hold_s: float) -> dict[str, Any]:
         import importlib
@@ -201,13 +232,29 @@ def _probe(addresses: list[str]) -> Callable[[float], dict[str, Any]]:
                 return str(error)
             return ""
 
+        def log_in() -> str:
+            try:
+                from wakeq.pipeline.stream.broker import Broker
+                from wakeq.protocol.errors import WakeqError
+            except ImportError:
+                # The versions say what is missing.
+                return ""
+            try:
+                Broker(**login).connect().close()
+            except WakeqError as error:
+                return str(error)
+            return ""
+
         time.sleep(hold_s)
+        broker = {address: reach(address) for address in doors}
         return {
             "host": socket.gethostname(),
             "directory": os.sep.join(os.getcwd().split(os.sep)[-2:]),
             "program": sys.executable,
             "versions": {"python": platform.python_version()} | {name: version(name) for name in needed},
-            "broker": {address: reach(address) for address in doors},
+            "broker": broker,
+            # A broker that was not reached is told as that.
+            "refusal": "" if all(broker.values()) else log_in(),
         }
 
     return look
@@ -239,9 +286,15 @@ def _problems_of(place: Place, driver: Place) -> list[str]:
         problems.append(
             f"{who} has wakeq {place.versions['wakeq']}, and the driver {driver.versions['wakeq']}: install one version"
         )
-    for address, error in place.broker.items():
-        if error:
-            problems.append(f"{who} does not reach the broker at {address}: {error}")
+    return problems + _problems_with_broker(who, place)
+
+
+def _problems_with_broker(who: str, place: Place) -> list[str]:
+    problems = [
+        f"{who} does not reach the broker at {address}: {error}" for address, error in place.broker.items() if error
+    ]
+    if place.refusal:
+        problems.append(f"{who} cannot log in to the broker: {place.refusal}")
     return problems
 
 
@@ -251,7 +304,13 @@ def _problems_of_planner(spark: "SparkSession") -> list[str]:
         _ = spark.read.format(QueueSource.name()).option("queue", "check").load().schema
     except Exception as error:
         # As above: whatever it is, a read or a write would end with it.
-        return [f"Spark cannot plan format wakeq on the driver: {_cause(error)}; call register(spark)"]
+        cause, advice = _cause(error), "call register(spark)"
+        if "No module named" in cause:
+            advice = (
+                "Spark plans with the Python that PYSPARK_PYTHON names: install wakeq in it, or call register(spark, "
+                "ship=True)"
+            )
+        return [f"Spark cannot plan format wakeq on the driver: {cause}; {advice}"]
     return []
 
 

@@ -1,6 +1,7 @@
 """Looking: what can be seen of one queue without changing it.
 
-    Peek, Stats, Scan, Show, Why --> ledger, leases, bodies --> rows, figures, a page, causes
+    Peek, Stats, Scan, Show, Why, Held, ListClaims --> ledger, leases, bodies --> rows, figures, a page, causes, work,
+    claims
 
 Bodies that are not in memory are read for it.  Functions over the state of a queue process; they never deliver, and
 never let a look cost more than its bound.
@@ -9,12 +10,13 @@ never let a look cost more than its bound.
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from wakeq.actors.queue import fetching, reading
-from wakeq.actors.sessions.operator_mail import Page, Scan, Show, Why
+from wakeq.actors.sessions.operator_mail import Held, ListClaims, Page, Scan, Show, Why, Work
 from wakeq.protocol.queue.bodies import Found
 from wakeq.protocol.queue.orders import Peek, ReplyTo, Stats
 from wakeq.protocol.queue.outcomes import Refusal
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 SCAN_COUNT_MAX = 1_000
 TOO_FAR = "too many priorities are before that place in line; look in the order of publication, with state=all"
+LEASES_SEEN_MAX = 20_000  # looked at for who has which message
+WORK_SHOWN_MAX = 20  # messages shown of one connection
 
 
 def _may_be_seen(queue: QueueProcess, asker: ReplyTo) -> bool:
@@ -125,6 +129,31 @@ def on_why(queue: QueueProcess, message: Why) -> None:
     else:
         causes = [absence]
     message.asker.tell({"queue": queue.name, "uid": message.uid, "causes": causes})
+
+
+def on_held(queue: QueueProcess, message: Held) -> None:
+    """Say what connections have: those that were delivered longest ago first, and how many that are."""
+    if not _may_be_seen(queue, message.asker):
+        return
+    assert queue.leases is not None, "asked before"
+    numbers: dict[int, list[int]] = {}
+    held = queue.leases.held
+    for number, lease in islice(held.items(), LEASES_SEEN_MAX):
+        if lease.worker in message.workers:
+            numbers.setdefault(lease.worker, []).append(number)
+    work = {}
+    for worker, mine in numbers.items():
+        shown = mine[:WORK_SHOWN_MAX]
+        uids = zip(shown, queue.uids_of(shown), strict=True)
+        rows = [Work(queue.name, uid, held[number].since_ms, held[number].until_ms) for number, uid in uids]
+        work[worker] = len(mine), rows
+    message.asker.tell(work)
+
+
+def on_list_claims(queue: QueueProcess, message: ListClaims) -> None:
+    if _may_be_seen(queue, message.asker):
+        staging = queue.ledger.staging
+        message.asker.tell([] if staging is None else staging.claims())
 
 
 # --- figures ---------------------------------------------------------------------------------------------------

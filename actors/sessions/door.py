@@ -326,16 +326,18 @@ DOOR_NAMES = {
     DOOR_MONIQUE: "monique",
 }
 QUEUES_SHOWN_MAX = 20
+QUEUES_ASKED_MAX = 1_000  # of one connection, for what it has of each
 
 
-def describe(process: Process, worker: int, door: Door[Any], *, in_flight: int) -> dict[str, Any]:
-    """Return who is connected, and to which queues it has subscribed."""
+def describe(process: Process, worker: int, door: Door[Any], since_ms: int, *, in_flight: int) -> dict[str, Any]:
+    """Return who is connected, since when, and to which queues it has subscribed."""
     groups = process.runtime.groups.groups_of(process)
     queues = [group[1] for group in groups if type(group) is tuple and group[0] == "subscribers"]
     return {
         "id": worker,
         "door": DOOR_NAMES.get(door.kind, str(door.kind)),
         "peer": door.peer,
+        "since_ms": since_ms,
         "in_flight": in_flight,
         "subscriptions": len(queues),
         "queues": list(islice(queues, QUEUES_SHOWN_MAX)),

@@ -40,9 +40,12 @@ class PushingDoor(Door[Reply], Protocol):
 class MoniqueSession(Process):
     """See the head of this file."""
 
-    def __init__(self, door: PushingDoor, number: int, exchange: Process, counters: MoniqueCounters) -> None:
+    def __init__(
+        self, door: PushingDoor, number: int, exchange: Process, counters: MoniqueCounters, since_ms: int
+    ) -> None:
         super().__init__()
         self.number = number  # of the connection
+        self.since_ms = since_ms  # when the client connected
         self.is_dirty = False  # there is something to send
         self._door = door
         self._exchange = exchange
@@ -72,7 +75,7 @@ class MoniqueSession(Process):
         elif kind is Closed:
             self.stop()
         elif kind is Describe:
-            facts = describe(self, self.number, self._door, in_flight=self._conversation.in_flight)
+            facts = describe(self, self.number, self._door, self.since_ms, in_flight=self._conversation.in_flight)
             self._exchange.tell(Introduce(self, message.asker, facts))
         else:
             assert kind is Down, message

@@ -1,6 +1,6 @@
 """What operators ask of queues, subscribers and the log, and what they are answered.  Plain data.
 
-Scan, Show, Why -> a queue, which only looks;  Move, Requeue -> a queue, which proposes
+Scan, Show, Why, Held, ListClaims -> a queue, which only looks;  Move, Requeue -> a queue, which proposes
 Describe -> a subscriber;  Administer -> RaftLog
 """
 
@@ -58,6 +58,30 @@ class Why(msgspec.Struct, frozen=True, gc=False):
     uid: str
 
 
+class Held(msgspec.Struct, frozen=True, gc=False):
+    """Which messages of a queue do these connections have?  Answered by what each has, by its number."""
+
+    asker: ReplyTo
+    queue: str
+    workers: frozenset[int]
+
+
+class Work(msgspec.Struct, frozen=True, gc=False):
+    """A message that a connection has."""
+
+    queue: str
+    uid: str
+    since_ms: int  # 0: not known, because another leader delivered it
+    until_ms: int
+
+
+class ListClaims(msgspec.Struct, frozen=True, gc=False):
+    """Which messages are claimed, and by which sources?  Answered by a list of objects."""
+
+    asker: ReplyTo
+    queue: str
+
+
 class Administer(msgspec.Struct, frozen=True, gc=False):
     """To RaftLog, from an operator: status, transfer, add, remove or snapshot."""
 
@@ -96,6 +120,7 @@ class Requeue(msgspec.Struct, frozen=True, gc=False):
 
 
 class Describe(msgspec.Struct, frozen=True, gc=False):
-    """To a subscriber: what are you about?"""
+    """To a subscriber: what are you about?  With `fully`, also who the client says it is, and what it fetches from."""
 
     asker: ReplyTo
+    fully: bool = False

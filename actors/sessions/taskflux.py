@@ -61,6 +61,7 @@ class TaskFluxSession(Process):
     def __init__(self, door: CarefulDoor[Response], dialect: Dialect, number: int, services: TaskFluxServices) -> None:
         super().__init__()
         self.number = number  # of the connection, in the log and in the history
+        self.since_ms = services.now_ms()  # when the client connected
         self.door_kind = door.kind
         self.is_dirty = False  # there is something to send at the end of the round
         self.needs_permission = services.gate is not None
@@ -108,7 +109,10 @@ class TaskFluxSession(Process):
                 self.stop()
         else:
             assert kind is Describe, message
-            message.asker.tell(describe(self, self.number, self._door, in_flight=conversation.in_flight))
+            facts = describe(self, self.number, self._door, self.since_ms, in_flight=conversation.in_flight)
+            if message.fully:
+                facts["known_queues"] = [] if self._kept is None else [self._kept.queue]
+            message.asker.tell(facts)
 
     # --- what the conversation needs ---------------------------------------------------------------------------------
 

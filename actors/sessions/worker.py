@@ -7,6 +7,8 @@ command does is decided elsewhere; no byte and no rule of a queue is known here.
 """
 
 import logging
+from collections.abc import Callable
+from itertools import islice
 from typing import Any, NamedTuple
 
 from wakeq.actors.mail import Gone, Inquire, Unsent, Woken
@@ -19,6 +21,7 @@ from wakeq.actors.sessions.door import (
     IN_FLIGHT_LOW,
     IN_FLIGHT_MAX,
     KEPT_BYTES_MIN,
+    QUEUES_ASKED_MAX,
     Batches,
     Closed,
     Door,
@@ -35,6 +38,7 @@ from wakeq.protocol.queue.outcomes import Delivery
 from wakeq.protocol.wire.slots import Slot
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.protocol.wire.worker.conversation import Conversation, Limits
+from wakeq.protocol.wire.worker.identity import facts_of
 
 logger = logging.getLogger("wakeq.admin")  # the same as for operations over HTTP
 
@@ -45,6 +49,7 @@ class WorkerServices(NamedTuple):
     raft_log: Any  # RaftLog: says whether this node serves, and is asked what only a leader knows
     lobby: Lobby
     limits: Limits
+    now_ms: Callable[[], int]
     gate: Gate | None = None  # None: whoever can connect may do everything
 
 
@@ -54,6 +59,7 @@ class WorkerSession(Process):
     def __init__(self, door: Door[wire.Reply], number: int, services: WorkerServices) -> None:
         super().__init__()
         self.number = number  # of the connection, in the log and in the history
+        self.since_ms = services.now_ms()  # when the client connected
         self.door_kind = door.kind
         self.sends_frames = door.kind != DOOR_WORKER_WS
         self.is_dirty = False  # there is something to send at the end of the round
@@ -92,8 +98,15 @@ class WorkerSession(Process):
         elif kind is Closed:
             self.stop()
         elif kind is Describe:
-            facts = describe(self, self.number, self._door, in_flight=self._conversation.in_flight)
-            message.asker.tell(facts)
+            message.asker.tell(self._described(fully=message.fully))
+
+    def _described(self, *, fully: bool) -> dict[str, Any]:
+        conversation = self._conversation
+        facts = describe(self, self.number, self._door, self.since_ms, in_flight=conversation.in_flight)
+        if fully:
+            facts["identity"] = facts_of(conversation.identity)
+            facts["known_queues"] = list(islice(conversation.known_queues or (), QUEUES_ASKED_MAX))
+        return facts
 
     def _count(self, commands: int, size_bytes: int) -> None:
         """Count what came into all that is held; read no more while that is too much."""

@@ -37,6 +37,14 @@ class LakeMessages:
         # A condition in SQL about the columns of the lake.
         self._where = where
 
+    def check_queue(self) -> None:
+        """Raise BadSettings if the lake knows nothing of the queue, whose name is probably a wrong one."""
+        import pyarrow.compute as compute
+
+        is_wanted = compute.field("queue") == self._queue
+        if not self._lake.dataset().scanner(columns=["queue"], filter=is_wanted).head(1).num_rows:
+            raise BadSettings(f"{self._lake.address} has no events of queue {self._queue}; check --queue")
+
     @property
     def identity(self) -> object:
         # The messages are those of a cluster, in every lake: one that has grown, moved or been copied is the same.

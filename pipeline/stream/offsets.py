@@ -1,6 +1,6 @@
 """Offsets of streams: which epoch of which source a batch ends with, as JSON in checkpoints and progress reports.
 
-    text --> offset_of --> offset --> SETTLE, RELEASE
+    text --> offset_of --> offset --> SETTLE
 
 It needs no Spark.
 """
@@ -26,8 +26,3 @@ def offset_of(text: str | None) -> dict[str, Any] | None:
 def settle_offset(offset: dict[str, Any], client: BulkClient) -> int:
     """Acknowledge everything up to an offset; a repetition does nothing."""
     return client.settle(offset["queue"], offset["source"], offset["epoch"]) if offset["epoch"] else 0
-
-
-def release_offset(offset: dict[str, Any], client: BulkClient) -> int:
-    """End all claims of the source that an offset names; a repetition does nothing."""
-    return client.release(offset["queue"], offset["source"])

@@ -3,13 +3,15 @@
 strings from Spark --> ReadOptions, WriteOptions; or BadSettings in one line
 """
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from wakeq.client.connection import SYSTEM
 from wakeq.client.route import default_address
 from wakeq.pipeline.options import known_options, number, truth
-from wakeq.pipeline.stream.broker import Broker
+from wakeq.pipeline.stream.broker import SWITCHES, Broker
 from wakeq.pipeline.stream.columns import ON_DEMAND, READABLE, check_readable
 from wakeq.protocol.errors import BadSettings
 from wakeq.protocol.wire.worker.commands import BLOCK_ROWS_MAX, KEEP_S_MAX, SLICES_MAX, TIMEOUT_S_MIN
@@ -55,8 +57,8 @@ class ReadOptions:
     columns: tuple[str, ...]
     # If false, messages of an expired epoch are left to a later one.
     fails_on_data_loss: bool
-    # If false, a stream waits for its queue.
-    fails_on_missing_queue: bool
+    # If false, a stream waits for its queue; None: unless it ends by itself.
+    fails_on_missing_queue: bool | None
     # Of a claim that is not renewed.
     timeout_s: int
     # The pause after an attempt that found nothing.
@@ -86,7 +88,7 @@ def read_options(given: Mapping[str, str], *, is_stream: bool = False) -> ReadOp
     options = known_options(given, READS, source="wakeq", aliases=ALIASES, unnamed=UNNAMED)
     source = options.get("source", "")
     return ReadOptions(
-        broker=_broker(options, is_stream=is_stream),
+        broker=broker_of(options, is_stream=is_stream),
         queue=_queue(options),
         messages_max=number(options, "maxMessagesPerTrigger", MESSAGES_A_TRIGGER, most=BLOCK_ROWS_MAX),
         bytes_max=_amount(options, "maxBytesPerTrigger", 0, BYTES, "10m"),
@@ -95,7 +97,7 @@ def read_options(given: Mapping[str, str], *, is_stream: bool = False) -> ReadOp
         partitions=number(options, "minPartitions", 0, most=SLICES_MAX),
         columns=_columns(options),
         fails_on_data_loss=truth(options, "failOnDataLoss", default=True),
-        fails_on_missing_queue=truth(options, "failOnMissingQueue", default=False),
+        fails_on_missing_queue=_truth_or_none(options, "failOnMissingQueue"),
         timeout_s=number(
             options, "timeout", NAMED_CLAIM_S if source else CLAIM_S, least=TIMEOUT_S_MIN, most=KEEP_S_MAX
         ),
@@ -108,7 +110,7 @@ def write_options(given: Mapping[str, str], *, is_stream: bool = False) -> Write
     """Return the options of a write; refuse unknown or impossible ones."""
     options = known_options(given, WRITES, source="wakeq", aliases=ALIASES, unnamed=UNNAMED)
     return WriteOptions(
-        broker=_broker(options, is_stream=is_stream),
+        broker=broker_of(options, is_stream=is_stream),
         queue=_queue(options),
         writer=options.get("writer", ""),
         epoch=number(options, "epoch", 0),
@@ -132,14 +134,21 @@ def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
     return check_readable({name: READABLE.get(name, "") for name in names})
 
 
-def _broker(options: Mapping[str, str], *, is_stream: bool) -> Broker:
+def broker_of(options: Mapping[str, str], *, is_stream: bool) -> Broker:
+    """Return the broker that options, by their names in lower case, lead to."""
+    token_file, tls = options.get("tokenfile", ""), options.get("tls", "")
     return Broker(
         address=options.get("broker") or default_address(),
         token=options.get("token", ""),
-        token_file=options.get("tokenfile", ""),
-        tls=options.get("tls", ""),
+        # Executors have working directories of their own.
+        token_file=os.path.abspath(token_file) if token_file else "",
+        tls=tls if tls.lower() in (*SWITCHES, SYSTEM) else os.path.abspath(tls),
         reconnect_s=_amount(options, "reconnectFor", RECONNECT_S if is_stream else 0, SECONDS, "2m"),
     )
+
+
+def _truth_or_none(options: Mapping[str, str], name: str) -> bool | None:
+    return truth(options, name, default=False) if name.lower() in options else None
 
 
 def _queue(options: Mapping[str, str]) -> str:

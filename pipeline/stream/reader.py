@@ -69,6 +69,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._source = options.source or secrets.token_hex(8)
         # How many messages this run may still take; None: no limit.
         self._left: int | None = None
+        # Whether this run ends by itself instead of waiting for messages.
+        self._ends = False
         # When an attempt found nothing; 0: the last one found something.
         self._asked_s = 0.0
         # When the last batch was planned; of the first one, when the query began.
@@ -102,10 +104,13 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Limit this run to the messages that are ready now."""
+        self._ends = True
         self._left = int(self._stats().get("ready", 0))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         self._check(start)
+        # Trigger `once` asks for everything.
+        self._ends |= isinstance(limit, ReadAllAvailable)
         # Spark asks for the next offset when everything before it has run and is in the checkpoint.
         self.commit(start)
         options, source, left = self._options, start["source"], self._left
@@ -154,12 +159,16 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _note_missing(self) -> None:
         queue, address = self._options.queue, self._options.broker.address
-        if self._options.fails_on_missing_queue:
+        fails = self._options.fails_on_missing_queue
+        # A nightly job with a wrong name would succeed every night otherwise.
+        if self._ends if fails is None else fails:
             raise QueueNotFound(
                 f"queue {queue} does not exist at {address}; check option queue, or publish to it first"
+                + ("; if it may be missing, set failOnMissingQueue to false" if fails is None else "")
             )
         if not self._has_warned:
-            logger.warning("queue %s does not exist at %s; the query waits for it", queue, address)
+            then = "ends without messages" if self._ends else "waits for it"
+            logger.warning("queue %s does not exist at %s; the query %s", queue, address, then)
             self._has_warned = True
 
     def _has_open(self, source: str) -> bool:
@@ -271,7 +280,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"epoch {epoch} of queue {options.queue} is over, or was never here: the checkpoint is of a query that "
                 f"read from {broker}, and this is {options.broker.address}; use another checkpoint, or that broker"
             )
-        back = "was not settled in time: its messages are back in the queue"
+        back = "was released, or not settled in time: its messages are back in the queue"
         return EpochExpired(f"epoch {epoch} of queue {options.queue} {back}{consequence}")
 
     def _check(self, offset: dict[str, Any]) -> None:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from wakeq.client.bulk import BulkClient
 from wakeq.pipeline.stream.broker import Broker
 from wakeq.pipeline.stream.checkpoint import Checkpoint
-from wakeq.pipeline.stream.offsets import offset_of, release_offset, settle_offset
-from wakeq.protocol.errors import EpochExpired, QueueNotFound, WakeqError
+from wakeq.pipeline.stream.offsets import offset_of, settle_offset
+from wakeq.protocol.errors import BadSettings, EpochExpired, EpochSettled, QueueNotFound, WakeqError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,14 +68,20 @@ class Settling:
             logger.exception("queue %s: a finished batch was not settled", key[1])
 
 
-def autoack(spark: "SparkSession", *, token: str = "", token_file: str = "", tls: str = "") -> Any:
+def autoack(
+    spark: "SparkSession",
+    *,
+    token: str = "",
+    tokenFile: str = "",  # noqa: N803
+    tls: str = "",
+) -> Any:
     """Settle each batch of all queries of a session as soon as it is finished; return the listener.
 
-    `token`, `token_file` and `tls` are those of the queries' options; default is the environment.
+    `token`, `tokenFile` and `tls` are those of the queries' options; default is the environment.
     """
     from pyspark.sql.streaming import StreamingQueryListener
 
-    settling = Settling(partial(Broker, token=token, token_file=token_file, tls=tls))
+    settling = Settling(partial(Broker, token=token, token_file=tokenFile, tls=tls))
 
     class Settler(StreamingQueryListener):
         """Called by Spark after every batch."""
@@ -102,12 +108,24 @@ def autoack(spark: "SparkSession", *, token: str = "", token_file: str = "", tls
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The result for one queue that a query reads."""
+    """What was settled in one queue that a query reads."""
 
     queue: str
     broker: str
-    # The number of messages that were acknowledged, or released.
-    count: int
+    # The number of messages that were acknowledged.
+    acknowledged: int
+    # The number of messages of a batch that is not finished, whose claim goes on.
+    held: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What became of the claims of a query in one queue that it reads."""
+
+    queue: str
+    broker: str
+    acknowledged: int
+    released: int
 
 
 def settle_checkpoint(checkpoint: Checkpoint, broker: str | None = None) -> list[Settled]:
@@ -115,11 +133,15 @@ def settle_checkpoint(checkpoint: Checkpoint, broker: str | None = None) -> list
 
     All of its queues are settled before the first error is raised.
     """
+    finished = {_name_of(offset): offset for offset in checkpoint.finished()}
     settled: list[Settled] = []
     failed: WakeqError | None = None
-    for offset in checkpoint.finished():
+    for offset in checkpoint.planned():
+        address = broker or offset["broker"]
+        client, done = Broker(address).client(), finished.get(_name_of(offset))
         try:
-            settled.append(_do(settle_offset, offset, broker))
+            count = settle_offset(done, client) if done is not None else 0
+            settled.append(Settled(offset["queue"], address, count, _held(offset, client) if offset["epoch"] else 0))
         except (EpochExpired, QueueNotFound) as error:
             failed = failed or error
     if failed is not None:
@@ -127,21 +149,51 @@ def settle_checkpoint(checkpoint: Checkpoint, broker: str | None = None) -> list
     return settled
 
 
-def release_checkpoint(checkpoint: Checkpoint, broker: str | None = None) -> list[Settled]:
-    """Release what a query has claimed and not finished; what it has finished is settled first."""
-    with suppress(EpochExpired, QueueNotFound):
-        settle_checkpoint(checkpoint, broker)
-    return [_release(offset, broker) for offset in checkpoint.planned()]
+def _name_of(offset: dict[str, Any]) -> tuple[str, str]:
+    return offset["queue"], offset["source"]
 
 
-def _release(offset: dict[str, Any], broker: str | None) -> Settled:
+def _held(offset: dict[str, Any], client: BulkClient) -> int:
+    """Return how many messages the claim of a planned batch has; 0 if it is over, or what came of it is published."""
     try:
-        return _do(release_offset, offset, broker)
-    # The messages were deleted together with the queue.
-    except QueueNotFound:
-        return Settled(offset["queue"], broker or offset["broker"], 0)
+        client.read_slice(offset["queue"], offset["source"], offset["epoch"], 0, offset=0, count=1, columns=["uid"])
+    except (EpochExpired, EpochSettled):
+        return 0
+    return int(offset["messages"])
 
 
-def _do(action: Callable[[dict[str, Any], BulkClient], int], offset: dict[str, Any], broker: str | None) -> Settled:
-    address = broker or offset["broker"]
-    return Settled(offset["queue"], address, action(offset, Broker(address).client()))
+def release_checkpoint(checkpoint: Checkpoint, broker: str | None = None) -> list[Released]:
+    """Release what a query has claimed and not finished; what it has finished is settled first."""
+    finished = {_name_of(offset): offset for offset in checkpoint.finished()}
+    released = []
+    for offset in checkpoint.planned():
+        address, acknowledged, count = broker or offset["broker"], 0, 0
+        client, done = Broker(address).client(), finished.get(_name_of(offset))
+        # If the queue was deleted, its messages were, too.
+        with suppress(QueueNotFound):
+            with suppress(EpochExpired):
+                acknowledged = settle_offset(done, client) if done is not None else 0
+            more, count = _release(client, *_name_of(offset))
+            acknowledged += more
+        released.append(Released(offset["queue"], address, acknowledged, count))
+    return released
+
+
+def release_source(client: BulkClient, queue: str, source: str) -> tuple[int, int]:
+    """End the claims of a source; return how many messages were acknowledged, because published, and released."""
+    before = client.next_epoch(queue, source)
+    ended = _release(client, queue, source)
+    if before == 1 and not any(ended):
+        raise BadSettings(
+            f"queue {queue} knows no source {source}; `wakeq pipeline claims {queue}` lists those with claims"
+        )
+    return ended
+
+
+def _release(client: BulkClient, queue: str, source: str) -> tuple[int, int]:
+    # Of the epochs before this one, those that are open are published.
+    through, acknowledged = client.next_epoch(queue, source) - 1, 0
+    if through:
+        with suppress(EpochExpired):
+            acknowledged = client.settle(queue, source, through)
+    return acknowledged, client.release(queue, source)

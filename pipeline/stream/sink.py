@@ -117,7 +117,8 @@ class _Writer:
         except EpochExpired as error:
             raise EpochExpired(
                 f"nothing was published to queue {options.queue}: the messages that the batch was made of are back in "
-                "their queue, because their claim was not renewed; start the query again, it continues with them"
+                "their queue, because their claim was released, or not renewed in time; start the query again, it "
+                "continues with them"
             ) from error
         except EpochSettled as error:
             raise EpochSettled(

@@ -191,6 +191,7 @@ def row_of(ledger: Ledger, leases: Leases | None, kept: Kept, number: int, now_m
     draft, published_ms = kept
     held = leases.held.get(number) if leases is not None else None
     record = ledger.deliveries.records.get(number)
+    until_ms, source = (0, "") if held is None else _end_of(ledger, held)
     return {
         "state": state_of(ledger, leases, number, now_ms),
         "body": draft.body,
@@ -203,8 +204,9 @@ def row_of(ledger: Ledger, leases: Leases | None, kept: Kept, number: int, now_m
         if not ledger.columns.is_hidden(number)
         else ledger.columns.published_due_of(number),
         "expires_ms": ledger.columns.expires_of(number),
-        "until_ms": 0 if held is None else _until_ms(ledger, held),
+        "until_ms": until_ms,
         "worker": 0 if held is None else held.worker,
+        "source": source,
         "error": "" if record is None else record.error,
     }
 
@@ -219,7 +221,7 @@ def state_of(ledger: Ledger, leases: Leases | None, number: int, now_ms: int) ->
     return "delayed" if ledger.due_of(number) > now_ms else "ready"
 
 
-def _until_ms(ledger: Ledger, held: Lease) -> int:
-    """Return when a delivery ends; one under a claim ends with that."""
+def _end_of(ledger: Ledger, held: Lease) -> tuple[int, str]:
+    """Return when a delivery ends, and the source of its claim, if it is under one: then it ends with that."""
     found = ledger.staging.holder_of(held.token) if held.until_ms == NEVER and ledger.staging is not None else None
-    return held.until_ms if found is None else found[1].until_ms
+    return (held.until_ms, "") if found is None else (found[1].until_ms, found[0])

@@ -10,9 +10,9 @@ from itertools import islice
 from typing import Any
 
 from wakeq.protocol.log.entries import PAUSE_MS_MAX
-from wakeq.protocol.queue.leases.audience import NEVER
 from wakeq.protocol.queue.leases.leases import Leases
 from wakeq.protocol.queue.ledger.ledger import Ledger
+from wakeq.protocol.queue.ledger.staging import Epoch
 from wakeq.protocol.uid import parse, uid_of
 
 POSITION_MAX = 10_000  # places in line that are counted
@@ -45,8 +45,9 @@ def causes_of(ledger: Ledger, leases: Leases, number: int, now_ms: int, subscrib
     if ledger.columns.is_hidden(number):
         return [{"code": "stashed", "text": "a pipeline has stashed it, and publishes it when it commits"}]
     held = leases.held.get(number)
-    if held is not None and held.until_ms >= NEVER:
-        return [{"code": "staged", "text": "a pipeline has claimed it, and will settle or release it"}]
+    claim = None if held is None or ledger.staging is None else ledger.staging.holder_of(held.token)
+    if claim is not None:
+        return [_claimed(ledger, *claim)]
     if held is not None:
         holder = f"worker {held.worker}" if held.worker else "a worker from before the last start"
         text = f"{holder} has it until {moment(held.until_ms)}; then it is redelivered unless acknowledged"
@@ -63,6 +64,19 @@ def causes_of(ledger: Ledger, leases: Leases, number: int, now_ms: int, subscrib
     if not causes:
         causes = _in_line(leases, number)
     return causes + _nobody(leases, subscribers) + _history(ledger, number)
+
+
+def _claimed(ledger: Ledger, source: str, claim: Epoch) -> Cause:
+    then = (
+        "acknowledged: what a query made of it is published"
+        if claim.published
+        else ("redelivered unless its query settles or renews the claim")
+    )
+    text = (
+        f"source {source} has claimed it in epoch {claim.epoch} until {moment(claim.until_ms)}; then it is {then} "
+        f"(`wakeq pipeline release --queue {ledger.name} --source {source}` ends the claim now)"
+    )
+    return {"code": "staged", "text": text, "source": source, "epoch": claim.epoch, "until_ms": claim.until_ms}
 
 
 def _waits(ledger: Ledger, number: int, now_ms: int) -> list[Cause]:

@@ -33,5 +33,5 @@ def test_nightly_script_archives_and_reports(tmp_path: Path) -> None:
     )  # fmt: skip
 
     assert run.returncode == 0, run.stderr
-    assert run.stdout.splitlines()[0] == "2 events in 1 files"
+    assert run.stdout.splitlines()[0] == "2 events in 1 file"
     assert (tmp_path / "reports" / "2023-11-14.html").exists()

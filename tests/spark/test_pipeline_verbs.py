@@ -69,7 +69,7 @@ def test_forecast_says_how_many_workers_a_lake_asks_for(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["pipeline", "archive", str(data), "--to", str(tmp_path / "lake")]) == 0
-    assert capsys.readouterr() == ("31 events in 1 files\n", "")
+    assert capsys.readouterr() == ("31 events in 1 file\n", "")
 
     assert main(["pipeline", "forecast", str(tmp_path / "lake"), "--json", "--wait", "0.5"]) == 0
 

@@ -371,10 +371,11 @@ def test_columns_are_chosen_by_options_or_a_schema(world: World) -> None:
         world.run(stream.load("q"), Kept())
 
 
-def test_missing_queue_ends_a_query_that_wants_that(world: World) -> None:
+@pytest.mark.parametrize("trigger", ["availableNow", "once"])
+def test_missing_queue_ends_a_run_that_does_not_wait_for_messages(world: World, trigger: str) -> None:
     with pytest.raises(Exception, match=f"queue nowhere does not exist at {world.address}"):
-        world.run(world.stream("nowhere", failOnMissingQueue="true"), Kept())
-    world.run(world.stream("nowhere"), Kept(), "other")
+        world.run(world.stream("nowhere"), Kept(), **{trigger: True})
+    world.run(world.stream("nowhere", failOnMissingQueue="false"), Kept(), "other")
 
 
 def test_released_batch_is_ready_at_once(world: World, capsys: pytest.CaptureFixture[str]) -> None:
@@ -389,7 +390,7 @@ def test_released_batch_is_ready_at_once(world: World, capsys: pytest.CaptureFix
 
     assert main(["pipeline", "release", str(world.tmp_path / "checkpoint")]) == 0
 
-    assert capsys.readouterr().err == f"wakeq: 4 messages of queue q released, at {world.address}\n"
+    assert capsys.readouterr().err == f"wakeq: queue q: 0 messages acknowledged, 4 released, at {world.address}\n"
     assert sorted(world.fetched("q")) == ["m0", "m1", "m2", "m3"]
 
 
@@ -431,7 +432,7 @@ def test_ended_epoch_goes_on_empty_and_then_a_foreign_sink_stops(world: World) -
     world.client.release("q", json.loads(path.read_text().splitlines()[2])["source"])
     sink = Kept()
 
-    with pytest.raises(Exception, match=r"was not settled in time.* may be processed twice"):
+    with pytest.raises(Exception, match=r"was released, or not settled in time.* may be processed twice"):
         world.run(world.stream("q"), sink)
     assert sink.batches == {0: []}
     world.run(world.stream("q", failOnDataLoss="false"), sink)

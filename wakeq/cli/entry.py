@@ -55,7 +55,7 @@ def completion(context: click.Context, shell: str) -> None:
 # The modules of the commands, by subject.
 KINDS = {
     "Messages": dict.fromkeys(("pub", "fetch", "ack", "nack", "touch"), "messages"),
-    "Workers": {"run": "worker.run", "work": "worker.work", "tasks": "worker.run"},
+    "Workers": {"run": "worker.run", "work": "worker.work", "tasks": "worker.run", "workers": "operating"},
     "Queues and messages": {
         "queue": "queues", "top": "broker.top", "why": "operating", "history": "operating", "leases": "operating",
         "connections": "operating",

@@ -1,4 +1,4 @@
-"""Commands over the HTTP API: pause, resume, move, requeue, leases, connections, why, history.
+"""Commands over the HTTP API: pause, resume, move, requeue, leases, connections, workers, why, history.
 
 A command that destroys or moves asks first.  Messages are selected by uid or by conditions; `--dry-run` shows them.
 """
@@ -16,7 +16,8 @@ CONDITION_HELP = (
     "A condition such as priority<5, error~timeout, header.tenant=acme or age>3600; repeatable: all must hold."
 )
 EVENT_COLUMNS = ("at", "event", "worker", "reason", "queue", "due", "error")
-LEASE_COLUMNS = ("uid", "worker", "until", "error_count", "body")
+LEASE_COLUMNS = ("uid", "holder", "until", "error_count", "body")
+WORKER_COLUMNS = ("number", "name", "host", "pid", "at once", "queues", "has", "oldest since", "address")
 CONNECTION_COLUMNS = ("id", "door", "peer", "in_flight", "subscriptions", "queues")
 MESSAGE_COLUMNS = ("uid", "state", "priority", "error_count", "error", "body")
 BODY_CHARS_MAX = 60
@@ -99,6 +100,8 @@ def message_cell(row: Mapping[str, Any], column: str) -> object:
     """Return a cell of a table of messages; bodies are shortened."""
     if column == "until":
         return moment(row["until_ms"])
+    if column == "holder":
+        return f"source {row['source']}" if row["source"] else f"worker {row['worker']}"
     value = fact_of(row, column)
     if column in ("body", "msg") and isinstance(value, str) and len(value) > BODY_CHARS_MAX:
         return value[: BODY_CHARS_MAX - 1] + "…"
@@ -213,7 +216,10 @@ def leases() -> None:
 @json_option
 @click.pass_obj
 def list_leases(broker: Broker, name: str, as_json: bool) -> None:
-    """List leased messages of QUEUE, and when their leases time out."""
+    """List leased messages of QUEUE, who holds them, and when their leases time out.
+
+    A worker holds a message by a lease of its own, a source by its claim of a batch (wakeq pipeline claims).
+    """
     messages: list[Any] = []
     after: int | None = 0
     with broker.admin() as client:
@@ -279,6 +285,35 @@ def close_connection(broker: Broker, connection: int, yes: bool) -> None:
     click.echo(f"connection {connection} closed")
 
 
+@click.command()
+@click.option("--limit", type=click.IntRange(1, 1_000), default=100, show_default=True, metavar="N")
+@json_option
+@click.pass_obj
+def workers(broker: Broker, limit: int, as_json: bool) -> None:
+    """List connected programs, and what they are busy with.
+
+    A program that processes messages comes first, then those that only publish.  `has` is the number of messages that
+    are leased to it, and --json shows the oldest 20 of them.
+    """
+    with broker.admin() as client:
+        answer = client.call("GET", "/workers", limit=limit)
+    if as_json:
+        print_json(answer)
+        return
+    rows = answer["workers"]
+    print_table(WORKER_COLUMNS, [_worker_cells(row) for row in rows])
+    if len(rows) < answer["total"]:
+        say(f"{answer['total'] - len(rows)} more; --limit shows more")
+
+
+def _worker_cells(row: Mapping[str, Any]) -> list[object]:
+    since = next((one["since"] for one in row["busy"] if one["since"]), None)
+    oldest = None if since is None else moment(round(datetime.fromisoformat(since).timestamp() * 1000))
+    queues = [queue_name(queue) for queue in row["queues"]]
+    what = (row["number"], row["name"], row["host"], row["pid"], row["concurrency"], queues)
+    return [*what, row["leased"], oldest, row["address"]]
+
+
 # Why --------------------------------------------------------------------------------------------------------------
 
 
@@ -304,10 +339,10 @@ def why(broker: Broker, name: str, uid: str, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def history(broker: Broker, name: str, uid: str, as_json: bool) -> int:
-    """Tell the life of a message of QUEUE, also of one that is finished.
+    """Show what happened to a message of QUEUE.
 
-    It goes back as far as the broker keeps its history (journal.keep_s, journal.keep_bytes).  Exit status 3 if nothing
-    is known of the message.
+    Also to one that is finished, as far back as the broker keeps its history (journal.keep_s, journal.keep_bytes).
+    Exit status 3 if nothing is known of it.
     """
     with broker.admin() as client:
         answer = client.call("GET", "/messages/history", queue=name, uid=uid)

@@ -110,6 +110,11 @@ def flat(facts: Mapping[str, object], prefix: str = "") -> Iterable[tuple[str, o
             yield prefix + name, value
 
 
+def counted(count: int, noun: str) -> str:
+    """Return `1 message`, `2 messages`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def moment(ms: int) -> str:
     """Return a moment in the local time zone."""
     return datetime.fromtimestamp(ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")

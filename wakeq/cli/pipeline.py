@@ -1,4 +1,4 @@
-"""`wakeq pipeline`: load, settle, release, archive, forecast: data as messages, and history as data.
+"""`wakeq pipeline`: load, claims, settle, release, archive, forecast: data as messages, and history as data.
 
     files, an archive, a checkpoint; the history of a broker  -->  wakeq.pipeline  -->  what was done, on standard error
 
@@ -13,18 +13,19 @@ import click
 from click.core import ParameterSource
 
 from wakeq.cli.common import Broker, Place, history_places, json_option, queue_name
-from wakeq.cli.output import print_json, say, show_progress
+from wakeq.cli.output import counted, moment, print_json, print_table, say, show_progress
 from wakeq.cli.report import forecast
 
 if TYPE_CHECKING:
     from wakeq.pipeline.load.load import Progress
 
 PLACE = Place(exists=True)
+CLAIM_COLUMNS = ("source", "epoch", "messages", "until", "published", "readers")
 
 
 @click.group()
 def pipeline() -> None:
-    """Load files or a lake, archive history, plan workers."""
+    """Load data, settle or release batches of Spark, archive, plan."""
 
 
 @pipeline.command()
@@ -72,6 +73,7 @@ def load(
         lake = Lake(lakes[0])
         _check_lake_options(sources, queue=queue, columns=(body, priority, delay))
         source = LakeMessages(lake, queue or "", where)
+        source.check_queue()
     elif queue is not None:
         raise click.UsageError("--queue is for a lake; files have no queues")
     else:
@@ -82,11 +84,12 @@ def load(
 
     with BulkClient(broker.address) as client:
         if dry_run:
-            say(f"{count(client, source, target, name=name):,} messages would be published to {queue_name(target)}")
+            found = counted(count(client, source, target, name=name), "message")
+            say(f"{found} would be published to {queue_name(target)}")
             return
         done = publish(client, source, target, name=name, rate=rate, tell=show)
     continued = "; another run published the ones before" if done.continues else ""
-    say(f"{done.rows:,} messages published to {queue_name(target)}{continued}")
+    say(f"{counted(done.rows, 'message')} published to {queue_name(target)}{continued}")
 
 
 def _check_lake_options(sources: tuple[str, ...], *, queue: str | None, columns: tuple[str | None, ...]) -> None:
@@ -96,6 +99,25 @@ def _check_lake_options(sources: tuple[str, ...], *, queue: str | None, columns:
         raise click.UsageError(f"{sources[0]} is a lake; pass --queue, whose messages are to be published")
     if any(column is not None for column in columns):
         raise click.UsageError("--body, --priority and --delay are for files; messages of a lake have these")
+
+
+@pipeline.command()
+@click.argument("name", metavar="QUEUE")
+@json_option
+@click.pass_obj
+def claims(broker: Broker, name: str, as_json: bool) -> None:
+    """List what streaming queries have claimed of QUEUE.
+
+    A claim belongs to a source, whose name is in the checkpoint of a query, or is its option source.  The readers are
+    the queries that have read from it, by their ids.  `wakeq pipeline release` ends the claims of a source.
+    """
+    with broker.admin() as client:
+        answer = client.call("GET", "/claims", queue=name)
+    if as_json:
+        print_json({"queue": name, **answer})
+    else:
+        rows = [one | {"until": moment(one["until_ms"]), "published": one["is_published"]} for one in answer["claims"]]
+        print_table(CLAIM_COLUMNS, [[row[column] for column in CLAIM_COLUMNS] for row in rows])
 
 
 @pipeline.command()
@@ -114,9 +136,10 @@ def settle(broker: Broker, checkpoint: str) -> None:
 
     settled = settle_checkpoint(Checkpoint(checkpoint), _named(broker))
     for one in settled:
-        say(f"{one.count:,} messages of {queue_name(one.queue)} acknowledged, at {one.broker}")
+        held = f"; a batch that is not finished holds {counted(one.held, 'message')}" if one.held else ""
+        say(f"{queue_name(one.queue)}: {counted(one.acknowledged, 'message')} acknowledged, at {one.broker}{held}")
     if not settled:
-        say(f"{checkpoint}: its query has finished no batch, so there is nothing to acknowledge")
+        say(f"{checkpoint}: its query has planned no batch, so there is nothing to acknowledge")
 
 
 @pipeline.command()
@@ -131,25 +154,31 @@ def release(broker: Broker, checkpoint: str | None, queue: str | None, source: s
 
     A query that does not come back holds its last batch for a day.  This command returns those messages to their queue
     now, without counting a failure; messages of finished batches, and of a batch that was published, are acknowledged.
+    Stop the query first: a running one ends with EPOCH_EXPIRED.
     It connects to the broker that the query read from, unless --broker names another address.
     """
     if (checkpoint is None) == (queue is None) or (queue is None) != (source is None):
         raise click.UsageError("name a CHECKPOINT, or --queue and --source")
     if queue is not None:
         from wakeq.client.bulk import BulkClient
+        from wakeq.pipeline.stream.settling import release_source
 
         with BulkClient(broker.address) as client:
-            count = client.release(queue, source or "")
-        say(f"{count:,} messages of {queue_name(queue)} released")
+            ended = release_source(client, queue, source or "")
+        _say_released(queue, *ended)
         return
     from wakeq.pipeline.stream.checkpoint import Checkpoint
     from wakeq.pipeline.stream.settling import release_checkpoint
 
     released = release_checkpoint(Checkpoint(checkpoint or ""), _named(broker))
     for one in released:
-        say(f"{one.count:,} messages of {queue_name(one.queue)} released, at {one.broker}")
+        _say_released(one.queue, one.acknowledged, one.released, f", at {one.broker}")
     if not released:
         say(f"{checkpoint}: its query has planned no batch, so there is nothing to release")
+
+
+def _say_released(queue: str, acknowledged: int, released: int, where: str = "") -> None:
+    say(f"{queue_name(queue)}: {counted(acknowledged, 'message')} acknowledged, {released:,} released{where}")
 
 
 def _named(broker: Broker) -> str | None:
@@ -191,7 +220,7 @@ def archive(places: tuple[Path | str, ...], lake: str, bodies: bool, skip_gaps: 
     if as_json:
         print_json({"events": done.events, "files": done.files, "missing": done.missing, "next_index": done.next_index})
     else:
-        click.echo(f"{done.events} events in {done.files} files")
+        click.echo(f"{counted(done.events, 'event')} in {counted(done.files, 'file')}")
 
 
 pipeline.add_command(forecast)

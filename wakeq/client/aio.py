@@ -7,13 +7,14 @@ for another, and the commands of one turn of the loop are sent in one write. A c
 cancelled fetch brings is released at once.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from wakeq.client import requests
 from wakeq.client.aio_caller import AsyncCaller, Listener
 from wakeq.client.connection import Credentials, Tls, Token, tls_context, token_source
+from wakeq.client.identity import of_client
 from wakeq.client.message import AsyncMessage, Body, Reason, Then
 from wakeq.client.redrive import Redriven, Steps, redrive
 from wakeq.client.requests import Settled
@@ -39,16 +40,18 @@ class AsyncClient:
         token: Token = None,
         tls: Tls = None,
         listener: Listener | None = None,
+        introduce: Callable[[], wire.Hello] = of_client,
     ) -> None:
         """Use the broker at `address`: HOST:PORT, or several with commas; default WAKEQ_BROKER, else 127.0.0.1:2601.
 
         `token` identifies the program, a path names its file; default WAKEQ_TOKEN or the file WAKEQ_TOKEN_FILE. `tls`
         is True, a file of authorities to trust, or an SSLContext; default WAKEQ_TLS. The client connects with `async
-        with`, with `connect`, or with the first call.
+        with`, with `connect`, or with the first call. `introduce` says who the client is, at each connection.
         """
+        self._introduce = introduce
         timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
         credentials = Credentials(token_source(token), tls_context(tls))
-        self._caller = AsyncCaller(address or default_address(), timeouts, listener, credentials)
+        self._caller = AsyncCaller(address or default_address(), timeouts, listener, credentials, introduce)
 
     @property
     def address(self) -> str:
@@ -63,6 +66,10 @@ class AsyncClient:
     async def connect(self) -> None:
         """Return when there is a connection; raise BrokerUnreachable if no broker answers."""
         await self._caller.connect()
+
+    async def introduce(self) -> None:
+        """Say again who this client is, because that has changed."""
+        await self._caller.call(requests.hello(self._introduce()))
 
     async def drain(self) -> None:
         """Return when every call so far is answered, except for fetches that still wait."""

@@ -9,11 +9,12 @@ waits for another. A lost connection is made again in the background, whether th
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Protocol, TypeVar, cast
 
 from wakeq.client.connection import NO_CREDENTIALS, Credentials, broken, closed_by_peer, configure_socket, unreachable
+from wakeq.client.identity import of_client
 from wakeq.client.requests import Request
 from wakeq.client.route import (
     Route,
@@ -96,7 +97,12 @@ class AsyncCaller:
     """One conversation with the broker, over any number of connections."""
 
     def __init__(
-        self, addresses: str, timeouts: Timeouts, listener: Listener | None, credentials: Credentials = NO_CREDENTIALS
+        self,
+        addresses: str,
+        timeouts: Timeouts,
+        listener: Listener | None,
+        credentials: Credentials = NO_CREDENTIALS,
+        introduce: Callable[[], wire.Hello] = of_client,
     ) -> None:
         self._route = Route(addresses, reconnect_for_s=timeouts.reconnect_for_s)
         self._timeouts = timeouts
@@ -104,7 +110,10 @@ class AsyncCaller:
         self._credentials = credentials
         silence_limit_s = SILENCE_LIMIT_S if self._route.has_others else inf
         self._session = Session(
-            secrets.token_hex(16), answer_timeout_s=timeouts.answer_s, silence_limit_s=silence_limit_s
+            secrets.token_hex(16),
+            answer_timeout_s=timeouts.answer_s,
+            silence_limit_s=silence_limit_s,
+            introduce=introduce,
         )
         self._futures: dict[Ticket, asyncio.Future[wire.Reply | WakeqError]] = {}
         # One place is left for the session's own PING.

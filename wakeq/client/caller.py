@@ -19,6 +19,7 @@ from math import inf
 from typing import TypeVar
 
 from wakeq.client.connection import Connection, TokenSource, closed_by_peer, no_token, refuse_client_on_loop
+from wakeq.client.identity import of_client
 from wakeq.client.requests import Request
 from wakeq.client.route import (
     Closed,
@@ -86,7 +87,10 @@ class Caller:
         self._token = token
         silence_limit_s = SILENCE_LIMIT_S if self._route.has_others else inf
         self._session = Session(
-            secrets.token_hex(16), answer_timeout_s=timeouts.answer_s, silence_limit_s=silence_limit_s
+            secrets.token_hex(16),
+            answer_timeout_s=timeouts.answer_s,
+            silence_limit_s=silence_limit_s,
+            introduce=of_client,
         )
         self._connection: Connection | None = None
         # Why the last connection ended, while there is no new one.

@@ -255,6 +255,11 @@ def purge(queue: str) -> Request[int]:
     return Request(wire.Purge(qname=queue), lambda reply: expect(reply, wire.Purged).count)
 
 
+def hello(command: wire.Hello) -> Request[None]:
+    """Say who the client is."""
+    return Request(command, _accept(wire.HelloReply))
+
+
 def ping() -> Request[None]:
     """Ask for a sign of life."""
     return Request(wire.Ping(), _accept(wire.Pong))

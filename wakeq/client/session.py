@@ -168,9 +168,18 @@ class PeerSilent(Disconnected):
 class Session:
     """One conversation over any number of connections."""
 
-    def __init__(self, session_id: str, *, answer_timeout_s: float, silence_limit_s: float = inf) -> None:
-        """`silence_limit_s` is for clients that have other nodes to ask."""
+    def __init__(
+        self,
+        session_id: str,
+        *,
+        answer_timeout_s: float,
+        silence_limit_s: float = inf,
+        introduce: Callable[[], Hello] = Hello,
+    ) -> None:
+        """`silence_limit_s` is for clients that have other nodes to ask; `introduce` says who the client is."""
         self.session_id = session_id
+        # Makes the HELLO of each connection, but for the session and the token.
+        self._introduce = introduce
         # How long the broker may be silent now; it doubles with each node that was left for its silence.
         self.silence_limit_s = silence_limit_s
         # The broker's answer to HELLO on this connection.
@@ -195,7 +204,10 @@ class Session:
     def successor(self, session_id: str) -> "Session":
         """Return a new session with the subscriptions of this one and nothing else."""
         session = Session(
-            session_id, answer_timeout_s=self._answer_timeout_s, silence_limit_s=self._initial_silence_limit_s
+            session_id,
+            answer_timeout_s=self._answer_timeout_s,
+            silence_limit_s=self._initial_silence_limit_s,
+            introduce=self._introduce,
         )
         session._subscribed = dict(self._subscribed)
         return session
@@ -294,7 +306,8 @@ class Session:
         repeated = [pending.command for pending in self._unanswered.values()]
         # A restarted broker must hear of acknowledgements before a fetch, or it would deliver those messages again.
         repeated.sort(key=lambda command: isinstance(command, Fet))
-        self._unsent = [encode_commands([Hello(session=self.session_id, token=token), *restated, *repeated])]
+        hello = msgspec.structs.replace(self._introduce(), session=self.session_id, token=token)
+        self._unsent = [encode_commands([hello, *restated, *repeated])]
 
     def disconnected(self) -> list[Answer]:
         """Fail the commands that must not be repeated; keep the others for the next connection."""
@@ -399,6 +412,9 @@ class Session:
         if isinstance(reply, Awk):
             return Woken(reply.qname)
         if isinstance(reply, HelloReply):
+            # The answer to a later HELLO, with which the client says that it has changed.
+            if pending is not None:
+                return None
             self.greeting, self._limits = reply, reply.limits
             return Greeted()
         if self._is_redirect(reply, pending):

@@ -80,7 +80,7 @@ class Listeners:
         """Build the two listeners of the worker protocol: a port of its own and a path of the HTTP port."""
         assembly, security, settings = self._services.assembly, self._services.security, self._settings
         limits = Limits(settings.message_bytes_max, __version__)
-        services = WorkerServices(assembly.raft_log, assembly.lobby, limits, security.gate)
+        services = WorkerServices(assembly.raft_log, assembly.lobby, limits, self._services.now_ms, security.gate)
 
         def make_subscriber(door: Door[Reply]) -> WorkerSession:
             return assembly.runtime.spawn(WorkerSession, door, self._new_worker(), services)

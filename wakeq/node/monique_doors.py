@@ -304,7 +304,9 @@ class MoniqueDoors:
 
     def _make_session(self, door: PushingDoor) -> MoniqueSession:
         runtime, worker = self._services.runtime, self._services.queues.new_worker()
-        return runtime.spawn(MoniqueSession, door, worker, self._exchange, self._counters)
+        return runtime.spawn(
+            MoniqueSession, door, worker, self._exchange, self._counters, self._services.queues.now_ms()
+        )
 
     # --- metrics ----------------------------------------------------------------------------------------------------
 

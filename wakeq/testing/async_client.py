@@ -12,6 +12,7 @@ from typing import TypeVar
 from wakeq.client.aio import AsyncClient
 from wakeq.client.aio_caller import AsyncCaller
 from wakeq.client.caller import Caller
+from wakeq.client.identity import of_client
 from wakeq.client.requests import Request
 from wakeq.client.route import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, Timeouts
 from wakeq.testing.connection import ADDRESS, RECONNECT_FOR_S, MemoryConnection
@@ -53,6 +54,7 @@ class MemoryAsyncClient(AsyncClient):
     """An AsyncClient for a broker in memory."""
 
     def __init__(self, machine: Machine) -> None:
+        self._introduce = of_client
         timeouts = Timeouts(CONNECT_TIMEOUT_S, ANSWER_TIMEOUT_S, RECONNECT_FOR_S)
         self._caller = ImmediateCaller(
             Caller(ADDRESS, timeouts, lambda address: MemoryConnection(machine), waits=False)

@@ -118,7 +118,7 @@ class Machine(ABC):
             self.begin_clock()
             self._drive(self.assembly.lead())
             assembly = self.assembly
-            self._services = WorkerServices(assembly.raft_log, assembly.lobby, Limits(version=__version__))
+            self._services = WorkerServices(assembly.raft_log, assembly.lobby, Limits(version=__version__), self.now_ms)
             self._workers = 0
             if self._disk_is_full:
                 self._tell_room()

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from hashlib import blake2b
@@ -57,6 +58,8 @@ CHECK_CLOCK_EVERY_S = 30.0
 LATE_S_MAX = 600.0
 # The pause after a refusal.
 AGAIN_S = 5.0
+# The broker hears of changed moments at most this often.
+RESTATE_EVERY_S = 1.0
 # This header of each message has its moment.
 HEADER = "scheduled"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -279,6 +282,15 @@ class Schedule:
         if isinstance(read, wire.Bad):
             raise ValueError(f"{task.queue}: this schedule cannot be published: {read.error}")
 
+    def facts(self) -> wire.Recurring:
+        """Return what a worker says of this schedule when it says who it is."""
+        queue, moments = self.publisher.task.queue, self.moments
+        following = moments.after(datetime.now(UTC))
+        if isinstance(moments, Every):
+            return wire.Recurring(queue, every=moments.span_s, next=following)
+        zone = str(moments.zone)
+        return wire.Recurring(queue, cron=moments.text.removesuffix(f" {zone}"), zone=zone, next=following)
+
     def id_at(self, moment: datetime) -> str:
         """Return the id of this call at this moment; it is the same in all instances."""
         settings = self.publisher.settings
@@ -293,10 +305,23 @@ class Timetable:
     def __init__(self, schedules: Sequence[Schedule], now_s: Callable[[], float] = time.time) -> None:
         self._schedules = schedules
         self._now_s = now_s
+        # A next moment has changed since the broker heard of it.
+        self._has_moved = asyncio.Event()
 
     async def publish_due(self, client: AsyncClient) -> None:
         """Publish all schedules at their moments until this is cancelled."""
-        await asyncio.gather(*(self._publish_moments(schedule, client) for schedule in self._schedules))
+        publishing = [self._publish_moments(schedule, client) for schedule in self._schedules]
+        await asyncio.gather(self._restate(client), *publishing)
+
+    async def _restate(self, client: AsyncClient) -> None:
+        """Tell the broker the next moments whenever they have changed: operators see them."""
+        while True:
+            await self._has_moved.wait()
+            self._has_moved.clear()
+            # At the next connection the client says it anyway.
+            with suppress(WakeqError):
+                await client.introduce()
+            await asyncio.sleep(RESTATE_EVERY_S)
 
     async def _publish_moments(self, schedule: Schedule, client: AsyncClient) -> None:
         due = self._last_of(schedule)
@@ -305,6 +330,7 @@ class Timetable:
                 await asyncio.sleep(min(left_s, CHECK_CLOCK_EVERY_S))
                 # The clock may have been set back.
                 due = min(due, schedule.moments.after(self._now()))
+            self._has_moved.set()
             if -left_s <= LATE_S_MAX:
                 await self._publish(schedule, due, client)
                 # After `due` and not after now: moments that passed meanwhile are due, too.

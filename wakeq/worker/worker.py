@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from wakeq.client.aio import AsyncClient
 from wakeq.client.connection import Tls, refuse_on_loop
+from wakeq.client.identity import of_worker
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.names import check_name
+from wakeq.protocol.wire.worker import codec as wire
 from wakeq.worker.engine.engine import Engine
 from wakeq.worker.engine_thread import EngineThread
 from wakeq.worker.outcome import RETRY, Retry
@@ -61,19 +63,23 @@ class Worker:
         trace_parent: bool = False,
         token: str | None = None,
         tls: Tls = None,
+        name: str | None = None,
     ) -> None:
         """Serve queues of the broker at `address`; default WAKEQ_BROKER, else 127.0.0.1:2601.
 
         `concurrency` handlers run at once in threads, as many as coroutines, and as many in processes. For each of
         them up to `prefetch` messages are fetched ahead, but only while handlers take less than 50 ms. When the worker
         stops, running handlers have `grace` seconds to end. With `trace_parent` the span of a handler is a child of the
-        publisher's span instead of being linked to it. `token` and `tls` are those of Client.
+        publisher's span instead of being linked to it. `token` and `tls` are those of Client. Operators see the worker
+        under `name`, by default under the name of the program.
         """
         if concurrency < 1:
             raise ValueError(f"Worker: concurrency is {concurrency}; it takes at least 1 to work")
         if prefetch < 0:
             raise ValueError(f"Worker: prefetch is {prefetch}; it is a number of messages, 0 or more")
         self.address = address
+        # How operators see this worker; None stands for the name of the program.
+        self.name = name
         self.tasks: dict[str, Task[..., Any]] = {}
         self.schedules: list[Schedule] = []
         # May be changed until the worker runs.
@@ -276,9 +282,20 @@ class Worker:
                 check_importable(task)
 
     def _make_engine(self, *, drain: bool, limit: int | None) -> "Engine[AsyncClient]":
+        publishes_schedules = not drain and limit is None
+
+        def identity() -> wire.Hello:
+            schedules = [schedule.facts() for schedule in self.schedules] if publishes_schedules else []
+            return of_worker(self.name, concurrency=self.concurrency, tasks=self.tasks, schedules=schedules)
+
         def make_client(engine: "Engine[AsyncClient]") -> AsyncClient:
             return AsyncClient(
-                self.address, listener=engine, reconnect_for_s=math.inf, token=self._token, tls=self._tls
+                self.address,
+                listener=engine,
+                reconnect_for_s=math.inf,
+                token=self._token,
+                tls=self._tls,
+                introduce=identity,
             )
 
         tasks = list(self.tasks.values())

@@ -35,6 +35,7 @@ class Lease(msgspec.Struct, gc=False):
     token: Token
     holder: Any
     worker: int
+    since_ms: int = 0  # when the message was delivered; 0: another leader has delivered it
 
 
 class Leases:
@@ -222,7 +223,7 @@ class Leases:
                 self.holders.note(holder, [number])
         rows = zip(numbers, untils, holders, workers, strict=True)
         for sequence, (number, until, holder, worker) in enumerate(rows, first):
-            held[number] = Lease(until, (term, sequence), holder, worker)
+            held[number] = Lease(until, (term, sequence), holder, worker, now_ms)
         if self._lease_ends is None:
             self._lease_ends = LeaseEnds(held)
         if each_its_own:

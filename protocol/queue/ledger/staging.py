@@ -276,6 +276,21 @@ class Staging:
     def stashed(self) -> int:
         return sum(put.size for put in self.stashes.values())
 
+    def claims(self) -> list[dict[str, Any]]:
+        """Return what is claimed: the open epochs of all sources, with who has read from the source."""
+        return [
+            {
+                "source": name,
+                "epoch": one.epoch,
+                "messages": len(one.numbers),
+                "until_ms": one.until_ms,
+                "is_published": one.published,
+                "readers": list(source.readers),
+            }
+            for name, source in self.sources.items()
+            for one in source.epochs
+        ]
+
     # --- claims ----------------------------------------------------------------------------------------------------
 
     def claim(self, entry: Claim, term: int, at_ms: int) -> Steps[Results]:

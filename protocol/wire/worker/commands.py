@@ -6,6 +6,7 @@ which keeps nested rubbish out of the fast path; checks.py takes them away and t
 Must never hold a default that hides whether a client gave a value that a policy could replace.
 """
 
+from datetime import datetime
 from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -34,6 +35,12 @@ SLICES_MAX = 1_000
 STASHES_MAX = 10_000  # in one UNSTASH
 STASH_PARTS_MAX = 10_000  # of one stash: each is a row in memory until it is published
 KEEP_S_MAX = 86_400  # of a claim or a stash that nobody renews
+PID_MAX = 2**32 - 1
+CONCURRENCY_MAX = 1_000_000
+IDENTITY_CHARS_MAX = 255  # of each text with which a client says who it is
+VERSIONS_MAX = 32
+TASKS_MAX = 1_000
+SCHEDULES_MAX = 1_000
 
 Timeout: TypeAlias = Annotated[int, Meta(ge=TIMEOUT_S_MIN, le=SECONDS_MAX)]
 Delay: TypeAlias = Annotated[int, Meta(ge=0, le=SECONDS_MAX)]
@@ -49,6 +56,7 @@ Keep: TypeAlias = Annotated[int, Meta(ge=TIMEOUT_S_MIN, le=KEEP_S_MAX)]
 SeenColumn: TypeAlias = Literal["uid", "body", "headers", "priority", "deliveries", "published_ms", "state"]
 StagedName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=ID_CHARS_MAX)]  # of a source, a stash, a writer
 Part: TypeAlias = Annotated[int, Meta(ge=0, lt=STASH_PARTS_MAX)]  # of a stash
+IdentityText: TypeAlias = Annotated[str, Meta(max_length=IDENTITY_CHARS_MAX)]
 Headers: TypeAlias = Annotated[dict[str, str], Meta(max_length=HEADERS_MAX)]
 CommandId: TypeAlias = (
     Annotated[str, Meta(max_length=CMD_ID_CHARS_MAX)]
@@ -187,9 +195,28 @@ class Ping(CommandBase, tag="PING", frozen=True):
     pass
 
 
+class Recurring(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """What a client publishes again and again: by a cron text (in a time zone), or every so many seconds."""
+
+    name: IdentityText
+    cron: IdentityText | None = None
+    zone: IdentityText | None = None
+    every: Annotated[int, Meta(ge=1, le=SECONDS_MAX)] | None = None
+    next: Annotated[datetime, Meta(tz=True)] | None = None
+
+
 class Hello(CommandBase, tag="HELLO", frozen=True):
+    """Log in, name the session, and say who the client is (identity.py)."""
+
     session: Annotated[str, Meta(min_length=1, max_length=SESSION_CHARS_MAX)] | None = None
     token: Annotated[str, Meta(min_length=1, max_length=TOKEN_CHARS_MAX)] | None = None
+    host: IdentityText | None = None
+    pid: Annotated[int, Meta(ge=0, le=PID_MAX)] | None = None
+    name: IdentityText | None = None
+    versions: Annotated[dict[IdentityText, IdentityText], Meta(max_length=VERSIONS_MAX)] | None = None
+    concurrency: Annotated[int, Meta(ge=1, le=CONCURRENCY_MAX)] | None = None
+    tasks: Annotated[list[IdentityText], Meta(max_length=TASKS_MAX)] | None = None
+    schedules: Annotated[list[Recurring], Meta(max_length=SCHEDULES_MAX)] | None = None
 
 
 class Policies(CommandBase, frozen=True):

@@ -38,6 +38,7 @@ from wakeq.protocol.wire.worker.answers import (
     token_of,
 )
 from wakeq.protocol.wire.worker.block_answers import STAGED_REPLIES, drafts_in
+from wakeq.protocol.wire.worker.identity import packed
 from wakeq.protocol.wire.worker.replies import ReplyBase
 
 BAD_LINES_MAX = 1_000  # lines that are no command, of a client that is known; then its connection ends
@@ -109,7 +110,8 @@ class Conversation:
 
     __slots__ = (
         "_debt", "_holds", "_is_known", "_limits", "_open_writes", "_parked", "_session", "_standing",
-        "_standing_for_all", "_waits", "apart", "closing", "has_ended", "known_queues", "session_id", "slots",
+        "_standing_for_all", "_waits", "apart", "closing", "has_ended", "identity", "known_queues", "session_id",
+        "slots",
     )  # fmt: skip
 
     def __init__(self, session: Session, limits: Limits) -> None:
@@ -117,6 +119,7 @@ class Conversation:
         self.closing = ""  # why the connection is to be closed once everything is answered
         self.has_ended = False  # the client will send nothing more
         self.session_id = ""  # given in HELLO; the client numbers its publishes within it
+        self.identity = b""  # who the client says it is, as identity.py packs it
         self.known_queues: set[str] | None = None  # queues that must hear when this connection ends
         self._session = session
         self._limits = limits
@@ -558,10 +561,13 @@ class Conversation:
 
     def _greet(self, command: wire.Hello, slot: Slot) -> None:
         try:
+            identity = packed(command)
             self._session.log_in(command.token)
-        except Unauthorized as error:
+        except (BadField, Unauthorized) as error:
             self._refuse_bad(slot, error)
             return
+        if identity:
+            self.identity = identity
         if command.session is not None:
             self.session_id = command.session
         limits = self._limits

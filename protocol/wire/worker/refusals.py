@@ -19,22 +19,28 @@ from wakeq.protocol.wire.worker.commands import (
     BLOCK_ROWS_MAX,
     CMD_ID_CHARS_MAX,
     COMMANDS,
+    CONCURRENCY_MAX,
     COUNT_MAX,
     EXPIRES_S_MAX,
     FOLLOWUPS_MAX,
     HEADERS_MAX,
     ID_CHARS_MAX,
+    IDENTITY_CHARS_MAX,
     KEEP_S_MAX,
     MESSAGES_MAX,
     PEEK_COUNT_MAX,
+    PID_MAX,
+    SCHEDULES_MAX,
     SECONDS_MAX,
     SESSION_CHARS_MAX,
     SLICES_MAX,
     STASH_PARTS_MAX,
     STASHES_MAX,
+    TASKS_MAX,
     TIMEOUT_S_MIN,
     UID_CHARS_MAX,
     UIDS_MAX,
+    VERSIONS_MAX,
     WAIT_S_MAX,
     Command,
     CommandBase,
@@ -44,6 +50,7 @@ from wakeq.protocol.wire.worker.commands import (
     Item,
     Peek,
     Policies,
+    Recurring,
     Renew,
     Retry,
     Stage,
@@ -85,6 +92,7 @@ _SIZE = f"a whole number from 0 to {2**63 - 1}"
 _LEASE = f"text of 1 to {UID_CHARS_MAX} characters"
 _BOOLEAN = "true or false"
 _STAGED = f"text of 1 to {ID_CHARS_MAX} characters"
+_NAMED = f"text of at most {IDENTITY_CHARS_MAX} characters"
 _HEADERS = f"an object of at most {HEADERS_MAX} texts"
 MUST_BE = {
     "cmd_id": f"text of at most {CMD_ID_CHARS_MAX} characters, a number of 64 bits, true, false or null",
@@ -113,6 +121,17 @@ MUST_BE = {
     "exhausted": _BOOLEAN,
     "session": f"text of 1 to {SESSION_CHARS_MAX} characters",
     "token": f"text of 1 to {TOKEN_CHARS_MAX} characters",
+    "host": _NAMED,
+    "pid": f"a whole number from 0 to {PID_MAX}",
+    "name": _NAMED,
+    "versions": f"an object of at most {VERSIONS_MAX} texts of at most {IDENTITY_CHARS_MAX} characters",
+    "concurrency": f"a whole number from 1 to {CONCURRENCY_MAX}",
+    "tasks": f"a list of at most {TASKS_MAX} texts of at most {IDENTITY_CHARS_MAX} characters",
+    "schedules": f"a list of at most {SCHEDULES_MAX} objects",
+    "cron": _NAMED,
+    "zone": _NAMED,
+    "every": f"a whole number of seconds from 1 to {SECONDS_MAX}",
+    "next": "a moment with its time zone (RFC 3339)",
     "max_size": _SIZE,
     "max_bytes": _SIZE,
     "max_deliveries": _SIZE,
@@ -156,6 +175,7 @@ _FIELDS = {name: frozenset(kind.__struct_fields__) for name, kind in COMMANDS.it
 _ITEM_FIELDS = frozenset(Item.__struct_fields__)
 _FOLLOWUP_FIELDS = frozenset(Followup.__struct_fields__)
 _RETRY_FIELDS = frozenset(Retry.__struct_fields__)
+_RECURRING_FIELDS = frozenset(Recurring.__struct_fields__)
 
 
 class _Head(Struct, gc=False):
@@ -307,7 +327,7 @@ def _as_it_is(command: Any) -> Any:
 def _only_known(given: dict[str, Any], fields: frozenset[str]) -> dict[str, Any]:
     """Return the object, and those in it, without unknown fields: a newer client may send more."""
     known = {key: value for key, value in given.items() if key in fields}
-    for key, inner in (("messages", _ITEM_FIELDS), ("publish", _FOLLOWUP_FIELDS)):
+    for key, inner in (("messages", _ITEM_FIELDS), ("publish", _FOLLOWUP_FIELDS), ("schedules", _RECURRING_FIELDS)):
         if isinstance(parts := known.get(key), list):
             known[key] = [_only_known(part, inner) if isinstance(part, dict) else part for part in parts]
     if isinstance(retry := known.get("retry"), dict):
@@ -387,5 +407,6 @@ def _must_be(names: list[str], path: str, kind: type[CommandBase]) -> str:
     if path.endswith("]"):  # an element of a list or map
         if field in ("uids", "leases"):
             return _LEASE
-        return {"messages": "text or an object", "publish": "an object"}.get(field, _TEXT)
+        objects = {"messages": "text or an object", "publish": "an object", "schedules": "an object"}
+        return objects.get(field, _NAMED if field in ("tasks", "versions") else _TEXT)
     return MUST_BE.get(field, "of another type")

@@ -150,6 +150,20 @@ def test_leases_and_connections_are_listed_and_ended(run: Run, client: Client) -
     assert run("connections", "close", 99_999, "--yes")[0] == 1
 
 
+def test_worker_is_listed_with_what_it_has(run: Run, client: Client) -> None:
+    uid = client.publish("worked", b"1")
+    assert client.fetch("worked") is not None
+
+    workers = json.loads(run("workers", "--json")[1])["workers"]
+    (mine,) = [row for row in workers if any(one["queue"] == "worked" for one in row["busy"])]
+    status, shown, _ = run("workers")
+
+    assert (mine["host"], mine["pid"]) == (socket.gethostname(), os.getpid())
+    assert set(mine["versions"]) == {"wakeq", "python"}
+    assert [one["uid"] for one in mine["busy"]] == [uid]
+    assert (status, str(os.getpid()) in shown.split()) == (0, True)
+
+
 def test_monique_connection_is_listed_and_ended(run: Run, shared_broker: BrokerProcess) -> None:
     def rows() -> dict[int, dict[str, Any]]:
         listed = json.loads(run("connections", "list", "--json")[1])["connections"]

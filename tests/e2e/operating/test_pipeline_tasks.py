@@ -132,7 +132,11 @@ def test_folder_that_is_no_checkpoint_is_refused_in_one_line(broker: BrokerProce
 
 def checkpoint(folder: Path, **offset: Any) -> Path:
     """What Spark leaves behind of a query whose first batch has run, and whose second one has not."""
-    for name, lines in (("offsets/0", ["v1", "{}", json.dumps(offset)]), ("offsets/1", ["v1", "{}", "{}"])):
+    later = offset | {"epoch": 2}
+    for name, lines in (
+        ("offsets/0", ["v1", "{}", json.dumps(offset)]),
+        ("offsets/1", ["v1", "{}", json.dumps(later)]),
+    ):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join(lines))
@@ -142,7 +146,7 @@ def checkpoint(folder: Path, **offset: Any) -> Path:
 
 
 def test_settle_asks_the_broker_of_the_checkpoint_or_the_given_one(broker: BrokerProcess, tmp_path: Path) -> None:
-    offset = {"wakeq": 1, "queue": "q", "source": "s", "epoch": 1, "slices": 1}
+    offset = {"wakeq": 1, "queue": "q", "source": "s", "epoch": 1, "slices": 1, "messages": 2}
     here = checkpoint(tmp_path / "here", **offset, broker=broker.address)
     moved = checkpoint(tmp_path / "moved", **offset, broker="127.0.0.1:1")
     foreign = checkpoint(tmp_path / "foreign", topic="orders")
@@ -155,9 +159,9 @@ def test_settle_asks_the_broker_of_the_checkpoint_or_the_given_one(broker: Broke
             _, said = process.communicate(timeout=60)
         return process.returncode, said
 
-    done = f"messages of queue q acknowledged, at {broker.address}\n"
-    assert settle(here) == (0, f"wakeq: 2 {done}")
-    assert settle(moved, "--broker", broker.address) == (0, f"wakeq: 0 {done}")
+    done = f"messages acknowledged, at {broker.address}\n"
+    assert settle(here) == (0, f"wakeq: queue q: 2 {done}")
+    assert settle(moved, "--broker", broker.address) == (0, f"wakeq: queue q: 0 {done}")
     assert settle(foreign) == (78, f"wakeq: {foreign}: no stream of its query is a queue of wakeq\n")
     client.delete_queue("q")
     status, said = settle(here)
@@ -165,7 +169,7 @@ def test_settle_asks_the_broker_of_the_checkpoint_or_the_given_one(broker: Broke
 
 
 def test_release_returns_what_a_query_holds(broker: BrokerProcess, tmp_path: Path) -> None:
-    offset = {"wakeq": 1, "broker": broker.address, "queue": "q", "source": "s", "epoch": 1, "slices": 1}
+    offset = {"wakeq": 1, "broker": broker.address, "queue": "q", "source": "s", "epoch": 1, "slices": 1, "messages": 1}
     folder = checkpoint(tmp_path, **offset)
     (folder / "offsets" / "1").write_text("v1\n{}\n" + json.dumps(offset | {"epoch": 2}))
     client = BulkClient(broker.address)
@@ -178,12 +182,16 @@ def test_release_returns_what_a_query_holds(broker: BrokerProcess, tmp_path: Pat
             _, said = process.communicate(timeout=60)
         return process.returncode, said
 
-    done = f"messages of queue q released, at {broker.address}\n"
-    assert release("127.0.0.1:9", str(folder)) == (0, f"wakeq: 2 {done}")
-    assert release("127.0.0.1:9", f"file://{folder}") == (0, f"wakeq: 0 {done}")
+    done = f"released, at {broker.address}\n"
+    assert release("127.0.0.1:9", str(folder)) == (0, f"wakeq: queue q: 1 message acknowledged, 2 {done}")
+    assert release("127.0.0.1:9", f"file://{folder}") == (0, f"wakeq: queue q: 0 messages acknowledged, 0 {done}")
     assert client.stats("q")["acked"] == 1, "the finished batch was acknowledged"
     client.stage("q", "s", 3, count=2)
-    assert release(broker.address, "--queue", "q", "--source", "s") == (0, "wakeq: 2 messages of queue q released\n")
+    assert release(broker.address, "--queue", "q", "--source", "s") == (
+        0, "wakeq: queue q: 0 messages acknowledged, 2 released\n",
+    )  # fmt: skip
+    status, said = release(broker.address, "--queue", "q", "--source", "t")
+    assert (status, "knows no source t" in said) == (78, True)
     assert [message.failures for message in client.fetch_many("q", 9)] == [0, 0], "that was no failure"
     for wrong in ((), (str(folder), "--queue", "q", "--source", "s"), ("--queue", "q")):
         status, said = release(broker.address, *wrong)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from tests.helpers.brokers.process import BrokerProcess
 from wakeq import Client
+from wakeq.client.admin import AdminClient
 
 PATIENCE_S = 30.0
 
@@ -171,6 +173,25 @@ def test_outcomes_of_handlers_reach_the_broker(broker: BrokerProcess, start_prog
     assert died.headers["wakeq-error"] == "still failing after 1 retry: its process ended with exit code 3"
     assert audit.json()["uid"]
     assert program.end() == 0
+
+
+def test_operator_sees_who_the_worker_is_and_since_when_it_handles_what(
+    broker: BrokerProcess, start_program: StartProgram
+) -> None:
+    with Client(broker.address) as client, AdminClient("{}:{}".format(*broker.http_address)) as operator:
+        uid = client.publish("sleeps", {"seconds": 3600})
+        program = start_program(broker.address, GRACE="0.2")
+        assert program.line() == ["began", uid, "1"]
+
+        workers = operator.call("GET", "/workers")["workers"]
+
+    (mine,) = [worker for worker in workers if worker["pid"] == program.process.pid]
+    (busy,) = mine["busy"]
+    assert (mine["host"], mine["name"], mine["concurrency"]) == (socket.gethostname(), "program.py", 2)
+    assert mine["tasks"] == ["sleeps", "spins", "waits", "dies", "ends"]
+    assert (busy["queue"], busy["uid"]) == ("sleeps", uid)
+    begun, since, until = map(datetime.fromisoformat, (mine["since"], busy["since"], busy["until"]))
+    assert begun <= since < until
 
 
 def test_shutdown_finishes_running_handlers_and_releases_the_rest(

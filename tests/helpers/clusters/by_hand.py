@@ -158,7 +158,7 @@ class HandNode:
         for _ in self.assembly.recover():
             self.runtime.run_until_idle()
         self.clock.begin(self.assembly)
-        self.services = WorkerServices(self.assembly.raft_log, self.assembly.lobby, Limits())
+        self.services = WorkerServices(self.assembly.raft_log, self.assembly.lobby, Limits(), self.now_ms)
         self.assembly.begin()
         self._beat()
 

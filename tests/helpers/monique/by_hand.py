@@ -64,7 +64,7 @@ class HandMonique:
         worker: int = 1,
     ) -> None:
         self.door = HandMoniqueDoor()
-        self.process = runtime.spawn(MoniqueSession, self.door, worker, exchange, counters)
+        self.process = runtime.spawn(MoniqueSession, self.door, worker, exchange, counters, 0)
         self._settle = settle
 
     def say(self, *commands: Command) -> None:

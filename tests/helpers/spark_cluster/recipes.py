@@ -1,8 +1,10 @@
 """Recipes of docs/guide/pipeline-cluster.md: its blocks of code, and its commands with names of this machine.
 
-    heading --> the commands below it, without those that install something --> `sh` in a folder of their own
+    heading --> the commands for the driver's machine and those below it, without those that install something
+            --> `sh` in a folder of their own
 
-What is run is what the page says; only names change, and what would be downloaded is there already.
+What is run is what the page says, in a shell that knows nothing of Spark; only names change, and what would be
+downloaded is there already.
 """
 
 import os
@@ -15,7 +17,10 @@ PAGE = Path(__file__).parents[3] / "docs" / "guide" / "pipeline-cluster.md"
 # These commands would download something, or need minutes.
 INSTALLS = re.compile(r"^(python3 -m venv|\S*pip install|\S*venv-pack)\b")
 RUN_S = 300.0
-OPTION = '.option("broker", broker)'
+# The commands below it come before those of each recipe.
+DRIVER = "The machine of the driver"
+# Under these names the driver would find Spark without the page.
+OF_SPARK = ("SPARK_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 
 
 def program_of_page() -> str:
@@ -27,8 +32,9 @@ def program_of_page() -> str:
 def secured_program(names: Mapping[str, str]) -> str:
     """Return job.py with the options that log in, which the page has by themselves."""
     (options,) = re.findall(r"^secured = .*$", PAGE.read_text(), re.MULTILINE)
-    before, after = program_of_page().split("\nlines = ")
-    return replaced(f"{before}\n{options}", names) + "\nlines = " + after.replace(OPTION, ".options(**secured)")
+    before, after = program_of_page().split("\nfound = ")
+    after = replaced(after, {"broker=broker": "**secured", '.option("broker", broker)': ".options(**secured)"})
+    return replaced(f"{before}\n{options}", names) + "\nfound = " + after
 
 
 def replaced(text: str, names: Mapping[str, str]) -> str:
@@ -55,11 +61,11 @@ def run_recipe(
 ) -> subprocess.CompletedProcess[str]:
     """Run the commands of a recipe where job.py is, with other names."""
     (folder / "job.py").write_text(secured_program(secured) if secured else program_of_page())
-    script = replaced("\n".join(commands_below(heading)), names)
+    script = replaced("\n".join([*commands_below(DRIVER), *commands_below(heading)]), names)
     return subprocess.run(
         ["/bin/sh", "-e", "-c", script],
         cwd=folder,
-        env=environment | {"PATH": f"{environment['SPARK_HOME']}/bin{os.pathsep}{environment['PATH']}"},
+        env={name: value for name, value in environment.items() if name not in OF_SPARK} | {"PATH": os.defpath},
         capture_output=True,
         text=True,
         timeout=RUN_S,

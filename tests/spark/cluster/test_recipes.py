@@ -36,8 +36,11 @@ def published(client: BulkClient) -> BulkClient:
 
 
 @pytest.fixture
-def names(standalone: StandaloneCluster, client: BulkClient, address: str, tmp_path: Path) -> dict[str, str]:
-    return {MASTER: standalone.url, BROKER: address, CHECKPOINT: str(tmp_path / "checkpoint")}
+def names(
+    standalone: StandaloneCluster, pythons: Pythons, client: BulkClient, address: str, tmp_path: Path
+) -> dict[str, str]:
+    whole = {"/opt/wakeq": str(pythons.whole)}
+    return whole | {MASTER: standalone.url, BROKER: address, CHECKPOINT: str(tmp_path / "checkpoint")}
 
 
 def check_all_arrived(run: "subprocess.CompletedProcess[str]", client: BulkClient) -> None:
@@ -49,10 +52,8 @@ def check_all_arrived(run: "subprocess.CompletedProcess[str]", client: BulkClien
 
 
 def test_recipe_for_executors_with_wakeq_runs(
-    standalone: StandaloneCluster, pythons: Pythons, client: BulkClient, names: Mapping[str, str], tmp_path: Path
+    standalone: StandaloneCluster, client: BulkClient, names: Mapping[str, str], tmp_path: Path
 ) -> None:
-    names = {**names, "/opt/wakeq": str(pythons.whole)}
-
     run = run_recipe("Executors that have wakeq", tmp_path, names, standalone.environment())
 
     check_all_arrived(run, client)
@@ -61,7 +62,7 @@ def test_recipe_for_executors_with_wakeq_runs(
 def test_recipe_for_executors_without_wakeq_runs(
     standalone: StandaloneCluster, pythons: Pythons, client: BulkClient, names: Mapping[str, str], tmp_path: Path
 ) -> None:
-    names = {**names, "/opt/wakeq": str(pythons.whole), "/usr/bin/python3": str(pythons.bare / "bin" / "python")}
+    names = {**names, "/usr/bin/python3": str(pythons.bare / "bin" / "python")}
 
     run = run_recipe("Executors without wakeq", tmp_path, names, standalone.environment())
 
@@ -104,7 +105,7 @@ def test_check_says_that_executors_have_no_wakeq(
     standalone: StandaloneCluster, pythons: Pythons, names: Mapping[str, str], tmp_path: Path
 ) -> None:
     bare = pythons.bare / "bin" / "python"
-    names = {**names, "/opt/wakeq": str(pythons.whole), "/usr/bin/python3": str(bare), " ship": ""}
+    names = {**names, "/usr/bin/python3": str(bare), " ship": ""}
 
     run = run_recipe("Executors without wakeq", tmp_path, names, standalone.environment())
 

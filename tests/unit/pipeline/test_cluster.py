@@ -1,11 +1,12 @@
 """Proves what a check of executors says, and what is sent to them; the jobs are run by tests/spark/cluster."""
 
+import asyncio
 import platform
-import socket
 import subprocess
 import sys
 import zipfile
-from dataclasses import replace
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,17 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 import wakeq
+from tests.helpers.brokers.node_here import node_here, run
+from wakeq.config.settings import Auth
 from wakeq.pipeline import cluster
 from wakeq.pipeline.cluster import Check, Place
+from wakeq.pipeline.stream.broker import Broker
+from wakeq.protocol.access import Grant, Right, digest_of
 from wakeq.protocol.errors import BadSettings
+from wakeq.storage.credentials import TokenFile
 
 BROKER = "broker.example:2601"
+NO_TOKEN = "a token is needed here"
 WHOLE = {"python": "3.11.7", "wakeq": "0.1.0", "msgspec": "0.22.0", "pyarrow": "26.0.1", "numpy": "2.4.6"}
 DRIVER = Place("driver", "home/ada", "/usr/bin/python3", WHOLE, {BROKER: ""})
 EXECUTOR = replace(DRIVER, host="node-7", directory="app-1/0")
@@ -27,15 +34,14 @@ EXECUTOR = replace(DRIVER, host="node-7", directory="app-1/0")
 class Executors:
     """A session whose executors say what the test wants."""
 
-    def __init__(self, *said: Place, plans: bool = True) -> None:
-        self.said, self.plans = said, plans
+    def __init__(self, *said: Place, why_no_plan: str = "", master: str = "spark://m:7077") -> None:
+        self.said, self.why_no_plan = said, why_no_plan
+        self.conf = {"spark.master": master}
 
     @property
     def read(self) -> Any:
-        if not self.plans:
-            raise RuntimeError(
-                "An error occurred\n\tat x.y(z.java)\nCaused by: java.lang.ClassNotFoundException: wakeq"
-            )
+        if self.why_no_plan:
+            raise RuntimeError(f"An error occurred\n\tat x.y(z.java)\nCaused by: {self.why_no_plan}")
         return Anything()
 
 
@@ -46,13 +52,13 @@ class Anything:
         return lambda *_: self
 
 
-def checked(monkeypatch: pytest.MonkeyPatch, executors: Executors) -> Check:
-    fields = ("host", "directory", "program", "versions", "broker")
-    said = [{name: getattr(place, name) for name in fields} for place in executors.said]
-    monkeypatch.setattr(cluster, "_run_everywhere", lambda spark, probe: said)
-    monkeypatch.setattr(cluster, "_probe", lambda addresses: lambda hold_s: {n: getattr(DRIVER, n) for n in fields})
+def checked(
+    monkeypatch: pytest.MonkeyPatch, executors: Executors, *, driver: Place = DRIVER, broker: str = BROKER
+) -> Check:
+    monkeypatch.setattr(cluster, "_run_everywhere", lambda spark, probe: list(map(asdict, executors.said)))
+    monkeypatch.setattr(cluster, "_probe", lambda broker: lambda hold_s: asdict(driver))
     session: Any = executors
-    return cluster.check(session, broker=BROKER)
+    return cluster.check(session, broker=broker)
 
 
 def test_check_of_executors_that_have_everything_is_ok(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,11 +104,50 @@ def test_check_names_executor_that_does_not_reach_the_broker(monkeypatch: pytest
     assert [line.split()[-1] for line in repr(found).splitlines()[1:3]] == ["reached", "no"]
 
 
+def test_check_names_driver_and_executor_that_the_broker_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = replace(EXECUTOR, refusal=NO_TOKEN)
+
+    found = checked(monkeypatch, Executors(refused), driver=replace(DRIVER, refusal=NO_TOKEN))
+
+    assert found.problems == [
+        f"driver driver cannot log in to the broker: {NO_TOKEN}",
+        f"executor node-7 (app-1/0) cannot log in to the broker: {NO_TOKEN}",
+    ]
+    assert [line.split()[-1] for line in repr(found).splitlines()[1:3]] == ["refused", "refused"]
+
+
+def test_check_names_driver_that_does_not_reach_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = checked(monkeypatch, Executors(EXECUTOR), driver=replace(DRIVER, broker={BROKER: "timed out"}))
+
+    assert found.problems == [f"driver driver does not reach the broker at {BROKER}: timed out"]
+
+
+def test_check_refuses_loopback_broker_unless_the_master_is_local(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = checked(monkeypatch, Executors(EXECUTOR), broker="127.0.0.1:2601")
+
+    (problem,) = found.problems
+    assert problem.startswith("127.0.0.1:2601 is another place on each machine, and the master is spark://m:7077")
+    assert checked(monkeypatch, Executors(EXECUTOR, master="local[2]"), broker="127.0.0.1:2601").ok
+
+
 def test_check_of_a_session_without_the_formats_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    (problem,) = checked(monkeypatch, Executors(EXECUTOR, plans=False)).problems
+    executors = Executors(EXECUTOR, why_no_plan="java.lang.ClassNotFoundException: wakeq")
+
+    (problem,) = checked(monkeypatch, executors).problems
 
     assert problem == (
         "Spark cannot plan format wakeq on the driver: java.lang.ClassNotFoundException: wakeq; call register(spark)"
+    )
+
+
+def test_check_of_a_planner_without_wakeq_says_what_registering_alone_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    executors = Executors(EXECUTOR, why_no_plan="ModuleNotFoundError: No module named 'wakeq'")
+
+    (problem,) = checked(monkeypatch, executors).problems
+
+    assert problem == (
+        "Spark cannot plan format wakeq on the driver: ModuleNotFoundError: No module named 'wakeq'; Spark plans with "
+        "the Python that PYSPARK_PYTHON names: install wakeq in it, or call register(spark, ship=True)"
     )
 
 
@@ -112,6 +157,7 @@ def test_check_of_executors_that_run_nothing_says_why(monkeypatch: pytest.Monkey
 
     executors = Executors()
     monkeypatch.setattr(cluster, "_run_everywhere", fail)
+    monkeypatch.setattr(cluster, "_probe", lambda broker: lambda hold_s: asdict(DRIVER))
     session: Any = executors
 
     (problem,) = cluster.check(session, broker=BROKER).problems
@@ -120,23 +166,48 @@ def test_check_of_executors_that_run_nothing_says_why(monkeypatch: pytest.Monkey
     assert f"must name a Python {'.'.join(platform.python_version().split('.')[:2])} " in problem
 
 
-def test_probe_says_what_this_python_has() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        there = f"127.0.0.1:{server.getsockname()[1]}"
+def probed(broker: Broker) -> Place:
+    return Place(**cluster._probe(broker)(0.0))
 
-        place = Place(**cluster._probe([there])(0.0))
 
-    assert place.broker == {there: ""}
+def test_probe_says_what_this_python_has_and_what_the_broker_says(tmp_path: Path) -> None:
+    async def probe() -> tuple[str, Place]:
+        async with node_here(tmp_path / "data") as here:
+            return here.worker, await asyncio.to_thread(probed, Broker(here.worker))
+
+    address, place = run(probe())
+
+    assert (place.broker, place.refusal) == ({address: ""}, "")
     assert place.versions["python"] == platform.python_version()
     assert place.versions["wakeq"] == wakeq.__version__
-    gone = Place(**cluster._probe([there])(0.0))
-    assert "refused" in gone.broker[there]
+    gone = probed(Broker(address))
+    assert "refused" in gone.broker[address]
+    assert gone.refusal == ""
+
+
+def test_probe_logs_in_with_the_token_that_it_is_given(tmp_path: Path) -> None:
+    secret, tokens = "secret", tmp_path / "tokens.json"
+    grant = Grant("spark", digest_of(secret).hex(), ("*",), (Right.FETCH,), datetime.now(UTC))
+    TokenFile(tokens).change(lambda grants: (*grants, grant))
+    (tmp_path / "token").write_text(secret)
+
+    async def probe(*credentials: dict[str, str]) -> list[str]:
+        async with node_here(tmp_path / "data", auth=Auth(required=True, tokens_file=tokens)) as here:
+            return [(await asyncio.to_thread(probed, Broker(here.worker, **one))).refusal for one in credentials]
+
+    good, file, none, bad = run(
+        probe({"token": secret}, {"token_file": str(tmp_path / "token")}, {}, {"token": "wrong"})
+    )
+
+    assert (good, file) == ("", "")
+    assert "a token is needed here" in none
+    assert "the token is not valid here" in bad
 
 
 def test_probe_is_pickled_with_all_that_it_needs(tmp_path: Path) -> None:
     from pyspark import cloudpickle
 
-    (tmp_path / "probe").write_bytes(cloudpickle.dumps(cluster._probe(["127.0.0.1:1"])))
+    (tmp_path / "probe").write_bytes(cloudpickle.dumps(cluster._probe(Broker("127.0.0.1:1"))))
     code = """
 import pickle, sys
 sys.path.append(sys.argv[2])

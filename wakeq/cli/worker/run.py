@@ -94,6 +94,7 @@ def run(
     # After the import, because the program may have configured logging itself.
     log()
     worker.process_set_up = log
+    worker.name = worker.name or target
     if concurrency is not None:
         worker.concurrency = concurrency
     worker.run(drain=drain)

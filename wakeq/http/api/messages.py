@@ -85,6 +85,12 @@ class LeasesQuery(msgspec.Struct, forbid_unknown_fields=True):
     after: Annotated[int, Meta(ge=0)] = 0
 
 
+class Claims(msgspec.Struct):
+    """The open claims: source, epoch, messages, until_ms, is_published, and the readers of the source."""
+
+    claims: list[dict[str, Any]]
+
+
 class UidQuery(msgspec.Struct, forbid_unknown_fields=True):
     """One message."""
 
@@ -173,6 +179,7 @@ def message_routes(queries: Queries, now_ms: Callable[[], int], ending_of: Endin
             by_caller=True,
         ),
         Route("GET", "/leases", "Show leased messages", READ, routes.leases, LeasesQuery, answer=Looked),
+        Route("GET", "/claims", "Show claims of batches", READ, routes.claims, query, answer=Claims),
         Route(
             "POST", "/leases/release", "Release leases of workers", ADMIN, routes.release, query, ReleaseBody, Released
         ),
@@ -217,6 +224,9 @@ class _MessageRoutes:
     async def leases(self, query: LeasesQuery) -> Looked:
         page = await self._queries.page(check_name(query.queue), query.after, PAGE, state="leased")
         return Looked([shown(row) for row in page.rows], page.after, page.looked_at, page.size)
+
+    async def claims(self, query: QueueQuery) -> Claims:
+        return Claims(await self._queries.claims(check_name(query.queue)))
 
     async def why(self, caller: Caller, query: UidQuery) -> dict[str, Any]:
         """Explain a message; if it is gone, look for its dead letter, then for its end in the log."""

@@ -1,7 +1,9 @@
-"""NodeRoutes: the node in the HTTP API: metrics, cluster, connections."""
+"""NodeRoutes: the node in the HTTP API: metrics, cluster, connections, and the workers behind them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
+from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any, Literal, Protocol
 
@@ -10,16 +12,23 @@ from msgspec import Meta
 
 from wakeq.actors.log.histogram import Histogram
 from wakeq.actors.runtime import Process
-from wakeq.actors.sessions.operator_mail import Describe
+from wakeq.actors.sessions.operator_mail import Describe, Work
 from wakeq.http.api.api import Route
 from wakeq.http.api.queries import Queries, RequestRefused
 from wakeq.http.callers import ADMIN, LOOK
 from wakeq.http.exposition import Sample
 from wakeq.http.families import FAMILIES
 from wakeq.protocol.queue.outcomes import Refusal
+from wakeq.protocol.wire.worker.codec import Recurring
+from wakeq.protocol.wire.worker.identity import NOT_SAID
 
 ASKED_TOGETHER = 500
 SHOWN_MAX = 1_000
+# Connections among which workers are looked for.
+SEARCHED_MAX = 10_000
+QUEUES_ASKED_MAX = 1_000
+# Messages shown of one worker.
+BUSY_SHOWN_MAX = 20
 
 
 class Connected(Protocol):
@@ -59,6 +68,44 @@ class Closed(msgspec.Struct):
     id: int
 
 
+class Busy(msgspec.Struct):
+    """A message that a worker has; `since` is missing if another leader delivered it."""
+
+    queue: str
+    uid: str
+    until: datetime
+    since: datetime | None = None
+
+
+class Worker(msgspec.Struct, kw_only=True):
+    """A connected program: what it says of itself, where it is null if it says nothing, and what it is busy with.
+
+    `leased` is how many messages it has, of which `busy` shows some.
+    """
+
+    number: int
+    door: str
+    address: str
+    since: datetime
+    host: str | None
+    pid: int | None
+    name: str | None
+    versions: dict[str, str] | None
+    concurrency: int | None
+    tasks: list[str]
+    schedules: list[Recurring]
+    queues: list[str]
+    leased: int
+    busy: list[Busy]
+
+
+class Workers(msgspec.Struct):
+    """Programs that process or publish messages, those that process first, and the number of all connections."""
+
+    workers: list[Worker]
+    total: int
+
+
 class NodeFacts(msgspec.Struct):
     """The metrics of the node by name; labels follow the name, and a histogram has a count and a sum."""
 
@@ -83,6 +130,7 @@ def node_routes(queries: Queries, samples: Callable[[], Awaitable[Sequence[Sampl
             "POST", "/cluster", "Transfer leadership, or write a snapshot", ADMIN, routes.administer, body=ClusterBody
         ),
         Route("GET", "/connections", "Show connections", ADMIN, routes.connections, some, answer=Connections),
+        Route("GET", "/workers", "Show the programs at work", ADMIN, routes.workers, some, answer=Workers),
         Route("DELETE", "/connection", "Close a connection", ADMIN, routes.close, one, answer=Closed),
     )
 
@@ -109,6 +157,41 @@ class _NodeRoutes:
         found = await self._described(doors[: query.limit])
         return Connections(sorted((facts for _, facts in found), key=lambda facts: int(facts["id"])), len(doors))
 
+    async def workers(self, query: ConnectionsQuery) -> Workers:
+        doors = [door for opened in self._doors.values() for door in opened]
+        at_work: list[dict[str, Any]] = []
+        others: list[dict[str, Any]] = []
+        for begin in range(0, min(len(doors), SEARCHED_MAX), ASKED_TOGETHER):
+            for _, facts in await self._described(doors[begin : begin + ASKED_TOGETHER], fully=True):
+                does_work = (
+                    facts["subscriptions"] or facts.get("known_queues") or facts.get("identity", NOT_SAID)["tasks"]
+                )
+                (at_work if does_work else others).append(facts)
+        found = sorted(at_work, key=_number)[: query.limit]
+        found += sorted(others, key=_number)[: query.limit - len(found)]
+        leased, busy = await self._busy(found)
+        workers = [_worker_of(facts, leased.get(facts["id"], 0), busy.get(facts["id"], [])) for facts in found]
+        return Workers(workers, len(doors))
+
+    async def _busy(self, found: list[dict[str, Any]]) -> tuple[dict[int, int], dict[int, list[Work]]]:
+        """Return how many messages each connection has, and some of them, by its number."""
+        by_queue: dict[str, set[int]] = {}
+        for facts in found:
+            for queue in facts.get("known_queues", ()):
+                by_queue.setdefault(queue, set()).add(facts["id"])
+        asked = [
+            self._queries.held(queue, frozenset(numbers))
+            for queue, numbers in islice(by_queue.items(), QUEUES_ASKED_MAX)
+        ]
+        leased: dict[int, int] = {}
+        busy: dict[int, list[Work]] = {}
+        # A queue that does not exist, or that this node does not lead, refuses.
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
+            for number, (count, rows) in answer.items() if isinstance(answer, dict) else ():
+                leased[number] = leased.get(number, 0) + count
+                busy.setdefault(number, []).extend(rows)
+        return leased, busy
+
     async def close(self, query: ConnectionQuery) -> Closed:
         doors = iter([door for opened in self._doors.values() for door in opened])
         while some := list(islice(doors, ASKED_TOGETHER)):
@@ -120,12 +203,39 @@ class _NodeRoutes:
             Refusal("NOT_FOUND", f"there is no connection {query.id}; `wakeq connections list` shows all")
         )
 
-    async def _described(self, doors: Sequence[Connected]) -> list[tuple[Connected, dict[str, Any]]]:
+    async def _described(
+        self, doors: Sequence[Connected], *, fully: bool = False
+    ) -> list[tuple[Connected, dict[str, Any]]]:
         """Return each connection with its facts; one that ends meanwhile is left out."""
         alive = [door for door in doors if isinstance(door.subscriber, Process) and door.subscriber.alive]
-        asked = [self._queries.ask(door.subscriber, Describe) for door in alive]
+        asked = [self._queries.ask(door.subscriber, partial(Describe, fully=fully)) for door in alive]
         answers = await asyncio.gather(*asked, return_exceptions=True)
         return [(door, facts) for door, facts in zip(alive, answers, strict=True) if isinstance(facts, dict)]
+
+
+def _number(facts: dict[str, Any]) -> int:
+    return int(facts["id"])
+
+
+def _worker_of(facts: dict[str, Any], leased: int, busy: list[Work]) -> Worker:
+    rows = [
+        Busy(one.queue, one.uid, _moment(one.until_ms), _moment(one.since_ms) if one.since_ms else None)
+        for one in sorted(busy, key=lambda one: one.since_ms)[:BUSY_SHOWN_MAX]
+    ]
+    return Worker(
+        number=facts["id"],
+        door=facts["door"],
+        address=facts["peer"],
+        since=_moment(facts["since_ms"]),
+        queues=facts["queues"],
+        leased=leased,
+        busy=rows,
+        **facts.get("identity", NOT_SAID),
+    )
+
+
+def _moment(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
 def _pairs(sample: Sample) -> Iterator[tuple[str, float]]:

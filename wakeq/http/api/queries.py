@@ -13,7 +13,19 @@ from wakeq.actors.mail import Inquire, Propose
 from wakeq.actors.queues.lobby import Lobby
 from wakeq.actors.runtime import Process
 from wakeq.actors.sessions.operator import Question
-from wakeq.actors.sessions.operator_mail import Administer, Move, Moved, Page, Requeue, Scan, Show, Why
+from wakeq.actors.sessions.operator_mail import (
+    Administer,
+    Held,
+    ListClaims,
+    Move,
+    Moved,
+    Page,
+    Requeue,
+    Scan,
+    Show,
+    Why,
+    Work,
+)
 from wakeq.protocol.log.entries import ANY_TOKEN, Entry, Reason, Result
 from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.orders import Nack, Stats
@@ -92,6 +104,15 @@ class Queries:
 
     async def why(self, queue: str, uid: str) -> dict[str, Any]:
         found: dict[str, Any] = await self._ask_queue(queue, lambda me: Why(me, queue, uid))
+        return found
+
+    async def held(self, queue: str, workers: frozenset[int]) -> dict[int, tuple[int, list[Work]]]:
+        """Return how many messages of a queue each of these connections has, and some of them, the oldest first."""
+        found: dict[int, tuple[int, list[Work]]] = await self._ask_queue(queue, lambda me: Held(me, queue, workers))
+        return found
+
+    async def claims(self, queue: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = await self._ask_queue(queue, lambda me: ListClaims(me, queue))
         return found
 
     async def cluster(self, what: str = "status", node_id: int | None = None, address: str = "") -> dict[str, Any]:

@@ -378,7 +378,7 @@ def test_connection_describes_itself_to_an_operator(place: Place) -> None:
     place.settle()
 
     shown = {"id": 7, "door": "monique", "peer": "test", "in_flight": 0, "subscriptions": 2, "queues": []}
-    assert question.get() == shown
+    assert question.get() == shown | {"since_ms": 0}
     assert place.exchange.subscriptions == 2
     client.close()
     assert place.exchange.subscriptions == 0

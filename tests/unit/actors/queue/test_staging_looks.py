@@ -21,7 +21,7 @@ def test_peek_and_stats_show_staged_and_stashed_messages(client: Client) -> None
     assert [figures[name] for name in ("ready", "delayed", "leased", "staged", "stashed", "size")] == [1, 0, 2, 2, 1, 2]
     assert states == ["staged", "staged", "ready", "stashed"]
     (row,) = client.call("PEEK", "q", state="leased", count=1)["messages"]
-    assert row["until_ms"] == client.broker.now_ms() + 30_000
+    assert (row["until_ms"], row["source"]) == (client.broker.now_ms() + 30_000, "s")
 
 
 def test_staging_commands_for_a_missing_queue_are_refused(client: Client) -> None:

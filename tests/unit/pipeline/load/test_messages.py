@@ -53,6 +53,14 @@ def fetched(client: BulkClient) -> list[bytes]:
     return [message.body for message in client.fetch_many("q", 1000)]
 
 
+def test_queue_that_a_lake_does_not_know_is_an_error(tmp_path: Path) -> None:
+    files, folder = numbered(tmp_path)
+    archived(files, folder).check_queue()
+
+    with pytest.raises(BadSettings, match=f"{folder} has no events of queue jobz"):
+        LakeMessages(Lake(folder), "jobz").check_queue()
+
+
 @pytest.mark.parametrize("rows", [1, 2, 100])
 def test_messages_have_the_order_of_the_log(tmp_path: Path, rows: int) -> None:
     files, lake = numbered(tmp_path)

@@ -157,7 +157,8 @@ def test_lapsed_batch_goes_on_empty_and_its_messages_come_later(
     assert bodies_of(again, offset, following) == ["m0", "m1"]
     assert following["epoch"] == 2
     assert caplog.messages == [
-        "epoch 1 of queue q was not settled in time: its messages are back in the queue; the batch goes on without them"
+        "epoch 1 of queue q was released, or not settled in time: its messages are back in the queue; the batch goes "
+        "on without them"
     ]
     assert again.reportLatestOffset()["lapsed"] == 1
 
@@ -246,7 +247,9 @@ def test_epoch_that_expires_during_a_read_fails_its_task(client: MemoryClient, r
     slices = running.partitions(begin, next_offset(running, begin))
     client.machine.advance(301)
 
-    with pytest.raises(EpochExpired, match=r"was not settled in time.* start the query again, it continues"):
+    with pytest.raises(
+        EpochExpired, match=r"was released, or not settled in time.* start the query again, it continues"
+    ):
         list(running.read(slices[0]))
 
 
@@ -477,10 +480,33 @@ def test_missing_queue_is_told_once_and_waited_for(
 
 
 def test_missing_queue_may_be_an_error(client: MemoryClient, reader: Readers) -> None:
-    for is_nightly in (False, True):
-        running = reader(failOnMissingQueue="true", broker="b:1")
-        with pytest.raises(QueueNotFound, match="queue q does not exist at b:1; check option queue"):
-            running.prepareForTriggerAvailableNow() if is_nightly else next_offset(running, running.initialOffset())
+    running = reader(failOnMissingQueue="true", broker="b:1")
+
+    with pytest.raises(QueueNotFound, match="queue q does not exist at b:1; check option queue"):
+        next_offset(running, running.initialOffset())
+
+
+def test_missing_queue_ends_a_run_that_does_not_wait_for_messages(client: MemoryClient, reader: Readers) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    available, once = reader(broker="b:1"), reader(broker="b:1")
+
+    with pytest.raises(QueueNotFound, match=r"queue q does not exist at b:1; .* set failOnMissingQueue to false"):
+        available.prepareForTriggerAvailableNow()
+    with pytest.raises(QueueNotFound, match="queue q does not exist at b:1"):
+        once.latestOffset(once.initialOffset(), ReadAllAvailable())
+
+
+def test_missing_queue_counts_as_an_empty_one_where_that_is_wanted(
+    client: MemoryClient, reader: Readers, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = reader(failOnMissingQueue="false", broker="b:1")
+    running.prepareForTriggerAvailableNow()
+
+    begin = running.initialOffset()
+
+    assert next_offset(running, begin) == begin
+    assert caplog.messages == ["queue q does not exist at b:1; the query ends without messages"]
 
 
 def test_backlog_is_reported_and_asked_for_once_a_second(

@@ -13,8 +13,8 @@ import pytest
 from tests.helpers.clients.bulk import MemoryClient
 from wakeq.pipeline.stream import settling
 from wakeq.pipeline.stream.checkpoint import Checkpoint
-from wakeq.pipeline.stream.settling import Settled, release_checkpoint, settle_checkpoint
-from wakeq.protocol.errors import BrokerUnreachable, EpochExpired
+from wakeq.pipeline.stream.settling import Released, Settled, release_checkpoint, release_source, settle_checkpoint
+from wakeq.protocol.errors import BadSettings, BrokerUnreachable, EpochExpired
 
 WAIT_S = 10.0
 
@@ -128,8 +128,19 @@ def checkpoint(client: MemoryClient, tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_finished_batch_of_a_checkpoint_is_settled(client: MemoryClient, checkpoint: Checkpoint) -> None:
     settled = [settle_checkpoint(checkpoint, broker) for broker in (None, "here:1")]
 
-    assert settled == [[Settled("q", "b:1", 2)], [Settled("q", "here:1", 0)]]
+    assert settled == [[Settled("q", "b:1", 2, held=2)], [Settled("q", "here:1", 0, held=2)]]
     assert (client.stats("q")["acked"], client.stats("q")["staged"]) == (2, 2)
+
+
+def test_batch_of_a_query_that_has_finished_none_is_told(
+    client: MemoryClient, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    (tmp_path / "commits" / "0").unlink()
+    (tmp_path / "offsets" / "1").unlink()
+
+    assert settle_checkpoint(checkpoint) == [Settled("q", "b:1", 0, held=2)]
+    client.release("q", "s")
+    assert settle_checkpoint(checkpoint) == [Settled("q", "b:1", 0)]
 
 
 def test_unfinished_batch_of_a_checkpoint_is_released_and_the_finished_one_settled(
@@ -137,7 +148,7 @@ def test_unfinished_batch_of_a_checkpoint_is_released_and_the_finished_one_settl
 ) -> None:
     released = [release_checkpoint(checkpoint) for _ in range(2)]
 
-    assert released == [[Settled("q", "b:1", 2)], [Settled("q", "b:1", 0)]]
+    assert released == [[Released("q", "b:1", 2, 2)], [Released("q", "b:1", 0, 0)]]
     assert (client.stats("q")["acked"], client.stats("q")["ready"]) == (2, 2)
     assert [message.failures for message in client.fetch_many("q", 9)] == [0, 0], "that was no failure"
 
@@ -157,7 +168,7 @@ def test_finished_batch_of_one_queue_is_settled_whatever_becomes_of_the_other(
 
     released = release_checkpoint(checkpoint)
 
-    assert released == [Settled(name, "b:1", 0) for name in ("a", "b", "c")]
+    assert released == [Released(name, "b:1", int(name == "c"), 0) for name in ("a", "b", "c")]
     assert (client.stats("c")["acked"], client.stats("c")["ready"]) == (1, 0)
 
 
@@ -166,4 +177,21 @@ def test_claim_of_a_finished_batch_that_has_lapsed_is_told(client: MemoryClient,
 
     with pytest.raises(EpochExpired):
         settle_checkpoint(checkpoint)
-    assert release_checkpoint(checkpoint) == [Settled("q", "b:1", 0)], "there is nothing left to be released"
+    assert release_checkpoint(checkpoint) == [Released("q", "b:1", 0, 0)], "there is nothing left to be released"
+
+
+def test_published_batch_that_is_released_counts_as_acknowledged(client: MemoryClient, checkpoint: Checkpoint) -> None:
+    client.read_slice("q", "s", 2, 0, offset=0, count=9, reader="query-a", batch=2, run="run-1")
+    client.publish_stashes("out", [], writer="query-a", epoch=2, reader="query-a", run="run-1")
+
+    assert release_checkpoint(checkpoint) == [Released("q", "b:1", 4, 0)]
+    assert (client.stats("q")["acked"], client.stats("q")["ready"]) == (4, 0)
+
+
+def test_release_of_a_source_that_the_queue_does_not_know_is_an_error(client: MemoryClient) -> None:
+    client.publish("q", "m")
+    client.stage("q", "s", 1, count=1)
+
+    with pytest.raises(BadSettings, match="queue q knows no source t; `wakeq pipeline claims q` lists"):
+        release_source(client, "q", "t")
+    assert [release_source(client, "q", "s") for _ in range(2)] == [(0, 1), (0, 0)]

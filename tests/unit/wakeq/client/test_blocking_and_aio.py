@@ -13,10 +13,11 @@ from wakeq.client.aio import AsyncClient, AsyncMessage
 ONLY_ASYNC = {
     "connect": "the blocking one connects when it is made, since making it may wait",
     "drain": "each call of the blocking one waits for its answer, so nothing is left to wait for",
+    "introduce": "what a blocking client says of itself does not change while it is connected",
     "sleep": "who waits for each answer cannot hear a wake; it waits inside of fetch(wait=)",
 }
-# Only AsyncClient has `sleep`, so only it has a listener.
-ONLY_ASYNC_ARGUMENTS = {"listener"}
+# Only AsyncClient has `sleep`, so only it has a listener; and only a Worker, which uses it, says what it works on.
+ONLY_ASYNC_ARGUMENTS = {"introduce", "listener"}
 
 
 def public(kind: type) -> dict[str, Callable[..., Any]]:

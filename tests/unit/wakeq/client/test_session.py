@@ -20,6 +20,28 @@ def test_connection_begins_with_hello_and_session_id() -> None:
     assert sent(session) == [wire.Hello(session="abc")]
 
 
+def test_each_connection_begins_with_what_the_client_says_of_itself_then() -> None:
+    names = iter(["first", "second"])
+    session = Session("abc", answer_timeout_s=ANSWER_S, introduce=lambda: wire.Hello(name=next(names)))
+
+    session.connected(NOW_S, "a secret")
+    first = sent(session)
+    session.disconnected()
+    session.connected(NOW_S)
+
+    assert first == [wire.Hello(session="abc", token="a secret", name="first")]
+    assert sent(session) == [wire.Hello(session="abc", name="second")]
+
+
+def test_answer_to_a_later_hello_is_no_greeting() -> None:
+    session = online()
+    ticket = session.ask(wire.Hello(name="changed"), NOW_S)
+
+    reply = wire.HelloReply(version="1", cmd_id=ticket)
+
+    assert events_for(session, reply) == [Answer(ticket, reply)]
+
+
 def test_answers_find_their_commands_in_any_order() -> None:
     session = online()
     first = session.ask(wire.Fet(qname="a", wait=5.0), NOW_S)

@@ -30,6 +30,10 @@ class Outbox:
         self.asked = 0
         self.error: QueueFull | None = None
         self.away = False
+        self.introduced = 0
+
+    async def introduce(self) -> None:
+        self.introduced += 1
 
     async def publish(self, queue: str, body: Any, **options: Any) -> str:
         self.asked += 1
@@ -79,6 +83,19 @@ def test_schedule_is_published_at_its_moments_with_the_options_of_the_task() -> 
         queue, body, options = next(iter(outbox.published.values()))
         assert (queue, body) == ("reports", b'{"kind":"long"}')
         assert (options["priority"], options["timeout"], options["delay"]) == (-5, 90, 0)
+
+    in_driven_time(scenario)
+
+
+def test_broker_hears_of_the_next_moments_after_each_of_them() -> None:
+    async def scenario() -> None:
+        outbox, worker = Outbox(), worker_with()
+        worker.schedule(worker.tasks["reports"], EACH_MINUTE, arguments={"kind": "long"})
+
+        await run_for(150, outbox, worker)
+
+        # At two moments; the two schedules of each are told together.
+        assert outbox.introduced == 2
 
     in_driven_time(scenario)
 
@@ -372,3 +389,23 @@ def test_timetable_runs_unless_the_worker_ends_by_itself(asked: dict[str, Any], 
     engine_thread = worker._prepare(**asked)
 
     assert (engine_thread._timetable is not None) == keeps
+
+
+@pytest.mark.parametrize(
+    ("when", "zone", "cron"),
+    [("30 6 * * mon-fri", "Europe/Berlin", "30 6 * * mon-fri"), ("@daily", None, "@daily")],
+)
+def test_worker_says_the_cron_text_zone_and_next_moment_of_a_schedule(when: str, zone: str | None, cron: str) -> None:
+    worker = worker_with(when=when, zone=zone)
+    moments, before = worker.schedules[0].moments, datetime.now(UTC)
+
+    said = worker.schedules[0].facts()
+
+    assert (said.name, said.cron, said.zone, said.every) == ("reports", cron, zone or "UTC", None)
+    assert said.next in {moments.after(before), moments.after(datetime.now(UTC))}
+
+
+def test_worker_says_the_interval_of_a_schedule() -> None:
+    said = worker_with(when=90).schedules[0].facts()
+
+    assert (said.cron, said.zone, said.every) == (None, None, 90)

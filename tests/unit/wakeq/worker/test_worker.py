@@ -26,6 +26,9 @@ class ConnectedBroker(MemoryBroker):
         self.awoken = self.engine.awoken
         self.engine.connected()
 
+    async def introduce(self) -> None:
+        pass
+
     async def close(self) -> None:
         pass
 

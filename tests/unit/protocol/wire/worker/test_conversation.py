@@ -42,6 +42,7 @@ from wakeq.protocol.wire.worker.answers import draft_of
 from wakeq.protocol.wire.worker.blocks import pack
 from wakeq.protocol.wire.worker.commands import COMMANDS
 from wakeq.protocol.wire.worker.conversation import BAD_LINES_MAX, GOOD_FOR_BAD
+from wakeq.protocol.wire.worker.identity import NOT_SAID, facts_of
 
 PING: Json = {"cmd": "PING"}
 NOT_LEADER = Refusal(NotLeader.code, "node 2 leads", "node-2:2601", "node-2:2680")
@@ -1085,6 +1086,28 @@ def test_hello_says_the_limits_and_keeps_the_session(session: HandSession, lobby
     (run,) = filed.publishes
     assert isinstance(run, Run)
     assert (run.session_id, run.ordinals) == ("s", [5])
+
+
+def test_hello_says_who_the_client_is_and_a_later_one_changes_it(session: HandSession) -> None:
+    session.say({"cmd": "HELLO", "host": "a", "pid": 7, "tasks": ["x"], "token": "good"}, {"cmd": "HELLO"})
+    first = facts_of(session.conversation.identity)
+
+    session.say({"cmd": "HELLO", "host": "b"})
+
+    assert first == NOT_SAID | {"host": "a", "pid": 7, "tasks": ["x"]}
+    assert facts_of(session.conversation.identity) == NOT_SAID | {"host": "b"}
+    assert [reply["cmd"] for reply in session.hear()] == ["hello"] * 3
+
+
+def test_hello_with_an_identity_that_is_refused_changes_nothing(session: HandSession) -> None:
+    session.say({"cmd": "HELLO", "host": "a"}, {"cmd": "HELLO", "session": "s", "tasks": ["x" * 200] * 100})
+
+    hello, refused = session.hear()
+
+    assert (hello["cmd"], refused["err"]) == ("hello", "BAD_FIELD")
+    assert facts_of(session.conversation.identity)["host"] == "a"
+    assert session.conversation.session_id == ""
+    assert session.conversation.closing == ""
 
 
 def test_login_that_is_refused_ends_the_connection_and_nothing_behind_it_is_done(

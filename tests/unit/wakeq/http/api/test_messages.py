@@ -11,6 +11,7 @@ import pytest
 
 from tests.helpers.brokers.node_here import NodeHere, client_of, node_here, run
 from wakeq.client.aio import AsyncClient
+from wakeq.client.bulk import BulkClient
 
 Story = Callable[[NodeHere, AsyncClient], Awaitable[Any]]
 JOBS = {"queue": "jobs"}
@@ -288,6 +289,32 @@ def test_why_names_causes_whose_removal_lets_the_message_run(tmp_path: Path) -> 
         ["in_line", "no_subscriber"],
         ["gone"],
     ]
+
+
+def test_claimed_message_names_its_source_and_the_claims_of_a_queue_are_listed(tmp_path: Path) -> None:
+    def claim(address: str) -> None:
+        with BulkClient(address) as client:
+            client.stage("jobs", "nightly", 3, count=2, timeout=60)
+            client.read_slice("jobs", "nightly", 3, 0, offset=0, count=1, reader="query-7", batch=1, run="r")
+
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        uids = [await client.publish("jobs", body) for body in (b"1", b"2")]
+        await asyncio.to_thread(claim, here.worker)
+        why = (await here.call("GET", "/messages/why", uid=uids[0], **JOBS))[1]["causes"]
+        leased = (await here.call("GET", "/leases", **JOBS))[1]["messages"]
+        claims = (await here.call("GET", "/claims", **JOBS))[1]["claims"]
+        return why, leased, claims, (await here.call("GET", "/claims", queue="nowhere"))[0]
+
+    (cause,), leased, (found,), missing = on_node(tmp_path, story)
+
+    until_ms = found.pop("until_ms")
+    assert found == {"source": "nightly", "epoch": 3, "messages": 2, "is_published": False, "readers": ["query-7"]}
+    assert (cause["code"], cause["source"], cause["epoch"], cause["until_ms"]) == ("staged", "nightly", 3, until_ms)
+    assert re.fullmatch(
+        r"source nightly has claimed it in epoch 3 until \S+ \S+ UTC; then it is redelivered .*", cause["text"]
+    )
+    assert [(one["source"], one["until_ms"]) for one in leased] == [("nightly", until_ms)] * 2
+    assert missing == 404
 
 
 def test_why_of_an_unknown_message_says_that_it_is_not_there(tmp_path: Path) -> None:
