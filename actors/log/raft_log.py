@@ -779,6 +779,7 @@ class RaftLog(Process):
 
     def on_hand_over(self, message: HandOver) -> None:
         """This node is about to stop: let another one lead, if there is one."""
+        self._watch.stops()
         self._close_first(self._resign)
 
     def _close_first(self, go_on: Callable[[], object]) -> None:

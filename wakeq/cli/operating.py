@@ -5,12 +5,17 @@ A command that destroys or moves asks first.  Messages are selected by uid or by
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from wakeq.cli.common import EXIT_NOTHING, Broker, confirm, json_option, queue_name, yes_option
+from wakeq.cli.common import EXIT_NOTHING, QUEUE, Broker, confirm, json_option, queue_name, yes_option
 from wakeq.cli.output import moment, print_json, print_line, print_table, say
+from wakeq.cli.progress import progress
+from wakeq.protocol.errors import Refused
+
+if TYPE_CHECKING:
+    from wakeq.client.admin import AdminClient
 
 CONDITION_HELP = (
     "A condition such as priority<5, error~timeout, header.tenant=acme or age>3600; repeatable: all must hold."
@@ -52,6 +57,7 @@ def select(
     dry_run: bool,
     as_json: bool,
     word: str,
+    doing: str,
     more: Mapping[str, Any] | None = None,
 ) -> None:
     """Apply an operation to the selected messages, or show them."""
@@ -68,12 +74,34 @@ def select(
             say(f"nothing was changed; {answer['matched']} of {answer['scanned']} examined messages match{behind}")
             return
         strangers: set[str] = set()
-        sums = apply_to_selected(client, path, queue, body, limit=limit, strangers=strangers)
+        with progress(doing, "messages", is_wanted=not as_json) as shown:
+            total = _total(client, queue, None if where else limit, len(uids)) if shown.is_wanted else None
+            counted = "scanned" if where else "done"
+            sums = apply_to_selected(
+                client,
+                path,
+                queue,
+                body,
+                limit=limit,
+                strangers=strangers,
+                progress=lambda sums: shown.update(sums[counted], total),
+            )
     print_json({"queue": queue, **sums}) if as_json else click.echo(f"{word} {queue_name(queue)}: {sums['done']}")
     if strangers:
         say_strangers(queue, strangers)
     elif sums["done"] < sums["matched"]:
         say(f"{sums['matched'] - sums['done']} more matched, but were gone by then or are leased")
+
+
+def _total(client: "AdminClient", queue: str, limit: int | None, uids: int) -> int | None:
+    """Return how many messages are to be looked at, at most; None if the token may not know."""
+    if uids:
+        return uids
+    try:
+        size = int(client.call("GET", "/queue", queue=queue)["size"])
+    except Refused:
+        return None
+    return size if limit is None else min(size, limit)
 
 
 def say_strangers(queue: str, strangers: Iterable[str]) -> None:
@@ -125,7 +153,7 @@ class Moment(click.ParamType[datetime]):
 
 
 @click.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @click.option("--for", "for_s", type=click.FloatRange(min=0, min_open=True), metavar="S", help="For this many seconds.")
 @click.option(
     "--until",
@@ -152,7 +180,7 @@ def pause(broker: Broker, name: str, for_s: float | None, until: datetime | None
 
 
 @click.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @click.pass_obj
 def resume(broker: Broker, name: str) -> None:
     """Deliver messages of QUEUE again."""
@@ -162,8 +190,8 @@ def resume(broker: Broker, name: str) -> None:
 
 
 @click.command()
-@click.argument("name", metavar="QUEUE")
-@click.argument("to", metavar="TO")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
+@click.argument("to", type=QUEUE, metavar="TO")
 @selection_options
 @yes_option
 @json_option
@@ -176,11 +204,11 @@ def move(broker: Broker, /, name: str, to: str, yes: bool, **selection: Any) -> 
     """
     if not selection["dry_run"]:
         confirm(f"Move {_described(selection)} of {queue_name(name)} to {queue_name(to)}?", yes=yes)
-    select(broker, "/messages/move", name, **selection, word="moved from", more={"to": to})
+    select(broker, "/messages/move", name, **selection, word="moved from", doing="moving messages", more={"to": to})
 
 
 @click.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @selection_options
 @yes_option
 @json_option
@@ -192,7 +220,7 @@ def requeue(broker: Broker, /, name: str, yes: bool, **selection: Any) -> None:
     """
     if not selection["dry_run"]:
         confirm(f"Make {_described(selection)} of {queue_name(name)} that are delayed ready now?", yes=yes)
-    select(broker, "/messages/requeue", name, **selection, word="made ready in")
+    select(broker, "/messages/requeue", name, **selection, word="made ready in", doing="making messages ready")
 
 
 def _described(selection: Mapping[str, Any]) -> str:
@@ -212,7 +240,7 @@ def leases() -> None:
 
 
 @leases.command("list")
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @json_option
 @click.pass_obj
 def list_leases(broker: Broker, name: str, as_json: bool) -> None:
@@ -230,11 +258,12 @@ def list_leases(broker: Broker, name: str, as_json: bool) -> None:
     if as_json:
         print_json({"queue": name, "leases": messages})
     else:
-        print_table(LEASE_COLUMNS, [[message_cell(one, column) for column in LEASE_COLUMNS] for one in messages])
+        rows = [[message_cell(one, column) for column in LEASE_COLUMNS] for one in messages]
+        print_table(LEASE_COLUMNS, rows, nothing=f"no message of {queue_name(name)} is leased")
 
 
 @leases.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @click.argument("uids", metavar="UID...", nargs=-1, required=True)
 @yes_option
 @click.pass_obj
@@ -268,7 +297,11 @@ def list_connections(broker: Broker, limit: int, as_json: bool) -> None:
         print_json(answer)
         return
     rows = answer["connections"]
-    print_table(CONNECTION_COLUMNS, [[row[column] for column in CONNECTION_COLUMNS] for row in rows])
+    print_table(
+        CONNECTION_COLUMNS,
+        [[row[column] for column in CONNECTION_COLUMNS] for row in rows],
+        nothing="no client is connected",
+    )
     if len(rows) < answer["total"]:
         say(f"{answer['total'] - len(rows)} more; --limit shows more")
 
@@ -318,7 +351,7 @@ def _worker_cells(row: Mapping[str, Any]) -> list[object]:
 
 
 @click.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @click.argument("uid", metavar="UID")
 @json_option
 @click.pass_obj

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wakeq.cli.common import HistoryPlace, Place, json_option, queue_name
-from wakeq.cli.output import print_json, print_table, say, show_progress
+from wakeq.cli.output import print_json, print_table, say
+from wakeq.cli.progress import progress
 from wakeq.cli.spark import spark_for, spark_options
 from wakeq.pipeline.report.interrupts import uninterrupted
 
@@ -124,7 +125,7 @@ def forecast(
             f"{lake} is a broker, and no lake; archive it first: wakeq pipeline archive {lake} --to LAKE"
         )
     events = lake_events(lake)
-    with _engine("wakeq forecast", "reading the lake", master, conf) as engine:
+    with _engine("wakeq forecast", "reading the lake", master, conf, is_shown=not as_json) as engine:
         hours = make_forecast(engine, events, wait_s=wait_s, percent=percent)
     names = ("queue", "hour", "days", "arrivals_mean", "arrivals_peak", "service_s", "workers_mean", "workers_peak")
     if as_json:
@@ -144,12 +145,12 @@ def _check_packages() -> None:
 
 
 @contextmanager
-def _engine(name: str, doing: str, master: str | None, conf: Settings) -> Iterator["Engine"]:
+def _engine(name: str, doing: str, master: str | None, conf: Settings, *, is_shown: bool = True) -> Iterator["Engine"]:
     """Yield what counts: Spark if it was asked for or is there already, else DuckDB."""
     from wakeq.pipeline.spark import SUBMITTED, check_packages
 
     if master is not None or conf or SUBMITTED in os.environ or _has_session():
-        with spark_for(name, doing, master=master, conf=conf) as spark:
+        with spark_for(name, doing, master=master, conf=conf, is_shown=is_shown) as spark:
             from wakeq.pipeline.report.on_spark import OnSpark
 
             yield OnSpark(spark)
@@ -158,11 +159,8 @@ def _engine(name: str, doing: str, master: str | None, conf: Settings) -> Iterat
     with uninterrupted():
         from wakeq.pipeline.report.embedded import Embedded
 
-    show_progress(f"{doing} ...")
-    try:
-        yield Embedded(tell=lambda events: show_progress(f"{doing}, {events:,} read ..."))
-    finally:
-        show_progress("")
+    with progress(doing, "events", is_wanted=is_shown) as shown:
+        yield Embedded(tell=shown.update)
 
 
 def _has_session() -> bool:

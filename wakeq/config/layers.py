@@ -23,7 +23,9 @@ from wakeq.protocol.errors import BadSettings
 BY_ENVIRONMENT_NAME = {known.environment_name: known for known in KNOWN.values()}
 SECTIONS = {name[:place] for name in KNOWN for place, char in enumerate(name) if char == "."}
 # The command line and clients read these.
-NOT_SETTINGS = frozenset({"WAKEQ_CONFIG", "WAKEQ_BROKER", "WAKEQ_HTTP", "WAKEQ_TOKEN", "WAKEQ_TOKEN_FILE", "WAKEQ_TLS"})
+NOT_SETTINGS = frozenset(
+    {"WAKEQ_CONFIG", "WAKEQ_BROKER", "WAKEQ_HTTP", "WAKEQ_TASKFLUX", "WAKEQ_TOKEN", "WAKEQ_TOKEN_FILE", "WAKEQ_TLS"}
+)
 # Kubernetes puts these into every container if a service is called "wakeq".
 SERVICE_LINK = re.compile(r"WAKEQ_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
 

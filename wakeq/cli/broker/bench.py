@@ -18,6 +18,7 @@ import click
 
 from wakeq.cli.common import Broker, json_option
 from wakeq.cli.output import print_json, print_table
+from wakeq.cli.progress import Progress, progress
 from wakeq.protocol.errors import Refused
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ def bench(broker: Broker, messages: int, body_bytes: int, batch: int, connection
     with broker.connect() as client:
         client.create_queue(queue)
         try:
-            rows = asyncio.run(_measured(broker.address, queue, load))
+            with progress("measuring", is_wanted=not as_json) as shown:
+                rows = asyncio.run(_measured(broker.address, queue, load, shown))
         finally:
             client.delete_queue(queue)
     if as_json:
@@ -75,33 +77,39 @@ def bench(broker: Broker, messages: int, body_bytes: int, batch: int, connection
         print_table(COLUMNS, rows)
 
 
-async def _measured(address: str, queue: str, load: Load) -> list[tuple[object, ...]]:
+async def _measured(address: str, queue: str, load: Load, shown: Progress) -> list[tuple[object, ...]]:
     from wakeq.client.aio import AsyncClient
 
     alone = Load(min(load.messages, ALONE_MAX), load.body, 1, 1)
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(AsyncClient(address)) for _ in range(load.connections)]
         return [
-            await _step("publish", load, lambda client, count: _publish(client, queue, load.body, count), clients),
-            await _step("fetch, acknowledge", load, lambda client, count: _work(client, queue, count), clients),
+            await _step("publish", load, lambda one, count: _publish(one, queue, load.body, count), clients, shown),
+            await _step("fetch, acknowledge", load, lambda one, count: _work(one, queue, count), clients, shown),
             await _step(
-                "publish one by one", alone, lambda one, count: _publish(one, queue, load.body, count), clients
+                "publish one by one", alone, lambda one, count: _publish(one, queue, load.body, count), clients, shown
             ),
-            await _step("fetch one by one", alone, lambda one, count: _work(one, queue, count), clients),
+            await _step("fetch one by one", alone, lambda one, count: _work(one, queue, count), clients, shown),
         ]
 
 
 async def _step(
-    name: str, load: Load, do: "Callable[[AsyncClient, int], Awaitable[int]]", clients: "Sequence[AsyncClient]"
+    name: str,
+    load: Load,
+    do: "Callable[[AsyncClient, int], Awaitable[int]]",
+    clients: "Sequence[AsyncClient]",
+    shown: Progress,
 ) -> tuple[object, ...]:
     """Let each connection do its share in batches; return a row with the rate and the latencies."""
     spans_s: list[float] = []
+    shown.begin(name, "messages", load.messages)
 
     async def share(client: "AsyncClient", left: int) -> None:
         while left:
             began_s = time.perf_counter()
             left -= await do(client, min(left, load.batch))
             spans_s.append(time.perf_counter() - began_s)
+            shown.update(min(load.messages, len(spans_s) * load.batch))
 
     began_s = time.perf_counter()
     await asyncio.gather(*map(share, clients[: load.connections], load.shares()))

@@ -222,11 +222,11 @@ def alive(**given: Any) -> None:
     settings = given_settings(**given).settings
     if not settings.http_port:
         raise BadSettings("http_port 0 means a different port at each start; choose a fixed one")
-    where = f"{settings.host} port {settings.http_port}"
+    where = f"{settings.host}:{settings.http_port}"
     try:
         status = _asked(settings)
     except (OSError, HTTPException) as error:
-        raise BrokerUnreachable(f"no broker answers on {where} ({error}); see its log") from error
+        raise BrokerUnreachable(f"no broker answers at {where} ({error}); see its log") from error
     if status != 200:
         raise BrokerUnreachable(f"{where} answers /livez with status {status}; is that a broker?")
     click.echo("alive")

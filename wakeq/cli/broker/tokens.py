@@ -134,7 +134,11 @@ def list_tokens(data_dir: Path | None, config_file: Path | None, as_json: bool) 
         print_json({"tokens": rows})
     else:
         columns = ("name", "rights", "queues", "created_at", "expires_at", "valid")
-        print_table(columns, [[_shown(row[column]) for column in columns] for row in rows])
+        print_table(
+            columns,
+            [[_shown(row[column]) for column in columns] for row in rows],
+            nothing="there are no tokens; `wakeq token create` makes one",
+        )
 
 
 @token.command()

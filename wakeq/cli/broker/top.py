@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 import click
 import msgspec
 
-from wakeq.cli.common import Broker, json_option
-from wakeq.cli.output import COLUMNS_APART, frame, plain, print_json, print_table
+from wakeq.cli.common import QUEUE, Broker, json_option
+from wakeq.cli.output import COLUMNS_APART, NO_NAME, frame, plain, print_json, print_table
 from wakeq.protocol.errors import BrokerUnreachable, Disconnected, NotLeader
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ RETRY_S = 1.0
 
 
 @click.command()
-@click.argument("prefix", default="")
+@click.argument("prefix", type=QUEUE, default="")
 @click.option("--once", is_flag=True, help="Measure for one second, print one table, and end.")
 @json_option
 @click.pass_obj
@@ -139,7 +139,7 @@ def rows_of(reading: Mapping[str, Any], before: Mapping[str, Any]) -> list[tuple
         oldest = queue["oldest_ready_ms"]
         age = _span((reading["at_ms"] - oldest) / 1000) if queue["ready"] and oldest else "-"
         state = "paused" if queue["paused_until_ms"] else ""
-        name = queue["name"] or '""'
+        name = queue["name"] or NO_NAME
         rows.append((name, queue["ready"], queue["delayed"], queue["leased"], *rates, age, queue["subscribers"], state))
     return rows
 

@@ -61,6 +61,12 @@ def test_unknown_http_port_is_refused_with_advice(
     assert "the HTTP port of 127.0.0.1:2701 is unknown; pass --http 127.0.0.1:PORT" in capsys.readouterr().err
 
 
+def test_taskflux_port_follows_the_named_broker() -> None:
+    assert Broker("a:2601,[::1]:2601").taskflux_address == "a:2602,[::1]:2602"
+    with pytest.raises(click.UsageError, match="the TaskFlux port of b:1 is unknown; pass --address b:PORT"):
+        Broker("b:1").taskflux_address  # noqa: B018
+
+
 @pytest.mark.parametrize(
     ("arguments", "key"),
     [
@@ -119,6 +125,9 @@ def test_errors_are_one_line_with_their_documented_status(
     [
         (["bogus"], 2, "No such command 'bogus'; try `wakeq --help`"),
         (["peek", "q"], 2, "No such command 'peek'; did you mean `wakeq queue peek`? Try `wakeq --help`"),
+        (["queu"], 2, "No such command 'queu'; did you mean `wakeq queue`? Try `wakeq --help`"),
+        (["purgee"], 2, "No such command 'purgee'; did you mean `wakeq queue purge`? Try `wakeq --help`"),
+        (["queue", "lst"], 2, "No such command 'lst'; did you mean `wakeq queue list`? Try `wakeq queue --help`"),
         (["worker", "m:w"], 2, "No such command 'worker'; did you mean `wakeq run`? Try `wakeq --help`"),
         (["--broker", "", "ping"], 2, "--broker is empty; write HOST:PORT"),
         (["--broker", ",", "cluster", "status"], 2, "--broker is empty; write HOST:PORT"),

@@ -98,7 +98,7 @@ def test_foreign_port_output_is_not_shown_as_an_answer(capsys: pytest.CaptureFix
 
     said = capsys.readouterr().err
     assert status == 69
-    assert "does not speak HTTP; check the address of its HTTP port (--http" in said
+    assert "does not speak HTTP; check the address of the HTTP port (--http" in said
     assert "nok" not in said
 
 

@@ -198,4 +198,4 @@ def test_spark_counts_only_when_it_is_asked_for(
 
     assert main(["report", str(data), "--out", str(tmp_path / "r.html"), *options]) == 0
 
-    assert asked == ([] if is_asked is None else [is_asked])
+    assert asked == ([] if is_asked is None else [is_asked | {"is_shown": True}])
