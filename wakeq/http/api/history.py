@@ -22,7 +22,7 @@ from wakeq.http.api.queries import Queries, RequestRefused
 from wakeq.http.api.readable import Readable, readable
 from wakeq.http.api.selection import headers_of, shown
 from wakeq.http.callers import READ, Caller
-from wakeq.protocol.errors import MessageNotFound, QueueNotFound
+from wakeq.protocol.errors import QueueNotFound
 from wakeq.protocol.log.entries import Draft
 from wakeq.protocol.log.events import MessageEvent
 from wakeq.protocol.names import check_name
@@ -32,6 +32,12 @@ from wakeq.storage.log.message_life import MessageLife
 
 # The client waits for up to 60 s.
 SEARCH_S_MAX = 30.0
+
+
+class OneMessage(msgspec.Struct):
+    """A message with its body as people read it (`readable`); null if the queue does not have it, or not any more."""
+
+    message: dict[str, Any] | None
 
 
 class LifeEvent(msgspec.Struct):
@@ -76,7 +82,7 @@ class HistoryRoutes:
 
     def routes(self) -> Sequence[Route]:
         return (
-            Route("GET", "/message", "Show one message", READ, self.message, UidQuery),
+            Route("GET", "/message", "Show one message", READ, self.message, UidQuery, answer=OneMessage),
             Route(
                 "GET",
                 "/messages/history",
@@ -89,13 +95,9 @@ class HistoryRoutes:
             ),
         )
 
-    async def message(self, query: UidQuery) -> dict[str, Any]:
+    async def message(self, query: UidQuery) -> OneMessage:
         row = await self._queries.message(check_name(query.queue), query.uid)
-        if row is None:
-            raise MessageNotFound(
-                f"message {query.uid} is not in the queue: it is finished, or was never there; its history may tell"
-            )
-        return shown(row) | {"readable": readable(row["body"])}
+        return OneMessage(None if row is None else shown(row) | {"readable": readable(row["body"])})
 
     async def history(self, caller: Caller, query: UidQuery) -> History:
         queue, row = check_name(query.queue), None

@@ -5,6 +5,7 @@ import { cluster } from "./cluster.js";
 import { dead } from "./dead.js";
 import { h } from "./dom.js";
 import { leave, subscribe } from "./live.js";
+import { message } from "./message.js";
 import { queue } from "./queue.js";
 import { queues } from "./queues.js";
 import { slow } from "./slow.js";
@@ -15,6 +16,7 @@ import { workers } from "./workers.js";
 const ROUTES = [
   { path: "queues", draw: queues, title: "Queues" },
   { path: "queue", draw: queue, under: "queues" },
+  { path: "message", draw: message, under: "queues" },
   { path: "dead", draw: dead, title: "Dead letters" },
   { path: "workers", draw: workers, title: "Workers" },
   { path: "cluster", draw: cluster, title: "Cluster" },
