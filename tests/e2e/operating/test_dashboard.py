@@ -6,7 +6,7 @@ Pictures are kept beside the test's other files (pytest's tmp_path, or WAKEQ_PIC
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,8 +15,9 @@ from typing import Any, Literal
 import pytest
 from playwright.async_api import Locator, Page, expect
 
-from tests.helpers.brokers.node_here import NodeHere, client_of, node_here, run
-from tests.helpers.programs.browser import DESK, PHONE, browser_path, browsing
+from tests.helpers.brokers.node_here import NodeHere, node_here, run
+from tests.helpers.programs.browser import DESK, PHONE, browsing
+from tests.helpers.programs.dashboard import PATH, button, choose_action, in_a_browser, told
 from wakeq.client.aio import AsyncClient
 from wakeq.config.settings import Auth
 from wakeq.protocol.access import Grant, Right, digest_of
@@ -24,34 +25,8 @@ from wakeq.storage.credentials import TokenFile
 
 PAGE_BYTES_MAX = 200_000
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-PATH = browser_path()
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(PATH is None, reason="there is no chromium on this machine; install it (Debian: chromium)"),
-]
-
-Story = Callable[[Page, NodeHere, AsyncClient], Awaitable[Any]]
-
-
-def told(tmp_path: Path, story: Story, *, phone: bool = False, ignored: str | None = None) -> Any:
-    """Run a story of a page; it must not complain, but for what has these words in it."""
-
-    async def tell() -> Any:
-        assert PATH is not None
-        async with (
-            node_here(tmp_path / "data") as here,
-            client_of(here) as client,
-            browsing(PATH, phone=phone) as (page, heard),
-        ):
-            found = await story(page, here, client)
-            assert [text for text in heard.complaints if ignored is None or ignored not in text] == []
-            asked = [url for url in heard.requests if not url.startswith(("data:", "about:"))]
-            assert asked
-            assert [url for url in asked if not url.startswith(here.http)] == [], "it asked another host"
-            return found
-
-    return run(tell())
+pytestmark = in_a_browser
 
 
 @pytest.fixture
@@ -69,11 +44,6 @@ def row_of(page: Page, name: str) -> Locator:
 async def shows_ready(page: Page, name: str, count: int) -> None:
     """Wait until a queue is said to have so many ready messages."""
     await row_of(page, name).locator("td").nth(2).filter(has_text=re.compile(f"^{count}$")).wait_for()
-
-
-def button(page: Page, text: str, within: str) -> Locator:
-    """Return the first button or link that says just this."""
-    return page.locator(within).locator("button, a").and_(page.get_by_text(text, exact=True)).first
 
 
 async def live(page: Page) -> None:
@@ -132,12 +102,12 @@ def test_queue_page_pauses_resumes_deletes_and_explains(tmp_path: Path) -> None:
         await button(page, "Pause", "main > .tools").click()
         await button(page, "Pause", "dialog").click()
         await expect(page.locator("main")).to_contain_text("Paused until it is resumed", use_inner_text=True)
-        await button(page, "Why?", "#messages").click()
+        await choose_action(page, uid, "Why?")
         await expect(page.locator("dialog")).to_contain_text("the queue is paused", use_inner_text=True)
         await page.keyboard.press("Escape")
         await button(page, "Resume", "main > .tools").click()
         await expect(page.locator("main")).not_to_contain_text("Paused until", use_inner_text=True)
-        await button(page, "Delete", "#messages").click()
+        await choose_action(page, uid, "Delete")
         await button(page, "Delete", "dialog").click()
         await expect(page.locator("#alerts")).to_contain_text("Deleted: 1")
         return uid, images, await client.stats("a/b?c")
@@ -370,7 +340,9 @@ def test_messages_appear_without_a_reload_and_keep_the_focus(tmp_path: Path) -> 
         await row_count(page, 1)
         await client.publish("orders", b"2")
         await row_count(page, 2)
-        await page.locator("#messages [aria-label^=Delete]").first.focus()
+        await page.locator("#messages button.menu").first.focus()
+        await page.keyboard.press("Enter")
+        await page.keyboard.press("ArrowUp")
         await page.keyboard.press("Enter")
         await expect(page.locator("dialog[open]")).to_be_visible()
         asked = await page.evaluate("document.activeElement.textContent")
@@ -423,7 +395,7 @@ def test_error_on_a_phone_needs_no_sideways_scrolling(tmp_path: Path) -> None:
         assert message is not None
         await message.nack(error="SMTP 451")
         await page.goto(f"{here.http}/#/queue/mails.dead")
-        await page.locator("tbody button").nth(3).wait_for()
+        await page.locator("tbody button").first.wait_for()
         rows = "document.querySelector('table.stacked tbody tr')"
         places = f"[...{rows}.querySelectorAll('button')].map((one) => one.getBoundingClientRect())"
         return [

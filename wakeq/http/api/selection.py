@@ -28,7 +28,8 @@ SHOWN_MAX = 100
 # A call with a rate ends after this time and returns where to continue.
 PACED_S_MAX = 30.0
 
-UTF8_BYTES_MAX = 4
+# What Python says of text that ends in the middle of a character.
+ENDS_IN_A_CHARACTER = "unexpected end of data"
 
 # Applies the operation to the rows of a batch; returns how many were done.
 Do = Callable[[list[dict[str, Any]]], Awaitable[int]]
@@ -84,7 +85,7 @@ def cut(body: bytes, bytes_max: int) -> bytes:
     try:
         part.decode()
     except UnicodeDecodeError as error:
-        return part[: error.start] if len(part) - error.start < UTF8_BYTES_MAX else part
+        return part[: error.start] if error.reason == ENDS_IN_A_CHARACTER else part
     return part
 
 

@@ -1,0 +1,54 @@
+"""Dashboard: a page of a node in a browser, for the tests that look at it and press its buttons.
+
+told(tmp_path, story): story(page, node, client) --> what it returns; the page must not complain, nor ask another host
+"""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Locator, Page
+
+from tests.helpers.brokers.node_here import NodeHere, client_of, node_here, run
+from tests.helpers.programs.browser import browser_path, browsing
+from wakeq.client.aio import AsyncClient
+
+PATH = browser_path()
+Story = Callable[[Page, NodeHere, AsyncClient], Awaitable[Any]]
+
+in_a_browser = [
+    pytest.mark.long,
+    pytest.mark.skipif(PATH is None, reason="there is no chromium on this machine; install it (Debian: chromium)"),
+]
+
+
+def told(tmp_path: Path, story: Story, *, phone: bool = False, ignored: str | None = None) -> Any:
+    """Run a story of a page; it must not complain, but for what has these words in it."""
+
+    async def tell() -> Any:
+        assert PATH is not None
+        async with (
+            node_here(tmp_path / "data") as here,
+            client_of(here) as client,
+            browsing(PATH, phone=phone) as (page, heard),
+        ):
+            found = await story(page, here, client)
+            assert [text for text in heard.complaints if ignored is None or ignored not in text] == []
+            asked = [url for url in heard.requests if not url.startswith(("data:", "about:"))]
+            assert asked
+            assert [url for url in asked if not url.startswith(here.http)] == [], "it asked another host"
+            return found
+
+    return run(tell())
+
+
+def button(page: Page, text: str, within: str) -> Locator:
+    """Return the first button or link that says just this."""
+    return page.locator(within).locator("button, a").and_(page.get_by_text(text, exact=True)).first
+
+
+async def choose_action(page: Page, uid: str, text: str) -> None:
+    """Open the menu of a message and choose from it."""
+    await page.get_by_label(f"Actions on {uid}").click()
+    await page.locator("#menu").get_by_text(text, exact=True).click()
