@@ -23,7 +23,6 @@ from wakeq.http.api.streaming import write_in_time
 from wakeq.http.callers import LOOK, Caller
 from wakeq.http.exposition import Sample
 from wakeq.protocol.errors import Busy
-from wakeq.protocol.names import DEAD_SUFFIX
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.queue.view import Gauges
 
@@ -157,11 +156,11 @@ def event_for(reading: Reading, query: EventsQuery, caller: Caller) -> dict[str,
         shown += [one for one in gauges if one.name == query.queue]
     return {
         "at_ms": reading.at_ms,
-        "queues": [one._asdict() for one in shown],
+        "queues": [_facts_of(one) for one in shown],
         "queues_total": len(gauges),
         "totals": {
             **{field: sum(getattr(one, field) for one in gauges) for field in _SUMMED},
-            "letters": sum(one.ready + one.delayed for one in gauges if one.name.endswith(DEAD_SUFFIX)),
+            "letters": sum(one.ready + one.delayed for one in gauges if one.is_dead_letter),
         },
         "figures": reading.figures if caller.sees_node else {},
         "cluster": reading.cluster if caller.sees_node else {},
@@ -170,6 +169,12 @@ def event_for(reading: Reading, query: EventsQuery, caller: Caller) -> dict[str,
         # The node that knows the queues, if this one follows.
         "leader_http": "" if reading.refusal is None else reading.refusal.leader_http,
     }
+
+
+def _facts_of(gauges: Gauges) -> dict[str, Any]:
+    facts = gauges._asdict()
+    del facts["timings"]  # the series have them
+    return facts
 
 
 _SUMMED = ("ready", "delayed", "leased", "bytes", "published", "delivered", "acked", "released", "dead", "wakes")

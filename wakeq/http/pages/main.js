@@ -8,6 +8,7 @@ import { leave, subscribe } from "./live.js";
 import { message } from "./message.js";
 import { queue } from "./queue.js";
 import { queues } from "./queues.js";
+import { recurring } from "./recurring.js";
 import { slow } from "./slow.js";
 import { workers } from "./workers.js";
 
@@ -19,6 +20,7 @@ const ROUTES = [
   { path: "message", draw: message, under: "queues" },
   { path: "dead", draw: dead, title: "Dead letters" },
   { path: "workers", draw: workers, title: "Workers" },
+  { path: "recurring", draw: recurring, title: "Recurring" },
   { path: "cluster", draw: cluster, title: "Cluster" },
   { path: "slow", draw: slow, title: "Slow spots" },
 ];
