@@ -9,10 +9,10 @@ import msgspec
 from playwright.async_api import Locator, Page, expect
 
 from tests.helpers.brokers.node_here import NodeHere
-from tests.helpers.programs.dashboard import button, choose_action, in_a_browser, told
+from tests.helpers.programs.dashboard import IN_A_BROWSER, button, choose_action, told
 from wakeq.client.aio import AsyncClient
 
-pytestmark = in_a_browser
+pytestmark = IN_A_BROWSER
 
 
 def rows(page: Page) -> Locator:

@@ -27,11 +27,12 @@ from wakeq.actors.sessions.operator_mail import (
     Why,
     Work,
 )
-from wakeq.protocol.log.entries import ANY_TOKEN, Entry, Reason, Result
+from wakeq.protocol.log.entries import ANY_TOKEN, Entry, Publish, Reason, Result
 from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.orders import Nack, Stats
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
 from wakeq.protocol.queue.view import Gauges
+from wakeq.protocol.uid import uid_of
 from wakeq.protocol.wire.worker.answers import REFUSALS
 
 ANSWER_S_MAX = 10.0
@@ -131,6 +132,11 @@ class Queries:
         """Propose an entry; return its result once it is applied."""
         outcome: Outcome = await self.ask(self._raft_log, lambda me: Propose([Proposal(entry, me)]))
         return done(outcome.results[0])
+
+    async def publish(self, entry: Publish) -> str:
+        """Publish one message; return its uid once it is stored."""
+        outcome: Outcome = await self.ask(self._raft_log, lambda me: Propose([Proposal(entry, me)]))
+        return uid_of(outcome.queue_id, done(outcome.results[0]))
 
     async def move(
         self, queue: str, uids: list[str], to: str | None, *, redrive: bool = False
