@@ -372,14 +372,15 @@ def why(broker: Broker, name: str, uid: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @click.argument("uid", metavar="UID")
 @json_option
 @click.pass_obj
 def history(broker: Broker, name: str, uid: str, as_json: bool) -> int:
     """Show what happened to a message of QUEUE.
 
-    Also to one that is finished, as far back as the broker keeps its history (journal.keep_s, journal.keep_bytes).
+    It also knows messages that are finished, as far back as the broker keeps its history (journal.keep_s,
+    journal.keep_bytes).
     Exit status 3 if nothing is known of it.
     """
     with broker.admin() as client:
