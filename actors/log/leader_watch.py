@@ -21,7 +21,7 @@ logger = logging.getLogger("wakeq.raft_log")
 
 
 class LeaderWatch:
-    """What was told of leaders and members.  A node that is alone tells only that it leads."""
+    """What was told of leaders and members.  A node that is alone tells nothing of that."""
 
     def __init__(self, core: Core, table: PeerTable) -> None:
         self._core = core  # knows the term and the members
@@ -32,6 +32,7 @@ class LeaderWatch:
         self._heard: tuple[int, int] | None = None  # which leader, in which term
         self._heard_since_ms = 0
         self._has_warned = False  # that nobody does
+        self._is_stopping = False  # this node shuts down, and the others may have been stopped before
         self._told_removal = False
         self._members: list[str] = []  # as they were told last
 
@@ -40,10 +41,14 @@ class LeaderWatch:
         if not self._has_warned:
             self._tell(self._core.me.node_id, term)
 
+    def stops(self) -> None:
+        """This node shuts down: that it leads no longer is no outage."""
+        self._is_stopping = True
+
     def loses(self, term: int) -> None:
         """This node leads no longer."""
         away, voters = self._away(), self._core.members.voters
-        if 2 * len(away) < len(voters):
+        if self._is_stopping or 2 * len(away) < len(voters):
             logger.info("this node no longer leads; it led in term %d", term)
             return
         logger.warning(
@@ -103,16 +108,17 @@ class LeaderWatch:
             logger.info("members of the cluster from entry %d on: %s", index, "; ".join(members))
 
     def _tell(self, leader: int, term: int) -> None:
-        """Say who leads; as loudly as that nobody did."""
+        """Say who leads; as loudly as that nobody did.  One broker alone has nobody to lead."""
         who = "this node" if leader == self._core.me.node_id else f"node {leader}"
-        logger.log(logging.WARNING if self._has_warned else logging.INFO, "%s leads in term %d", who, term)
+        level = logging.DEBUG if self._core.members.is_lone else logging.INFO
+        logger.log(logging.WARNING if self._has_warned else level, "%s leads in term %d", who, term)
         self._told, self._has_warned = (leader, term), False
 
     def _miss(self, now_ms: int) -> None:
         span_ms = ELECTIONS_WITHOUT * self._core.settings.election_ms
         if self._served_ms is None:
             self._served_ms = now_ms
-        elif not self._has_warned and now_ms - self._served_ms >= span_ms:
+        elif not self._has_warned and not self._is_stopping and now_ms - self._served_ms >= span_ms:
             self._has_warned = True
             logger.warning("no node has served for %.3g s: %s", span_ms / 1000, self._why())
 

@@ -1,5 +1,6 @@
 """Shared parts of the commands: the address of the broker, confirmation before destruction, exit statuses."""
 
+import logging
 import os
 import re
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 # Defined there because it is needed before anything else is loaded.
 from wakeq.cli import EXIT_INTERRUPTED as EXIT_INTERRUPTED
@@ -27,6 +29,8 @@ EXIT_USAGE = 2
 # There was no message to fetch, or the named one was not there.
 EXIT_NOTHING = 3
 EXIT_BROKEN_PIPE = 141
+# How long the shell waits for a connection, and for the answer, when it completes a name.
+COMPLETE_S_MAX = 0.5
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -54,15 +58,23 @@ class Broker:
         """The HTTP ports of this broker and no other: the default port, where the worker port is the default one."""
         from wakeq.client.admin import HTTP_PORT
 
-        if self.http:
-            return self.http
+        return self.http or self._beside_worker_ports(HTTP_PORT, "HTTP", "--http {host}:PORT, or set WAKEQ_HTTP")
+
+    @property
+    def taskflux_address(self) -> str:
+        """The TaskFlux ports of this broker, found as its HTTP ports are."""
+        from wakeq.client.taskflux.call_script import PORT as TASKFLUX_PORT
+
+        return self._beside_worker_ports(TASKFLUX_PORT, "TaskFlux", "--address {host}:PORT, or set WAKEQ_TASKFLUX")
+
+    def _beside_worker_ports(self, wanted: int, kind: str, advice: str) -> str:
+        """Return the addresses with this default port for the nodes whose worker port is the default one."""
         nodes = [parse_address(one) for one in self.addresses]
         hosts = [f"[{host}]" if ":" in host else host for host, port in nodes if port == PORT]
         if not hosts:
-            raise click.UsageError(
-                f"the HTTP port of {self.address} is unknown; pass --http {nodes[0][0]}:PORT, or set WAKEQ_HTTP"
-            )
-        return ",".join(f"{host}:{HTTP_PORT}" for host in hosts)
+            host = nodes[0][0]
+            raise click.UsageError(f"the {kind} port of {self.address} is unknown; pass {advice.format(host=host)}")
+        return ",".join(f"{host}:{wanted}" for host in hosts)
 
     @contextmanager
     def connect(self, *, within_s: float | None = None) -> Iterator[Client]:
@@ -107,8 +119,35 @@ class HistoryPlace(click.ParamType[Path | str]):
         return self._directory.convert(value, param, ctx)
 
 
+class QueueName(click.ParamType[str]):
+    """The name of a queue; the shell completes it with the names that the broker knows."""
+
+    name = "queue"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        # A warning on the terminal would spoil the line that the user types.
+        logging.disable()
+        given = ctx.find_root().params
+        select_credentials(given.get("token_file"), given.get("tls"))
+        try:
+            with Broker(given["broker"]).connect(within_s=COMPLETE_S_MAX) as client:
+                names = [str(one["qname"]) for one in client.queues(incomplete)]
+        # Whatever is wrong, a line that is being typed is no place to say it.
+        except Exception:
+            return []
+        return [CompletionItem(name) for name in names if name]
+
+
+QUEUE = QueueName()
+
 # For commands that read history.
 history_places = click.argument("places", metavar="DATA_DIR|URL...", nargs=-1, required=True, type=HistoryPlace())
+
+
+def select_credentials(token_file: str | None, tls: str | None) -> None:
+    """Pass --token-file and --tls on to every client, also to one that a command's own program creates."""
+    os.environ.update({"WAKEQ_TOKEN_FILE": token_file} if token_file else {})
+    os.environ.update({"WAKEQ_TLS": tls} if tls else {})
 
 
 def json_option(command: Command) -> Command:
@@ -119,6 +158,15 @@ def json_option(command: Command) -> Command:
 def yes_option(command: Command) -> Command:
     """Add --yes, as every command that destroys has it."""
     return click.option("--yes", is_flag=True, help="Do not ask for confirmation.")(command)
+
+
+def refuse_no_name(_context: click.Context, _parameter: click.Parameter, queue: str | None) -> str | None:
+    """Refuse an empty queue for a publish, as of an unset variable: nobody would look for its messages there."""
+    if queue == "":
+        raise click.BadParameter(
+            "it is empty; name a queue (only programs and `wakeq taskflux enqueue` publish to the default queue)"
+        )
+    return queue
 
 
 def queue_name(queue: str) -> str:

@@ -13,13 +13,15 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 
 import click
+from click.exceptions import NoSuchCommand
 from click.shell_completion import get_completion_class
 
 from wakeq import __version__
-from wakeq.cli.common import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE, Broker
+from wakeq.cli.common import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE, Broker, select_credentials
 from wakeq.cli.output import say
 from wakeq.client import DEFAULT_ADDRESS
 from wakeq.protocol.errors import WakeqError
@@ -45,7 +47,8 @@ HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 def completion(context: click.Context, shell: str) -> None:
     """Print the completion script for SHELL.
 
-    Use it as `source <(wakeq completion bash)`, or `wakeq completion fish | source`.
+    Use it as `source <(wakeq completion bash)`, or `wakeq completion fish | source`.  It completes commands, flags and
+    the names of queues, for which it asks the broker.
     """
     found = get_completion_class(shell)
     assert found is not None, "click knows all three"
@@ -57,7 +60,8 @@ KINDS = {
     "Messages": dict.fromkeys(("pub", "fetch", "ack", "nack", "touch"), "messages"),
     "Workers": {"run": "worker.run", "work": "worker.work", "tasks": "worker.run", "workers": "operating"},
     "Queues and messages": {
-        "queue": "queues", "top": "broker.top", "why": "operating", "leases": "operating", "connections": "operating",
+        "queue": "queues", "top": "broker.top", "why": "operating", "history": "operating", "leases": "operating",
+        "connections": "operating",
     },
     "The broker": {
         "serve": "broker.serve", "ping": "messages", "alive": "broker.serve", "doctor": "broker.serve",
@@ -135,9 +139,7 @@ def cli(context: click.Context, broker: str, http: str | None, token_file: str |
     if not broker.strip(" ,"):
         raise click.UsageError("--broker is empty; write HOST:PORT")
     context.obj = Broker(broker, http)
-    # Every client reads these, also clients that a command's own program creates.
-    os.environ.update({"WAKEQ_TOKEN_FILE": token_file} if token_file else {})
-    os.environ.update({"WAKEQ_TLS": tls} if tls else {})
+    select_credentials(token_file, tls)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -201,18 +203,24 @@ def _explain_usage(mistake: click.ClickException) -> int:
     if isinstance(mistake, click.NoSuchOption) and any(mistake.option_name in one.opts for one in cli.params):
         command, path = path.removeprefix("wakeq "), "wakeq"
         text = f"{mistake.option_name} goes before the command: `wakeq {mistake.option_name} ... {command}`"
-    if isinstance(mistake, click.UsageError) and (suggestion := _suggested(mistake)):
-        text = f"{mistake.message.rstrip('.')}; did you mean `wakeq {suggestion}`?"
+    if isinstance(mistake, NoSuchCommand):
+        text = mistake.message.rstrip(".")
+        if suggestion := _suggested(mistake):
+            text = f"{text}; did you mean `{suggestion}`?"
     say(f"{text}{' Try' if text.endswith('?') else '; try'} `{path} --help`")
     return EXIT_USAGE
 
 
-def _suggested(mistake: click.UsageError) -> str | None:
-    """Return a command with another name or inside a group that the user probably meant."""
-    unknown = re.fullmatch(r"No such command '(\w+)'\.", mistake.message)
-    if unknown is None or mistake.ctx is None or mistake.ctx.command is not cli:
-        return None
-    name = unknown[1]
-    queue = cli.get_command(mistake.ctx, "queue")
-    assert isinstance(queue, click.Group)
-    return f"queue {name}" if name in queue.commands else SYNONYMS.get(name)
+def _suggested(mistake: NoSuchCommand) -> str | None:
+    """Return the command that the user probably meant: one spelt alike, inside a group, or with another name."""
+    context = mistake.ctx
+    assert context is not None
+    assert isinstance(context.command, click.Group)
+    names = {name: name for name in context.command.list_commands(context)}
+    if context.command is cli:
+        queue = cli.get_command(context, "queue")
+        assert isinstance(queue, click.Group)
+        names = {name: f"queue {name}" for name in queue.commands} | SYNONYMS | names
+    wanted = mistake.command_name
+    close = [wanted] if wanted in names else get_close_matches(wanted, names, 1)
+    return f"{context.command_path} {names[close[0]]}" if close else None

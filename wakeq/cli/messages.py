@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import click
 
-from wakeq.cli.common import EXIT_NOTHING, Broker, json_option, queue_name
+from wakeq.cli.common import EXIT_NOTHING, QUEUE, Broker, json_option, queue_name, refuse_no_name
 from wakeq.cli.output import moment, plain, print_body, print_json, print_line, say
 from wakeq.client import Client, Message
 from wakeq.client.route import CONNECT_TIMEOUT_S
@@ -47,7 +47,7 @@ def id_of(_context: click.Context, _parameter: click.Parameter, given: str | Non
 
 
 @click.command()
-@click.argument("queue")
+@click.argument("queue", type=QUEUE, callback=refuse_no_name)
 @click.argument("body", default="-")
 @click.option("--delay", "delay_s", type=SECONDS, metavar="S", default=0, help="Deliver it no earlier than this.")
 @click.option(
@@ -83,8 +83,8 @@ def pub(
 ) -> None:
     """Publish a message to QUEUE and print its uid.
 
-    Without BODY, or with -, the body is read from standard input.  "" is the default queue.  Write two dashes before a
-    BODY that begins with one: wakeq pub QUEUE -- -5
+    Without BODY, or with -, the body is read from standard input.  Write two dashes before a BODY that begins with one:
+    wakeq pub QUEUE -- -5
     """
     content = sys.stdin.buffer.read() if body == "-" else body.encode(errors="surrogateescape")
     with broker.connect() as client:
@@ -105,7 +105,7 @@ def pub(
 
 
 @click.command()
-@click.argument("queue")
+@click.argument("queue", type=QUEUE)
 @click.option(
     "--wait",
     "wait_s",
@@ -181,9 +181,9 @@ def explain_empty(client: Client, queue: str) -> str:
 
 
 @click.command()
-@click.argument("queue")
+@click.argument("queue", type=QUEUE)
 @click.argument("uids", metavar="UID...", nargs=-1, required=True)
-@click.option("--lease", help="The lease that fetch printed; an outdated one is refused.")
+@click.option("--lease", metavar="LEASE", help="The lease that fetch printed; an outdated one is refused.")
 @click.pass_obj
 def ack(broker: Broker, queue: str, uids: tuple[str, ...], lease: str | None) -> int:
     """Acknowledge messages of QUEUE, which removes them.
@@ -203,7 +203,7 @@ def ack(broker: Broker, queue: str, uids: tuple[str, ...], lease: str | None) ->
 
 
 @click.command()
-@click.argument("queue")
+@click.argument("queue", type=QUEUE)
 @click.argument("uids", metavar="UID...", nargs=-1, required=True)
 @click.option(
     "--delay",
@@ -212,7 +212,7 @@ def ack(broker: Broker, queue: str, uids: tuple[str, ...], lease: str | None) ->
     metavar="S",
     help="Deliver them again after this long; default: the queue's retry policy.",
 )
-@click.option("--lease", help="The lease that fetch printed; an outdated one is refused.")
+@click.option("--lease", metavar="LEASE", help="The lease that fetch printed; an outdated one is refused.")
 @click.option("--no-failure", is_flag=True, help="Do not count a failure; deliver again at once, or after --delay.")
 @click.option("--dead", is_flag=True, help="Move them to the dead-letter queue now.")
 @click.pass_obj
@@ -235,7 +235,7 @@ def nack(
 
 
 @click.command()
-@click.argument("queue")
+@click.argument("queue", type=QUEUE)
 @click.argument("uids", metavar="UID...", nargs=-1, required=True)
 @click.option(
     "--timeout",
@@ -244,7 +244,7 @@ def nack(
     metavar="S",
     help="The new lease, counted from now; default: the message's own timeout.",
 )
-@click.option("--lease", help="The lease that fetch printed; an outdated one is refused.")
+@click.option("--lease", metavar="LEASE", help="The lease that fetch printed; an outdated one is refused.")
 @click.pass_obj
 def touch(broker: Broker, queue: str, uids: tuple[str, ...], timeout_s: int | None, lease: str | None) -> int:
     """Extend the leases of messages of QUEUE.

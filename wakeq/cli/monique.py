@@ -1,7 +1,7 @@
 """Commands for MoniQue over WebSocket: push, listen, and tester, which does both at a prompt.
 
-Data go to standard output unchanged, and everything else to standard error.  The address of the server comes from
-config.json, if there is one, as in the original programs.
+Data go to standard output unchanged, and everything else to standard error.  If no address is given, the server is the
+one in config.json, if there is one, as in the original programs, else the broker of the other commands.
 """
 
 import shlex
@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 
-from wakeq.cli.common import EXIT_NOTHING, json_option
+from wakeq.cli.common import EXIT_NOTHING, Broker, json_option
 from wakeq.cli.output import plain, print_body, print_json, print_line, say
 from wakeq.client.monique.blocking import MoniqueClient
 from wakeq.client.monique.posts import CREATOR, Post
-from wakeq.client.monique.session import DEFAULT_ADDRESS
 from wakeq.config.monique import USUAL_PATH, read_config
 from wakeq.protocol.errors import BadField, WakeqError
 from wakeq.protocol.wire.monique.exchange import ANY
@@ -53,27 +52,33 @@ class MoniqueServer:
 @click.option(
     "--address",
     metavar="HOST:PORT",
-    help=f"The address of the server; default: from config.json, or {DEFAULT_ADDRESS}.",
+    help="The address of the server; default: --http or WAKEQ_HTTP, config.json, or port 8080 of the host of --broker.",
 )
 @click.option(
     "-f",
     "--config-file",
     type=click.Path(path_type=Path),
-    help=f"MoniQue's config.json; default: {USUAL_PATH} in this directory, if there is one.",
+    metavar="FILE",
+    help=f"MoniQue's config.json, used instead of --http; default: {USUAL_PATH} in this directory, if there is one.",
 )
-@click.option("--creator", default=CREATOR, show_default=True, help="The creator named in the messages.")
+@click.option(
+    "--creator", metavar="NAME", default=CREATOR, show_default=True, help="The creator named in the messages."
+)
 @click.pass_context
 def monique(context: click.Context, address: str | None, config_file: Path | None, creator: str) -> None:
     """Use a MoniQue server, wakeq or any other, over WebSocket."""
-    context.obj = MoniqueServer(address or _address_in(config_file), creator)
+    broker = context.find_object(Broker)
+    assert broker is not None, "the command `wakeq` makes one"
+    context.obj = MoniqueServer(address or _address_in(config_file, broker), creator)
 
 
-def _address_in(config_file: Path | None) -> str:
-    if config_file is None and not USUAL_PATH.exists():
-        return DEFAULT_ADDRESS
-    where = read_config(config_file or USUAL_PATH).websocket
+def _address_in(config_file: Path | None, broker: Broker) -> str:
+    """Return the address in the named config.json, else of --http, else in the usual config.json, else of --broker."""
+    if config_file is None and not broker.http and USUAL_PATH.exists():
+        config_file = USUAL_PATH
+    where = None if config_file is None else read_config(config_file).websocket
     if where is None:
-        return DEFAULT_ADDRESS
+        return broker.http_address
     host = "127.0.0.1" if where.host == "*" else where.host
     return f"ws://{host}:{where.port}/"
 
@@ -94,7 +99,8 @@ def _address_in(config_file: Path | None) -> str:
 def push(server: MoniqueServer, spec: str, type: Type, encoding: Encoding, file: BinaryIO, wait_s: float | None) -> int:
     """Send the content of FILE as a message and print its id.
 
-    - is standard input.  With --wait the answer is printed instead; exit status 3 if none arrived.
+    If FILE is -, standard input is read.  With --wait the answer is printed instead of the id; exit status 3 if none
+    arrived.
     """
     if wait_s is not None and type != "config":
         raise click.UsageError(f"a {type} gets no answer; --wait is for a config")
@@ -123,7 +129,7 @@ def push(server: MoniqueServer, spec: str, type: Type, encoding: Encoding, file:
 def listen(server: MoniqueServer, spec: str, type: str, limit: int | None, wait_s: float | None, as_json: bool) -> int:
     """Print messages of SPEC and TYPE as they arrive.
 
-    Either may be *, for any, which is also the default.
+    Each of the two may be *, which stands for any, and is the default.
     """
     received = 0
     with server.connect() as client:

@@ -22,20 +22,15 @@ if TYPE_CHECKING:
 Row = Sequence[object]
 # A cell up to this width is never broken.
 WORD_CHARS_MAX = 20
+# How a table shows the default queue, which has no name.
+NO_NAME = '""'
 # Between two columns, and at both edges together.
 COLUMNS_APART = 2
 
 
 def say(text: str) -> None:
-    """Print one line on standard error, in the name of wakeq; it replaces a progress line."""
-    show_progress("")
+    """Print one line on standard error, in the name of wakeq."""
     click.echo(f"wakeq: {plain(text)}", err=True)
-
-
-def show_progress(text: str) -> None:
-    """Show a progress line on standard error, if that is a terminal; an empty text removes it."""
-    if sys.stderr.isatty():
-        click.echo(f"\r\x1b[K{text}", nl=False, err=True)
 
 
 def print_json(value: object) -> None:
@@ -58,9 +53,16 @@ def print_body(body: bytes) -> None:
     sys.stdout.flush()
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Row]) -> None:
-    """Print a table for people, or tab-separated lines on a pipe."""
+def print_table(columns: Sequence[str], rows: Iterable[Row], *, nothing: str = "") -> None:
+    """Print a table for people, or tab-separated lines on a pipe.
+
+    If there is no row, say `nothing` on standard error; then people see no heading.
+    """
     shown = [[plain(cell(value)) for value in row] for row in rows]
+    if nothing and not shown:
+        say(nothing)
+        if sys.stdout.isatty():
+            return
     if not sys.stdout.isatty():
         click.echo("\n".join("\t".join(row) for row in [list(columns), *shown]))
         return

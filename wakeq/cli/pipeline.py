@@ -2,22 +2,19 @@
 
     files, an archive, a checkpoint; the history of a broker  -->  wakeq.pipeline  -->  what was done, on standard error
 
-`wakeq.pipeline` does the work; this file has the arguments, the progress line and the final line.  forecast is in
+`wakeq.pipeline` does the work; this file has the arguments, the progress and the final line.  forecast is in
 report.py.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
-from wakeq.cli.common import Broker, Place, history_places, json_option, queue_name
-from wakeq.cli.output import counted, moment, print_json, print_table, say, show_progress
+from wakeq.cli.common import QUEUE, Broker, Place, history_places, json_option, queue_name, refuse_no_name
+from wakeq.cli.output import counted, moment, print_json, print_table, say
+from wakeq.cli.progress import progress
 from wakeq.cli.report import forecast
-
-if TYPE_CHECKING:
-    from wakeq.pipeline.load.load import Progress
 
 PLACE = Place(exists=True)
 CLAIM_COLUMNS = ("source", "epoch", "messages", "until", "published", "readers")
@@ -30,10 +27,22 @@ def pipeline() -> None:
 
 @pipeline.command()
 @click.argument("sources", metavar="SOURCE...", type=PLACE, nargs=-1, required=True)
-@click.option("--to", "target", required=True, metavar="QUEUE", help="The queue to publish to.")
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    type=QUEUE,
+    metavar="QUEUE",
+    callback=refuse_no_name,
+    help="The queue to publish to.",
+)
 @click.option("--where", metavar="SQL", help="Only rows for which this condition holds, in the SQL of DuckDB.")
 @click.option("--rate", type=click.IntRange(min=1), metavar="N", help="At most this many messages per second.")
-@click.option("--name", help="The identity of this load; default: its sources and options, and files as they are now.")
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="The identity of this load; default: its sources and options, and files as they are now.",
+)
 @click.option("--dry-run", is_flag=True, help="Only count the messages.")
 @click.option(
     "--body", metavar="COLUMN", help="Of files: the column that becomes the body; default: the row, as a JSON object."
@@ -79,15 +88,15 @@ def load(
     else:
         source = Files(list(map(Path, sources)), Mapping(body, priority, delay), where)
 
-    def show(progress: "Progress") -> None:
-        show_progress(f"{progress.rows:,} messages published ...")
-
-    with BulkClient(broker.address) as client:
+    with BulkClient(broker.address) as client, progress("counting messages" if dry_run else "loading") as shown:
         if dry_run:
-            found = counted(count(client, source, target, name=name), "message")
-            say(f"{found} would be published to {queue_name(target)}")
-            return
-        done = publish(client, source, target, name=name, rate=rate, tell=show)
+            found = count(client, source, target, name=name)
+        else:
+            shown.begin("publishing", "messages")
+            done = publish(client, source, target, name=name, rate=rate, tell=lambda so_far: shown.update(so_far.rows))
+    if dry_run:
+        say(f"{counted(found, 'message')} would be published to {queue_name(target)}")
+        return
     continued = "; another run published the ones before" if done.continues else ""
     say(f"{counted(done.rows, 'message')} published to {queue_name(target)}{continued}")
 
@@ -102,7 +111,7 @@ def _check_lake_options(sources: tuple[str, ...], *, queue: str | None, columns:
 
 
 @pipeline.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @json_option
 @click.pass_obj
 def claims(broker: Broker, name: str, as_json: bool) -> None:
@@ -117,7 +126,11 @@ def claims(broker: Broker, name: str, as_json: bool) -> None:
         print_json({"queue": name, **answer})
     else:
         rows = [one | {"until": moment(one["until_ms"]), "published": one["is_published"]} for one in answer["claims"]]
-        print_table(CLAIM_COLUMNS, [[row[column] for column in CLAIM_COLUMNS] for row in rows])
+        print_table(
+            CLAIM_COLUMNS,
+            [[row[column] for column in CLAIM_COLUMNS] for row in rows],
+            nothing=f"no streaming query has claimed messages of {queue_name(name)}",
+        )
 
 
 @pipeline.command()
@@ -134,7 +147,8 @@ def settle(broker: Broker, checkpoint: str) -> None:
     from wakeq.pipeline.stream.checkpoint import Checkpoint
     from wakeq.pipeline.stream.settling import settle_checkpoint
 
-    settled = settle_checkpoint(Checkpoint(checkpoint), _named(broker))
+    with progress("settling"):
+        settled = settle_checkpoint(Checkpoint(checkpoint), _named(broker))
     for one in settled:
         held = f"; a batch that is not finished holds {counted(one.held, 'message')}" if one.held else ""
         say(f"{queue_name(one.queue)}: {counted(one.acknowledged, 'message')} acknowledged, at {one.broker}{held}")
@@ -144,7 +158,9 @@ def settle(broker: Broker, checkpoint: str) -> None:
 
 @pipeline.command()
 @click.argument("checkpoint", required=False)
-@click.option("--queue", metavar="QUEUE", help="Instead of a checkpoint: the queue of a query with option source.")
+@click.option(
+    "--queue", type=QUEUE, metavar="QUEUE", help="Instead of a checkpoint: the queue of a query with option source."
+)
 @click.option("--source", metavar="NAME", help="The name that this query has as option source.")
 @click.pass_obj
 def release(broker: Broker, checkpoint: str | None, queue: str | None, source: str | None) -> None:
@@ -163,14 +179,15 @@ def release(broker: Broker, checkpoint: str | None, queue: str | None, source: s
         from wakeq.client.bulk import BulkClient
         from wakeq.pipeline.stream.settling import release_source
 
-        with BulkClient(broker.address) as client:
+        with BulkClient(broker.address) as client, progress("releasing"):
             ended = release_source(client, queue, source or "")
         _say_released(queue, *ended)
         return
     from wakeq.pipeline.stream.checkpoint import Checkpoint
     from wakeq.pipeline.stream.settling import release_checkpoint
 
-    released = release_checkpoint(Checkpoint(checkpoint or ""), _named(broker))
+    with progress("releasing"):
+        released = release_checkpoint(Checkpoint(checkpoint or ""), _named(broker))
     for one in released:
         _say_released(one.queue, one.acknowledged, one.released, f", at {one.broker}")
     if not released:
@@ -208,11 +225,10 @@ def archive(places: tuple[Path | str, ...], lake: str, bodies: bool, skip_gaps: 
     check_packages("pyarrow", "numpy", extra="journal")
     from wakeq.pipeline.lake.archiving import archive as bring_up_to_date
 
-    def tell(events: int, _through: int) -> None:
-        show_progress(f"{events:,} events archived ...")
-
-    done = bring_up_to_date(places, lake, bodies=bodies, skip_gaps=skip_gaps, tell=tell)
-    show_progress("")
+    with progress("archiving", "events", is_wanted=not as_json) as shown:
+        done = bring_up_to_date(
+            places, lake, bodies=bodies, skip_gaps=skip_gaps, tell=lambda events, _through: shown.update(events)
+        )
     if done.missing:
         say(f"{done.missing:,} entries were removed before they were archived; keep more, or archive more often")
     if not done.is_exclusive:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from wakeq.cli.common import Broker, ByteCount, confirm, json_option, queue_name, yes_option
+from wakeq.cli.common import QUEUE, Broker, ByteCount, confirm, json_option, queue_name, yes_option
 from wakeq.cli.operating import (
     CONDITION_HELP,
     message_cell,
@@ -17,7 +17,8 @@ from wakeq.cli.operating import (
     select,
     selection_options,
 )
-from wakeq.cli.output import moment, print_facts, print_json, print_table, say
+from wakeq.cli.output import NO_NAME, moment, print_facts, print_json, print_table, say
+from wakeq.cli.progress import progress
 from wakeq.protocol.errors import QueueExists
 from wakeq.protocol.log.entries import PAUSE_MS_MAX
 from wakeq.protocol.redrive import ORIGIN
@@ -51,7 +52,7 @@ POLICY_OPTIONS = (
         metavar="N",
         help="Failed deliveries before a message becomes a dead letter; 0: no limit.",
     ),
-    click.option("--dead-letter", metavar="QUEUE", help="Where dead letters go; default: QUEUE.dead."),
+    click.option("--dead-letter", type=QUEUE, metavar="QUEUE", help="Where dead letters go; default: QUEUE.dead."),
     click.option(
         "--retry-backoff",
         type=click.Choice(["fixed", "exponential"]),
@@ -106,7 +107,7 @@ def queue() -> None:
 
 
 @queue.command("list")
-@click.argument("prefix", default="")
+@click.argument("prefix", type=QUEUE, default="")
 @json_option
 @click.pass_obj
 def list_(broker: Broker, prefix: str, as_json: bool) -> None:
@@ -116,7 +117,7 @@ def list_(broker: Broker, prefix: str, as_json: bool) -> None:
     if as_json:
         print_json({"queues": queues})
     else:
-        print_queues(queues)
+        print_queues(queues, nothing=f"no queue has a name that begins with {prefix}")
 
 
 @queue.command()
@@ -138,7 +139,7 @@ def create(broker: Broker, /, name: str, if_missing: bool, **given: Any) -> None
 
 
 @queue.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @policy_options
 @click.option("--reset", multiple=True, metavar="POLICY", help="Reset a policy to its default; repeatable.")
 @click.pass_obj
@@ -155,7 +156,7 @@ def update(broker: Broker, /, name: str, reset: tuple[str, ...], **given: Any) -
 
 
 @queue.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @yes_option
 @click.pass_obj
 def delete(broker: Broker, name: str, yes: bool) -> None:
@@ -167,7 +168,7 @@ def delete(broker: Broker, name: str, yes: bool) -> None:
 
 
 @queue.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @selection_options
 @yes_option
 @json_option
@@ -178,20 +179,22 @@ def purge(broker: Broker, /, name: str, yes: bool, **selection: Any) -> None:
     The queue itself stays.  Without a selection, leased messages are deleted too; with one, they stay.
     """
     if selection.pop("dry_run"):
-        select(broker, "/messages/purge", name, **selection, dry_run=True, word="")
+        select(broker, "/messages/purge", name, **selection, dry_run=True, word="", doing="")
         return
     is_selective = any(selection[flag] for flag in ("where", "uids", "limit", "rate"))
     confirm(f"Delete {'the selected messages' if is_selective else 'every message'} in {queue_name(name)}?", yes=yes)
     if is_selective:
-        select(broker, "/messages/purge", name, **selection, dry_run=False, word="deleted from")
+        select(
+            broker, "/messages/purge", name, **selection, dry_run=False, word="deleted from", doing="deleting messages"
+        )
         return
-    with broker.connect() as client:
+    with broker.connect() as client, progress("deleting all messages", is_wanted=not selection["as_json"]):
         count = client.purge(name)
     print_json({"queue": name, "done": count}) if selection["as_json"] else click.echo(f"{count} messages deleted")
 
 
 @queue.command()
-@click.argument("name", metavar="[QUEUE]", required=False)
+@click.argument("name", type=QUEUE, metavar="[QUEUE]", required=False)
 @json_option
 @click.pass_obj
 def stats(broker: Broker, name: str | None, as_json: bool) -> None:
@@ -210,27 +213,30 @@ def stats(broker: Broker, name: str | None, as_json: bool) -> None:
 
 
 @queue.command()
-@click.argument("name", metavar="QUEUE")
-@click.option("--limit", type=click.IntRange(1, PEEK_COUNT_MAX), metavar="N", default=10, show_default=True)
-@click.option("--state", type=click.Choice(["ready", "delayed", "leased", "any"]), default="ready", show_default=True)
+@click.argument("name", type=QUEUE, metavar="QUEUE")
+@click.option("--limit", type=click.IntRange(1, PEEK_COUNT_MAX), metavar="N", default=10, show_default=True,
+              help="Show at most this many.")  # fmt: skip
+@click.option("--state", type=click.Choice(["ready", "delayed", "leased", "any"]), default="ready", show_default=True,
+              help="Only messages in this state.")  # fmt: skip
 @json_option
 @click.pass_obj
 def peek(broker: Broker, name: str, limit: int, state: str, as_json: bool) -> None:
     """Show the next messages of QUEUE without fetching them."""
     with broker.connect() as client:
         messages = client.peek(name, limit, state=state)
+        counts = {} if messages or as_json else client.stats(name)
     if as_json:
         print_json({"queue": name, "messages": messages})
     else:
-        print_peeked(messages)
+        print_peeked(messages, nothing=_explain_empty(name, state, counts))
 
 
 @queue.command("redrive")
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @click.option(
     "--limit", type=click.IntRange(min=1), metavar="N", help="Move at most this many; default: all that are ready."
 )
-@click.option("--to", metavar="QUEUE", help="Move them to this queue; default: each to its origin.")
+@click.option("--to", type=QUEUE, metavar="QUEUE", help="Move them to this queue; default: each to its origin.")
 @click.option("--anywhere", is_flag=True, help="Also to queues that do not send their dead letters here.")
 @click.option("--where", multiple=True, metavar="CONDITION", help=CONDITION_HELP)
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most this many per second.")
@@ -264,16 +270,20 @@ def redrive_(
     if where or rate:
         selection = {"where": where, "uids": (), "limit": limit, "rate": rate, "dry_run": dry_run, "as_json": as_json}
         more: dict[str, Any] = {"anywhere": anywhere} if to is None else {"to": to}
-        select(broker, "/messages/redrive", name, **selection, word="redriven from", more=more)  # type: ignore[arg-type]
+        words = {"word": "redriven from", "doing": "moving dead letters"}
+        select(broker, "/messages/redrive", name, **selection, **words, more=more)  # type: ignore[arg-type]
         return
     with broker.connect() as client:
         if dry_run:
             ready = client.stats(name)["ready"]
             messages = client.peek(name, min(limit or PEEK_COUNT_MAX, PEEK_COUNT_MAX))
         else:
-            moved = client.redrive(name, limit, to=to, anywhere=anywhere)
+            with progress("moving dead letters", "messages", is_wanted=not as_json) as shown:
+                moved = client.redrive(name, limit, to=to, anywhere=anywhere, tell=shown.update)
     if dry_run:
-        print_json({"queue": name, "ready": ready, "messages": messages}) if as_json else print_peeked(messages)
+        print_json({"queue": name, "ready": ready, "messages": messages}) if as_json else print_peeked(
+            messages, nothing=""
+        )
         say(f"nothing was moved; ready in {queue_name(name)}: {ready}")
     elif as_json:
         print_json({"queue": name, "done": moved.done, "left": moved.left})
@@ -296,20 +306,29 @@ def _readable(name: str, value: Any) -> tuple[str, object]:
     return name.removesuffix("_ms"), shown
 
 
-def print_queues(queues: Iterable[Mapping[str, Any]]) -> None:
-    """Print a line for each queue; the default queue, which has no name, is shown as two quotes."""
+def _explain_empty(name: str, state: str, counts: Mapping[str, Any]) -> str:
+    """Say that no message of this state is there, and which others there are."""
+    if state == "any":
+        return f"{queue_name(name)} has no messages"
+    others = [f"{one}: {counts[one]}" for one in ("ready", "delayed", "leased") if one != state and counts.get(one)]
+    here = f"{queue_name(name)} has no {state} messages"
+    return f"{here}; {', '.join(others)}; --state any shows all" if others else here
+
+
+def print_queues(queues: Iterable[Mapping[str, Any]], *, nothing: str = "") -> None:
+    """Print a line for each queue."""
     rows = [
-        {**row, "qname": row.get("qname") or '""', "state": "paused" if row.get("paused_until_ms") else ""}
+        {**row, "qname": row.get("qname") or NO_NAME, "state": "paused" if row.get("paused_until_ms") else ""}
         for row in queues
     ]
-    print_table(LIST_COLUMNS, [[row.get(column) for column in LIST_COLUMNS] for row in rows])
+    print_table(LIST_COLUMNS, [[row.get(column) for column in LIST_COLUMNS] for row in rows], nothing=nothing)
 
 
-def print_peeked(messages: Sequence[Mapping[str, Any]]) -> None:
+def print_peeked(messages: Sequence[Mapping[str, Any]], *, nothing: str) -> None:
     """Print a line for each message; dead letters show their origin and reason."""
     are_letters = any(ORIGIN in (message.get("headers") or {}) for message in messages)
     columns = LETTER_COLUMNS if are_letters else PEEK_COLUMNS
-    print_table(columns, [[message_cell(one, column) for column in columns] for one in messages])
+    print_table(columns, [[message_cell(one, column) for column in columns] for one in messages], nothing=nothing)
 
 
 for command in (pause, resume, move, requeue):

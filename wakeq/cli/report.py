@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wakeq.cli.common import HistoryPlace, Place, json_option, queue_name
-from wakeq.cli.output import print_json, print_table, say, show_progress
+from wakeq.cli.output import print_json, print_table, say
+from wakeq.cli.progress import progress
 from wakeq.cli.spark import spark_for, spark_options
 from wakeq.pipeline.report.interrupts import uninterrupted
 
@@ -54,8 +55,8 @@ class Moment(click.ParamType[int]):
 
 @click.command()
 @click.argument("sources", metavar="DATA_DIR|URL|LAKE...", nargs=-1, required=True, type=Source())
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default="report.html", show_default=True,
-              help="The page to write; the same data as JSON is written beside it.")  # fmt: skip
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", default="report.html",
+              show_default=True, help="The page to write; the same data as JSON is written beside it.")  # fmt: skip
 @click.option(
     "--since",
     type=Moment(),
@@ -73,9 +74,9 @@ def report(
 ) -> None:  # fmt: skip
     """Report what a broker did, as a page and as JSON.
 
-    Throughput, backlog, waiting times, work and failures.  DATA_DIR is the data directory of a broker, running, stopped
-    or copied, and URL the HTTP port of a running one, such as http://HOST:8080; name several nodes of one cluster
-    together.  LAKE was made by wakeq pipeline archive.
+    It has throughput, backlog, waiting times, work and failures.  DATA_DIR is the data directory of a broker, running,
+    stopped or copied, and URL the HTTP port of a running one, such as http://HOST:8080; name several nodes of one
+    cluster together.  LAKE was made by wakeq pipeline archive.
 
     The events are counted in this process; with --master or --conf, or under spark-submit, by Spark.
     """
@@ -111,7 +112,8 @@ def forecast(
 ) -> None:  # fmt: skip
     """Estimate how many workers each queue needs, from a lake.
 
-    For each hour of the day (UTC).  The peak is for the day on which most messages were published in that hour.
+    For each hour of the day (UTC): messages a second, the time that a worker has one, and workers.  The peak is for the
+    day on which most messages were published in that hour.
     """
     _check_packages()
     with uninterrupted():
@@ -124,13 +126,29 @@ def forecast(
             f"{lake} is a broker, and no lake; archive it first: wakeq pipeline archive {lake} --to LAKE"
         )
     events = lake_events(lake)
-    with _engine("wakeq forecast", "reading the lake", master, conf) as engine:
+    with _engine("wakeq forecast", "reading the lake", master, conf, is_shown=not as_json) as engine:
         hours = make_forecast(engine, events, wait_s=wait_s, percent=percent)
-    names = ("queue", "hour", "days", "arrivals_mean", "arrivals_peak", "service_s", "workers_mean", "workers_peak")
+    names = (
+        "queue",
+        "hour",
+        "days",
+        "arrivals_mean_per_s",
+        "arrivals_peak_per_s",
+        "service_s",
+        "workers_mean",
+        "workers_peak",
+    )
     if as_json:
         print_json([{name: getattr(hour, name) for name in names} for hour in hours])
     else:
-        print_table(names, [[_rounded(getattr(hour, name)) for name in names] for hour in hours])
+        rows = [[_rounded(getattr(hour, name)) for name in names] for hour in hours]
+        print_table(names, rows, nothing="the lake has no messages of which a forecast can be made")
+        unknown = sorted({hour.queue for hour in hours if hour.service_s is None})
+        if unknown:
+            say(
+                f"no worker has acknowledged messages of {', '.join(unknown)}, so their working time is unknown; those "
+                "that Spark claims do not count"
+            )
 
 
 def _rounded(value: Any) -> Any:
@@ -144,12 +162,12 @@ def _check_packages() -> None:
 
 
 @contextmanager
-def _engine(name: str, doing: str, master: str | None, conf: Settings) -> Iterator["Engine"]:
+def _engine(name: str, doing: str, master: str | None, conf: Settings, *, is_shown: bool = True) -> Iterator["Engine"]:
     """Yield what counts: Spark if it was asked for or is there already, else DuckDB."""
     from wakeq.pipeline.spark import SUBMITTED, check_packages
 
     if master is not None or conf or SUBMITTED in os.environ or _has_session():
-        with spark_for(name, doing, master=master, conf=conf) as spark:
+        with spark_for(name, doing, master=master, conf=conf, is_shown=is_shown) as spark:
             from wakeq.pipeline.report.on_spark import OnSpark
 
             yield OnSpark(spark)
@@ -158,11 +176,8 @@ def _engine(name: str, doing: str, master: str | None, conf: Settings) -> Iterat
     with uninterrupted():
         from wakeq.pipeline.report.embedded import Embedded
 
-    show_progress(f"{doing} ...")
-    try:
-        yield Embedded(tell=lambda events: show_progress(f"{doing}, {events:,} read ..."))
-    finally:
-        show_progress("")
+    with progress(doing, "events", is_wanted=is_shown) as shown:
+        yield Embedded(tell=shown.update)
 
 
 def _has_session() -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wakeq.cli.common import Command
-from wakeq.cli.output import show_progress
+from wakeq.cli.progress import Progress, progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,13 +59,20 @@ def spark_options(command: Command) -> Command:
         metavar="URL",
         help="Run on this Spark: spark://HOST:PORT, yarn, k8s://..., sc://HOST, local[4].",
     )
-    conf = click.option("--conf", type=Setting(), multiple=True, help="A setting of Spark; may be repeated.")
+    conf = click.option(
+        "--conf", type=Setting(), metavar="KEY=VALUE", multiple=True, help="A setting of Spark; repeatable."
+    )
     return master(conf(command))
 
 
 @contextmanager
 def spark_for(
-    name: str, doing: str, *, master: str | None = None, conf: tuple[tuple[str, str], ...] = ()
+    name: str,
+    doing: str,
+    *,
+    master: str | None = None,
+    conf: tuple[tuple[str, str], ...] = (),
+    is_shown: bool = True,
 ) -> Iterator["SparkSession"]:
     """Yield a session, and show on a terminal what it does."""
     from wakeq.pipeline.spark import check_packages
@@ -73,26 +80,29 @@ def spark_for(
     check_packages("pyspark", "pyarrow")
     from wakeq.pipeline.spark import plain_errors, session_for
 
-    show_progress("starting Spark ...")
     # Spark's client logs an interrupt with its traceback if logging has no handler.
     silent = logging.NullHandler()
     logging.root.addHandler(silent)
     try:
-        with plain_errors(), session_for(name, master=master, conf=conf) as spark, _progress_of(spark, doing):
+        with (
+            progress("starting Spark", is_wanted=is_shown) as shown,
+            plain_errors(),
+            session_for(name, master=master, conf=conf) as spark,
+            _progress_of(spark, doing, shown),
+        ):
             yield spark
     finally:
         logging.root.removeHandler(silent)
-        show_progress("")
 
 
 @contextmanager
-def _progress_of(spark: "SparkSession", doing: str) -> Iterator[None]:
+def _progress_of(spark: "SparkSession", doing: str, shown: Progress) -> Iterator[None]:
     """Show the work of Spark, and how many parts of its active stages are done."""
     from pyspark.sql.utils import is_remote
 
-    show_progress(f"{doing} ...")
+    shown.begin(doing, "parts")
     over = threading.Event()
-    watching = threading.Thread(target=_watch, args=(spark, doing, over), name="wakeq-progress", daemon=True)
+    watching = threading.Thread(target=_watch, args=(spark, shown, over), name="wakeq-progress", daemon=True)
     # A client of a Connect server does not see its stages.
     if sys.stderr.isatty() and not is_remote():
         watching.start()
@@ -104,20 +114,19 @@ def _progress_of(spark: "SparkSession", doing: str) -> Iterator[None]:
             watching.join()
 
 
-def _watch(spark: "SparkSession", doing: str, over: threading.Event) -> None:
+def _watch(spark: "SparkSession", shown: Progress, over: threading.Event) -> None:
     from py4j.protocol import Py4JError
 
     # The command itself reports that Spark has died.
     with suppress(Py4JError, OSError):
-        _show_stages(spark, doing, over)
+        _show_stages(spark, shown, over)
 
 
-def _show_stages(spark: "SparkSession", doing: str, over: threading.Event) -> None:
-    tracker, shown = spark.sparkContext.statusTracker(), ""
+def _show_stages(spark: "SparkSession", shown: Progress, over: threading.Event) -> None:
+    tracker = spark.sparkContext.statusTracker()
     while not over.wait(REFRESH_S):
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         known = [stage for stage in stages if stage is not None]
         done, parts = sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
-        text = f"{doing}, {done} of {parts} parts ..."
-        if parts and text != shown:
-            show_progress(shown := text)
+        if parts:
+            shown.update(done, parts)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import click
 
-from wakeq.cli.common import EXIT_NOTHING, confirm, json_option, queue_name, yes_option
-from wakeq.cli.output import print_body, print_facts, print_json, print_table, say
+from wakeq.cli.common import EXIT_NOTHING, Broker, confirm, json_option, queue_name, yes_option
+from wakeq.cli.output import NO_NAME, print_body, print_facts, print_json, print_table, say
 from wakeq.client.taskflux.blocking import TaskFluxClient
-from wakeq.client.taskflux.call_script import DEFAULT_ADDRESS
 from wakeq.client.taskflux.requests import DIALECT_NAMES, IMPLEMENTATIONS
 from wakeq.protocol.wire.worker.codec import text_of
 
@@ -34,9 +33,10 @@ class TaskFluxServer:
 @click.option(
     "--address",
     metavar="HOST:PORT",
-    default=DEFAULT_ADDRESS,
-    show_default=True,
-    help="The TaskFlux port of the server, or several, separated by commas.",
+    envvar="WAKEQ_TASKFLUX",
+    show_envvar=True,
+    help="The TaskFlux port of the server, or several, separated by commas; default: port 2602 of the host of "
+    "--broker, if the worker port there is 2601.",
 )
 @click.option(
     "--dialect",
@@ -46,9 +46,11 @@ class TaskFluxServer:
     help="The dialect that the server speaks.",
 )
 @click.pass_context
-def taskflux(context: click.Context, address: str, dialect: str) -> None:
+def taskflux(context: click.Context, address: str | None, dialect: str) -> None:
     """Use a TaskFlux server, wakeq or any other."""
-    context.obj = TaskFluxServer(address, dialect)
+    broker = context.find_object(Broker)
+    assert broker is not None, "the command `wakeq` makes one"
+    context.obj = TaskFluxServer(address or broker.taskflux_address, dialect)
 
 
 @taskflux.command()
@@ -117,7 +119,8 @@ def count(server: TaskFluxServer, queue: str) -> None:
 
 @taskflux.command()
 @click.argument("queue")
-@click.option("--implementation", type=click.Choice(list(IMPLEMENTATIONS)), default="H4", show_default=True)
+@click.option("--implementation", type=click.Choice(list(IMPLEMENTATIONS)), default="H4", show_default=True,
+              help="How keys are kept: H4 for any, QA for a small range.")  # fmt: skip
 @click.option("--max-size", type=LIMIT, metavar="N", help="The most records it may hold.")
 @click.option("--max-payload", type=LIMIT, metavar="BYTES", help="The largest payload it accepts.")
 @click.option(
@@ -161,7 +164,9 @@ def list_queues(server: TaskFluxServer, as_json: bool) -> None:
     if as_json:
         print_json([{"queue": name, "count": size, "policies": policies} for name, size, policies in rows])
     else:
-        words = ((name, size, " ".join(f"{key}={value}" for key, value in of.items())) for name, size, of in rows)
+        words = (
+            (name or NO_NAME, size, " ".join(f"{key}={value}" for key, value in of.items())) for name, size, of in rows
+        )
         print_table(("queue", "count", "policies"), words)
 
 

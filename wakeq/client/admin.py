@@ -17,7 +17,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from wakeq.client.connection import SYSTEM, Tls, refuse_on_loop, tls_context, token_source
+from wakeq.client.connection import SYSTEM, Tls, refuse_on_loop, tls_context, token_source, unreachable
 from wakeq.protocol.errors import (
     BY_CODE,
     BadSettings,
@@ -181,10 +181,12 @@ class AdminClient:
             # The server may have closed the idle connection.
             if not is_new and method == "GET":
                 return self._request(method, target, body, more)
-            reason = str(error) if isinstance(error, OSError) else "the server there does not speak HTTP"
+            address = self._addresses[0]
+            if not isinstance(error, http.client.HTTPException):
+                raise unreachable(address, error) from error
             raise BrokerUnreachable(
-                f"no broker answers over HTTP at {self._addresses[0]}: {reason}; "
-                "check the address of its HTTP port (--http, WAKEQ_HTTP, or the URL), and --tls if it has TLS"
+                f"{address} does not speak HTTP; check the address of the HTTP port (--http, WAKEQ_HTTP, or the URL), "
+                "and --tls if it has TLS"
             ) from error
 
 

@@ -242,14 +242,21 @@ class AsyncClient:
         return await self._caller.call(requests.purge(queue))
 
     async def redrive(
-        self, queue: str, count: int | None = None, *, to: str | None = None, anywhere: bool = False
+        self,
+        queue: str,
+        count: int | None = None,
+        *,
+        to: str | None = None,
+        anywhere: bool = False,
+        tell: Callable[[int, int], None] | None = None,
     ) -> Redriven:
         """Move dead letters, up to `count` or all that are ready now, back to their queues of origin, or to `to`.
 
         Each leaves `queue` in the step in which it is published again. A letter without an origin stays. So does a
-        letter whose origin does not send its dead letters to `queue`, unless `anywhere` allows it.
+        letter whose origin does not send its dead letters to `queue`, unless `anywhere` allows it. `tell` is called
+        with the number of letters that were moved, and the number of all, as the work goes on.
         """
-        return await self._carry_out(redrive(queue, count, to, anywhere=anywhere))
+        return await self._carry_out(redrive(queue, count, to, anywhere=anywhere, tell=tell))
 
     async def ping(self) -> None:
         """Return as soon as the broker answers."""

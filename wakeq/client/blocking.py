@@ -7,7 +7,7 @@ no call waits for the call of another thread, not even for a fetch that waits. A
 it gets a connection of its own. Anything that takes more than one line belongs in requests.py or caller.py.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -229,14 +229,21 @@ class Client:
         return self._caller.call(requests.purge(queue))
 
     def redrive(
-        self, queue: str, count: int | None = None, *, to: str | None = None, anywhere: bool = False
+        self,
+        queue: str,
+        count: int | None = None,
+        *,
+        to: str | None = None,
+        anywhere: bool = False,
+        tell: Callable[[int, int], None] | None = None,
     ) -> Redriven:
         """Move dead letters, up to `count` or all that are ready now, back to their queues of origin, or to `to`.
 
         Each leaves `queue` in the step in which it is published again. A letter without an origin stays. So does a
-        letter whose origin does not send its dead letters to `queue`, unless `anywhere` allows it.
+        letter whose origin does not send its dead letters to `queue`, unless `anywhere` allows it. `tell` is called
+        with the number of letters that were moved, and the number of all, as the work goes on.
         """
-        return self._carry_out(redrive(queue, count, to, anywhere=anywhere))
+        return self._carry_out(redrive(queue, count, to, anywhere=anywhere, tell=tell))
 
     def ping(self) -> None:
         """Return as soon as the broker answers."""

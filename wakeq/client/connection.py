@@ -174,7 +174,7 @@ def unreachable(address: str, error: OSError) -> BrokerUnreachable:
         )
     return BrokerUnreachable(
         f"no broker answers at {address} ({reason}); start it with `wakeq serve`, or give its address: "
-        "WAKEQ_BROKER=HOST:PORT (TaskFlux and MoniQue: --address)"
+        "WAKEQ_BROKER=HOST:PORT (HTTP and MoniQue: WAKEQ_HTTP, TaskFlux: WAKEQ_TASKFLUX)"
     )
 
 

@@ -8,7 +8,7 @@ messages are moved in one step; if that is refused, each is moved in a step of i
 only as many messages as were ready at the beginning, because one that fails again becomes a dead letter once more.
 """
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -46,10 +46,18 @@ class Redriven:
     strangers: tuple[str, ...] = ()
 
 
-def redrive(queue: str, count: int | None, to: str | None, *, anywhere: bool = False) -> Steps[Redriven]:
+def redrive(
+    queue: str,
+    count: int | None,
+    to: str | None,
+    *,
+    anywhere: bool = False,
+    tell: Callable[[int, int], None] | None = None,
+) -> Steps[Redriven]:
     """Move up to `count` messages, or as many as are ready now, to their origins, or all of them to `to`.
 
-    A letter stays if the queue that it names does not send its dead letters here, unless `anywhere` allows it.
+    A letter stays if the queue that it names does not send its dead letters here, unless `anywhere` allows it. `tell`
+    hears how many were moved so far, and how many there are.
     """
     if to == queue:
         raise BadField(f"{queue!r} cannot be redriven to itself; name another queue")
@@ -60,7 +68,7 @@ def redrive(queue: str, count: int | None, to: str | None, *, anywhere: bool = F
     staying: dict[str, Received] = {}
     origins = Origins(queue, anywhere=anywhere)
     try:
-        done = yield from _move(queue, min(stats["ready"], count or stats["ready"]), to, origins, staying)
+        done = yield from _move(queue, min(stats["ready"], count or stats["ready"]), to, origins, staying, tell)
     except WakeqError as error:
         try:
             yield from _release(staying)
@@ -86,9 +94,16 @@ def _target_of(message: Received, to: str | None, origins: Origins) -> Steps[str
     return origin if origin is not None and origins.allows(origin) else None
 
 
-def _move(queue: str, room: int, to: str | None, origins: Origins, staying: dict[str, Received]) -> Steps[int]:
+def _move(
+    queue: str,
+    room: int,
+    to: str | None,
+    origins: Origins,
+    staying: dict[str, Received],
+    tell: Callable[[int, int], None] | None,
+) -> Steps[int]:
     """Fetch and move messages. At the end, and after an error, `staying` has those that were fetched and not moved."""
-    done = 0
+    done, total = 0, room
     while room and len(staying) < STAYING_MAX:
         batch: list[Received] = yield requests.fetch_many(queue, min(room, BATCH_MAX), 0, _received)
         if not batch:
@@ -104,6 +119,8 @@ def _move(queue: str, room: int, to: str | None, origins: Origins, staying: dict
             done += yield from _move_together(together)
             for message, _ in together:
                 del staying[message.uid]
+            if tell is not None:
+                tell(done, total)
     return done
 
 

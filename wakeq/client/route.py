@@ -48,8 +48,8 @@ def client_closed() -> Closed:
     return Closed("this client was closed; make another one")
 
 
-def no_greeting(address: str) -> PeerSilent:
-    return PeerSilent(f"{address} accepted the connection and does not answer; is it a wakeq worker port?")
+def no_greeting(address: str, kind: str = "wakeq worker port") -> PeerSilent:
+    return PeerSilent(f"{address} accepted the connection and does not answer; is it a {kind}?")
 
 
 def wrong_protocol(address: str, error: WrongProtocol) -> WrongProtocol:

@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,13 @@ from wakeq.protocol.wire.worker.codec import text_of
 from wakeq.storage.directory import FOLDER_MODE, NODE_ID_FIRST, begin_filling, finish_filling, is_empty, write_identity
 from wakeq.storage.files import sync_directory
 from wakeq.storage.state.checkpoint import ID, MEMBERS_KEY, SKIPPED_BIT
-from wakeq.storage.state.snapshot import SnapshotHeader, read_snapshot, verify_snapshot, write_snapshot
+from wakeq.storage.state.snapshot import Item, SnapshotHeader, read_snapshot, verify_snapshot, write_snapshot
 from wakeq.storage.state.store import MESSAGES, QUEUES, without_checksum
 
 # The folder in which a data directory is built until it is complete.
 UNFINISHED = "restoring"
+# Items of a backup between two calls that tell of the progress.
+ITEMS_PER_STEP = 1_000
 
 Line = dict[str, Any]
 
@@ -51,8 +53,19 @@ def verify(path: Path) -> dict[str, Any]:
     }
 
 
-def restore(path: Path, data_dir: Path, node: int | None = None) -> dict[str, Any]:
-    """Restore a backup into a new data directory; with a number it becomes that node of a cluster, alone at first."""
+def restore(
+    path: Path,
+    data_dir: Path,
+    node: int | None = None,
+    *,
+    tell: Callable[[str, int | None], None] = lambda doing, size_bytes: None,
+    step: Callable[[int], None] = lambda done_bytes: None,
+) -> dict[str, Any]:
+    """Restore a backup into a new data directory; with a number it becomes that node of a cluster, alone at first.
+
+    `tell` hears of each part of the work, with its size if that is known, and `step` of the bytes that are done.
+    """
+    tell("checking the backup", None)
     header = verify_snapshot(path, None)
     if not is_empty(data_dir):
         raise StorageError(f"{data_dir}: contains data already; restore into a directory that does not exist")
@@ -60,7 +73,8 @@ def restore(path: Path, data_dir: Path, node: int | None = None) -> dict[str, An
     begin_filling(data_dir, identity)
     part = data_dir / UNFINISHED
     try:
-        messages = _build(part, path, header, identity)
+        tell("copying the backup", path.stat().st_size)
+        messages = _build(part, path, header, identity, tell, step)
         if node is not None:
             recover_alone(part)
     except Exception:
@@ -79,27 +93,46 @@ def restore(path: Path, data_dir: Path, node: int | None = None) -> dict[str, An
     }
 
 
-def _build(part: Path, path: Path, header: SnapshotHeader, identity: Identity) -> int:
+def _build(
+    part: Path,
+    path: Path,
+    header: SnapshotHeader,
+    identity: Identity,
+    tell: Callable[[str, int | None], None],
+    step: Callable[[int], None],
+) -> int:
     """Build the data directory; return the number of its messages."""
     write_identity(part, identity)
     (part / "consensus").mkdir(mode=FOLDER_MODE, exist_ok=True)
     _, items = read_snapshot(path, None)
     mine = SnapshotHeader(identity, header.last_index, header.last_term, header.clock_ms)
     # The restored node is alone, whoever belonged to the other cluster.
-    kept = (item for item in items if item[:2] != (QUEUES, MEMBERS_KEY))
+    kept = (item for item in _counted(items, step) if item[:2] != (QUEUES, MEMBERS_KEY))
     write_snapshot(part / "consensus" / SNAPSHOT_NAME, mine, kept)
+    tell("filling the state store", None)
     try:
         opened = open_all(part, upgrade=False)
     except DamagedFile as error:
         # The damage is in the copy that was just made from the backup, and that is removed again.
         raise DamagedFile(path, error.offset, found=error.found, expected=error.expected, hint=HINT) from None
     try:
+        tell("checking the state store", None)
         check_state(opened.store, header, path, with_messages=True)
         opened.metadata.save(term=header.last_term, committed=header.last_index)
         with opened.store.read() as view:
             return view.count(MESSAGES)
     finally:
         opened.close()
+
+
+def _counted(items: Iterable[Item], step: Callable[[int], None]) -> Iterator[Item]:
+    """Pass items on, and say now and then how many bytes they were."""
+    done_bytes = 0
+    for number, item in enumerate(items, 1):
+        done_bytes += len(item[1]) + len(item[2])
+        if number % ITEMS_PER_STEP == 0:
+            step(done_bytes)
+        yield item
 
 
 def _move_up(part: Path, data_dir: Path) -> None:

@@ -204,9 +204,10 @@ def test_close_of_a_client_is_raised_where_somebody_waits(address: str) -> None:
 
 
 def test_port_of_another_protocol_is_reported(shared_broker: BrokerProcess, address: str) -> None:
-    with pytest.raises(Disconnected, match="as an HTTP server"):
-        MoniqueClient(shared_broker.addresses["worker"], connect_timeout_s=2)
-    with pytest.raises(BrokerUnreachable, match="refuses WebSocket connections here"):
+    worker_port = shared_broker.addresses["worker"]
+    with pytest.raises(Disconnected, match=f"^{worker_port} does not speak HTTP; MoniQue is at the HTTP port"):
+        MoniqueClient(worker_port, connect_timeout_s=2)
+    with pytest.raises(BrokerUnreachable, match="refuses WebSocket connections at this path"):
         MoniqueClient(f"ws://{address}/nowhere")
     with pytest.raises(BrokerUnreachable, match="no broker answers"):
         MoniqueClient(f"127.0.0.1:{free_port()}")

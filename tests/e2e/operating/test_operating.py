@@ -196,7 +196,7 @@ def test_top_shows_what_happens(run: Run, client: Client) -> None:
 
 def test_unreachable_broker_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--http", "127.0.0.1:1", "why", "q", "u"]) == 69
-    assert "check the address of its HTTP port (--http, WAKEQ_HTTP" in capsys.readouterr().err
+    assert "no broker answers at 127.0.0.1:1 (Connection refused); start it with" in capsys.readouterr().err
     assert main(["--http", "ftp://x", "why", "q", "u"]) == 78
 
 
@@ -253,6 +253,18 @@ def test_doctor_checks_the_ports_of_the_monique_settings(tmp_path: Path, capsys:
 def test_completion_is_printed_for_every_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     assert "_WAKEQ_COMPLETE" in capsys.readouterr().out
+
+
+def test_bash_completes_the_name_of_a_queue(shared_broker: BrokerProcess, client: Client) -> None:
+    client.publish("completed-by-tab", b"1")
+
+    asked = {"COMP_WORDS": "wakeq pub complete", "COMP_CWORD": "2", "_WAKEQ_COMPLETE": "bash_complete"}
+    broker = {"WAKEQ_BROKER": at(shared_broker.worker_address)}
+    found = subprocess.run(
+        [sys.executable, "-m", "wakeq"], env=os.environ | asked | broker, capture_output=True, text=True, check=True
+    )
+
+    assert (found.stdout, found.stderr) == ("plain,completed-by-tab\n", "")
 
 
 def test_doctor_reports_missing_tokens_and_bad_tls_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

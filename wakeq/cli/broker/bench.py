@@ -18,6 +18,7 @@ import click
 
 from wakeq.cli.common import Broker, json_option
 from wakeq.cli.output import print_json, print_table
+from wakeq.cli.progress import Progress, progress
 from wakeq.protocol.errors import Refused
 
 if TYPE_CHECKING:
@@ -49,10 +50,14 @@ class Load:
 
 
 @click.command()
-@click.option("--messages", type=click.IntRange(min=1), metavar="N", default=50_000, show_default=True)
-@click.option("--bytes", "body_bytes", type=click.IntRange(min=0), metavar="N", default=100, show_default=True)
-@click.option("--batch", type=click.IntRange(1, BATCH_MAX), metavar="N", default=100, show_default=True)
-@click.option("--connections", type=click.IntRange(1, 64), metavar="N", default=4, show_default=True)
+@click.option("--messages", type=click.IntRange(min=1), metavar="N", default=50_000, show_default=True,
+              help="How many messages to publish and fetch.")  # fmt: skip
+@click.option("--bytes", "body_bytes", type=click.IntRange(min=0), metavar="N", default=100, show_default=True,
+              help="The size of a body.")  # fmt: skip
+@click.option("--batch", type=click.IntRange(1, BATCH_MAX), metavar="N", default=100, show_default=True,
+              help="Messages in one command.")  # fmt: skip
+@click.option("--connections", type=click.IntRange(1, 64), metavar="N", default=4, show_default=True,
+              help="Connections that work at once.")  # fmt: skip
 @json_option
 @click.pass_obj
 def bench(broker: Broker, messages: int, body_bytes: int, batch: int, connections: int, as_json: bool) -> None:
@@ -66,7 +71,8 @@ def bench(broker: Broker, messages: int, body_bytes: int, batch: int, connection
     with broker.connect() as client:
         client.create_queue(queue)
         try:
-            rows = asyncio.run(_measured(broker.address, queue, load))
+            with progress("measuring", is_wanted=not as_json) as shown:
+                rows = asyncio.run(_measured(broker.address, queue, load, shown))
         finally:
             client.delete_queue(queue)
     if as_json:
@@ -75,33 +81,39 @@ def bench(broker: Broker, messages: int, body_bytes: int, batch: int, connection
         print_table(COLUMNS, rows)
 
 
-async def _measured(address: str, queue: str, load: Load) -> list[tuple[object, ...]]:
+async def _measured(address: str, queue: str, load: Load, shown: Progress) -> list[tuple[object, ...]]:
     from wakeq.client.aio import AsyncClient
 
     alone = Load(min(load.messages, ALONE_MAX), load.body, 1, 1)
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(AsyncClient(address)) for _ in range(load.connections)]
         return [
-            await _step("publish", load, lambda client, count: _publish(client, queue, load.body, count), clients),
-            await _step("fetch, acknowledge", load, lambda client, count: _work(client, queue, count), clients),
+            await _step("publish", load, lambda one, count: _publish(one, queue, load.body, count), clients, shown),
+            await _step("fetch, acknowledge", load, lambda one, count: _work(one, queue, count), clients, shown),
             await _step(
-                "publish one by one", alone, lambda one, count: _publish(one, queue, load.body, count), clients
+                "publish one by one", alone, lambda one, count: _publish(one, queue, load.body, count), clients, shown
             ),
-            await _step("fetch one by one", alone, lambda one, count: _work(one, queue, count), clients),
+            await _step("fetch one by one", alone, lambda one, count: _work(one, queue, count), clients, shown),
         ]
 
 
 async def _step(
-    name: str, load: Load, do: "Callable[[AsyncClient, int], Awaitable[int]]", clients: "Sequence[AsyncClient]"
+    name: str,
+    load: Load,
+    do: "Callable[[AsyncClient, int], Awaitable[int]]",
+    clients: "Sequence[AsyncClient]",
+    shown: Progress,
 ) -> tuple[object, ...]:
     """Let each connection do its share in batches; return a row with the rate and the latencies."""
     spans_s: list[float] = []
+    shown.begin(name, "messages", load.messages)
 
     async def share(client: "AsyncClient", left: int) -> None:
         while left:
             began_s = time.perf_counter()
             left -= await do(client, min(left, load.batch))
             spans_s.append(time.perf_counter() - began_s)
+            shown.update(min(load.messages, len(spans_s) * load.batch))
 
     began_s = time.perf_counter()
     await asyncio.gather(*map(share, clients[: load.connections], load.shares()))

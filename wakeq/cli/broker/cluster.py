@@ -23,7 +23,8 @@ import click
 
 from wakeq.cli.common import Broker, confirm, json_option, yes_option
 from wakeq.cli.output import print_facts, print_json, print_table, say
-from wakeq.protocol.errors import BadSettings, BrokerUnreachable, Disconnected, NoQuorum
+from wakeq.cli.progress import progress
+from wakeq.protocol.errors import BadSettings, BrokerUnreachable, CannotListen, Disconnected, NoQuorum
 from wakeq.storage.credentials import make_secret, write_secret
 
 MEMBER_COLUMNS = ("node", "address", "votes", "is_connected", "behind_bytes")
@@ -132,7 +133,7 @@ def remove(broker: Broker, node: int, as_json: bool, yes: bool) -> None:
 @click.pass_obj
 def snapshot(broker: Broker, as_json: bool) -> None:
     """Write a snapshot of the node at --broker now, and trim its log."""
-    with broker.connect() as client:
+    with broker.connect() as client, progress("writing the snapshot", is_wanted=not as_json):
         facts = client.cluster("snapshot")
     print_json(facts) if as_json else click.echo(f"snapshot written, up to entry {facts['index']} of the log")
 
@@ -141,10 +142,11 @@ def snapshot(broker: Broker, as_json: bool) -> None:
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
     help="Write it to this new file, which only its owner can read; default: print it.",
 )
 def secret(out: Path | None) -> None:
-    """Make a secret that the nodes prove to each other.
+    """Make a secret that proves which nodes belong together.
 
     Every node gets the same one, in the setting cluster.secret_file.
     """
@@ -156,7 +158,9 @@ def secret(out: Path | None) -> None:
 
 
 @cluster.command()
-@click.option("--data-dir", type=click.Path(path_type=Path), required=True, help="The data directory of this node.")
+@click.option(
+    "--data-dir", type=click.Path(path_type=Path), metavar="DIR", required=True, help="The data directory of this node."
+)
 @click.option(
     "--from-this-node",
     is_flag=True,
@@ -177,20 +181,24 @@ def recover(data_dir: Path, from_this_node: bool, yes: bool) -> None:
 
 
 @cluster.command("try")
-@click.option("--data-dir", type=click.Path(path_type=Path), default="wakeq-cluster", show_default=True)
+@click.option("--data-dir", type=click.Path(path_type=Path), metavar="DIR", default="wakeq-cluster", show_default=True,
+              help="Where the nodes keep their data.")  # fmt: skip
 @click.option(
-    "--free-ports", is_flag=True, help="Use any free ports.  Without it, only if one of 2601, 2611, 2621 ... is in use."
+    "--free-ports",
+    is_flag=True,
+    help="Use any free ports, as it does by itself if one of 2601, 2611, 2621 ... is in use.",
 )
 @click.option("--set", "others", metavar="NAME=VALUE", multiple=True, help="A setting for all nodes; repeatable.")
 def trial(data_dir: Path, free_ports: bool, others: tuple[str, ...]) -> int:
     """Run three nodes on this machine, to try out a cluster.
 
-    Until SIGTERM or SIGINT.
+    They run until SIGTERM or SIGINT (Ctrl-C), and continue with their data at the next start.
     """
     if not free_ports and (taken := taken_port()) is not None:
         free_ports = True
-        click.echo(f"port {taken} is in use, so the nodes use free ports")
+        click.echo(f"port {taken} is in use, so the nodes use free ports; they are shown when all three are up")
     peers = peers_of(data_dir, free_ports=free_ports)
+    check_peer_ports(data_dir, peers)
     settings = [word for other in (_secret(data_dir), *others) for word in ("--set", other)]
     stopping = threading.Event()
     ready = ReadyNodes()
@@ -249,8 +257,10 @@ class ReadyNodes:
             self._ready[node] = dict(door.split("=", 1) for door in line.split()[2:])
             if len(self._ready) < NODES:
                 return None
-            brokers, pages = (",".join(self._ready[node][door] for node in range(NODES)) for door in ("worker", "http"))
-            return f"export WAKEQ_BROKER={brokers} WAKEQ_HTTP={pages}"
+            brokers, pages, taskflux = (
+                ",".join(self._ready[node][door] for node in range(NODES)) for door in ("worker", "http", "taskflux")
+            )
+            return f"export WAKEQ_BROKER={brokers} WAKEQ_HTTP={pages} WAKEQ_TASKFLUX={taskflux}"
 
     def restart_command(self, node: int, command: Sequence[str]) -> list[str]:
         """Return the command of a node with its present ports in place of 0, because clients use these."""
@@ -286,13 +296,29 @@ def taken_port() -> int | None:
     for first in (WORKER_PORT, HTTP_PORT, TASKFLUX_PORT, PEER_PORT):
         for node in range(NODES):
             port = first + PORTS_APART * node
-            with socket.socket() as one:
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                try:
-                    one.bind(("127.0.0.1", port))
-                except OSError:
-                    return port
+            if not _is_free(port):
+                return port
     return None
+
+
+def check_peer_ports(data_dir: Path, peers: str) -> None:
+    """Refuse to start nodes whose addresses another program has: the other nodes know them by these."""
+    for node, address in enumerate(peers.split(",")):
+        if not _is_free(int(address.rpartition(":")[2])):
+            raise CannotListen(
+                f"{address}, the address of node {node} of {data_dir}, is in use, perhaps because this cluster runs "
+                "already; stop the program there, or choose another --data-dir"
+            )
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def peers_of(data_dir: Path, *, free_ports: bool) -> str:

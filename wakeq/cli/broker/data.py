@@ -5,6 +5,8 @@ which no broker runs.
 """
 
 import math
+import os
+import stat
 import sys
 import tempfile
 import time
@@ -12,19 +14,22 @@ from base64 import b64decode
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import IO, Any, BinaryIO, Literal
 
 import click
 import msgspec
 
-from wakeq.cli.common import EXIT_FAILED, Broker, confirm, json_option, yes_option
-from wakeq.cli.output import plain_json, print_facts, print_json, print_table, say
+from wakeq.cli.common import EXIT_FAILED, QUEUE, Broker, confirm, json_option, refuse_no_name, yes_option
+from wakeq.cli.output import NO_NAME, plain_json, print_facts, print_json, print_table, say
+from wakeq.cli.progress import BYTES, Progress, progress
 from wakeq.protocol.errors import BadField, QueueExists, StorageError
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 # Messages that an import publishes at once.
 BATCH = 500
+# Lines of an export between two updates of its progress.
+LINES_PER_UPDATE = 1_000
 TIMEOUT_S_MIN = 5
 
 QUEUE_COLUMNS = ("qname", "id", "messages", "bytes", "leased")
@@ -47,9 +52,11 @@ def backup(broker: Broker, to: Path, as_json: bool) -> None:
         raise StorageError(f"{to} exists already; choose another name for this backup")
     part = part_beside(to)
     try:
-        _download(broker, part)
-        facts = verify(part) | {"path": str(to)}
-        keep(part, to)
+        with progress("downloading", BYTES, is_wanted=not as_json) as shown:
+            _download(broker, part, shown)
+            shown.begin("checking the backup")
+            facts = verify(part) | {"path": str(to)}
+            keep(part, to)
     finally:
         part.unlink(missing_ok=True)
     print_json(facts) if as_json else click.echo(
@@ -57,18 +64,29 @@ def backup(broker: Broker, to: Path, as_json: bool) -> None:
     )
 
 
-def _download(broker: Broker, to: Path) -> None:
+def _download(broker: Broker, to: Path, shown: Progress) -> None:
     with broker.admin() as client:
         try:
             with to.open("wb") as file:
-                client.download("/backup", file.write)
+
+                def write(piece: bytes) -> None:
+                    file.write(piece)
+                    shown.update(file.tell())
+
+                client.download("/backup", write)
         except OSError as error:
             raise StorageError(f"{to}: {error.strerror}; choose another place") from error
 
 
 @click.command()
 @click.argument("path", metavar="FROM", type=FILE)
-@click.option("--data-dir", type=FOLDER, required=True, help="The directory to create; it must be empty or not exist.")
+@click.option(
+    "--data-dir",
+    type=FOLDER,
+    metavar="DIR",
+    required=True,
+    help="The directory to create; it must be empty or not exist.",
+)
 @click.option("--node", type=click.IntRange(0, 65_535), metavar="N", help="The number of this node in its cluster.")
 @json_option
 def restore(path: Path, data_dir: Path, node: int | None, as_json: bool) -> None:
@@ -79,7 +97,8 @@ def restore(path: Path, data_dir: Path, node: int | None, as_json: bool) -> None
     """
     from wakeq.data.backup import restore as make
 
-    facts = make(path, data_dir, node)
+    with progress("restoring", is_wanted=not as_json) as shown:
+        facts = make(path, data_dir, node, tell=lambda doing, size: shown.begin(doing, BYTES, size), step=shown.update)
     place = "" if node is None else f" --node {node} --peers ..."
     print_json(facts) if as_json else click.echo(
         f"{data_dir}: {facts['messages']} messages; start it: wakeq serve{place} --data-dir {data_dir}"
@@ -87,30 +106,38 @@ def restore(path: Path, data_dir: Path, node: int | None, as_json: bool) -> None
 
 
 @click.command("export")
-@click.argument("queues", metavar="[QUEUE]...", nargs=-1)
-@click.option("--from", "path", type=FILE, help="Read this backup instead of asking the broker.")
+@click.argument("queues", type=QUEUE, metavar="[QUEUE]...", nargs=-1)
+@click.option("--from", "path", type=FILE, metavar="FILE", help="Read this backup instead of asking the broker.")
 @click.pass_obj
 def export(broker: Broker, queues: tuple[str, ...], path: Path | None) -> None:
     """Print queues and messages as JSON lines.
 
-    All queues, or each QUEUE that you name.  All lines show the same moment.  Leases are omitted: when imported, every
-    message is ready or delayed.
+    It prints all queues, or those that you name.  All lines show the same moment.  Leases are omitted: when imported,
+    every message is ready or delayed.
     """
     from wakeq.data.backup import lines_of
 
-    with tempfile.TemporaryDirectory(prefix="wakeq-export-") as folder:
+    # On a terminal the lines are the progress, and behind a pipe another command may show its own.
+    is_file = _size_of(sys.stdout) is not None
+    with (
+        tempfile.TemporaryDirectory(prefix="wakeq-export-") as folder,
+        progress("downloading", BYTES, is_wanted=is_file) as shown,
+    ):
         if path is None:
             path = Path(folder) / "state"
-            _download(broker, path)
+            _download(broker, path, shown)
+        shown.begin("writing lines", "lines")
         write = sys.stdout.buffer.write
-        for line in lines_of(path, frozenset(queues)):
+        for number, line in enumerate(lines_of(path, frozenset(queues)), 1):
             write(plain_json(line).encode() + b"\n")
+            if number % LINES_PER_UPDATE == 0:
+                shown.update(number)
         sys.stdout.buffer.flush()
 
 
 @click.command("import")
 @click.argument("file", type=click.File("rb"), default="-")
-@click.option("--to", metavar="QUEUE", help="Publish all messages to this queue.")
+@click.option("--to", type=QUEUE, metavar="QUEUE", callback=refuse_no_name, help="Publish all messages to this queue.")
 @json_option
 @click.pass_obj
 def import_(broker: Broker, file: BinaryIO, to: str | None, as_json: bool) -> None:
@@ -121,7 +148,8 @@ def import_(broker: Broker, file: BinaryIO, to: str | None, as_json: bool) -> No
     """
     import asyncio
 
-    sums = asyncio.run(_publish_all(broker.address, _lines_in(file), to))
+    with progress("publishing", BYTES, is_wanted=not as_json) as shown:
+        sums = asyncio.run(_publish_all(broker.address, _lines_in(file, shown), to))
     print_json(sums) if as_json else click.echo(f"{sums['messages']} messages published to {sums['queues']} queues")
 
 
@@ -150,14 +178,26 @@ class MessageLine(msgspec.Struct, tag_field="kind", tag="message"):
 Line = QueueLine | MessageLine
 
 
-def _lines_in(file: BinaryIO) -> Iterator[Line]:
+def _lines_in(file: BinaryIO, shown: Progress) -> Iterator[Line]:
     """Yield line by line; the first invalid line ends the import, because later ones may depend on it."""
     decode = msgspec.json.Decoder(Line).decode
+    read_bytes, total_bytes = 0, _size_of(file)
     for number, raw in enumerate(file, 1):
+        read_bytes += len(raw)
+        shown.update(read_bytes, total_bytes)
         try:
             yield decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadField(f"line {number} was not printed by export: {error}") from None
+
+
+def _size_of(file: IO[Any]) -> int | None:
+    """Return the size of a file; None for a pipe or a terminal."""
+    try:
+        status = os.fstat(file.fileno())
+    except (OSError, ValueError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 async def _publish_all(address: str, lines: Iterable[Line], into: str | None) -> dict[str, int]:
@@ -233,7 +273,8 @@ def repair(data_dir: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
     """
     from wakeq.data.repair import carry_out, examine
 
-    found = examine(data_dir)
+    with progress("reading the files", is_wanted=not as_json):
+        found = examine(data_dir)
     steps = [f"rename {step.path}: {step.why}" for step in found.steps]
     facts: dict[str, Any] = {"damage": found.damage, "steps": steps, "hopeless": found.hopeless}
     if as_json and (dry_run or not steps):
@@ -245,7 +286,8 @@ def repair(data_dir: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
             say(found.hopeless)
     if steps and not dry_run:
         confirm("Carry out these steps?", yes=yes)
-        done = carry_out(data_dir, found)
+        with progress("repairing", is_wanted=not as_json):
+            done = carry_out(data_dir, found)
         print_json(facts | {"done": done}) if as_json else click.echo("\n".join(done))
     if dry_run:
         return found.status
@@ -264,7 +306,8 @@ def inspect(data_dir: Path, as_json: bool) -> int:
     from wakeq.data.inspect import inspect as facts_of
     from wakeq.data.inspect import status_of
 
-    facts = facts_of(data_dir)
+    with progress("reading the files", is_wanted=not as_json):
+        facts = facts_of(data_dir)
     status = status_of(facts)
     if as_json:
         print_json(facts)
@@ -277,7 +320,7 @@ def inspect(data_dir: Path, as_json: bool) -> int:
 
 
 def _row(queue: dict[str, Any]) -> list[object]:
-    facts = {**queue, **queue["totals"], "qname": queue["qname"] or '""'}
+    facts = {**queue, **queue["totals"], "qname": queue["qname"] or NO_NAME}
     return [facts[column] for column in (*QUEUE_COLUMNS, *TOTAL_COLUMNS)]
 
 

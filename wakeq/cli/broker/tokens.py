@@ -30,9 +30,11 @@ HOURS = {"h": 1, "d": 24, "w": 168}
 
 def where_options(command: click.decorators.FC) -> click.decorators.FC:
     """Add the flags that choose the broker."""
-    data_dir = click.option("--data-dir", type=click.Path(path_type=Path), help="The broker's data directory.")
+    data_dir = click.option(
+        "--data-dir", type=click.Path(path_type=Path), metavar="DIR", help="The broker's data directory."
+    )
     config = click.option(
-        "--config", "config_file", type=click.Path(path_type=Path), help="The broker's settings file."
+        "--config", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="The broker's settings file."
     )
     return data_dir(config(command))
 
@@ -134,7 +136,11 @@ def list_tokens(data_dir: Path | None, config_file: Path | None, as_json: bool) 
         print_json({"tokens": rows})
     else:
         columns = ("name", "rights", "queues", "created_at", "expires_at", "valid")
-        print_table(columns, [[_shown(row[column]) for column in columns] for row in rows])
+        print_table(
+            columns,
+            [[_shown(row[column]) for column in columns] for row in rows],
+            nothing="there are no tokens; `wakeq token create` makes one",
+        )
 
 
 @token.command()

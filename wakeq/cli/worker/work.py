@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from wakeq.cli.common import EXIT_NOTHING, Broker, queue_name
+from wakeq.cli.common import EXIT_NOTHING, QUEUE, Broker, queue_name
 from wakeq.cli.output import say
 from wakeq.cli.worker.run import log_options, log_to_stderr
 from wakeq.protocol.wire.worker.commands import TIMEOUT_S_MIN
@@ -27,7 +27,7 @@ SPAN_NOT_0 = click.FloatRange(min=0, min_open=True)
 
 
 @click.command()
-@click.argument("queue")
+@click.argument("queue", type=QUEUE)
 @click.argument("command", nargs=-1, required=True, metavar="-- COMMAND...")
 @click.option(
     "--concurrency", type=click.IntRange(min=1), metavar="N", default=1, show_default=True, help="Commands at once."
@@ -109,7 +109,7 @@ def work(
 ) -> int:
     """Run COMMAND for each message of QUEUE.
 
-    Until SIGTERM or SIGINT.  COMMAND gets the body on its standard input, and in its environment WAKEQ_QUEUE,
+    It runs until SIGTERM or SIGINT.  COMMAND gets the body on its standard input, and in its environment WAKEQ_QUEUE,
     WAKEQ_UID, WAKEQ_DELIVERY (1 for the first), WAKEQ_FAILURES, WAKEQ_LEASE, WAKEQ_BROKER, each header as
     WAKEQ_HEADER_NAME (in capitals, with _ for anything but letters and digits), and TRACEPARENT if the message has one.
     Its output goes where the output of `wakeq work` goes.  COMMAND does not get the token of `wakeq work` without

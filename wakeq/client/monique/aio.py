@@ -15,7 +15,7 @@ from typing import Self
 from wakeq.client.connection import READ_BYTES, Tls, broken, closed_by_peer, configure_socket, unreachable
 from wakeq.client.monique import posts
 from wakeq.client.monique.posts import CREATOR, Data, Post
-from wakeq.client.monique.session import DEFAULT_ADDRESS, INBOX_MAX, Answer, Connector, Pair, Session
+from wakeq.client.monique.session import INBOX_MAX, Answer, Connector, Pair, Session, default_address
 from wakeq.client.route import (
     ANSWER_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
@@ -36,7 +36,7 @@ class AsyncMoniqueClient:
 
     def __init__(
         self,
-        address: str = DEFAULT_ADDRESS,
+        address: str | None = None,
         *,
         creator: str = CREATOR,
         cookies: Mapping[str, str] | None = None,
@@ -46,13 +46,13 @@ class AsyncMoniqueClient:
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         reconnect_for_s: float = RECONNECT_FOR_S,
     ) -> None:
-        """`address` is HOST:PORT, several with commas between, or ws://HOST:PORT/PATH.
+        """`address` is HOST:PORT, several with commas between, or ws://HOST:PORT/PATH; default: WAKEQ_HTTP.
 
         `creator` is the name that messages carry; `token` and `tls` are those of Client (wss:// is TLS, too).
         """
         self.creator = creator
         self._timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
-        self._connector = Connector(address, self._timeouts, token=token, tls=tls, cookies=cookies)
+        self._connector = Connector(address or default_address(), self._timeouts, token=token, tls=tls, cookies=cookies)
         self._session = self._connector.session
         self._futures: dict[int, asyncio.Future[Reply]] = {}
         # Notified after each read.

@@ -16,7 +16,7 @@ from typing import Self
 from wakeq.client.connection import Connection, Tls, dial, refuse_client_on_loop
 from wakeq.client.monique import posts
 from wakeq.client.monique.posts import CREATOR, Data, Post
-from wakeq.client.monique.session import DEFAULT_ADDRESS, INBOX_MAX, Answer, Connector, Pair, Session
+from wakeq.client.monique.session import INBOX_MAX, Answer, Connector, Pair, Session, default_address
 from wakeq.client.route import (
     ANSWER_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
@@ -36,7 +36,7 @@ class MoniqueClient:
 
     def __init__(
         self,
-        address: str = DEFAULT_ADDRESS,
+        address: str | None = None,
         *,
         creator: str = CREATOR,
         cookies: Mapping[str, str] | None = None,
@@ -46,7 +46,7 @@ class MoniqueClient:
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         reconnect_for_s: float = RECONNECT_FOR_S,
     ) -> None:
-        """Connect to `address`: HOST:PORT, several separated by commas, or ws://HOST:PORT/PATH.
+        """Connect to `address`: HOST:PORT, several separated by commas, or ws://HOST:PORT/PATH; default: WAKEQ_HTTP.
 
         `creator` is the name that messages carry; `token` and `tls` are those of Client (wss:// is TLS, too).
         Raises BrokerUnreachable if no server answers.
@@ -54,7 +54,7 @@ class MoniqueClient:
         refuse_client_on_loop("MoniqueClient")
         self.creator = creator
         self._timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
-        self._connector = Connector(address, self._timeouts, token=token, tls=tls, cookies=cookies)
+        self._connector = Connector(address or default_address(), self._timeouts, token=token, tls=tls, cookies=cookies)
         self._session = self._connector.session
         self._lock = threading.RLock()
         self._closed = threading.Event()

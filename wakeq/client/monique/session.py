@@ -6,6 +6,7 @@ A session outlives connections: on a new one it restates its subscriptions and r
 repeated. Messages that others push meanwhile are lost; the protocol has it so. The session never waits.
 """
 
+import os
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -47,6 +48,8 @@ from wakeq.protocol.wire.monique.tags import read_tag
 DEFAULT_PORT = 8080
 DEFAULT_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
 DEFAULT_PATH = "/monique"
+# The schemes of a URL, and whether they mean TLS; WAKEQ_HTTP has the last two.
+SCHEMES = {"ws": False, "wss": True, "http": False, "https": True}
 # The number of received messages that wait for the program.
 INBOX_MAX = 10_000
 ANSWERS = ("result", "error")
@@ -95,6 +98,8 @@ class Session:
         self._pending: deque[PendingCommand] = deque()
         self._tickets = count(1)
         self._socket: WebSocket | None = None
+        # The address of the newest connection, for errors.
+        self._host = ""
 
     @property
     def is_open(self) -> bool:
@@ -111,6 +116,7 @@ class Session:
     def connected(self, host: str, token: str | None = None) -> None:
         """Begin the handshake on a new connection. After it, the pending commands are sent."""
         headers = self._headers if token is None else self._headers | {"Authorization": f"Bearer {token}"}
+        self._host = host
         self._socket = self._new_socket(host, self._path, headers)
 
     def disconnected(self) -> list[Answer]:
@@ -225,14 +231,14 @@ class Session:
             replies = decode_replies(messages)
             return [answer for reply in replies if (answer := self._answer_in(reply)) is not None]
         except MoniqueError as error:
-            raise WrongProtocol(str(error)) from error
+            raise WrongProtocol(f"{self._host} is not a MoniQue server: {error}") from error
 
     def _answer_in(self, reply: Reply) -> Answer | None:
         if isinstance(reply, PushedFromMq):
             self._keep(Post(read_tag(reply.data.tag), reply.data.message))
             return None
         if not self._pending:
-            raise WrongProtocol("it sent an answer to no command")
+            raise WrongProtocol(f"{self._host} sent an answer to no command")
         pending = self._pending.popleft()
         if isinstance(reply, Error) and pending.registry is not None:
             self._remove_refused(pending.added, pending.registry)
@@ -271,15 +277,23 @@ def _subscriptions(pairs: Iterable[Pair]) -> tuple[Subscription, ...]:
     return subscriptions
 
 
+def default_address() -> str:
+    """Return the address for a client that was given none: WAKEQ_HTTP, or the usual port of this machine."""
+    return os.environ.get("WAKEQ_HTTP") or DEFAULT_ADDRESS
+
+
 def split_url(address: str) -> tuple[str, str, bool]:
     """Return addresses, path and whether TLS is wanted, for `HOST:PORT`, several of these with commas, or a URL."""
     scheme, separator, rest = address.partition("://")
     if not separator:
         scheme, rest = "ws", address + DEFAULT_PATH
-    if scheme not in ("ws", "wss"):
+    if scheme not in SCHEMES:
         raise BadSettings(f"{address} is not the address of a MoniQue server; write HOST:PORT, or ws://HOST:PORT/PATH")
+    if scheme.startswith("http"):
+        # The URL of a broker's HTTP port says nothing of MoniQue; of several, each has the scheme.
+        rest = ",".join(one.strip().rstrip("/") for one in rest.replace(f"{scheme}://", "").split(",")) + DEFAULT_PATH
     hosts, slash, path = rest.partition("/")
-    return ",".join(_with_port(host.strip()) for host in hosts.split(",")), slash + path or "/", scheme == "wss"
+    return ",".join(_with_port(host.strip()) for host in hosts.split(",")), slash + path or "/", SCHEMES[scheme]
 
 
 def _with_port(host: str) -> str:
@@ -315,7 +329,7 @@ class Connector:
     def failed(self, error: WakeqError | TimeoutError) -> float:
         """Note a failed attempt. Return the seconds until the next one, or raise an error that lists all of them."""
         if isinstance(error, TimeoutError):
-            error = no_greeting(self.address)
+            error = no_greeting(self.address, "MoniQue server")
         if not isinstance(error, BrokerUnreachable | Disconnected):
             raise error
         return self._route.failed(ended_before_greeting(error, "MoniQue"), time.monotonic())

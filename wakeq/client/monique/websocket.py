@@ -62,6 +62,7 @@ class WebSocket:
         except InvalidURI as error:
             raise BadSettings(f"{error}; write HOST:PORT, or ws://HOST:PORT/PATH") from error
         self._protocol = ClientProtocol(address, max_size=FRAME_BYTES_MAX, logger=logger)
+        self._host = host
         # The fragments of a message that is not complete yet.
         self._parts: list[bytes] = []
         request = self._protocol.connect()
@@ -97,27 +98,27 @@ class WebSocket:
                     messages.append(b"".join(self._parts))
                     self._parts.clear()
         if protocol.handshake_exc is not None:
-            raise _handshake_error(protocol.handshake_exc)
+            raise _handshake_error(self._host, protocol.handshake_exc)
         if protocol.parser_exc is not None:
-            raise WrongProtocol(f"it sent a frame that no server sends: {protocol.parser_exc}")
+            raise WrongProtocol(f"{self._host} sent a frame that no server sends: {protocol.parser_exc}")
         if protocol.close_rcvd is not None:
             reason = protocol.close_rcvd.reason or "it gave no reason"
-            raise Disconnected(f"the server closed the connection: {reason} ({protocol.close_rcvd.code})")
+            raise Disconnected(f"{self._host} closed the connection: {reason} ({protocol.close_rcvd.code})")
         return messages
 
 
-def _handshake_error(error: Exception) -> WakeqError:
+def _handshake_error(host: str, error: Exception) -> WakeqError:
     """Return the error for a server that has not accepted the handshake."""
     match error:
         case InvalidStatus():
-            return _refusal(error.response)
+            return _refusal(host, error.response)
         case InvalidMessage() | SecurityError():
-            return WrongProtocol("it does not answer as an HTTP server does")
+            return WrongProtocol(f"{host} does not speak HTTP; MoniQue is at the HTTP port of a broker (8080)")
         case _:
-            return WrongProtocol(f"it did not answer our handshake ({error}); is there a proxy in between?")
+            return WrongProtocol(f"{host} did not answer our handshake ({error}); is there a proxy in between?")
 
 
-def _refusal(response: Response) -> WakeqError:
+def _refusal(host: str, response: Response) -> WakeqError:
     """Return a broker's refusal of the token in its own words, else that the server refuses the connection."""
     # Another server, or a broker with another reason, answers with some other text.
     with suppress(msgspec.MsgspecError, ValueError, RecursionError):
@@ -127,6 +128,6 @@ def _refusal(response: Response) -> WakeqError:
     status = f"{response.status_code} {response.reason_phrase}"
     reason = response.body[:SHOWN_CHARS_MAX].decode(errors="replace").strip() or status
     if response.status_code == 401:
-        return Unauthorized(f"the server requires a token, or a different one (token=, WAKEQ_TOKEN): {reason}")
+        return Unauthorized(f"{host} requires a token, or a different one (token=, WAKEQ_TOKEN): {reason}")
     kind = NotReady if "Retry-After" in response.headers else BrokerUnreachable
-    return kind(f"it refuses WebSocket connections here: {reason} ({status})")
+    return kind(f"{host} refuses WebSocket connections at this path: {reason} ({status})")

@@ -31,7 +31,6 @@ from wakeq.client.route import (
 )
 from wakeq.client.taskflux import requests
 from wakeq.client.taskflux.call_script import (
-    DEFAULT_ADDRESS,
     CallScript,
     Close,
     Connect,
@@ -41,6 +40,7 @@ from wakeq.client.taskflux.call_script import (
     Send,
     Step,
     Steps,
+    default_address,
 )
 from wakeq.client.taskflux.requests import Cluster, QueueInfo, Record
 from wakeq.protocol.errors import Disconnected
@@ -91,7 +91,7 @@ class AsyncTaskFluxClient:
 
     def __init__(
         self,
-        address: str = DEFAULT_ADDRESS,
+        address: str | None = None,
         *,
         dialect: str = "spec",
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
@@ -100,15 +100,15 @@ class AsyncTaskFluxClient:
         token: str | None = None,
         tls: Tls = None,
     ) -> None:
-        """`address` is HOST:PORT, or several separated by commas; `dialect` is that of the server.
+        """`address` is HOST:PORT, or several separated by commas; default: WAKEQ_TASKFLUX.
 
-        `token` and `tls` are those of AsyncClient.
+        `dialect` is that of the server; `token` and `tls` are those of AsyncClient.
         """
         timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
         self._dialect = requests.dialect_named(dialect)
         self._context = tls_context(tls)
         clock = lambda: asyncio.get_running_loop().time()  # noqa: E731
-        self._script = CallScript(address, self._dialect, timeouts, clock, token_source(token))
+        self._script = CallScript(address or default_address(), self._dialect, timeouts, clock, token_source(token))
         self._closed = asyncio.Event()
 
     @property

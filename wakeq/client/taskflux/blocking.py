@@ -16,7 +16,6 @@ from wakeq.client.connection import Connection, Tls, dial, refuse_client_on_loop
 from wakeq.client.route import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts, client_closed
 from wakeq.client.taskflux import requests
 from wakeq.client.taskflux.call_script import (
-    DEFAULT_ADDRESS,
     CallScript,
     Close,
     Connect,
@@ -26,6 +25,7 @@ from wakeq.client.taskflux.call_script import (
     Send,
     Step,
     Steps,
+    default_address,
 )
 from wakeq.client.taskflux.requests import Cluster, QueueInfo, Record
 from wakeq.protocol.errors import Disconnected
@@ -38,7 +38,7 @@ class TaskFluxClient:
 
     def __init__(
         self,
-        address: str = DEFAULT_ADDRESS,
+        address: str | None = None,
         *,
         dialect: str = "spec",
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
@@ -47,7 +47,9 @@ class TaskFluxClient:
         token: str | None = None,
         tls: Tls = None,
     ) -> None:
-        """Connect to `address`: HOST:PORT, or several with commas. Raises BrokerUnreachable if no server answers.
+        """Connect to `address`: HOST:PORT, or several with commas; default: WAKEQ_TASKFLUX.
+
+        Raises BrokerUnreachable if no server answers.
 
         `dialect` is that of the server: "spec", or "csharp" for the original one; `token` and `tls` are as for Client.
         """
@@ -55,7 +57,9 @@ class TaskFluxClient:
         self._answer_timeout_s = answer_timeout_s
         self._dialect = requests.dialect_named(dialect)
         self._context = tls_context(tls)
-        self._script = CallScript(address, self._dialect, timeouts, time.monotonic, token_source(token))
+        self._script = CallScript(
+            address or default_address(), self._dialect, timeouts, time.monotonic, token_source(token)
+        )
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._run(self._script.connect())

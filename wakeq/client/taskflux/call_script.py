@@ -6,6 +6,7 @@ A connection serves one call at a time, and a record is held on the connection t
 connections. Route decides where to connect, a Request what is sent. Pure: the clock is passed in, and nothing waits.
 """
 
+import os
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from math import inf
@@ -83,6 +84,11 @@ class Pause(Struct, frozen=True):
 
 Step: TypeAlias = Connect | Send | Receive | Close | Pause
 Steps: TypeAlias = Generator[Step, Any, T]
+
+
+def default_address() -> str:
+    """Return the address for a client that was given none: WAKEQ_TASKFLUX, or the usual port of this machine."""
+    return os.environ.get("WAKEQ_TASKFLUX") or DEFAULT_ADDRESS
 
 
 def with_port(addresses: str) -> str:

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.brokers.node_here import node_here, run
 from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, Operator, successor
 from wakeq.actors.log.leader_watch import ELECTIONS_WITHOUT, LeaderWatch
+from wakeq.actors.mail import HandOver
 from wakeq.actors.sessions.operator_mail import Administer
 
 LONG_S = (ELECTIONS_WITHOUT + 3) * ELECTION_S
@@ -80,6 +82,20 @@ def test_leader_that_loses_its_majority_logs_one_warning(
 
     (warned,) = lines(said, logging.WARNING)
     assert "without a majority this node, which led in term" in warned
+
+
+def test_leader_that_shuts_down_after_the_others_logs_no_warning(
+    said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
+) -> None:
+    said.clear()
+    leader.raft_log.tell(HandOver())
+    for other in cluster.others(leader):
+        other.kill()
+
+    cluster.advance(LONG_S)
+
+    assert lines(said, logging.WARNING) == []
+    assert any("no longer leads" in line for line in lines(said, logging.INFO))
 
 
 def test_new_cluster_that_waits_for_a_node_says_for_which(said: pytest.LogCaptureFixture, directory: Path) -> None:
@@ -264,3 +280,13 @@ def test_members_are_logged_by_every_node_and_again_when_they_change(
 def belongings(said: pytest.LogCaptureFixture) -> list[str]:
     """What was said after `members of the cluster from entry N on:`."""
     return [line.partition(" on: ")[2] for line in lines(said) if line.startswith("members of the cluster from entry ")]
+
+
+def test_broker_that_is_alone_says_nothing_of_leading(said: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    async def start() -> None:
+        async with node_here(tmp_path):
+            pass
+
+    run(start())
+
+    assert [line for line in lines(said) if "lead" in line or "term" in line] == []

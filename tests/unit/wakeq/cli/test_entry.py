@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -59,6 +60,12 @@ def test_unknown_http_port_is_refused_with_advice(
 
     assert status == 2
     assert "the HTTP port of 127.0.0.1:2701 is unknown; pass --http 127.0.0.1:PORT" in capsys.readouterr().err
+
+
+def test_taskflux_port_follows_the_named_broker() -> None:
+    assert Broker("a:2601,[::1]:2601").taskflux_address == "a:2602,[::1]:2602"
+    with pytest.raises(click.UsageError, match="the TaskFlux port of b:1 is unknown; pass --address b:PORT"):
+        Broker("b:1").taskflux_address  # noqa: B018
 
 
 @pytest.mark.parametrize(
@@ -119,6 +126,9 @@ def test_errors_are_one_line_with_their_documented_status(
     [
         (["bogus"], 2, "No such command 'bogus'; try `wakeq --help`"),
         (["peek", "q"], 2, "No such command 'peek'; did you mean `wakeq queue peek`? Try `wakeq --help`"),
+        (["queu"], 2, "No such command 'queu'; did you mean `wakeq queue`? Try `wakeq --help`"),
+        (["purgee"], 2, "No such command 'purgee'; did you mean `wakeq queue purge`? Try `wakeq --help`"),
+        (["queue", "lst"], 2, "No such command 'lst'; did you mean `wakeq queue list`? Try `wakeq queue --help`"),
         (["worker", "m:w"], 2, "No such command 'worker'; did you mean `wakeq run`? Try `wakeq --help`"),
         (["--broker", "", "ping"], 2, "--broker is empty; write HOST:PORT"),
         (["--broker", ",", "cluster", "status"], 2, "--broker is empty; write HOST:PORT"),
@@ -300,6 +310,33 @@ def test_command_lists_fit_80_columns(
     _usage, *listed = re.split(r"^(?:Messages|Commands):$", capsys.readouterr().out, flags=re.MULTILINE)
     assert listed
     assert [line for line in listed[0].splitlines() if line.endswith("...")] == []
+
+
+def commands_of(group: click.Group, context: click.Context) -> Iterator[tuple[str, click.Command]]:
+    """Yield every command that is no group, with the words that call it."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield name, command
+        if isinstance(command, click.Group):
+            for inner, one in commands_of(command, context):
+                yield f"{name} {inner}", one
+
+
+@pytest.mark.parametrize("name", [name for name, _ in commands_of(cli, click.Context(cli))])
+def test_every_option_says_what_it_does_and_what_it_takes(name: str) -> None:
+    command = dict(commands_of(cli, click.Context(cli)))[name]
+    options = [one for one in command.params if isinstance(one, click.Option)]
+
+    assert [one.name for one in options if not one.help] == []
+    # The name of a type says nothing to a user.
+    assert [
+        one.name
+        for one in options
+        if not one.is_flag and not isinstance(one.type, click.Choice) and one.metavar is None
+    ] == []
+    assert command.help
+    assert command.help.splitlines()[0].endswith(".")
 
 
 def test_version_is_printed(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,10 +45,23 @@ def test_pub_reads_standard_input_unchanged(
     assert fake.calls[1][1] == ("q", b"\xff\x00\n")
 
 
-def test_empty_name_means_the_default_queue(fake: type[FakeClient]) -> None:
-    main(["pub", "", "x"])
+@pytest.mark.parametrize("arguments", [["pub", "", "x"], ["import", "--to", ""], ["pipeline", "load", ".", "--to", ""]])
+def test_publish_to_an_empty_name_is_refused(
+    fake: type[FakeClient], capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    """It comes from an unset variable of a script; the default queue would take the message silently."""
+    assert main(arguments) == 2
 
-    assert fake.calls[1][1] == ("", b"x")
+    assert "it is empty; name a queue" in capsys.readouterr().err
+    assert fake.calls == []
+
+
+def test_fetch_from_an_empty_name_means_the_default_queue(fake: type[FakeClient]) -> None:
+    fake.messages = [message()]
+
+    main(["fetch", ""])
+
+    assert fake.calls[1][1] == ("", 1)
 
 
 def test_fetch_prints_only_the_body_to_standard_output(

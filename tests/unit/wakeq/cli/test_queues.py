@@ -1,5 +1,6 @@
 """`wakeq queue`: confirmation, given policies, tables, redrive."""
 
+import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -192,7 +193,8 @@ def test_redrive_reports_moved_and_remaining_letters(
 
     said = capsys.readouterr()
     assert status == 0
-    assert fake.calls[-1] == ("redrive", ("emails.dead", 5), {"to": "again", "anywhere": False})
+    name, arguments, options = fake.calls[-1]
+    assert (name, arguments, options["to"], options["anywhere"]) == ("redrive", ("emails.dead", 5), "again", False)
     assert said.out == "redriven from queue emails.dead: 3\n"
     assert said.err.startswith("wakeq: not moved from queue emails.dead, because they have no wakeq-origin: 1;")
 
@@ -216,3 +218,34 @@ def test_dry_run_of_redrive_moves_nothing(fake: type[FakeClient], capsys: pytest
 
     assert [name for name, *_ in fake.calls] == ["connect", "stats", "peek"]
     assert "nothing was moved; ready in queue emails.dead: 3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["peek", "q"], "wakeq: queue q has no ready messages; delayed: 2, leased: 1; --state any shows all\n"),
+        (["peek", "q", "--state", "any"], "wakeq: queue q has no messages\n"),
+        (["list", "em"], "wakeq: no queue has a name that begins with em\n"),
+    ],
+)
+def test_nothing_to_show_is_said_in_words(
+    fake: type[FakeClient],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    said: str,
+) -> None:
+    counts = {"ready": 3, "delayed": 2, "leased": 1}
+    monkeypatch.setattr(fake, "answer", lambda _self, name: counts if name == "stats" else [])
+
+    assert main(["queue", *arguments]) == 0
+
+    # A program on a pipe still gets the names of the columns.
+    shown = capsys.readouterr()
+    assert shown.err.startswith(said)
+    assert shown.out.count("\n") == 1
+
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    main(["queue", *arguments])
+
+    assert capsys.readouterr().out == ""

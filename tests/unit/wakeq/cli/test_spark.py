@@ -1,6 +1,5 @@
 """The progress line of Spark."""
 
-import sys
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 
 from wakeq.cli import spark as module
+from wakeq.cli.progress import Progress
 
 
 class Tracker:
@@ -29,18 +29,27 @@ class Tracker:
         return None if found is None else SimpleNamespace(numCompletedTasks=found[0], numTasks=found[1])
 
 
-def test_progress_line_counts_the_parts_of_all_stages(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Recorder(Progress):
+    """Records what would be shown."""
+
+    def __init__(self) -> None:
+        super().__init__("counting", "parts", is_wanted=False)
+        self.updates: list[tuple[int, int | None]] = []
+
+    def update(self, done: int, total: int | None = None) -> None:
+        self.updates.append((done, total))
+
+
+def test_progress_line_counts_the_parts_of_all_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REFRESH_S", 0)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     over = threading.Event()
-    tracker = Tracker(over, {}, {1: (3, 8), 2: (0, 2)}, {1: (3, 8), 2: (0, 2)}, {2: None})
+    tracker = Tracker(over, {}, {1: (3, 8), 2: (0, 2)}, {1: (8, 8), 2: (0, 2)}, {2: None})
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
 
-    module._show_stages(session, "counting", over)
+    shown = Recorder()
+    module._show_stages(session, shown, over)
 
-    assert capsys.readouterr().err == "\r\x1b[Kcounting, 3 of 10 parts ..."
+    assert shown.updates == [(3, 10), (8, 10)]
 
 
 def test_progress_line_ends_without_a_word_if_spark_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,4 +63,4 @@ def test_progress_line_ends_without_a_word_if_spark_has_died(monkeypatch: pytest
     tracker = SimpleNamespace(getActiveStageIds=died)
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
 
-    module._watch(session, "counting", threading.Event())
+    module._watch(session, Recorder(), threading.Event())

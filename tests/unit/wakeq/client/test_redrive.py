@@ -94,6 +94,17 @@ def test_count_and_target_are_respected(monkeypatch: pytest.MonkeyPatch) -> None
         assert (bodies_of(b, "elsewhere"), bodies_of(b, DEAD)) == (["a", "b", "c"], ["d", "e"])
 
 
+def test_redrive_tells_how_many_it_has_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redrive_module, "BATCH_MAX", 2)
+    told: list[tuple[int, int]] = []
+    with broker() as b:
+        die(b, *"abcde")
+
+        b.redrive(DEAD, tell=lambda done, total: told.append((done, total)))
+
+    assert told == [(2, 5), (4, 5), (5, 5)]
+
+
 def test_letter_without_origin_stays_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redrive_module, "BATCH_MAX", 1)
     with broker() as b:

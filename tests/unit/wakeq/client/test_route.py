@@ -332,7 +332,8 @@ def test_error_for_several_addresses_gives_its_advice_once() -> None:
     assert str(caught.value) == (
         "no broker serves; tried 3 addresses: no broker answers at a:1 (Connection refused); "
         "b:2 does not lead and knows of no leader; no broker answers at c:3 (Connection refused); "
-        "start it with `wakeq serve`, or give its address: WAKEQ_BROKER=HOST:PORT (TaskFlux and MoniQue: --address)"
+        "start it with `wakeq serve`, or give its address: WAKEQ_BROKER=HOST:PORT "
+        "(HTTP and MoniQue: WAKEQ_HTTP, TaskFlux: WAKEQ_TASKFLUX)"
     )
     # The same status as for an unreachable broker.
     assert caught.value.exit_status == 69

@@ -75,8 +75,11 @@ def test_restored_directory_is_complete_on_a_mounted_disk(tmp_path: Path, backup
     (data_dir / "lost+found").mkdir(parents=True)
     inode = data_dir.stat().st_ino
 
-    restore(backup, data_dir, node)
+    told: list[str] = []
+    restore(backup, data_dir, node, tell=lambda doing, size_bytes: told.append(doing))
 
+    assert told[0] == "checking the backup"
+    assert told[-1] == "checking the state store"
     assert data_dir.stat().st_ino == inode
     assert {entry.name for entry in data_dir.iterdir()} >= {"VERSION", "consensus", "identity", "state"}
     assert not (data_dir / UNFINISHED).exists()

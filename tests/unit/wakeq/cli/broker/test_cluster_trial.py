@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from wakeq.cli.broker import cluster
-from wakeq.cli.broker.cluster import ReadyNodes, _secret, peers_of, show, taken_port
+from wakeq.cli.broker.cluster import ReadyNodes, _secret, check_peer_ports, peers_of, show, taken_port
+from wakeq.protocol.errors import CannotListen
 from wakeq.storage.credentials import read_secret
 
 
@@ -57,7 +58,8 @@ def test_addresses_are_printed_once_after_the_last_node_is_ready() -> None:
         ready.receive_line(1, "INFO wakeq.raft_log: leads\n"),
     ]
 
-    assert said == [None, None, None, "export WAKEQ_BROKER=h:1,h:2,h:3 WAKEQ_HTTP=h:4,h:5,h:6", None]
+    export = "export WAKEQ_BROKER=h:1,h:2,h:3 WAKEQ_HTTP=h:4,h:5,h:6 WAKEQ_TASKFLUX=h:7,h:8,h:9"
+    assert said == [None, None, None, export, None]
 
 
 def test_trial_cluster_keeps_its_secret(tmp_path: Path) -> None:
@@ -86,3 +88,15 @@ def test_port_of_another_program_is_found_before_nodes_start(monkeypatch: pytest
             monkeypatch.setattr(cluster, name, port)
 
         assert taken_port() == port
+
+
+def test_address_that_the_nodes_have_kept_and_that_is_in_use_is_refused(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+
+        with pytest.raises(CannotListen, match=f"^{address}, the address of node 0 of .*; stop the program there"):
+            check_peer_ports(tmp_path, f"{address},{address}")
+
+    check_peer_ports(tmp_path, address)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.helpers.brokers.node_here import client_of, node_here, run
 from wakeq.cli.broker.data import _lines_in, _publish_all
+from wakeq.cli.progress import BYTES, Progress
 
 # The first message of the first queue of any broker.
 UID = "0000003_00000001"
@@ -23,7 +24,9 @@ def imported(tmp_path: Path, *files: bytes) -> list[bytes]:
     async def story() -> list[bytes]:
         async with node_here(tmp_path / "data") as here:
             for file in files:
-                await _publish_all(here.worker, _lines_in(io.BytesIO(file)), "all")
+                await _publish_all(
+                    here.worker, _lines_in(io.BytesIO(file), Progress("publishing", BYTES, is_wanted=False)), "all"
+                )
             async with client_of(here) as client:
                 return sorted([message.body for message in await client.fetch_many("all", 10)])
 

@@ -158,8 +158,8 @@ def refused(status: str, code: str) -> bytes:
         (b"HTTP/1.1 101 Yes\r\nSec-WebSocket-Accept: other\r\n\r\n", WrongProtocol, "did not answer our handshake"),
         # The acceptance of another handshake.
         (handshake()[2], WrongProtocol, "did not answer our handshake .*Sec-WebSocket-Accept"),
-        (b'{"cmd":"nok"}\r\n\r\n', WrongProtocol, "as an HTTP server"),
-        (b"x" * 100_000, WrongProtocol, "as an HTTP server"),
+        (b'{"cmd":"nok"}\r\n\r\n', WrongProtocol, "^host:1 does not speak HTTP; MoniQue is at the HTTP port"),
+        (b"x" * 100_000, WrongProtocol, "^host:1 does not speak HTTP; MoniQue is at the HTTP port"),
     ],
 )
 def test_refused_handshake_raises_the_reason(answer: bytes, error: type[Exception], words: str) -> None:
@@ -412,6 +412,9 @@ def test_full_inbox_is_reported(conversation: Conversation) -> None:
         ("ws://host:9160", ("host:9160", "/", False)),
         ("ws://host/x/y", ("host:8080", "/x/y", False)),
         ("wss://host/x/y", ("host:8080", "/x/y", True)),
+        # What WAKEQ_HTTP may be.
+        ("http://host:1/", ("host:1", "/monique", False)),
+        ("https://a:1/, https://b", ("a:1,b:8080", "/monique", True)),
     ],
 )
 def test_address_is_split_into_hosts_path_and_tls(address: str, expected: tuple[str, str, bool]) -> None:
@@ -420,7 +423,7 @@ def test_address_is_split_into_hosts_path_and_tls(address: str, expected: tuple[
 
 def test_address_with_other_scheme_is_refused() -> None:
     with pytest.raises(BadSettings, match="ws://HOST:PORT"):
-        split_url("http://host:1/")
+        split_url("ftp://host:1/")
 
 
 # --- posts ---
