@@ -31,6 +31,7 @@ CONTENTS = {
         "operations/cluster",
         "operations/kubernetes",
         "operations/security",
+        "operations/when",
         "operations/monitoring",
         "operations/admin",
         "operations/backup",

@@ -114,9 +114,9 @@ def _assigned(other: str) -> tuple[str, str]:
 def serve(**given: Any) -> int:
     """Run a broker in the foreground, until SIGTERM or SIGINT.
 
-    When it is ready it prints one line with its ports.  The first signal shuts it down in order, a second one at once;
-    SIGHUP makes it read settings and certificates again.  All settings: docs/reference/settings.md, or `wakeq config
-    show`.
+    When it is ready it prints one line with its ports, and the address of the dashboard.  The first signal shuts it
+    down in order, a second one at once; SIGHUP makes it read settings and certificates again.  All settings:
+    docs/reference/settings.md, or `wakeq config show`.
     """
     loaded = given_settings(**given)
     from wakeq.node.service import run

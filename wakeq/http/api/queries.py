@@ -11,6 +11,7 @@ from typing import Any
 
 from wakeq.actors.mail import Inquire, Propose
 from wakeq.actors.queues.lobby import Lobby
+from wakeq.actors.queues.sampler import ReadSeries
 from wakeq.actors.runtime import Process
 from wakeq.actors.sessions.operator import Question
 from wakeq.actors.sessions.operator_mail import (
@@ -25,11 +26,12 @@ from wakeq.actors.sessions.operator_mail import (
     Why,
     Work,
 )
-from wakeq.protocol.log.entries import ANY_TOKEN, Entry, Reason, Result
+from wakeq.protocol.log.entries import ANY_TOKEN, Entry, Publish, Reason, Result
 from wakeq.protocol.queue.lanes import Proposal
 from wakeq.protocol.queue.orders import Nack, Peek, Stats
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
 from wakeq.protocol.queue.view import Gauges
+from wakeq.protocol.uid import uid_of
 from wakeq.protocol.wire.worker.answers import REFUSALS
 
 ANSWER_S_MAX = 10.0
@@ -104,6 +106,11 @@ class Queries:
         found: dict[str, Any] = await self._ask_queue(queue, lambda me: Why(me, queue, uid))
         return found
 
+    async def series(self, queue: str | None, step_s: int, last_s: int) -> dict[str, Any]:
+        """Return the series of a queue, or (None) of the node."""
+        found: dict[str, Any] = await self.ask(self._queues, lambda me: ReadSeries(me, queue, step_s, last_s))
+        return found
+
     async def held(self, queue: str, workers: frozenset[int]) -> dict[int, tuple[int, list[Work]]]:
         """Return how many messages of a queue each of these connections has, and some of them, the oldest first."""
         found: dict[int, tuple[int, list[Work]]] = await self._ask_queue(queue, lambda me: Held(me, queue, workers))
@@ -123,6 +130,11 @@ class Queries:
         """Propose an entry; return its result once it is applied."""
         outcome: Outcome = await self.ask(self._raft_log, lambda me: Propose([Proposal(entry, me)]))
         return done(outcome.results[0])
+
+    async def publish(self, entry: Publish) -> str:
+        """Publish one message; return its uid once it is stored."""
+        outcome: Outcome = await self.ask(self._raft_log, lambda me: Propose([Proposal(entry, me)]))
+        return uid_of(outcome.queue_id, done(outcome.results[0]))
 
     async def move(
         self, queue: str, uids: list[str], to: str | None, *, redrive: bool = False

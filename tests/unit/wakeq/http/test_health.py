@@ -9,6 +9,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from wakeq.http.health import Health
 from wakeq.protocol.queue.outcomes import Refusal
+from wakeq.protocol.queue.timings import Timings
 
 LEADS_ELSEWHERE = Refusal("NOT_LEADER", "node 1 leads; connect to it", "b:2601", "b:8080")
 NOBODY_LEADS = Refusal("NOT_LEADER", "no node leads at this moment")
@@ -38,6 +39,7 @@ def test_node_is_ready_if_it_serves_or_knows_who_does_or_nobody_can_yet(
         lambda: refusal,
         lambda: is_forming,
         lambda: 0,
+        Timings(),
         queues_max=lambda: 1,
     )
 
