@@ -18,6 +18,7 @@ from wakeq.data.opening import DataFiles
 from wakeq.http.api.api import PREFIX, Api, json_response
 from wakeq.http.api.backup import Backup
 from wakeq.http.api.events import Events
+from wakeq.http.api.history import HistoryRoutes
 from wakeq.http.api.journal import Journal
 from wakeq.http.api.messages import message_routes
 from wakeq.http.api.node import node_routes
@@ -76,7 +77,9 @@ class Admin:
         self._backup = Backup(
             directory.identity, files.store, lambda: (queues.applied[0], queues.flushed_index), new_disk
         )
-        self._journal = Journal(directory.identity, HistoryFiles(files.log), new_disk)
+        history = HistoryFiles(files.log)
+        self._journal = Journal(directory.identity, history, new_disk)
+        self._history = HistoryRoutes(self.queries, self._journal, history)
         self._doors: dict[str, Doors] = {}
 
     def serve_on(self, server: WebServer) -> None:
@@ -91,6 +94,7 @@ class Admin:
         api.add(server, self._events.routes())
         api.add(server, self._backup.routes())
         api.add(server, self._journal.routes())
+        api.add(server, self._history.routes())
         server.before_stop(self._events.stop)
         server.before_stop(self._journal.stop)
         serve_dashboard(server)
