@@ -27,13 +27,13 @@ from wakeq.http.callers import ADMIN, READ, Caller
 from wakeq.protocol.catalog import Policies, dead_letter_of
 from wakeq.protocol.errors import BadField
 from wakeq.protocol.log.entries import PurgeQueue, Result
+from wakeq.protocol.log.events import MessageEvent
 from wakeq.protocol.names import check_name
 from wakeq.protocol.queue.dead_letters import ORIGIN_UID
 from wakeq.protocol.queue.where import fits, parse_condition
 from wakeq.protocol.queue.why import moment
 from wakeq.protocol.redrive import ORIGIN, Origins
 from wakeq.protocol.uid import parse
-from wakeq.storage.log.endings import Ending
 
 LOOK_MAX = 1_000
 # An answer with so many bytes of bodies gets no other page; one page has up to 4 MiB.
@@ -42,6 +42,13 @@ SHOWN_BYTES = 1 << 20
 LOOKED_BYTES_MAX = 16 << 20
 # Answers about a message that may have become a dead letter.
 NOT_IN_QUEUE = {"gone", "no_uid", "other_queue"}
+# How a message ended, by the last event of its life; others are words that `was` stands before.
+ENDINGS = {
+    "dead lettered": "became a dead letter",
+    "expired": "expired",
+    "moved": "was moved to another queue",
+    "deleted": "was deleted by an operator",
+}
 # Dead letters that are searched for the one that a message became.
 LETTERS_MAX = 10_000
 PAGE = 500
@@ -126,8 +133,8 @@ class Released(msgspec.Struct):
     done: int
 
 
-# Finds how a message ended, by the id of its queue and its number in it.
-EndingOf = Callable[[int, int], Awaitable[Ending | None]]
+# Finds how a message ended, by its queue, the id of that, and its number in it.
+EndingOf = Callable[[str, int, int], Awaitable[MessageEvent | None]]
 
 
 def message_routes(queries: Queries, now_ms: Callable[[], int], ending_of: EndingOf) -> Sequence[Route]:
@@ -237,9 +244,10 @@ class _MessageRoutes:
                 facts["causes"] = [letter]
             elif facts["causes"][0]["code"] == "gone":
                 parsed = parse(query.uid)
-                ending = None if parsed is None else await self._ending_of(*parsed)
+                ending = None if parsed is None else await self._ending_of(query.queue, *parsed)
                 if ending is not None:
-                    facts["causes"][0] |= {"text": f"it {ending.how} at {moment(ending.at_ms)}", "at_ms": ending.at_ms}
+                    how = ENDINGS.get(ending.event, f"was {ending.event}")
+                    facts["causes"][0] |= {"text": f"it {how} at {moment(ending.at_ms)}", "at_ms": ending.at_ms}
         return facts
 
     async def _letter_of(self, caller: Caller, queue: str, uid: str) -> dict[str, Any] | None:
