@@ -21,8 +21,8 @@ def test_dry_run_shows_the_reason_of_a_dead_letter(capsys: pytest.CaptureFixture
 
 
 EVENT = {
-    "at": "2026-11-20T13:28:25.520000Z", "event": "published", "worker": 4, "reason": None, "error": None, "queue": None,
-    "due": None,
+    "at": "2026-11-20T13:28:25.520000Z", "event": "published", "worker": 4, "reason": None, "error": None,
+    "queue": None, "due": None,
 }  # fmt: skip
 FAILED = EVENT | {"event": "failed", "worker": None, "reason": "nack", "error": "boom\x1b[2J", "due": EVENT["at"]}
 LIFE = {
