@@ -38,6 +38,8 @@ from wakeq.protocol.uid import parse
 LOOK_MAX = 1_000
 # An answer with so many bytes of bodies gets no other page; one page has up to 4 MiB.
 SHOWN_BYTES = 1 << 20
+# A search reads so many rows and tests them without a break, some milliseconds.
+SEARCHED_TOGETHER = 50
 # Bodies that one call looks at.
 LOOKED_BYTES_MAX = 16 << 20
 # Answers about a message that may have become a dead letter.
@@ -210,7 +212,7 @@ class _MessageRoutes:
         looked_bytes = shown_bytes = 0
         while True:
             room = query.count - len(found.messages)
-            count = PAGE if conditions else room
+            count = SEARCHED_TOGETHER if conditions else room
             page = await self._queries.page(queue, after, count, state=state, in_line=in_line)
             now_ms = self._now_ms()
             fitting = [row for row in page.rows if fits(candidate_of(row, now_ms), conditions)]
