@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -223,7 +224,7 @@ def test_invalid_numbers_of_a_worker_are_refused_at_once(options: Mapping[str, i
 @pytest.mark.parametrize(
     "settings",
     [
-        {"retry": 5}, {"max_run": -1}, {"max_run": 0}, {"max_run": "60"}, {"max_run": float("nan")}, {"timeout": 7.5},
+        {"retry": 5}, {"max_run": -1}, {"max_run": 0}, {"max_run": "60"}, {"max_run": float("nan")}, {"timeout": True},
         {"timeout": "60"}, {"timeout": 4}, {"timeout": 10**9},
     ],
 )  # fmt: skip
@@ -232,6 +233,16 @@ def test_invalid_setting_of_a_task_is_refused_at_once_by_name(settings: dict[str
 
     with pytest.raises((TypeError, ValueError), match=f"task emails: {name} is {value!r}; "):
         Worker().task("emails", **settings)
+
+
+def test_times_of_a_task_may_be_timedeltas_and_have_fractions() -> None:
+    @Worker().task("emails", timeout=timedelta(minutes=2), max_run=timedelta(hours=1))
+    def send() -> None: ...
+
+    @Worker().task("emails", timeout=7.5)
+    def send_soon() -> None: ...
+
+    assert (send.timeout, send.max_run, send_soon.timeout) == (120, 3600, 7.5)
 
 
 def test_decorator_without_a_queue_is_refused_with_advice() -> None:
