@@ -3,6 +3,7 @@
 Never run; test_typing.py has mypy and pyright read it.
 """
 
+from datetime import UTC, datetime, timedelta
 from typing import assert_type
 
 from wakeq import Reject, Retry, Snooze, Worker, current
@@ -55,6 +56,11 @@ send.publish()  # error
 assert_type(send.options(delay=60, priority=-5).publish("a", copies=2), str)
 send.options(delay=60).publish(to=5)  # error
 send.options(later=60)  # error
+assert_type(send.options(at=datetime.now(UTC), expires=timedelta(days=1)).publish("a"), str)
+send.options(at="tomorrow")  # error
+send.delay("a")  # error
+Retry(delay=timedelta(minutes=1), delay_max=0.5)
+Snooze(timedelta(hours=1))
 
 # A follow-up is a publication.
 current().then(send, to="a@b.c")

@@ -18,6 +18,7 @@ from uuid import UUID
 
 import msgspec
 
+from wakeq.client.models import Model, is_model, written
 from wakeq.client.spans import Span
 from wakeq.protocol.errors import BadField, WakeqError
 from wakeq.protocol.wire.worker.codec import Followup
@@ -86,6 +87,8 @@ def _written_as(value: Any) -> Any:
             return dict(value)
         case _:
             kind = type(value)
+            if is_model(kind):
+                return written(value)
             raise BadField(
                 f"{kind.__module__}.{kind.__qualname__} is not JSON-serializable, or not as a key; "
                 "pass text, numbers, lists and dicts instead"
@@ -103,7 +106,7 @@ class Dataclass(Protocol):
 
 Scalar: TypeAlias = int | float | bool | Decimal | date | time | timedelta | UUID | Enum | None
 Collection: TypeAlias = Mapping[Any, Any] | list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any]
-Body: TypeAlias = str | bytes | bytearray | memoryview | Scalar | Collection | Dataclass | msgspec.Struct
+Body: TypeAlias = str | bytes | bytearray | memoryview | Scalar | Collection | Dataclass | msgspec.Struct | Model
 Reason: TypeAlias = str | BaseException
 T_co = TypeVar("T_co", covariant=True)
 Then: TypeAlias = Iterable[tuple[str, Body] | Followup]

@@ -35,6 +35,9 @@ R = TypeVar("R")
 
 Mode: TypeAlias = Literal["thread", "coroutine", "process"]
 
+# How Celery, Dramatiq, taskiq and others call a publish.
+NAMES_ELSEWHERE = {"apply_async", "defer", "delay", "enqueue", "kiq", "send", "send_with_options"}
+
 INSTEAD_OF_YIELD = "do the work in the function itself, without `yield`; publish follow-ups with current().then(...)"
 
 
@@ -108,6 +111,20 @@ class Publisher(Generic[P]):
         """Refuse a call on a loop even if the outbox never waits: code that blocks a loop must fail in tests, too."""
         name = name_of(self.task.handler)
         refuse_on_loop(f"{name}.{method}", f"write `await {name}.{method}_async(...)`")
+
+    # A type checker that saw this method would accept any name.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """Say what the names of other libraries are called here."""
+            kind = type(self).__name__
+            if name not in NAMES_ELSEWHERE:
+                raise AttributeError(f"{kind!r} object has no attribute {name!r}")
+            task = name_of(self.__dict__["task"].handler) if "task" in self.__dict__ else "task"
+            raise AttributeError(
+                f"a task of wakeq has no {name!r}: write {task}.publish(...) or, in a coroutine, `await "
+                f"{task}.publish_async(...)`; with options, {task}.options(delay=60).publish(...)"
+            )
 
     def followup(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> wire.Followup:
         """Return the message as part of an acknowledgement."""
