@@ -31,6 +31,7 @@ from wakeq.http.api.events import Events
 from wakeq.http.api.journal import Journal
 from wakeq.http.api.messages import message_routes
 from wakeq.http.api.node import node_routes
+from wakeq.http.api.publish import publish_routes
 from wakeq.http.api.queues import queue_routes
 from wakeq.http.families import ALL_QUEUES, MONIQUE, NODE, QUEUE, Family
 from wakeq.protocol import errors
@@ -227,7 +228,8 @@ def _range(known: Setting) -> str:
         return "-"
     if known.least == INT64_MIN:
         return "Int64"
-    return f"{known.least:,}..{known.most:,}" if known.most is not None else f"from {known.least:,}"
+    words = f", `{known.word}`" if known.word else ""
+    return (f"{known.least:,}..{known.most:,}" if known.most is not None else f"from {known.least:,}") + words
 
 
 def cli_page() -> str:
@@ -293,7 +295,8 @@ def every_route() -> list[Route]:
     """All routes of the API, for reading only."""
     events, backup = Events(NOBODY, NOBODY, NOBODY), Backup(NOBODY, NOBODY, NOBODY, NOBODY)
     tables = (
-        queue_routes(NOBODY, NOBODY), message_routes(NOBODY, NOBODY, NOBODY), node_routes(NOBODY, NOBODY, {}),
+        queue_routes(NOBODY, NOBODY), message_routes(NOBODY, NOBODY, NOBODY),
+        publish_routes(NOBODY, 0), node_routes(NOBODY, NOBODY, {}),
         events.routes(), backup.routes(), Journal(NOBODY, NOBODY, NOBODY).routes(),
     )  # fmt: skip
     return [route for table in tables for route in table]

@@ -21,7 +21,7 @@ logger = logging.getLogger("wakeq.raft_log")
 
 
 class LeaderWatch:
-    """What was told of leaders and members.  A node that is alone tells only that it leads."""
+    """What was told of leaders and members.  A node that is alone tells nothing of that."""
 
     def __init__(self, core: Core, table: PeerTable) -> None:
         self._core = core  # knows the term and the members
@@ -108,9 +108,10 @@ class LeaderWatch:
             logger.info("members of the cluster from entry %d on: %s", index, "; ".join(members))
 
     def _tell(self, leader: int, term: int) -> None:
-        """Say who leads; as loudly as that nobody did."""
+        """Say who leads; as loudly as that nobody did.  One broker alone has nobody to lead."""
         who = "this node" if leader == self._core.me.node_id else f"node {leader}"
-        logger.log(logging.WARNING if self._has_warned else logging.INFO, "%s leads in term %d", who, term)
+        level = logging.DEBUG if self._core.members.is_lone else logging.INFO
+        logger.log(logging.WARNING if self._has_warned else level, "%s leads in term %d", who, term)
         self._told, self._has_warned = (leader, term), False
 
     def _miss(self, now_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""Commands over the HTTP API: pause, resume, move, requeue, leases, connections, workers, why.
+"""Commands over the HTTP API: pause, resume, move, requeue, leases, connections, workers, why, history.
 
 A command that destroys or moves asks first.  Messages are selected by uid or by conditions; `--dry-run` shows them.
 """
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 CONDITION_HELP = (
     "A condition such as priority<5, error~timeout, header.tenant=acme or age>3600; repeatable: all must hold."
 )
+EVENT_COLUMNS = ("at", "event", "worker", "reason", "queue", "due", "error")
 LEASE_COLUMNS = ("uid", "holder", "until", "error_count", "body")
 WORKER_COLUMNS = ("number", "name", "host", "pid", "at once", "queues", "has", "oldest since", "address")
 CONNECTION_COLUMNS = ("id", "door", "peer", "in_flight", "subscriptions", "queues")
@@ -363,3 +364,36 @@ def why(broker: Broker, name: str, uid: str, as_json: bool) -> None:
         return
     for cause in answer["causes"]:
         print_line(f"{cause['code']}: {cause['text']}")
+
+
+@click.command()
+@click.argument("name", metavar="QUEUE")
+@click.argument("uid", metavar="UID")
+@json_option
+@click.pass_obj
+def history(broker: Broker, name: str, uid: str, as_json: bool) -> int:
+    """Show what happened to a message of QUEUE.
+
+    Also to one that is finished, as far back as the broker keeps its history (journal.keep_s, journal.keep_bytes).
+    Exit status 3 if nothing is known of it.
+    """
+    with broker.admin() as client:
+        answer = client.call("GET", "/messages/history", queue=name, uid=uid)
+    events = answer["events"]
+    if as_json:
+        print_json(answer)
+    elif events:
+        print_table(EVENT_COLUMNS, [[event_cell(one, column) for column in EVENT_COLUMNS] for one in events])
+    if not as_json and not answer["is_complete"]:
+        since = f", which goes back to {answer['since']}" if answer["since"] else ""
+        what = "events may be missing" if events else f"nothing is known of {uid}"
+        say(f"{what}: its life is not wholly in the history of this broker{since}")
+    return 0 if events else EXIT_NOTHING
+
+
+def event_cell(event: Mapping[str, Any], column: str) -> object:
+    """Return a cell of a table of events; moments are in local time, to the millisecond."""
+    value = event.get(column)
+    if column in ("at", "due") and value is not None:
+        return datetime.fromisoformat(value).astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    return '""' if column == "queue" and value == "" else value

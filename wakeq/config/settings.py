@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from wakeq.config.host_name import AUTO
 from wakeq.config.setting import MIB, declared, section, setting
 from wakeq.protocol.catalog import Policies
 
@@ -65,6 +66,14 @@ class Metrics:
         unit="queues",
         least=0,
         reloadable=True,
+    )
+    series_queues_max: int = setting(
+        1_000,
+        "The most queues, the busiest, with charts of their last day, of 28 KiB of memory each: 27 MiB in all, 32 MiB "
+        "with the highest value; the node has its charts always",
+        unit="queues",
+        least=0,
+        most=1_150,
     )
 
 
@@ -148,8 +157,10 @@ class Tls:
 class Cluster:
     node: int | None = setting(
         None,
-        "The place of this node in `cluster.peers`, counting from 0; unset = a single broker",
+        "The place of this node in `cluster.peers`, counting from 0; `auto` = the number at the end of its host name "
+        "(`wakeq-0` is node 0); unset = a single broker",
         kind=int,
+        word=AUTO,
         least=0,
         most=65535,
     )

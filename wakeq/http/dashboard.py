@@ -1,4 +1,4 @@
-"""Dashboard: the pages at `/`, from the folder `pages` beside this file.
+"""Dashboard: the pages at `/`, from the folder `pages` beside this file; `pages/vendor` is the code of others.
 
 They are read once, at the start.  They load nothing from any other host, and their headers make browsers enforce that.
 A program that does not ask for HTML gets a line of text.
@@ -23,8 +23,15 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def serve_dashboard(server: WebServer) -> None:
     """Serve the pages; only before the server starts."""
-    pages = {page.name: page.read_bytes() for page in (files("wakeq.http") / "pages").iterdir() if page.is_file()}
-    for name, content in pages.items():
+    pages = files("wakeq.http") / "pages"
+    found = {page.name: page for page in pages.iterdir()} | {
+        f"vendor/{page.name}": page for page in (pages / "vendor").iterdir()
+    }
+    for name, page in found.items():
+        if name[name.rfind(".") :] not in TYPES:
+            # The folder of other people's code, and its licences.
+            continue
+        content = page.read_bytes()
         server.add("GET", "/" if name == "index.html" else f"/dashboard/{name}", _handler(name, content), is_open=True)
 
 

@@ -1,8 +1,9 @@
 """Health: /livez, /readyz and /metrics, for monitoring.
 
-A node is alive if its loop runs.  It is ready if it serves, or knows the leader, to which it sends its clients;
-`/readyz?leader` asks whether the node itself serves.  Nothing here changes anything, and only /metrics waits for a
-disk, in another thread.
+A node is alive if its loop runs.  It is ready if it serves, or knows the leader, to which it sends its clients.  A node
+of a new cluster is ready too while nodes are missing that have never been up: an orchestrator may start those only
+then, and there is no other node to which clients could go.  `/readyz?leader` asks whether the node itself serves.
+Nothing here changes anything, and only /metrics waits for a disk, in another thread.
 """
 
 import asyncio
@@ -15,11 +16,12 @@ from wakeq.http.api.api import error_response, json_response
 from wakeq.http.api.queries import Queries, RequestRefused
 from wakeq.http.api.streaming import write_in_time
 from wakeq.http.callers import LOOK, Callers
-from wakeq.http.exposition import CONTENT_TYPE, Sample, Totals, node_text, queue_pieces
+from wakeq.http.exposition import CONTENT_TYPE, Sample, Totals, node_text, queue_pieces, timings_samples
 from wakeq.http.families import ALL_QUEUES
 from wakeq.http.server import WebServer
 from wakeq.protocol.errors import Refused
 from wakeq.protocol.queue.outcomes import Refusal
+from wakeq.protocol.queue.timings import Timings
 from wakeq.protocol.queue.view import Gauges
 
 # With this code and a leader's address, clients are sent to the leader.
@@ -34,14 +36,19 @@ class Health:
         queries: Queries,
         samples: Callable[[], Awaitable[Sequence[Sample]]],
         refusal: Callable[[], Refusal | None],
+        is_forming: Callable[[], bool],
         now_ms: Callable[[], int],
+        timings: Timings,
         *,
         queues_max: Callable[[], int],
     ) -> None:
         self._queries = queries
         self._samples = samples
         self._refusal = refusal
+        self._is_forming = is_forming
         self._now_ms = now_ms
+        # Of all queues together.
+        self._timings = timings
         self._queues_max = queues_max
         self._totals = Totals()
 
@@ -64,7 +71,9 @@ class Health:
     async def readyz(self, request: web.Request) -> web.Response:
         refusal = self._refusal()
         is_ready = refusal is None or (
-            refusal.code == READY_CODE and bool(refusal.leader) and "leader" not in request.query
+            refusal.code == READY_CODE
+            and (bool(refusal.leader) or self._is_forming())
+            and "leader" not in request.query
         )
         facts: dict[str, object] = {"ready": is_ready, "serves": refusal is None}
         if refusal is not None:
@@ -85,7 +94,7 @@ class Health:
             shown = gauges[: self._queues_max()]
             for _ in self._totals.add(gauges):
                 await asyncio.sleep(0)
-            samples = self._totals.samples(gauges, len(gauges) - len(shown))
+            samples = self._totals.samples(gauges, len(gauges) - len(shown)) + timings_samples(self._timings)
             await write_in_time(request, response, node_text(samples, ALL_QUEUES).encode())
             await asyncio.sleep(0)
             for piece in queue_pieces(shown, self._now_ms()):

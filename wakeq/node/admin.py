@@ -18,12 +18,15 @@ from wakeq.data.opening import DataFiles
 from wakeq.http.api.api import PREFIX, Api, json_response
 from wakeq.http.api.backup import Backup
 from wakeq.http.api.events import Events
+from wakeq.http.api.history import HistoryRoutes
 from wakeq.http.api.journal import Journal
 from wakeq.http.api.messages import message_routes
 from wakeq.http.api.node import node_routes
 from wakeq.http.api.openapi import document
+from wakeq.http.api.publish import publish_routes
 from wakeq.http.api.queries import Queries
 from wakeq.http.api.queues import queue_routes
+from wakeq.http.api.series import series_routes
 from wakeq.http.callers import Callers
 from wakeq.http.dashboard import serve_dashboard
 from wakeq.http.health import Health
@@ -51,10 +54,12 @@ class Admin:
         clock_step_ms: Callable[[], int],
         publishes_refused: Callable[[], bool],
         queues_max: Callable[[], int],
+        message_bytes_max: int,
         new_disk: Callable[[str], Disk],
         gate: Gate | None,
     ) -> None:
         self._now_ms = now_ms
+        self._message_bytes_max = message_bytes_max
         self._callers = Callers(host, gate)
         self.queries = Queries(assembly.lobby, assembly.queues, assembly.raft_log)
         self.metrics = NodeMetrics(assembly, files, admission, self.queries, clock_step_ms, publishes_refused)
@@ -62,7 +67,9 @@ class Admin:
             self.queries,
             self.metrics.samples,
             assembly.raft_log.refusal,
+            lambda: assembly.raft_log.is_forming,
             now_ms,
+            assembly.timings,
             queues_max=queues_max,
         )
         self._events = Events(self.queries, self.metrics.samples, now_ms)
@@ -71,7 +78,9 @@ class Admin:
         self._backup = Backup(
             directory.identity, files.store, lambda: (queues.applied[0], queues.flushed_index), new_disk
         )
-        self._journal = Journal(directory.identity, HistoryFiles(files.log), new_disk)
+        history = HistoryFiles(files.log)
+        self._journal = Journal(directory.identity, history, new_disk)
+        self._history = HistoryRoutes(self.queries, self._journal, history)
         self._doors: dict[str, Doors] = {}
 
     def serve_on(self, server: WebServer) -> None:
@@ -80,10 +89,13 @@ class Admin:
         api = Api(self._callers)
         api.add(server, queue_routes(self.queries, self._now_ms))
         api.add(server, message_routes(self.queries, self._now_ms, self._ending_of))
+        api.add(server, publish_routes(self.queries, self._message_bytes_max))
         api.add(server, node_routes(self.queries, self.metrics.samples, self._doors))
+        api.add(server, series_routes(self.queries))
         api.add(server, self._events.routes())
         api.add(server, self._backup.routes())
         api.add(server, self._journal.routes())
+        api.add(server, self._history.routes())
         server.before_stop(self._events.stop)
         server.before_stop(self._journal.stop)
         serve_dashboard(server)

@@ -162,6 +162,7 @@ class Listeners:
             now_ms=services.now_ms,
             clock_step_ms=services.clock_step_ms,
             publishes_refused=services.publishes_refused,
+            message_bytes_max=self._settings.message_bytes_max,
             queues_max=lambda: self._settings.metrics.queues_max,
             gate=services.security.gate,
             new_disk=lambda name: DiskThread(name, asyncio.get_running_loop().call_soon_threadsafe),

@@ -33,6 +33,8 @@ GC_THRESHOLDS = (100_000, 20, 100)
 # Open files that are not connections: log, state, snapshots, listening sockets.
 OTHER_FILES_MAX = 256
 BUG_STATUS = 70
+# Addresses at which a browser reaches a broker that listens on all addresses.
+LOOPBACKS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}
 
 logger = logging.getLogger("wakeq.node")
 
@@ -97,8 +99,12 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> int:
         gc.freeze()
         identity = node.files.directory.identity
         doors = " ".join(f"{door}={address}" for door, address in addresses.items())
-        logger.info("node %d of cluster %s is up: %s", identity.node_id, identity.cluster_id.hex(), doors)
-        print(f"wakeq ready {doors}", flush=True)
+        if settings.cluster.peers is None:
+            logger.info("the broker is up: %s", doors)
+        else:
+            logger.info("node %d of cluster %s is up: %s", identity.node_id, identity.cluster_id.hex(), doors)
+        # One write: whoever waits for the first line may read no further.
+        print(f"wakeq ready {doors}\ndashboard: {dashboard_url(node.settings, addresses['http'])}", flush=True)
         systemd.ready(doors)
         systemd.keep_watch(loop)
         status = await _wait_for_end(node, stopping)
@@ -134,6 +140,13 @@ async def _wait_for_end(node: Node, stopping: asyncio.Event) -> int | None:
     if isinstance(failure, RestartWithNewState):
         return 0 if stopping.is_set() else None
     return 0 if failure is None else _exit_after_failure(failure)
+
+
+def dashboard_url(settings: Settings, address: str) -> str:
+    """Return the URL of the dashboard for a browser on this machine."""
+    host, _, port = address.rpartition(":")
+    scheme = "http" if settings.tls.cert_file is None else "https"
+    return f"{scheme}://{LOOPBACKS.get(host, host)}:{port}/"
 
 
 def with_ports(settings: Settings, addresses: Mapping[str, str]) -> Settings:

@@ -79,6 +79,8 @@ def test_wheel_holds_every_room_once_and_nothing_else(wheel: Path) -> None:
         "wakeq/protocol/errors.py",
         "wakeq/actors/__init__.py",
         "wakeq/http/pages/main.js",
+        "wakeq/http/pages/vendor/uPlot.iife.min.js",
+        "wakeq/http/pages/vendor/uPlot.LICENSE",
     ):
         assert names.count(name) == 1, name
     # Spark looks for data sources in modules named `pyspark_...`.

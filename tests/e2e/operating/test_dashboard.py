@@ -6,17 +6,29 @@ Pictures are kept beside the test's other files (pytest's tmp_path, or WAKEQ_PIC
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Page, expect
 
-from tests.helpers.brokers.node_here import NodeHere, client_of, node_here, run
-from tests.helpers.programs.browser import DESK, PHONE, browser_path, browsing
+from tests.helpers.brokers.node_here import NodeHere, node_here, run
+from tests.helpers.programs.browser import DESK, PHONE, browsing
+from tests.helpers.programs.dashboard import (
+    IN_A_BROWSER,
+    PATH,
+    answer_series,
+    button,
+    choose_action,
+    live,
+    row_count,
+    row_of,
+    shows_ready,
+    told,
+)
 from wakeq.client.aio import AsyncClient
 from wakeq.config.settings import Auth
 from wakeq.protocol.access import Grant, Right, digest_of
@@ -24,34 +36,8 @@ from wakeq.storage.credentials import TokenFile
 
 PAGE_BYTES_MAX = 200_000
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-PATH = browser_path()
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(PATH is None, reason="there is no chromium on this machine; install it (Debian: chromium)"),
-]
-
-Story = Callable[[Page, NodeHere, AsyncClient], Awaitable[Any]]
-
-
-def told(tmp_path: Path, story: Story, *, phone: bool = False, ignored: str | None = None) -> Any:
-    """Run a story of a page; it must not complain, but for what has these words in it."""
-
-    async def tell() -> Any:
-        assert PATH is not None
-        async with (
-            node_here(tmp_path / "data") as here,
-            client_of(here) as client,
-            browsing(PATH, phone=phone) as (page, heard),
-        ):
-            found = await story(page, here, client)
-            assert [text for text in heard.complaints if ignored is None or ignored not in text] == []
-            asked = [url for url in heard.requests if not url.startswith(("data:", "about:"))]
-            assert asked
-            assert [url for url in asked if not url.startswith(here.http)] == [], "it asked another host"
-            return found
-
-    return run(tell())
+pytestmark = IN_A_BROWSER
 
 
 @pytest.fixture
@@ -61,34 +47,9 @@ def pictures(tmp_path: Path) -> Path:
     return folder
 
 
-def row_of(page: Page, name: str) -> Locator:
-    """Return the row of a queue among all queues."""
-    return page.locator("#queues tbody tr").filter(has=page.get_by_role("link", name=name, exact=True))
-
-
-async def shows_ready(page: Page, name: str, count: int) -> None:
-    """Wait until a queue is said to have so many ready messages."""
-    await row_of(page, name).locator("td").nth(2).filter(has_text=re.compile(f"^{count}$")).wait_for()
-
-
-def button(page: Page, text: str, within: str) -> Locator:
-    """Return the first button or link that says just this."""
-    return page.locator(within).locator("button, a").and_(page.get_by_text(text, exact=True)).first
-
-
-async def live(page: Page) -> None:
-    """Wait until the page has the figures of its broker."""
-    await expect(page.locator("#link")).to_have_text("live")
-
-
-async def row_count(page: Page, count: int) -> None:
-    """Wait until so many messages are shown."""
-    await expect(page.locator("#messages tbody tr")).to_have_count(count)
-
-
 def test_publishes_show_up_on_the_open_page(tmp_path: Path) -> None:
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> None:
-        await page.goto(here.http)
+        await page.goto(here.http + "/#/queues")
         await live(page)
         for count in (1, 2, 3):
             await client.publish("orders", b"1")
@@ -108,7 +69,7 @@ def test_dead_letters_are_shown_and_redriven(tmp_path: Path) -> None:
         await button(page, "orders.dead", "#dead").click()
         await row_count(page, 3)
         shown = await page.locator("#messages").inner_text()
-        await button(page, "Redrive", "main > .tools").click()
+        await button(page, "Redrive", "main .heading").click()
         await expect(page.locator("dialog[open]")).to_be_visible()
         await page.locator("dialog input[name=error]").fill("customer")
         await button(page, "Redrive", "dialog").click()
@@ -125,19 +86,19 @@ def test_dead_letters_are_shown_and_redriven(tmp_path: Path) -> None:
 def test_queue_page_pauses_resumes_deletes_and_explains(tmp_path: Path) -> None:
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> Any:
         uid = await client.publish("a/b c".replace(" ", "?"), "<img src=x onerror=alert(1)>")
-        await page.goto(here.http)
+        await page.goto(here.http + "/#/queues")
         await button(page, "a/b?c", "#queues").click()
         await expect(page.locator("#messages")).to_contain_text("onerror")
         images = await page.locator("#messages img").count()
-        await button(page, "Pause", "main > .tools").click()
+        await button(page, "Pause", "main .heading").click()
         await button(page, "Pause", "dialog").click()
         await expect(page.locator("main")).to_contain_text("Paused until it is resumed", use_inner_text=True)
-        await button(page, "Why?", "#messages").click()
+        await choose_action(page, uid, "Why?")
         await expect(page.locator("dialog")).to_contain_text("the queue is paused", use_inner_text=True)
         await page.keyboard.press("Escape")
-        await button(page, "Resume", "main > .tools").click()
+        await button(page, "Resume", "main .heading").click()
         await expect(page.locator("main")).not_to_contain_text("Paused until", use_inner_text=True)
-        await button(page, "Delete", "#messages").click()
+        await choose_action(page, uid, "Delete")
         await button(page, "Delete", "dialog").click()
         await expect(page.locator("#alerts")).to_contain_text("Deleted: 1")
         return uid, images, await client.stats("a/b?c")
@@ -153,7 +114,7 @@ def test_error_is_shown_and_the_page_keeps_working(tmp_path: Path) -> None:
         await client.publish("orders", b"1")
         await client.create_queue("small", max_size=0)
         await page.goto(here.http + "/#/queue/orders")
-        await button(page, "Move all", "main > .tools").click()
+        await button(page, "Move all", "main .heading").click()
         await expect(page.locator("dialog[open]")).to_be_visible()
         await page.locator("dialog input[name=to]").fill("small")
         await button(page, "Move", "dialog").click()
@@ -205,6 +166,7 @@ def test_page_asks_for_a_token_where_one_is_required(tmp_path: Path) -> None:
     async def tell() -> Any:
         assert PATH is not None
         async with guarded(tmp_path) as here, browsing(PATH) as (page, heard):
+            await page.route("**/api/v1/series*", answer_series)
             await page.goto(here.http)
             await sign_in(page, "a secret")
             await live(page)
@@ -284,14 +246,14 @@ def test_follower_shows_a_link_to_the_leader_and_no_zeros(tmp_path: Path, pictur
 def test_controls_are_named_and_reachable_by_keyboard(tmp_path: Path) -> None:
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> Any:
         await client.publish("orders", b"1")
-        await page.goto(here.http)
+        await page.goto(here.http + "/#/queues")
         await row_of(page, "orders").wait_for()
         seen = []
-        for _ in range(12):
+        for _ in range(24):
             await page.keyboard.press("Tab")
             seen.append(await page.evaluate("document.activeElement.textContent || document.activeElement.ariaLabel"))
         unnamed = await page.evaluate(
-            "[...document.querySelectorAll('button, a, input, [role=img], [role=region]')].filter((one) => "
+            "[...document.querySelectorAll('button, a, input, textarea, [role=img], [role=region]')].filter((one) => "
             "!(one.textContent.trim() || one.ariaLabel || one.labels?.length)).length"
         )
         order = await page.locator("h1").count()
@@ -300,7 +262,7 @@ def test_controls_are_named_and_reachable_by_keyboard(tmp_path: Path) -> None:
 
     seen, unnamed, headings, lang = told(tmp_path, story)
 
-    assert seen[:4] == ["Skip to the content", "wakeq", "Queues", "Dead letters"]
+    assert seen[:6] == ["Skip to the content", "wakeq", "Publish", "Overview", "Queues", "Dead letters"]
     assert "orders" in seen
     assert (unnamed, headings, lang) == (0, 1, "en")
 
@@ -311,7 +273,7 @@ def test_focus_stays_while_the_figures_change(tmp_path: Path) -> None:
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> list[Any]:
         await client.publish_many("fuller", [b"1", b"2"])
         await client.publish("orders", b"1")
-        await page.goto(here.http)
+        await page.goto(here.http + "/#/queues")
         await row_of(page, "orders").wait_for()
         await row_of(page, "orders").get_by_role("link").focus()
         await page.evaluate("document.querySelector('#queues .scroll').mark = 'kept'")
@@ -329,25 +291,23 @@ def test_focus_stays_while_the_figures_change(tmp_path: Path) -> None:
 def test_counts_of_a_followers_time_are_no_rate_when_it_leads_again(tmp_path: Path) -> None:
     """A follower knows no queues and no totals; the messages that it shows as a leader are not new."""
     looks = """
-        const names = ["ready", "delayed", "leased", "bytes", "published", "acked", "released", "dead"];
+        const names = ["ready", "delayed", "leased", "bytes", "published", "acked", "released", "dead", "letters"];
         const look = (at_ms, published, error) => "data: " + JSON.stringify({
-          at_ms, error, queues: [], queues_total: 0, figures: {}, cluster: {},
+          at_ms, error, queues: [], queues_found: 0, queues_total: 0, figures: {}, cluster: {},
           totals: Object.fromEntries(names.map((name) => [name, name === "published" ? published : 0])) }) + "\\n\\n";
         const [fetched, told] = [window.fetch, look(1000, 100, "") + look(1500, 0, "it follows") + look(2000, 100, "")];
         let answers = [new Response(told)];
         window.fetch = (target, more) => !String(target).includes("/events") ? fetched(target, more)
           : answers.length ? Promise.resolve(answers.pop()) : new Promise(() => {});
-        const filter = document.querySelector("#main input");
-        filter.value = "orders";
-        filter.dispatchEvent(new Event("input"));
+        location.hash = "#/overview";
     """
 
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> Any:
-        await page.goto(here.http)
+        await page.goto(here.http + "/#/queues")
         await live(page)
         await page.evaluate(f"{{ {looks} }}")
         await expect(page.locator("#link")).to_have_text(re.compile("^no connection"))
-        return await page.locator(".card").nth(3).text_content()
+        return await page.locator(".card").nth(4).text_content()
 
     assert told(tmp_path, story) == "Published0 /s"
 
@@ -370,7 +330,9 @@ def test_messages_appear_without_a_reload_and_keep_the_focus(tmp_path: Path) -> 
         await row_count(page, 1)
         await client.publish("orders", b"2")
         await row_count(page, 2)
-        await page.locator("#messages [aria-label^=Delete]").first.focus()
+        await page.locator("#messages button.menu").first.focus()
+        await page.keyboard.press("Enter")
+        await page.keyboard.press("ArrowUp")
         await page.keyboard.press("Enter")
         await expect(page.locator("dialog[open]")).to_be_visible()
         asked = await page.evaluate("document.activeElement.textContent")
@@ -395,10 +357,21 @@ def test_pages_fit_phone_and_desk_in_light_and_dark(tmp_path: Path, pictures: Pa
             await message.nack(error="SMTP 451: try again later")
         await client.fetch_many("orders", 5)
         await here.call("POST", "/queue/pause", queue="reports.weekly")
-        await page.goto(here.http)
+        await page.goto(here.http + "/#/queues")
         await page.locator("#queues tbody tr").nth(5).wait_for()
         wide = []
-        for name in ("queues", "queue/orders", "queue/mails.dead", "dead", "workers", "recurring", "cluster", "slow"):
+        pages = (
+            "overview",
+            "queues",
+            "queue/orders",
+            "queue/mails.dead",
+            "dead",
+            "workers",
+            "recurring",
+            "cluster",
+            "slow",
+        )
+        for name in pages:
             for scheme in SCHEMES:
                 await page.emulate_media(color_scheme=scheme)
                 await page.evaluate(f"location.hash = '#/{name}'")
@@ -423,7 +396,7 @@ def test_error_on_a_phone_needs_no_sideways_scrolling(tmp_path: Path) -> None:
         assert message is not None
         await message.nack(error="SMTP 451")
         await page.goto(f"{here.http}/#/queue/mails.dead")
-        await page.locator("tbody button").nth(3).wait_for()
+        await page.locator("tbody button").first.wait_for()
         rows = "document.querySelector('table.stacked tbody tr')"
         places = f"[...{rows}.querySelectorAll('button')].map((one) => one.getBoundingClientRect())"
         return [

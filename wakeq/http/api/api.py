@@ -53,6 +53,8 @@ class Route(NamedTuple):
     streams: str = ""
     # Whether a client may ask for a range of its bytes.
     has_ranges: bool = False
+    # Whether the body holds what nobody may read in the broker's log, such as a message.
+    is_secret: bool = False
 
 
 class Api:
@@ -103,7 +105,7 @@ class Api:
         handling = route.handle(*([caller] if route.by_caller else []), *arguments)
         if route.method == "GET":
             return json_response(await handling)
-        shown = f" {msgspec.json.encode(body).decode()[:BODY_LOGGED_CHARS_MAX]}" if body else ""
+        shown = f" {msgspec.json.encode(body).decode()[:BODY_LOGGED_CHARS_MAX]}" if body and not route.is_secret else ""
         asked = f"{caller.name} {route.method} {request.path_qs}{shown}"
         if getattr(body, "after", 0):
             return json_response(await _log_continuation(handling, asked))

@@ -7,9 +7,10 @@ the time.  A watcher that does not read misses readings; none is kept for it.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from heapq import nlargest
-from typing import Annotated, Any
+from operator import attrgetter
+from typing import Annotated, Any, Literal
 
 import msgspec
 from aiohttp import web
@@ -18,30 +19,55 @@ from msgspec import Meta
 from wakeq.actors.log.histogram import Histogram
 from wakeq.http.api.api import Route
 from wakeq.http.api.queries import Queries, RequestRefused
-from wakeq.http.api.queues import Name
+from wakeq.http.api.queues import Contained, Name, contains
 from wakeq.http.api.streaming import write_in_time
 from wakeq.http.callers import LOOK, Caller
 from wakeq.http.exposition import Sample
 from wakeq.protocol.errors import Busy
-from wakeq.protocol.names import DEAD_SUFFIX
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.queue.view import Gauges
 
 READ_EVERY_S = 0.5
 # Reading takes at most one part in this many of the time.
 SHARE = 20
+RATE_READINGS = 10
 WATCHERS_MAX = 32
 SHOWN_MAX = 500
 CONTENT_TYPE = "text/event-stream"
 
 
-class EventsQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """The queues whose name begins with `prefix`, the fullest first, and always the queue `queue`.
+Sort = Literal[
+    "messages",
+    "attention",
+    "name",
+    "ready",
+    "delayed",
+    "leased",
+    "oldest",
+    "published",
+    "acknowledged",
+    "workers",
+    "dead",
+]
 
-    With `leader`, a node that does not lead refuses, and a stream ends when its node ceases to lead.
+
+class EventsQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """The queues whose name begins with `prefix` and contains `contains`, and always the queue `queue`.
+
+    They are sorted by `sort`, the largest first, or the smallest with `ascending`; `limit` of them are sent, after the
+    first `offset`.  `published` and `acknowledged` are counted over the last seconds; `attention` has the queues first
+    that somebody should look at.  With `leader`, a node that does not lead refuses, and a stream ends when its node
+    ceases to lead.
     """
 
     prefix: Name = ""
+    contains: Contained = ""
+    dead_letters: Annotated[
+        Literal["shown", "hidden", "only"], Meta(description="Whether queues of dead letters are among them.")
+    ] = "shown"
+    sort: Sort = "messages"
+    ascending: bool = False
+    offset: Annotated[int, Meta(ge=0)] = 0
     limit: Annotated[int, Meta(ge=1, le=SHOWN_MAX)] = 100
     queue: Name | None = None
     leader: bool = False
@@ -55,6 +81,8 @@ class Reading(msgspec.Struct):
     figures: dict[str, float]
     cluster: dict[str, Any]
     refusal: Refusal | None = None
+    # The counters of some seconds before, for rates.
+    earlier: Sequence[Gauges] = ()
 
     @property
     def error(self) -> str:
@@ -75,6 +103,8 @@ class Events:
         self._now_ms = now_ms
         # A queue of one reading for each watcher; None ends its stream.
         self._watchers: set[asyncio.Queue[Reading | None]] = set()
+        # The last readings, oldest first: a rate is counted over the time between the first and the last.
+        self._recent: deque[Reading] = deque(maxlen=RATE_READINGS)
         # Reads the state repeatedly while there are watchers.
         self._reading: asyncio.Task[None] | None = None
 
@@ -121,9 +151,12 @@ class Events:
 
     async def _read_repeatedly(self) -> None:
         loop = asyncio.get_running_loop()
+        self._recent.clear()
         while self._watchers:
             began_s = loop.time()
             reading = await self._read()
+            self._recent.append(reading)
+            reading.earlier = self._recent[0].gauges
             for watcher in self._watchers:
                 _put(watcher, reading)
             await asyncio.sleep(max(READ_EVERY_S, SHARE * (loop.time() - began_s)))
@@ -151,17 +184,23 @@ def _put(watcher: "asyncio.Queue[Reading | None]", reading: Reading | None) -> N
 def event_for(reading: Reading, query: EventsQuery, caller: Caller) -> dict[str, Any]:
     """Return the event for one watcher: queues that it may see, and the node if it may see all queues.  Pure."""
     gauges = [one for one in reading.gauges if caller.sees(one.name)]
-    wanted = [one for one in gauges if one.name.startswith(query.prefix)]
-    shown = nlargest(query.limit, wanted, key=lambda one: (one.ready + one.delayed + one.leased, one.published))
+    wanted = [one for one in gauges if one.name.startswith(query.prefix) and contains(one.name, query.contains)]
+    if query.dead_letters != "shown":
+        only = query.dead_letters == "only"
+        wanted = [one for one in wanted if one.is_dead_letter == only]
+    wanted.sort(key=_key_of(query.sort, reading), reverse=not query.ascending)
+    shown = wanted[query.offset : query.offset + query.limit]
     if query.queue is not None and all(one.name != query.queue for one in shown):
         shown += [one for one in gauges if one.name == query.queue]
     return {
         "at_ms": reading.at_ms,
-        "queues": [one._asdict() for one in shown],
+        "queues": [_facts_of(one) for one in shown],
+        # Of those that match, and of all.
+        "queues_found": len(wanted),
         "queues_total": len(gauges),
         "totals": {
             **{field: sum(getattr(one, field) for one in gauges) for field in _SUMMED},
-            "letters": sum(one.ready + one.delayed for one in gauges if one.name.endswith(DEAD_SUFFIX)),
+            "letters": sum(one.ready + one.delayed for one in gauges if one.is_dead_letter),
         },
         "figures": reading.figures if caller.sees_node else {},
         "cluster": reading.cluster if caller.sees_node else {},
@@ -170,6 +209,43 @@ def event_for(reading: Reading, query: EventsQuery, caller: Caller) -> dict[str,
         # The node that knows the queues, if this one follows.
         "leader_http": "" if reading.refusal is None else reading.refusal.leader_http,
     }
+
+
+def _facts_of(gauges: Gauges) -> dict[str, Any]:
+    facts = gauges._asdict()
+    del facts["timings"]  # the series have them
+    return facts
+
+
+def _key_of(sort: Sort, reading: Reading) -> Callable[[Gauges], Any]:
+    """Return the function by which queues are sorted; queues that are equal stay sorted by name."""
+    match sort:
+        case "name":
+            return lambda one: one.name
+        case "messages":
+            return lambda one: (one.ready + one.delayed + one.leased, one.published)
+        case "attention":
+            # Dead letters, then messages without a worker, then pauses.
+            return lambda one: (_urgency(one), one.ready + one.delayed)
+        case "oldest":
+            # The older, the larger; a queue without ready messages has no age.
+            return lambda one: reading.at_ms - one.oldest_ready_ms if one.ready and one.oldest_ready_ms else 0
+        case "published" | "acknowledged":
+            counter: Callable[[Gauges], int] = attrgetter("published" if sort == "published" else "acked")
+            # Counters begin again with an incarnation, so its id belongs to the key.
+            earlier = {(one.name, one.queue_id): counter(one) for one in reading.earlier}
+            return lambda one: counter(one) - earlier.get((one.name, one.queue_id), counter(one))
+        case _:
+            field = "subscribers" if sort == "workers" else sort
+            return attrgetter(field)
+
+
+def _urgency(one: Gauges) -> int:
+    if one.is_dead_letter:
+        return 3 if one.ready or one.delayed else 0
+    if one.ready and not (one.subscribers or one.sleepers or one.waiting or one.leased):
+        return 2
+    return 1 if one.paused_until_ms else 0
 
 
 _SUMMED = ("ready", "delayed", "leased", "bytes", "published", "delivered", "acked", "released", "dead", "wakes")

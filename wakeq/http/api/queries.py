@@ -11,6 +11,7 @@ from typing import Any
 
 from wakeq.actors.mail import Inquire, Propose
 from wakeq.actors.queues.lobby import Lobby
+from wakeq.actors.queues.sampler import ReadSeries
 from wakeq.actors.runtime import Process
 from wakeq.actors.sessions.operator import Question
 from wakeq.actors.sessions.operator_mail import (
@@ -22,14 +23,16 @@ from wakeq.actors.sessions.operator_mail import (
     Page,
     Requeue,
     Scan,
+    Show,
     Why,
     Work,
 )
-from wakeq.protocol.log.entries import ANY_TOKEN, Entry, Reason, Result
+from wakeq.protocol.log.entries import ANY_TOKEN, Entry, Publish, Reason, Result
 from wakeq.protocol.queue.lanes import Proposal
-from wakeq.protocol.queue.orders import Nack, Peek, Stats
+from wakeq.protocol.queue.orders import Nack, Stats
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
 from wakeq.protocol.queue.view import Gauges
+from wakeq.protocol.uid import uid_of
 from wakeq.protocol.wire.worker.answers import REFUSALS
 
 ANSWER_S_MAX = 10.0
@@ -92,16 +95,22 @@ class Queries:
         found: dict[str, Any] = await self.ask(self._raft_log, lambda me: Inquire(Stats(me, queue)))
         return found
 
-    async def peek(self, queue: str, state: str, count: int) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = await self.ask(self._raft_log, lambda me: Inquire(Peek(me, queue, state, count)))
+    async def page(self, queue: str, after: int, count: int, *, state: str = "all", in_line: bool = False) -> Page:
+        found: Page = await self._ask_queue(queue, lambda me: Scan(me, queue, after, count, state, in_line))
         return found
 
-    async def page(self, queue: str, after: int, count: int, *, leased_only: bool = False) -> Page:
-        found: Page = await self._ask_queue(queue, lambda me: Scan(me, queue, after, count, leased_only))
+    async def message(self, queue: str, uid: str) -> dict[str, Any] | None:
+        """Return the row of a message, None if it is not in the queue."""
+        found: dict[str, Any] | None = await self._ask_queue(queue, lambda me: Show(me, queue, uid))
         return found
 
     async def why(self, queue: str, uid: str) -> dict[str, Any]:
         found: dict[str, Any] = await self._ask_queue(queue, lambda me: Why(me, queue, uid))
+        return found
+
+    async def series(self, queue: str | None, step_s: int, last_s: int) -> dict[str, Any]:
+        """Return the series of a queue, or (None) of the node."""
+        found: dict[str, Any] = await self.ask(self._queues, lambda me: ReadSeries(me, queue, step_s, last_s))
         return found
 
     async def held(self, queue: str, workers: frozenset[int]) -> dict[int, tuple[int, list[Work]]]:
@@ -123,6 +132,11 @@ class Queries:
         """Propose an entry; return its result once it is applied."""
         outcome: Outcome = await self.ask(self._raft_log, lambda me: Propose([Proposal(entry, me)]))
         return done(outcome.results[0])
+
+    async def publish(self, entry: Publish) -> str:
+        """Publish one message; return its uid once it is stored."""
+        outcome: Outcome = await self.ask(self._raft_log, lambda me: Propose([Proposal(entry, me)]))
+        return uid_of(outcome.queue_id, done(outcome.results[0]))
 
     async def move(
         self, queue: str, uids: list[str], to: str | None, *, redrive: bool = False

@@ -25,13 +25,17 @@ SECONDS_MAX = 365 * 86_400
 CREATES = "Create a queue; needs the right `admin` on it"
 
 Name = Annotated[str, Meta(max_length=NAME_BYTES_MAX, description='The name of a queue; "" is the default queue.')]
+Contained = Annotated[
+    str, Meta(max_length=NAME_BYTES_MAX, description="A part of the name, anywhere in it, in capitals or not.")
+]
 Seconds = Annotated[float, Meta(gt=0, le=SECONDS_MAX)]
 
 
 class ListQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Queues whose name begins with `prefix` and comes after `after`."""
+    """Queues whose name begins with `prefix`, contains `contains`, and comes after `after`."""
 
     prefix: Annotated[str, Meta(max_length=NAME_BYTES_MAX)] = ""
+    contains: Contained = ""
     after: Annotated[str, Meta(max_length=NAME_BYTES_MAX)] | None = None
     limit: Annotated[int, Meta(ge=1, le=LIST_MAX)] = 100
 
@@ -93,6 +97,11 @@ class Emptied(msgspec.Struct):
     messages: int
 
 
+def contains(queue: str, part: str) -> bool:
+    """Whether the name of a queue has this part, in capitals or not."""
+    return part.casefold() in queue.casefold()
+
+
 def queue_routes(queries: Queries, now_ms: Callable[[], int]) -> Sequence[Route]:
     """Return the routes for queues."""
     routes = _QueueRoutes(queries, now_ms)
@@ -122,7 +131,10 @@ class _QueueRoutes:
         self._now_ms = now_ms
 
     async def list(self, caller: Caller, query: ListQuery) -> Listed:
-        found = await self._queries.queues(query.prefix, query.after, query.limit, caller.sees)
+        def sees(queue: str) -> bool:
+            return contains(queue, query.contains) and caller.sees(queue)
+
+        found = await self._queries.queues(query.prefix, query.after, query.limit, sees)
         return Listed(found, found[-1]["qname"] if len(found) == query.limit else None)
 
     async def show(self, query: QueueQuery) -> dict[str, Any]:

@@ -8,13 +8,14 @@ import { redrive } from "./redrive.js";
 export function dead(main) {
   const list = h("div", { id: "dead" });
   main.replaceChildren(h("h1", {}, "Dead letters"), list);
-  subscribe({ limit: 500 }, (seen) => {
-    const letters = seen.queues.filter((queue) => queue.name.endsWith(".dead"));
-    put(list, table("Dead-letter queues whose name ends with .dead; others are among the queues", [
+  subscribe({ dead_letters: "only", limit: 500 }, (seen) => {
+    const letters = seen.queues;
+    const more = seen.queues_found > letters.length ? `; the fullest ${count(letters.length)} are shown` : "";
+    put(list, table(`${count(seen.queues_found)} queues of dead letters${more}`, [
       { name: "Queue", kind: "text", cell: (queue) => linkTo(queue.name) },
       { name: "Letters", kind: "number", cell: (queue) => count(queue.ready + queue.delayed) },
       { name: "Oldest", kind: "number", cell: (queue) => age(queue, seen.at_ms) },
       { name: "", kind: "doing", cell: (queue) => h("button", { class: "small", disabled: !queue.ready, onclick: () => redrive(queue.name), "aria-label": `Redrive ${shown(queue.name)}` }, "Redrive") },
-    ], letters, "No dead letters."));
+    ], letters, "No dead letters. A message becomes one when it has failed as often as its queue allows."));
   });
 }

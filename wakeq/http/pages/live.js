@@ -8,8 +8,9 @@ import { put } from "./put.js";
 const RETRY_MS = 1000;
 export const READINGS = 120; // in the last minute
 const QUEUES_MAX = 2000; // whose rates are remembered
+const DELIVERED_MS = 10_000; // after a delivery, somebody is said to work
 const RECENT = 6; // A rate is the mean of so many readings, because a single one jumps.
-const NOTHING = { ins: [], outs: [] };
+const NOTHING = { ins: [], outs: [], ready: [], isDelivered: false };
 
 export const HIDDEN = "Only a token with a right on all queues can see the node.";
 
@@ -41,13 +42,18 @@ function remember(reading) {
     const then = known.get(queue.name);
     const same = then && then.queue_id === queue.queue_id;
     const seconds = same ? (reading.at_ms - then.at_ms) / 1000 : 0;
-    const { ins, outs } = seriesOf(queue.name);
+    const { ins, outs, ready } = seriesOf(queue.name);
+    const isDelivered = same && (queue.delivered > then.delivered || reading.at_ms < then.delivered_ms + DELIVERED_MS);
     live.rates.set(queue.name, {
       ins: [...ins, same ? perSecond(queue.published, then.published, seconds) : 0].slice(-READINGS),
       outs: [...outs, same ? perSecond(queue.acked, then.acked, seconds) : 0].slice(-READINGS),
+      ready: [...(same ? ready : []), queue.ready].slice(-READINGS),
+      // Whether a worker was delivered something within the last seconds.
+      isDelivered,
     });
     known.delete(queue.name);
-    known.set(queue.name, { queue_id: queue.queue_id, at_ms: reading.at_ms, published: queue.published, acked: queue.acked });
+    known.set(queue.name, { queue_id: queue.queue_id, at_ms: reading.at_ms, published: queue.published, acked: queue.acked,
+      delivered: queue.delivered, delivered_ms: same && queue.delivered > then.delivered ? reading.at_ms : then?.delivered_ms ?? -DELIVERED_MS });
   }
   // A map keeps the order of insertion: the first were not seen for longest.
   for (const name of known.keys()) {

@@ -5,6 +5,9 @@ import { cluster } from "./cluster.js";
 import { dead } from "./dead.js";
 import { h } from "./dom.js";
 import { leave, subscribe } from "./live.js";
+import { message } from "./message.js";
+import { overview } from "./overview.js";
+import { publishTo } from "./publish.js";
 import { queue } from "./queue.js";
 import { queues } from "./queues.js";
 import { recurring } from "./recurring.js";
@@ -14,8 +17,10 @@ import { workers } from "./workers.js";
 // A route is {path, draw, title, under}: the address #/path/a/b is drawn by draw(main, "a", "b").  A route with a title is in
 // the navigation; another one belongs to the page `under`.  What draw returns, if anything, is called when the page is left.
 const ROUTES = [
+  { path: "overview", draw: overview, title: "Overview" },
   { path: "queues", draw: queues, title: "Queues" },
   { path: "queue", draw: queue, under: "queues" },
+  { path: "message", draw: message, under: "queues" },
   { path: "dead", draw: dead, title: "Dead letters" },
   { path: "workers", draw: workers, title: "Workers" },
   { path: "recurring", draw: recurring, title: "Recurring" },
@@ -54,4 +59,5 @@ window.addEventListener("hashchange", () => {
   document.getElementById("main").focus();
 });
 document.getElementById("sign-out").onclick = signOut;
+document.getElementById("publish").onclick = () => publishTo(location.hash.startsWith("#/queue/") ? decoded(location.hash.slice("#/queue/".length)) : "");
 show();

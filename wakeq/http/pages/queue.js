@@ -1,12 +1,13 @@
 // The page of one queue: figures, operations, and its messages.
 
 import { call, perform, performAll } from "./api.js";
-import { legend, spark } from "./chart.js";
-import { ask, bytes, cards, count, h, moment, rate, say, shown, span, tell } from "./dom.js";
+import { charts } from "./chart.js";
+import { age, ask, bytes, cards, count, h, moment, rate, say, shown, tell } from "./dom.js";
 import { recent, seriesOf, subscribe } from "./live.js";
 import { messages } from "./messages.js";
 import { put } from "./put.js";
 import { redrive } from "./redrive.js";
+import { isDeadLetter, statusOf } from "./status.js";
 
 const FOREVER_MS = 1e15;
 
@@ -16,37 +17,44 @@ export function queue(main, ...parts) {
   const summary = h("div", {});
   const tools = h("div", { class: "tools" });
   const list = h("section", { "aria-label": "Messages" });
+  const drawn = h("section", { "aria-label": "Charts" });
   let paused = null;
 
-  main.replaceChildren(h("h1", {}, `Queue ${shown(name)}`), summary, tools, list);
+  main.replaceChildren(h("div", { class: "heading" }, h("h1", {}, `Queue ${shown(name)}`), tools), summary, drawn, list);
+  const stop = charts(drawn, name);
   const { refresh, renew } = messages(list, name);
-  tools.replaceChildren(...actions(name, false, refresh));
+  tools.replaceChildren(...actions(name, { paused: false, isDead: isDeadLetter({ name }) }, refresh));
   subscribe({ queue: name, limit: 1, prefix: name }, (seen) => {
     const found = seen.queues.find((one) => one.name === name);
+    drawn.hidden = !found;
     if (!found) return put(summary, h("p", { class: "soft" }, "There is no such queue."));
     put(summary, figures(found, seen.at_ms));
     renew();
-    if (paused !== found.paused_until_ms > 0) put(tools, ...actions(name, (paused = found.paused_until_ms > 0), refresh));
+    if (paused !== found.paused_until_ms > 0) {
+      paused = found.paused_until_ms > 0;
+      put(tools, ...actions(name, { paused, isDead: isDeadLetter(found) }, refresh));
+    }
     return undefined;
   });
+  return stop;
 }
 
 function figures(found, at) {
   const series = seriesOf(found.name);
   const until = found.paused_until_ms > FOREVER_MS ? "until it is resumed" : `until ${moment(found.paused_until_ms)}`;
+  const [word, colour, explanation] = statusOf(found);
+  const about = found.paused_until_ms ? `Paused ${until}.` : explanation;
   return h("div", {},
-    found.paused_until_ms ? h("p", { class: "warn" }, `Paused ${until}.`) : null,
+    h("p", { class: "status" }, h("span", { class: `badge ${colour}` }, word), " ", h("span", { class: "soft" }, about)),
     cards([
       ["Ready", count(found.ready)], ["Delayed", count(found.delayed)], ["Leased", count(found.leased)],
-      ["Published", rate(recent(series.ins)), "/s"], ["Acknowledged", rate(recent(series.outs)), "/s"],
-      ["Oldest ready", found.ready && found.oldest_ready_ms ? span((at - found.oldest_ready_ms) / 1000) : "–"],
-      ["Size", bytes(found.bytes)], ["Subscribers", count(found.subscribers)], ["Sleepers", count(found.sleepers)],
-      ["Released", count(found.released)], ["Dead letters", count(found.dead)], ["Published in total", count(found.published)],
-    ]),
-    h("figure", { class: "chart" }, h("figcaption", {}, `The last minute, up to ${rate(Math.max(0, ...series.ins, ...series.outs))} /s`, legend()), spark(series, "large")));
+      ["Oldest ready", age(found, at)], ["Size", bytes(found.bytes)], ["Subscribers", count(found.subscribers), "", found.sleepers ? `${count(found.sleepers)} asleep` : ""],
+      ["Published", rate(recent(series.ins)), "/s", `${count(found.published)} in total`], ["Acknowledged", rate(recent(series.outs)), "/s", `${count(found.acked)} in total`],
+      ["Released", count(found.released), "", "in total"], ["Dead-lettered", count(found.dead), "", "in total"], ["Expired", count(found.expired), "", "in total"], ["Moved away", count(found.moved), "", "in total"],
+    ]));
 }
 
-function actions(name, paused, refresh) {
+function actions(name, { paused, isDead }, refresh) {
   const after = async (doing) => (await doing) && refresh();
   const query = { queue: name };
   return [
@@ -56,7 +64,7 @@ function actions(name, paused, refresh) {
         const asked = await ask("Pause", `Pause deliveries from ${shown(name)}?`, { fields: [{ name: "for", label: "Seconds (empty: until the queue is resumed)", type: "number" }], go: "Pause" });
         if (asked) after(perform("The queue is paused.", "POST", "/queue/pause", query, asked.for ? { for_s: Number(asked.for) } : {}));
       } }, "Pause"),
-    name.endsWith(".dead") ? h("button", { onclick: async () => { await redrive(name); refresh(); } }, "Redrive") : null,
+    isDead ? h("button", { onclick: async () => { await redrive(name); refresh(); } }, "Redrive") : null,
     h("button", { onclick: async () => {
       const asked = await ask("Move", `Move all ready and delayed messages of ${shown(name)} to another queue?`, { fields: [{ name: "to", label: "To queue", required: true }], go: "Move" });
       if (asked) after(performAll("Moved", "/messages/move", name, { to: asked.to }));

@@ -1,46 +1,79 @@
-// The page of all queues.
+// The page of all queues: sorted by any column, filtered by any part of the name, page by page.
+// The broker sorts and filters, so that ten thousand queues are no more work for the page than fifty.
 
 import { legend, spark } from "./chart.js";
-import { age, bytes, cards, count, h, linkTo, rate, table } from "./dom.js";
-import { live, recent, seriesOf, shows, subscribe } from "./live.js";
+import { age, count, h, linkTo, rate, table } from "./dom.js";
+import { recent, seriesOf, subscribe } from "./live.js";
 import { put } from "./put.js";
+import { statusBadge } from "./status.js";
+
+const PAGE = 50;
+const TYPING_MS = 150;
+const [NOW, RATES, TOTAL] = ["Now", "Per second", "In total"];
+
+// What somebody has chosen is still chosen when the page comes again.
+const chosen = { contains: "", sort: "messages", ascending: false, offset: 0, dead_letters: "shown" };
 
 const last = (name, which) => rate(recent(seriesOf(name)[which]));
 
-function columns(at) {
+export function columns(at) {
   return [
-    { name: "Queue", kind: "text", cell: (queue) => [linkTo(queue.name), queue.paused_until_ms ? h("span", { class: "badge warn" }, "paused") : null] .flatMap((part) => (part ? [part, " "] : [])) },
-    { name: "Last minute", kind: "narrow", cell: (queue) => spark(seriesOf(queue.name)) },
-    { name: "Ready", kind: "number", cell: (queue) => count(queue.ready) },
-    { name: "Delayed", kind: "number", optional: true, cell: (queue) => count(queue.delayed) },
-    { name: "Leased", kind: "number", cell: (queue) => count(queue.leased) },
-    { name: "Published /s", kind: "number", optional: true, cell: (queue) => last(queue.name, "ins") },
-    { name: "Acknowledged /s", kind: "number", optional: true, cell: (queue) => last(queue.name, "outs") },
-    { name: "Oldest", kind: "number", cell: (queue) => age(queue, at) },
-    { name: "Workers", kind: "number", optional: true, cell: (queue) => count(queue.subscribers) },
-    { name: "Dead letters", kind: "number", optional: true, cell: (queue) => count(queue.dead) },
+    { name: "Queue", kind: "text", sort: "name", cell: (queue) => linkTo(queue.name) },
+    { name: "Status", kind: "narrow", cell: (queue) => statusBadge(queue) },
+    { name: "Last minute", kind: "narrow", optional: true, cell: (queue) => spark(seriesOf(queue.name)) },
+    { name: "Ready", kind: "number", group: NOW, sort: "ready", cell: (queue) => count(queue.ready) },
+    { name: "Delayed", kind: "number", group: NOW, sort: "delayed", optional: true, cell: (queue) => count(queue.delayed) },
+    { name: "Leased", kind: "number", group: NOW, sort: "leased", cell: (queue) => count(queue.leased) },
+    { name: "Oldest", kind: "number", group: NOW, sort: "oldest", optional: true, cell: (queue) => age(queue, at) },
+    { name: "Subscribers", kind: "number", group: NOW, sort: "workers", optional: true, cell: (queue) => count(queue.subscribers) },
+    { name: "Published", kind: "number", group: RATES, sort: "published", optional: true, cell: (queue) => last(queue.name, "ins") },
+    { name: "Acknowledged", kind: "number", group: RATES, sort: "acknowledged", optional: true, cell: (queue) => last(queue.name, "outs") },
+    { name: "Dead-lettered", kind: "number roomy", group: TOTAL, sort: "dead", optional: true, cell: (queue) => count(queue.dead) },
   ];
 }
 
 export function queues(main) {
-  const summary = h("div", {});
   const list = h("div", { id: "queues" });
-  const filter = h("input", { type: "search", "aria-label": "Only queues whose name begins with", placeholder: "Name begins with …" });
-  main.replaceChildren(h("h1", {}, "Queues"), summary, h("div", { class: "tools" }, filter), list);
+  const pager = h("div", { class: "tools pager" });
+  const filter = h("input", { type: "search", "aria-label": "Filter by any part of the name", placeholder: "Filter by name", value: chosen.contains });
+  const hides = h("input", { type: "checkbox", checked: chosen.dead_letters === "hidden" });
+  main.replaceChildren(h("div", { class: "heading" }, h("h1", {}, "Queues"), h("div", { class: "tools" }, filter, h("label", { class: "switch" }, hides, "Hide dead-letter queues"))), list, pager);
+
   const draw = (seen) => {
-    const { totals, figures } = seen;
-    const now = (name) => rate(recent(live.totals[name] ?? []));
-    put(summary, cards([
-      ["Ready", count(totals.ready)], ["Delayed", count(totals.delayed)], ["Leased", count(totals.leased)],
-      ["Published", now("published"), "/s"], ["Acknowledged", now("acked"), "/s"],
-      ["Released", now("released"), "/s"], ["Dead letters", count(totals.letters ?? 0)],
-      ["Size", bytes(totals.bytes)], ...(shows(figures) ? [["Connections", count(connections(figures))]] : [])]));
-    const caption = seen.error ? [seen.error] : [`${count(seen.queues.length)} of ${count(seen.queues_total)} queues, the fullest first `, legend()];
-    put(list, table(caption, columns(seen.at_ms), seen.queues, "No queues. Publish a message, and its queue appears here."));
+    const rows = list.querySelector("tbody:hover") ? inThePlacesOf(list, seen.queues) : seen.queues;
+    const none = chosen.contains
+      ? [`No queue has “${chosen.contains}” in its name. `, h("button", { class: "small", onclick: () => { filter.value = ""; change({ contains: "" }); } }, "Clear the filter")]
+      : seen.queues_total ? "No other queues." : ["No queues yet. Publish a message, and its queue appears here: ", h("code", {}, "wakeq pub jobs hello")];
+    const order = { sort: chosen.sort, ascending: chosen.ascending, choose };
+    const which = seen.queues_found < seen.queues_total ? `${count(seen.queues_found)} of ${count(seen.queues_total)} queues` : `${count(seen.queues_total)} queues`;
+    put(list, table([`${which}${chosen.sort === "messages" ? ", those with most messages first" : ""} `, legend()], columns(seen.at_ms), rows, none, order));
+    put(pager, ...pages(seen.queues_found));
   };
-  const start = () => subscribe({ prefix: filter.value }, draw);
-  filter.addEventListener("input", start);
+  const start = () => subscribe({ ...chosen, limit: PAGE }, draw);
+  const change = (what) => {
+    Object.assign(chosen, { offset: 0 }, what);
+    start();
+  };
+  // Numbers begin with the largest, names with A; pressed again, a column turns around.
+  const choose = (sort) => change({ sort, ascending: chosen.sort === sort ? !chosen.ascending : sort === "name" });
+  const pages = (found) => (found <= PAGE && !chosen.offset ? [] : [
+    h("button", { disabled: chosen.offset === 0, onclick: () => change({ offset: Math.max(0, chosen.offset - PAGE) }) }, "Previous"),
+    h("span", { class: "soft" }, `${count(Math.min(found, chosen.offset + 1))} to ${count(Math.min(found, chosen.offset + PAGE))} of ${count(found)}`),
+    h("button", { disabled: chosen.offset + PAGE >= found, onclick: () => change({ offset: chosen.offset + PAGE }) }, "Next")]);
+
+  let typing = null;
+  filter.oninput = () => {
+    clearTimeout(typing);
+    typing = setTimeout(() => change({ contains: filter.value }), TYPING_MS);
+  };
+  hides.onchange = () => change({ dead_letters: hides.checked ? "hidden" : "shown" });
   start();
+  return () => clearTimeout(typing);
 }
 
-const connections = (figures) => Object.entries(figures).filter(([name]) => name.startsWith("wakeq_connections:")).reduce((sum, [, value]) => sum + value, 0);
+// Rows keep their places under the mouse, so that nobody presses another one than they saw.
+function inThePlacesOf(list, found) {
+  const places = new Map([...list.querySelectorAll("tbody tr")].map((row, place) => [row.dataset.key, place]));
+  const place = (queue) => places.get(queue.name) ?? Infinity;
+  return [...found].sort((one, other) => (place(one) === place(other) ? 0 : place(one) - place(other)));
+}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.brokers.node_here import node_here, run
 from tests.helpers.clusters.by_hand import ELECTION_S, HandCluster, HandNode, Operator, successor
 from wakeq.actors.log.leader_watch import ELECTIONS_WITHOUT, LeaderWatch
 from wakeq.actors.mail import HandOver
@@ -279,3 +280,13 @@ def test_members_are_logged_by_every_node_and_again_when_they_change(
 def belongings(said: pytest.LogCaptureFixture) -> list[str]:
     """What was said after `members of the cluster from entry N on:`."""
     return [line.partition(" on: ")[2] for line in lines(said) if line.startswith("members of the cluster from entry ")]
+
+
+def test_broker_that_is_alone_says_nothing_of_leading(said: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    async def start() -> None:
+        async with node_here(tmp_path):
+            pass
+
+    run(start())
+
+    assert [line for line in lines(said) if "lead" in line or "term" in line] == []

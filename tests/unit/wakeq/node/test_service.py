@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from wakeq.config.settings import Settings
+from wakeq.config.settings import Settings, Tls
 from wakeq.node import service
-from wakeq.node.service import with_ports
+from wakeq.node.service import dashboard_url, with_ports
 from wakeq.protocol.errors import SyncFailed
 
 FREE = Settings(data_dir=Path("data"), worker_port=0, http_port=0, taskflux_port=0)
@@ -101,3 +101,17 @@ def test_failure_of_an_actor_has_a_traceback_only_for_a_bug(error: Exception, li
 
     assert record.getMessage() == line
     assert bool(record.exc_info) is has_traceback
+
+
+@pytest.mark.parametrize(
+    ("settings", "address", "url"),
+    [
+        (Settings(), "127.0.0.1:8080", "http://127.0.0.1:8080/"),
+        (Settings(), "0.0.0.0:8080", "http://127.0.0.1:8080/"),
+        (Settings(), "[::]:8080", "http://[::1]:8080/"),
+        (Settings(), "broker.lan:8080", "http://broker.lan:8080/"),
+        (Settings(tls=Tls(cert_file=Path("cert"))), "127.0.0.1:8080", "https://127.0.0.1:8080/"),
+    ],
+)
+def test_dashboard_url_opens_in_a_browser_on_this_machine(settings: Settings, address: str, url: str) -> None:
+    assert dashboard_url(settings, address) == url

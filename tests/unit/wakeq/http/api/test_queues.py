@@ -54,6 +54,18 @@ def test_queues_are_listed_in_pages(tmp_path: Path) -> None:
     assert [queue["qname"] for queue in second[1]["queues"]] == ["b", "c"]
 
 
+def test_list_of_queues_finds_a_part_of_the_name_in_capitals_or_not(tmp_path: Path) -> None:
+    *_, first, second = story(
+        tmp_path,
+        *[("POST", "/queues", {"queue": name}) for name in ("eu.Mail", "mails", "orders", "us.mail")],
+        ("GET", "/queues", None, {"contains": "MAIL", "limit": 2}),
+        ("GET", "/queues", None, {"contains": "MAIL", "limit": 2, "after": "mails"}),
+    )
+
+    assert [queue["qname"] for queue in first[1]["queues"]] == ["eu.Mail", "mails"]
+    assert ([queue["qname"] for queue in second[1]["queues"]], second[1]["after"]) == (["us.mail"], None)
+
+
 def test_paused_queue_delivers_nothing_until_the_pause_ends(tmp_path: Path) -> None:
     async def tell() -> list[Any]:
         async with node_here(tmp_path / "data") as here, client_of(here) as client:
