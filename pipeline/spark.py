@@ -34,6 +34,17 @@ DRIVER_MEMORY = "2g"
 UTC = {"spark.sql.session.timeZone": "UTC"}
 # The verb shows its progress itself.
 QUIET = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
+# What to do about errors of Spark that do not say it, by a part of their line.
+ADVICE = {
+    "No module named": (
+        "; the Python of its executors (PYSPARK_PYTHON) needs it, and check(spark) of wakeq.pipeline says which of "
+        "them lack it"
+    ),
+    "stopped SparkContext": (
+        "; Spark has ended this program's session: it lost the master, or none answers there; the lines before this "
+        "one say which"
+    ),
+}
 TRACEBACK = "Traceback (most recent call last):"
 _OWN_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
@@ -166,7 +177,9 @@ def plain_error(text: str) -> WakeqError:
         error: WakeqError = found.__new__(found, said)
         return error
     words = (line.strip().removeprefix(": ") for line in lines if "error occurred while calling" not in line)
-    return SparkFailed(f"Spark failed: {raised or next(filter(None, words), 'it did not say why')}")
+    cause = raised or next(filter(None, words), "it did not say why")
+    advice = next((advice for sign, advice in ADVICE.items() if sign in cause), "")
+    return SparkFailed(f"Spark failed: {cause}{advice}")
 
 
 def _last_line_of_traceback(lines: Iterable[str]) -> str:

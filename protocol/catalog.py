@@ -150,14 +150,33 @@ class Catalog:
 
     def __init__(self) -> None:
         self.queues: dict[str, QueueRecord] = {}
+        # Queues that policies name for dead letters, and how many policies do.
+        self._letter_queues: dict[str, int] = {}
 
     def find(self, name: str) -> QueueRecord | None:
         return self.queues.get(name)
 
     def put(self, name: str, queue_id: int, policies: Policies, at_ms: int) -> QueueRecord:
         record = QueueRecord(name, queue_id, policies, at_ms)
+        before = self.queues.get(name)
+        if before is not None:
+            self._count_letters(before, -1)
         self.queues[name] = record
+        self._count_letters(record, 1)
         return record
 
     def remove(self, name: str) -> None:
-        del self.queues[name]
+        self._count_letters(self.queues.pop(name), -1)
+
+    def _count_letters(self, record: QueueRecord, more: int) -> None:
+        target = record.policies.dead_letter
+        if target is not None:
+            count = self._letter_queues.get(target, 0) + more
+            if count:
+                self._letter_queues[target] = count
+            else:
+                del self._letter_queues[target]
+
+    def is_dead_letter(self, name: str) -> bool:
+        """Whether dead letters of other queues go to this one; the usual name is enough, as its origin may be gone."""
+        return name in self._letter_queues or name.endswith(DEAD_SUFFIX)

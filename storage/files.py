@@ -109,7 +109,7 @@ def short_write(path: Path, written: int, size: int) -> SyncFailed:
     return sync_failed(path, "write", error)
 
 
-def write_all(descriptor: int, data: bytes, offset: int, path: Path) -> None:
+def write_all(descriptor: int, data: bytes | bytearray, offset: int, path: Path) -> None:
     """Write all of data at offset, or raise."""
     try:
         written = os.pwrite(descriptor, data, offset)
@@ -161,7 +161,7 @@ def temporary(path: Path) -> Path:
     return path.with_name(path.name + TEMPORARY_SUFFIX)
 
 
-def replace_durably(path: Path, data: bytes) -> None:
+def replace_durably(path: Path, data: bytes | bytearray) -> None:
     """Replace the content of path: after a crash at any moment the old or the new content is whole."""
     new = temporary(path)
     try:

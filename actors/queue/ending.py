@@ -31,13 +31,14 @@ from wakeq.protocol.log.entries import (
 )
 from wakeq.protocol.names import DEAD_SUFFIX, NAME_BYTES_MAX
 from wakeq.protocol.queue.bodies import Found
-from wakeq.protocol.queue.dead_letters import dead_letter
+from wakeq.protocol.queue.dead_letters import dead_letter, reason_of
 from wakeq.protocol.queue.lanes import AnswerOnCommit
 from wakeq.protocol.queue.leases.audience import NEVER
 from wakeq.protocol.queue.leases.leases import Leases
 from wakeq.protocol.queue.orders import Nack, ReplyAt, ReplyTo, Touch
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
 from wakeq.protocol.queue.steps import STEP_ENDINGS, Steps, slices
+from wakeq.protocol.queue.timings import Timings
 
 if TYPE_CHECKING:
     from wakeq.actors.queue.process import QueueProcess
@@ -310,12 +311,28 @@ def _release(queue: QueueProcess, entry: Released) -> Results:
     results = queue.ledger.release(entry)
     if queue.leases is not None:
         now_ms = queue.now_ms()
+        _count_ended(queue, entry.reason, results.count(Result.DONE))
         for number, code in zip(entry.numbers, results, strict=True):
             if code == Result.DONE:
                 queue.leases.return_to_line(number, now_ms)
             else:
                 queue.leases.keep_leased([number], now_ms)
     return results
+
+
+def count_dead(queue: QueueProcess, entry: Ack, count: int) -> None:
+    """Count deliveries that ended with dead letters, each of which says why."""
+    for publish in entry.publishes:
+        for letter in publish.drafts[:count]:
+            _count_ended(queue, reason_of(letter), 1)
+
+
+def _count_ended(queue: QueueProcess, reason: Reason, count: int) -> None:
+    """Count deliveries that ended without an acknowledgement."""
+    if queue.timings is None:
+        queue.timings = Timings()
+    queue.timings.ended[reason] += count
+    queue.services.timings.ended[reason] += count
 
 
 def apply_extended(queue: QueueProcess, entry: Extended, index: int, term: int, at_ms: int) -> Results:

@@ -8,6 +8,7 @@ never touch a file: bodies that are no longer in memory arrive as mail from the 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from wakeq.protocol.queue.empty import EMPTY_DICT
 from wakeq.protocol.queue.lanes import AnswerOnCommit, Filed, SharesOnCommit
 from wakeq.protocol.queue.leases.audience import WaitingFetch
 from wakeq.protocol.queue.outcomes import Delivery, Refusal, RemovedOnDelivery
+from wakeq.protocol.queue.timings import BOUNDS_MS, BUCKETS, SHORT_MS, Timings
 from wakeq.protocol.uid import maker_of
 from wakeq.protocol.wire.slots import Slot
 from wakeq.protocol.wire.worker import codec as wire
@@ -101,6 +103,7 @@ def _serve_together(queue: QueueProcess, slots: list[Slot], now_ms: int) -> bool
             workers += [slot.session.number] * count
         del holders[len(numbers) :], workers[len(numbers) :]
         untils, first = leases.lease(numbers, holders, workers, now_ms)
+        count_waits(queue, numbers, now_ms)
         deliveries = _deliveries(queue, numbers, drafts, untils, first)
         if ledger.policies.lease == "strict" or now_ms - queue.services.waits_since_ms() > AHEAD_MS:
             ticket = SharesOnCommit(slots, counts, deliveries)
@@ -217,10 +220,11 @@ def _deliver(queue: QueueProcess, numbers: list[int], waiter: WaitingFetch, now_
         leases.return_undelivered(numbers, now_ms)
         return
     if waiter.removes:
-        _remove_and_deliver(queue, numbers, waiter)
+        _remove_and_deliver(queue, numbers, waiter, now_ms)
         return
     count, worker = len(numbers), waiter.worker
     untils, first = leases.lease(numbers, [waiter.session] * count, [worker] * count, now_ms, waiter.timeout_ms)
+    count_waits(queue, numbers, now_ms)
     deliveries = _deliveries(queue, numbers, queue.bodies.get_many(numbers), untils, first)
     if _must_wait(queue, now_ms):
         ticket = AnswerOnCommit(waiter.asker, deliveries, None, _promise(queue, waiter, now_ms))
@@ -250,10 +254,11 @@ def _promise(queue: QueueProcess, waiter: WaitingFetch, now_ms: int) -> WaitingF
     return waiter
 
 
-def _remove_and_deliver(queue: QueueProcess, numbers: list[int], waiter: WaitingFetch) -> None:
+def _remove_and_deliver(queue: QueueProcess, numbers: list[int], waiter: WaitingFetch, now_ms: int) -> None:
     """Deliver and remove in one entry; the answer leaves once that is committed."""
     leases = queue.leases
     assert leases is not None, "only a leader delivers"
+    count_waits(queue, numbers, now_ms)
     leases.withhold(numbers)
     first, leases.sequence = leases.sequence + 1, leases.sequence + len(numbers)
     tokens = [(queue.term, sequence) for sequence in range(first, first + len(numbers))]
@@ -263,6 +268,36 @@ def _remove_and_deliver(queue: QueueProcess, numbers: list[int], waiter: Waiting
     queue.since_read += len(numbers)
     if queue.since_read >= queue.ahead // 2:
         reading.read_on(queue)
+
+
+def count_waits(queue: QueueProcess, numbers: list[int], now_ms: int) -> None:
+    """Count for how long each of these messages was ready; they are about to be delivered."""
+    leases, ledger, total = queue.leases, queue.ledger, queue.services.timings
+    assert leases is not None, "only a leader delivers"
+    mine = queue.timings
+    if mine is None:
+        mine = queue.timings = Timings()
+    waits, total_waits, waited_ms = mine.waits, total.waits, 0
+    records, ready_since, only_sizes = ledger.deliveries.records, leases.ready_since, ledger.columns.only_sizes
+    for number, since_ms in zip(numbers, queue.bodies.moments_of(numbers), strict=True):
+        if ready_since and number in ready_since:
+            since_ms = ready_since.pop(number)
+        elif records and (record := records.get(number)) is not None:
+            since_ms = record.due_ms
+            if not since_ms:  # an earlier leader knew when it returned
+                continue
+        elif not only_sizes and (due_ms := ledger.due_of(number)) > since_ms:
+            since_ms = due_ms
+        span_ms = now_ms - since_ms
+        if span_ms < 0:  # the moment of a publication is rounded up
+            span_ms = 0
+        # As in bucket_of().
+        bucket = BUCKETS[span_ms] if span_ms <= SHORT_MS else bisect_left(BOUNDS_MS, span_ms)
+        waits[bucket] += 1
+        total_waits[bucket] += 1
+        waited_ms += span_ms
+    mine.waited_ms += waited_ms
+    total.waited_ms += waited_ms
 
 
 def _deliveries(

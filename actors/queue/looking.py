@@ -157,7 +157,11 @@ def _wakes_per_delivery(queue: QueueProcess) -> float:
 
 
 def _gauges(queue: QueueProcess) -> Gauges:
-    return gauges_of(queue.ledger, queue.leases, queue.now_ms(), **_about(queue))
+    is_dead_letter = queue.services.is_dead_letter(queue.name)
+    more = _about(queue)
+    return gauges_of(
+        queue.ledger, queue.leases, queue.now_ms(), timings=queue.timings, is_dead_letter=is_dead_letter, **more
+    )
 
 
 def _about(queue: QueueProcess) -> dict[str, int]:

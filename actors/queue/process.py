@@ -97,6 +97,7 @@ from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.ledger.publishers import Limits, Repeated, new_drafts, new_numbers, published_uids
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
 from wakeq.protocol.queue.steps import STEP_MESSAGES, Steps, slices
+from wakeq.protocol.queue.timings import Timings
 from wakeq.protocol.uid import maker_of, parse
 from wakeq.storage.state.checkpoint import StoredQueue
 
@@ -124,7 +125,7 @@ class QueueProcess(Process):
         "ahead", "alarm_ms", "applying", "bodies", "counted_from", "created_ms", "delayed_fetches",
         "delivering", "handling", "in_hand", "is_creating", "is_reading_ahead", "lanes", "leases", "ledger",
         "lookups", "marked_ahead", "name", "now_ms", "oldest", "outgoing", "promised", "services", "since_read",
-        "steps", "stored_gone", "supervisor", "term", "unchanged", "wakes",
+        "steps", "stored_gone", "supervisor", "term", "timings", "unchanged", "wakes",
     )  # fmt: skip
 
     def __init__(self, name: str, services: QueueProcessServices, limits: Limits, supervisor: Process) -> None:
@@ -134,7 +135,7 @@ class QueueProcess(Process):
         self.supervisor = supervisor  # hears when the process crashes or is not needed any more
         self.now_ms = services.now_ms  # the cluster clock
         # What the log knows, alike on every node.
-        self.ledger = Ledger(name, 0, Policies(), limits)  # which messages there are
+        self.ledger = Ledger(name, 0, Policies(), limits, services.sums)  # which messages there are
         self.created_ms = 0  # when this incarnation, or the first of a purged queue, began
         self.bodies = Bodies()  # those in memory
         # What only the leader knows.
@@ -145,6 +146,7 @@ class QueueProcess(Process):
         self.is_creating = False  # a CreateQueue with this node's defaults is on its way through the log
         self.alarm_ms = NEVER  # for when the next alarm is set; never later than anything that ends or becomes due
         self.wakes = 0  # sleepers that were woken
+        self.timings: Timings | None = None  # of what this node has delivered; made by the first delivery
         self.counted_from = (0, 0)  # wakes, and sequence of leases, when this node began to lead
         # What is wanted, and what is on its way.
         self.lanes = services.lobby.lanes_of(name)  # what was filed; they outlive this process
@@ -396,7 +398,11 @@ class QueueProcess(Process):
         if stored:
             self._note_stored_gone(stored)
         if self.leases is not None:
-            self.leases.forget_removed(gone)
+            if entry.dead:
+                ending.count_dead(self, entry, len(gone))
+                self.leases.forget_removed(gone)
+            else:
+                self.leases.forget_removed(gone, self.timings, self.services.timings, at_ms)
         if self.leases is not None and len(gone) < len(numbers) and entry.queue_id in (self.ledger.id, REFUSED_ID):
             self.leases.keep_leased([n for n, code in zip(numbers, results, strict=True) if code], self.now_ms())
         return results

@@ -18,8 +18,10 @@ from wakeq.actors.runtime import Process, Timers
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.queue.bodies import Found, read_from
 from wakeq.protocol.queue.empty import EMPTY_DICT
+from wakeq.protocol.queue.ledger.ledger import Totals
 from wakeq.protocol.queue.orders import ReplyTo
 from wakeq.protocol.queue.outcomes import Refusal
+from wakeq.protocol.queue.timings import Timings
 from wakeq.storage.state.checkpoint import key_of, keys_of
 
 if TYPE_CHECKING:
@@ -47,7 +49,10 @@ class QueueProcessServices(NamedTuple):
     free_bytes: Callable[[], int]  # of the disk
     lobby: Lobby  # where the lanes of every queue are
     readings: Readings  # who reads which queue
+    timings: Timings  # of all queues together
+    sums: Totals  # what ever happened in all queues, since this node began to read its log
     exists: Callable[[str], bool] = lambda name: True  # whether a queue is in the catalog
+    is_dead_letter: Callable[[str], bool] = lambda name: False  # whether dead letters of other queues go there
     defaults: Policies | None = None  # of a queue that a publish creates; None: the built-in ones
 
 

@@ -114,6 +114,8 @@ class Applier:
         self.stepping: dict[str, Stepping] = {}
         # What each queue was told since the last flush began, to rebuild it.
         self.told: dict[str, list[Told]] = {}
+        # Queues that flushes have written since the last look at them (sampler.py); None if nobody looks.
+        self.touched: set[str] | None = None
         # Entries since the last flush that did not do what they ask for.
         self.notes: list[Note] = []
         # Entries with which this node begins to lead, once the queues know what stands before them.

@@ -301,6 +301,8 @@ class Flusher:
         self._writing = list(applier.told)
         members = self._catalog.take_members(self._files.log.first_index)
         applied, graves, skipped = applier.applied, self._catalog.take_graves(), self._skipped.take_unwritten()
+        if applier.touched is not None:
+            applier.touched.update(applier.told)
         applier.told = {}
 
         def work() -> StoreStats:

@@ -3,8 +3,8 @@
     Committed (from RaftLog) --> each queue applies its entries, in order --> now and then, one flush to the state store
 
 The actor has the mail, and decides what goes on when.  Its parts do the rest: which queues exist (catalog.py), the
-process of each (processes.py), applying (apply.py, barrier.py), flushes (flush.py), queues that crash (rebuild.py) and
-entries that are skipped because of it (skipped.py).
+process of each (processes.py), applying (apply.py, barrier.py), flushes (flush.py), queues that crash (rebuild.py),
+entries that are skipped because of it (skipped.py) and figures over time (sampler.py).
 """
 
 import time
@@ -42,6 +42,7 @@ from wakeq.actors.queues.listing import Listing
 from wakeq.actors.queues.lobby import TAKE_TURN
 from wakeq.actors.queues.processes import QueueProcesses
 from wakeq.actors.queues.rebuild import Rebuilds, Reread
+from wakeq.actors.queues.sampler import LookOn, ReadSeries, Sampler, SeriesWritten
 from wakeq.actors.queues.skipped import SkippedEntries
 from wakeq.actors.runtime import Process
 from wakeq.protocol.catalog import Catalog, Policies
@@ -64,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True):
     flush_bytes: int = FLUSH_BYTES
     defaults: Policies = Policies()  # of the default queue
     created: Policies | None = None  # of a queue that a publish creates; None: the built-in ones
+    series_queues_max: int = 1_000  # queues that have series
 
 
 class GoOn(msgspec.Struct, frozen=True, gc=False):
@@ -127,8 +129,11 @@ class Queues(Process):
         self.rebuilds = Rebuilds(
             files, services, self.processes, self._skipped, self.applier, self.flusher, supervisor=self
         )
+        # Their figures over time.
+        self.sampler = Sampler(self, queues_max=settings.series_queues_max)
         self._log = files.log
-        self._services = services
+        # What every queue works with.
+        self.services = services
         self._settings = settings
         # Whether GO_ON is on its way to this actor.
         self._is_going_on = False
@@ -228,6 +233,14 @@ class Queues(Process):
                 self._tell_flushed(message)
             case Swept():
                 self.flusher.on_swept(message)
+            case Tick(what="series"):
+                self.sampler.on_tick()
+            case LookOn():
+                self.sampler.look_on()
+            case SeriesWritten():
+                self.sampler.on_written()
+            case ReadSeries():
+                self.sampler.on_read(message)
             case Tick():
                 self.rebuilds.say_halted()
                 self.flusher.on_tick()
@@ -307,7 +320,7 @@ class Queues(Process):
                 continue  # that term ended while the no-op waited here
             if asker.rebuilt is None:
                 self._lead(noop.term)
-                self._services.raft_log.tell(Applied(noop.index))
+                self.services.raft_log.tell(Applied(noop.index))
             else:
                 self.rebuilds.lead_rebuilt(asker.rebuilt)
 
@@ -316,12 +329,12 @@ class Queues(Process):
         self.processes.lead(term)
         if DEFAULT_QUEUE not in self.catalog.queues:
             create = CreateQueue(DEFAULT_QUEUE, self._settings.defaults)
-            self._services.raft_log.tell(Propose([Proposal(create)]))
+            self.services.raft_log.tell(Propose([Proposal(create)]))
 
     def on_follow(self, message: Follow) -> None:
         """This node leads no longer: no queue delivers any more."""
         self.processes.term, self._followed_term = 0, message.term
-        for lanes in self._services.lobby.all_filed():
+        for lanes in self.services.lobby.all_filed():
             if self.processes.living(lanes.name) is None:  # else its process refuses what was filed
                 _refuse_filed(lanes.take(), message.refusal)
         self.processes.follow(message)
@@ -349,7 +362,7 @@ class Queues(Process):
         process = self.processes.by_name[name]
         known = name in self.catalog.queues or name in self.applier.told or self.flusher.holds(name)
         if not known and process.idle and process.is_deserted:
-            self._services.lobby.forget(name)
+            self.services.lobby.forget(name)
             self.processes.end(process)
 
     # --- queues without a process ------------------------------------------------------------------------------------
@@ -367,11 +380,11 @@ class Queues(Process):
 
     def on_crowded_out(self, message: CrowdedOut) -> None:
         """There are too many queues: nobody may make this one, or wait for it."""
-        name, lobby, crowd = message.queue, self._services.lobby, self._crowd
+        name, lobby, crowd = message.queue, self.services.lobby, self._crowd
         if crowd is None or name in self.processes.by_name:
             self.open_queue(name)  # there is room by now
             return
-        _refuse_filed(lobby.lanes_of(name).take(), self._services.refusal() or crowd)
+        _refuse_filed(lobby.lanes_of(name).take(), self.services.refusal() or crowd)
         lobby.forget(name)
 
     def _forward(self, message: Any) -> None:
@@ -388,14 +401,14 @@ class Queues(Process):
 
     def _put_off(self, message: Any) -> None:
         """The queue is being rebuilt: a FET gets nothing, a sleeper is woken to try again, the others hear BUSY."""
-        refusal = self._services.refusal()
+        refusal = self.services.refusal()
         if isinstance(message, WANTS_ANSWER):
             busy = Refusal("BUSY", f"queue {message.queue} is being rebuilt; try again")
             answer(message.asker, refusal or busy)
 
     def _refuse(self, message: Any) -> None:
         """Say that there is no such queue, or, if this node may not serve and so cannot know, who does."""
-        elsewhere = self._services.refusal()
+        elsewhere = self.services.refusal()
         missing = Refusal("Q_NOT_FOUND", f"queue {message.queue} does not exist; publish to it or subscribe first")
         if isinstance(message, Touch | Nack) and elsewhere is None:
             outcome = Outcome(message.queue, 0, [Result.UNKNOWN] * len(message.uids))
@@ -407,7 +420,7 @@ class Queues(Process):
 
     def _list(self, message: Stats) -> None:
         """Ask the queues that a listing is about."""
-        refusal = self._services.refusal()
+        refusal = self.services.refusal()
         if refusal is not None:
             answer(message.asker, refusal)
             return

@@ -65,6 +65,8 @@ class Directory:
     def contents(self) -> Contents:
         """Return what the directory has."""
         with _readable(self.path):
+            if not self.path.exists():
+                raise StorageError(f"{self.path}: does not exist; check the path")
             if not (self.path / LOG_FOLDER).is_dir():
                 raise StorageError(
                     f"{self.path}: is not a data directory of wakeq; give the one of the broker, or the URL of its "

@@ -21,14 +21,14 @@ WORKERS_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class HourForecast:
-    """One queue in one hour of the day (UTC).  Rates are messages a second."""
+    """One queue in one hour of the day (UTC)."""
 
     queue: str
     hour: int
     days: int
-    arrivals_mean: float
-    arrivals_peak: float
-    # None if nothing was acknowledged.
+    arrivals_mean_per_s: float
+    arrivals_peak_per_s: float
+    # None if no worker has acknowledged anything.
     service_s: float | None
     workers_mean: int | None
     workers_peak: int | None
@@ -98,8 +98,9 @@ def forecast(engine: Engine, events: Events, *, wait_s: float, percent: float) -
 def workers_for(rate: float, service_s: float, *, wait_s: float, percent: float) -> int:
     """Return the fewest workers with which `percent` of the messages wait no longer than `wait_s`."""
     load = rate * service_s
+    # Work that takes no time that the journal could show needs somebody, too.
     if load <= 0:
-        return 0
+        return min(1, math.ceil(rate))
     workers = math.floor(load) + 1
     while workers < WORKERS_MAX and waits_longer(load, workers, service_s, wait_s) > 1 - percent / 100:
         workers += 1

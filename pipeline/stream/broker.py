@@ -18,10 +18,20 @@ from typing import TypeVar
 from wakeq.client.bulk import BulkClient
 from wakeq.client.connection import Tls
 from wakeq.client.route import parse_address
-from wakeq.protocol.errors import NOT_NOW, BadSettings
+from wakeq.protocol.errors import NOT_NOW, BadSettings, WakeqError
 
 PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 2.0
 SWITCHES: dict[str, Tls] = {"": None, "true": True, "false": False}
+
+# Errors of a client advise what helps a program of its own; here it has another name.
+NAMES_HERE = {
+    "or give its address: WAKEQ_BROKER=HOST:PORT (HTTP and MoniQue: WAKEQ_HTTP, TaskFlux: WAKEQ_TASKFLUX)": (
+        "or set option broker"
+    ),
+    "check --token-file or WAKEQ_TOKEN_FILE": "check option tokenFile or WAKEQ_TOKEN_FILE",
+    "(WAKEQ_TOKEN, or token= of a client)": "(option token, or tokenFile)",
+    "(tls=, WAKEQ_TLS)": "(option tls)",
+}
 
 T = TypeVar("T")
 
@@ -64,7 +74,10 @@ class Broker:
         while True:
             try:
                 return call(self.client())
-            except NOT_NOW as error:
+            except WakeqError as error:
+                _name_options(error)
+                if not isinstance(error, NOT_NOW):
+                    raise
                 if until_s is None:
                     until_s = time.monotonic() + self.reconnect_s
                     if self.reconnect_s:
@@ -84,6 +97,14 @@ class Broker:
                     f"{address.strip()} is another place on each machine, and the master is {master}: set option "
                     "broker to an address that all executors reach"
                 )
+
+
+def _name_options(error: WakeqError) -> None:
+    """Have an error of the client advise what helps in Spark."""
+    text = str(error)
+    for name, here in NAMES_HERE.items():
+        text = text.replace(name, here)
+    error.args = (text,)
 
 
 def _is_loopback(host: str) -> bool:

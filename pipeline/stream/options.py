@@ -14,6 +14,7 @@ from wakeq.pipeline.options import known_options, number, truth
 from wakeq.pipeline.stream.broker import SWITCHES, Broker
 from wakeq.pipeline.stream.columns import ON_DEMAND, READABLE, check_readable
 from wakeq.protocol.errors import BadSettings
+from wakeq.protocol.names import check_name
 from wakeq.protocol.wire.worker.commands import BLOCK_ROWS_MAX, KEEP_S_MAX, SLICES_MAX, TIMEOUT_S_MIN
 
 MESSAGES_A_TRIGGER = 10_000
@@ -155,7 +156,7 @@ def _queue(options: Mapping[str, str]) -> str:
     name = options.get("queue", options.get("path"))
     if name is None:
         raise BadSettings('no queue is given: add .option("queue", NAME)')
-    return name
+    return check_name(name)
 
 
 def _amount(options: Mapping[str, str], name: str, default: int, units: Mapping[str, int], example: str) -> int:

@@ -342,7 +342,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(error, EpochSettled):
             return EpochSettled(
                 f"epoch {part.epoch} of queue {self._options.queue} is acknowledged, and this query has not finished "
-                "its batch: another driver runs on the same checkpoint, or somebody settled it (`wakeq pipeline "
-                "settle`); end the other driver, or set failOnDataLoss to false to continue with later messages"
+                "its batch: another driver runs on the same checkpoint or a copy of it, or another program settled its "
+                "source; end that one, or set failOnDataLoss to false to continue with later messages"
             )
         return error

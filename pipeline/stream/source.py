@@ -106,7 +106,11 @@ class QueueSource(DataSource):
     def writer(self, schema: "StructType", overwrite: bool) -> "QueueWriter":
         from wakeq.pipeline.stream.sink import QueueWriter
 
-        return QueueWriter(write_options(self.options), schema, overwrite=overwrite)
+        options = write_options(self.options)
+        writer = QueueWriter(options, schema, overwrite=overwrite)
+        # Here the reason is a line; out of a task it stands within hundreds.
+        options.broker.ask(lambda client: client.ping())
+        return writer
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "QueueStreamWriter":  # noqa: N802
         from wakeq.pipeline.stream.sink import QueueStreamWriter

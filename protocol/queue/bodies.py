@@ -327,6 +327,29 @@ class Bodies:
         assert None not in drafts, "read before"
         return [draft for draft in drafts if draft is not None]
 
+    def moments_of(self, numbers: Sequence[int]) -> list[int]:
+        """Return when each of these messages, which are all at hand, was published."""
+        cached, fresh, flushing = self._cached, self._moments, self._flushing_moments
+        found: list[int] = []
+        # Messages that were published together stand together: from a number on, before another.
+        first = end = at_ms = 0
+        for number in numbers:
+            if not first <= number < end:
+                kept = cached.get(number) if cached else None
+                if kept is not None:
+                    found.append(kept[1])
+                    continue
+                is_fresh = bool(fresh) and number >= fresh[0][0]
+                moments = fresh if is_fresh else flushing
+                place = bisect_right(moments, (number + 1,))
+                first, at_ms = moments[place - 1]
+                if place < len(moments):
+                    end = moments[place][0]
+                else:
+                    end = fresh[0][0] if fresh and not is_fresh else NUMBER_MAX
+            found.append(at_ms)
+        return found
+
     def find(self, numbers: Sequence[int]) -> list[Draft] | None:
         """Return the bodies of living messages; None if one of them has to be read first."""
         if len(numbers) > 1:

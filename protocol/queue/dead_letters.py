@@ -34,6 +34,11 @@ def dead_letter(
     return Draft(draft.body, draft.priority, headers=msgspec.msgpack.encode(headers))
 
 
+def reason_of(letter: Draft) -> Reason:
+    """Return why a message became this letter."""
+    return Reason[msgspec.msgpack.decode(letter.headers, type=dict[str, str])[REASON].upper()]
+
+
 def redriven(draft: Draft) -> Draft:
     """Return the message of a dead letter, as it goes back to its queue."""
     headers = msgspec.msgpack.decode(draft.headers, type=dict[str, str]) if draft.headers else {}

@@ -10,6 +10,7 @@ from wakeq.protocol.queue.bodies import Kept
 from wakeq.protocol.queue.leases.audience import NEVER
 from wakeq.protocol.queue.leases.leases import Lease, Leases
 from wakeq.protocol.queue.ledger.ledger import Ledger
+from wakeq.protocol.queue.timings import Timings
 
 PEEK_SCAN_MAX = 5_000  # messages looked at for a peek by state
 OLDEST_SCAN_MAX = 64  # messages looked at for the oldest one that is ready, before the head of the line is taken
@@ -29,6 +30,10 @@ class Gauges(NamedTuple):
     subscribers: int
     paused_until_ms: int
     oldest_ready_ms: int
+    # What this node has counted; None before its first delivery.
+    timings: Timings | None
+    # Whether it gets dead letters of other queues.
+    is_dead_letter: bool
     published: int
     delivered: int
     acked: int
@@ -51,7 +56,7 @@ def _stashed(ledger: Ledger) -> int:
     return 0 if ledger.staging is None else ledger.staging.stashed
 
 
-def _published(ledger: Ledger) -> int:
+def published_of(ledger: Ledger) -> int:
     """Return how many were ever published: what is only stashed is not yet, and what is dropped never was."""
     return ledger.totals.published - _stashed(ledger)
 
@@ -65,6 +70,8 @@ def gauges_of(
     subscribers: int,
     paused_until_ms: int,
     oldest_ready_ms: int,
+    timings: Timings | None,
+    is_dead_letter: bool,
 ) -> Gauges:
     """Return the numbers of a queue."""
     totals = ledger.totals
@@ -78,7 +85,9 @@ def gauges_of(
         subscribers,
         paused_until_ms,
         oldest_ready_ms,
-        _published(ledger),
+        timings,
+        is_dead_letter,
+        published_of(ledger),
         totals.delivered,
         totals.acked,
         totals.released,
@@ -122,7 +131,7 @@ def figures_of(ledger: Ledger, leases: Leases | None, now_ms: int) -> dict[str, 
         "sleepers": 0 if leases is None else len(leases.audience.sleepers),
         "waiting": 0 if leases is None else len(leases.audience.all_waits()),
         **msgspec.to_builtins(ledger.totals),
-        "published": _published(ledger),
+        "published": published_of(ledger),
         "policies": as_dict(ledger.policies),
     }
 

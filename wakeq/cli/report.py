@@ -112,7 +112,8 @@ def forecast(
 ) -> None:  # fmt: skip
     """Estimate how many workers each queue needs, from a lake.
 
-    For each hour of the day (UTC).  The peak is for the day on which most messages were published in that hour.
+    For each hour of the day (UTC): messages a second, the time that a worker has one, and workers.  The peak is for the
+    day on which most messages were published in that hour.
     """
     _check_packages()
     with uninterrupted():
@@ -127,11 +128,26 @@ def forecast(
     events = lake_events(lake)
     with _engine("wakeq forecast", "reading the lake", master, conf, is_shown=not as_json) as engine:
         hours = make_forecast(engine, events, wait_s=wait_s, percent=percent)
-    names = ("queue", "hour", "days", "arrivals_mean", "arrivals_peak", "service_s", "workers_mean", "workers_peak")
+    names = (
+        "queue",
+        "hour",
+        "days",
+        "arrivals_mean_per_s",
+        "arrivals_peak_per_s",
+        "service_s",
+        "workers_mean",
+        "workers_peak",
+    )
     if as_json:
         print_json([{name: getattr(hour, name) for name in names} for hour in hours])
     else:
         print_table(names, [[_rounded(getattr(hour, name)) for name in names] for hour in hours])
+        unknown = sorted({hour.queue for hour in hours if hour.service_s is None})
+        if unknown:
+            say(
+                f"no worker has acknowledged messages of {', '.join(unknown)}, so their working time is unknown; those "
+                "that Spark claims do not count"
+            )
 
 
 def _rounded(value: Any) -> Any:

@@ -6,15 +6,24 @@ Between two pieces the caller lets others run.  It knows no actor and no socket.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from wakeq.actors.log.histogram import Histogram
 from wakeq.http.families import ALL_QUEUES, FAMILIES, HISTOGRAM, MONIQUE, NODE, QUEUE, STATES, Family
+from wakeq.protocol.log.entries import Reason
+from wakeq.protocol.queue.timings import BOUNDS_MS, Timings
 from wakeq.protocol.queue.view import Gauges
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Lines made at a time, in two to three milliseconds.
 PIECE_QUEUES = 2_500
+# The same for queues with a line for each bucket.
+PIECE_TIMINGS = 350
+BOUNDS_S = tuple(bound_ms / 1000 for bound_ms in BOUNDS_MS)
+REASONS = tuple(reason for reason in Reason if reason)
+# Stands for the label of a queue in a template; no label contains it.
+LABEL = "\0"
 # The default queue has no name; no name contains a space.
 DEFAULT_LABEL = "default queue"
 
@@ -77,13 +86,13 @@ def queue_pieces(gauges: Sequence[Gauges], now_ms: int) -> Iterator[str]:
     slices = [gauges[start : start + PIECE_QUEUES] for start in range(0, len(gauges), PIECE_QUEUES)]
     # The labels of each slice, made with the first metric.
     labels: list[list[str]] = []
-    for family in QUEUE:
-        yield head(family)
-        make = _QUEUE_LINES[family.name]
+    for name, make in _QUEUE_LINES.items():
+        yield head(FAMILIES[name])
         for place, some in enumerate(slices):
             if place == len(labels):
                 labels.append([escaped(one.name) or DEFAULT_LABEL for one in some])
             yield make(zip(labels[place], some, strict=True), now_ms)
+    yield from _timings_pieces(gauges)
 
 
 # An iterable of pairs: the label of a queue, and its Gauges.
@@ -116,6 +125,10 @@ def _paused_lines(rows: Rows, _: int) -> str:
     return "".join([f'wakeq_queue_paused{{queue="{q}"}} {int(g.paused_until_ms > 0)}\n' for q, g in rows])
 
 
+def _is_dead_letter_lines(rows: Rows, _: int) -> str:
+    return "".join([f'wakeq_queue_is_dead_letter{{queue="{q}"}} {int(g.is_dead_letter)}\n' for q, g in rows])
+
+
 def _lines_by(name: str, field: str) -> Callable[[Rows, int], str]:
     """Return a function that writes the lines of a metric which is a field of Gauges."""
     place = Gauges._fields.index(field)
@@ -130,6 +143,7 @@ _QUEUE_LINES: Mapping[str, Callable[[Rows, int], str]] = {
     "wakeq_queue_messages": _state_lines,
     "wakeq_queue_oldest_ready_age_seconds": _age_lines,
     "wakeq_queue_paused": _paused_lines,
+    "wakeq_queue_is_dead_letter": _is_dead_letter_lines,
 } | {
     name: _lines_by(name, field)
     for name, field in {
@@ -144,6 +158,63 @@ _QUEUE_LINES: Mapping[str, Callable[[Rows, int], str]] = {
         "wakeq_queue_wakes_total": "wakes",
     }.items()
 }
+
+
+# Timings ------------------------------------------------------------------------------------------------------------
+
+
+def timings_samples(timings: Timings) -> list[Sample]:
+    """Return the timings of all queues together."""
+    waits, works = Histogram(BOUNDS_S), Histogram(BOUNDS_S)
+    waits.counts, waits.total = timings.waits, timings.waited_ms / 1000
+    works.counts, works.total = timings.works, timings.worked_ms / 1000
+    ended = [Sample("wakeq_unacknowledged_total", timings.ended[reason], (reason.name.lower(),)) for reason in REASONS]
+    return [Sample("wakeq_wait_seconds", waits), Sample("wakeq_work_seconds", works), *ended]
+
+
+def _timings_pieces(gauges: Sequence[Gauges]) -> Iterator[str]:
+    """Yield the timings of the queues that have some; a queue has many lines, so a piece has few queues."""
+    rows = [(escaped(one.name) or DEFAULT_LABEL, one.timings) for one in gauges if one.timings is not None]
+    slices = [rows[start : start + PIECE_TIMINGS] for start in range(0, len(rows), PIECE_TIMINGS)]
+    for family, make in _TIMINGS_LINES.items():
+        yield head(FAMILIES[family])
+        for some in slices:
+            yield "".join([make(timings).replace(LABEL, label) for label, timings in some])
+
+
+def _bucket_template(name: str) -> str:
+    bounds = [*(f"{bound:g}" for bound in BOUNDS_S), "+Inf"]
+    lines = [f'{name}_bucket{{queue="{LABEL}",le="{bound}"}} %d\n' for bound in bounds]
+    return "".join(lines) + f'{name}_sum{{queue="{LABEL}"}} %s\n{name}_count{{queue="{LABEL}"}} %d\n'
+
+
+def _wait_lines(timings: Timings) -> str:
+    counts = (*accumulate(timings.waits),)
+    return _WAIT_TEMPLATE % (*counts, timings.waited_ms / 1000, counts[-1])
+
+
+def _work_lines(timings: Timings) -> str:
+    counts = (*accumulate(timings.works),)
+    return _WORK_TEMPLATE % (*counts, timings.worked_ms / 1000, counts[-1])
+
+
+def _ended_lines(timings: Timings) -> str:
+    ended = timings.ended
+    return _ENDED_TEMPLATE % tuple([ended[reason] for reason in REASONS]) if any(ended) else ""
+
+
+_WAIT_TEMPLATE, _WORK_TEMPLATE = map(_bucket_template, ("wakeq_queue_wait_seconds", "wakeq_queue_work_seconds"))
+_ENDED_TEMPLATE = "".join(
+    f'wakeq_queue_unacknowledged_total{{queue="{LABEL}",reason="{reason.name.lower()}"}} %d\n' for reason in REASONS
+)
+_TIMINGS_LINES: Mapping[str, Callable[[Timings], str]] = {
+    "wakeq_queue_wait_seconds": _wait_lines,
+    "wakeq_queue_work_seconds": _work_lines,
+    "wakeq_queue_unacknowledged_total": _ended_lines,
+}
+
+
+# Sums ---------------------------------------------------------------------------------------------------------------
 
 
 class Totals:
@@ -193,6 +264,6 @@ class Totals:
 _NOTHING = (0,) * len(Totals.FIELDS)
 
 assert all(name in FAMILIES for name in _QUEUE_LINES), "every line belongs to a metric of the table"
-assert {family.name for family in QUEUE} == set(_QUEUE_LINES), "every metric of the table is exported"
+assert {family.name for family in QUEUE} == {*_QUEUE_LINES, *_TIMINGS_LINES}, "every metric of the table is exported"
 assert ALL_QUEUES, "Totals.samples exports them"
 assert Gauges._fields[-len(Totals.FIELDS) :] == Totals.FIELDS, "the counters are the last fields of Gauges"

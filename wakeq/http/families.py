@@ -1,7 +1,7 @@
 """Families: the table of all exported metrics: name, kind, help text, labels.
 
 Dashboards, alert rules and the reference are checked against this table.  Names never change once released; a label
-never has more values than there are doors, states, peers, fates, or `metrics.queues_max` queues.
+never has more values than there are doors, states, peers, fates, reasons, or `metrics.queues_max` queues.
 """
 
 from collections.abc import Sequence
@@ -104,6 +104,15 @@ ALL_QUEUES = (
     Family("wakeq_dead_total", COUNTER, "Messages that became dead letters, in all queues since the start"),
     Family("wakeq_moved_total", COUNTER, "Messages moved by an operator, in all queues since the start"),
     Family("wakeq_wakes_total", COUNTER, "Wake-ups sent, in all queues since the start"),
+    Family("wakeq_wait_seconds", HISTOGRAM, "Time from when a message was ready until it was delivered, in all queues"),
+    Family("wakeq_work_seconds", HISTOGRAM, "Time from a delivery until its acknowledgement, in all queues"),
+    Family(
+        "wakeq_unacknowledged_total",
+        COUNTER,
+        "Deliveries that ended without an ACK, in all queues since the start, by reason: `nack`, `timeout`, "
+        "`disconnect`, `returned` by its worker as no failure, `rejected` or `exhausted` as a dead letter",
+        ("reason",),
+    ),
 )
 
 QUEUE = (
@@ -124,6 +133,25 @@ QUEUE = (
     Family("wakeq_queue_released_total", COUNTER, "Deliveries from a queue that ended without an ACK", ("queue",)),
     Family("wakeq_queue_dead_total", COUNTER, "Messages of a queue that became dead letters", ("queue",)),
     Family("wakeq_queue_wakes_total", COUNTER, "Wake-ups sent to subscribers of a queue", ("queue",)),
+    Family("wakeq_queue_is_dead_letter", GAUGE, "1 if a queue gets the dead letters of another one", ("queue",)),
+    Family(
+        "wakeq_queue_wait_seconds",
+        HISTOGRAM,
+        "Time from when a message of a queue was ready until it was delivered; absent before the first delivery",
+        ("queue",),
+    ),
+    Family(
+        "wakeq_queue_work_seconds",
+        HISTOGRAM,
+        "Time from a delivery of a queue until its acknowledgement; absent before the first delivery",
+        ("queue",),
+    ),
+    Family(
+        "wakeq_queue_unacknowledged_total",
+        COUNTER,
+        "Deliveries from a queue that ended without an ACK, by reason; absent before the first one",
+        ("queue", "reason"),
+    ),
 )
 
 FAMILIES = {family.name: family for family in (*NODE, *MONIQUE, *ALL_QUEUES, *QUEUE)}

@@ -15,11 +15,12 @@ from wakeq.http.api.api import error_response, json_response
 from wakeq.http.api.queries import Queries, RequestRefused
 from wakeq.http.api.streaming import write_in_time
 from wakeq.http.callers import LOOK, Callers
-from wakeq.http.exposition import CONTENT_TYPE, Sample, Totals, node_text, queue_pieces
+from wakeq.http.exposition import CONTENT_TYPE, Sample, Totals, node_text, queue_pieces, timings_samples
 from wakeq.http.families import ALL_QUEUES
 from wakeq.http.server import WebServer
 from wakeq.protocol.errors import Refused
 from wakeq.protocol.queue.outcomes import Refusal
+from wakeq.protocol.queue.timings import Timings
 from wakeq.protocol.queue.view import Gauges
 
 # With this code and a leader's address, clients are sent to the leader.
@@ -35,6 +36,7 @@ class Health:
         samples: Callable[[], Awaitable[Sequence[Sample]]],
         refusal: Callable[[], Refusal | None],
         now_ms: Callable[[], int],
+        timings: Timings,
         *,
         queues_max: Callable[[], int],
     ) -> None:
@@ -42,6 +44,8 @@ class Health:
         self._samples = samples
         self._refusal = refusal
         self._now_ms = now_ms
+        # Of all queues together.
+        self._timings = timings
         self._queues_max = queues_max
         self._totals = Totals()
 
@@ -85,7 +89,7 @@ class Health:
             shown = gauges[: self._queues_max()]
             for _ in self._totals.add(gauges):
                 await asyncio.sleep(0)
-            samples = self._totals.samples(gauges, len(gauges) - len(shown))
+            samples = self._totals.samples(gauges, len(gauges) - len(shown)) + timings_samples(self._timings)
             await write_in_time(request, response, node_text(samples, ALL_QUEUES).encode())
             await asyncio.sleep(0)
             for piece in queue_pieces(shown, self._now_ms()):

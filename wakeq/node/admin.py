@@ -25,6 +25,7 @@ from wakeq.http.api.openapi import document
 from wakeq.http.api.publish import publish_routes
 from wakeq.http.api.queries import Queries
 from wakeq.http.api.queues import queue_routes
+from wakeq.http.api.series import series_routes
 from wakeq.http.callers import Callers
 from wakeq.http.dashboard import serve_dashboard
 from wakeq.http.health import Health
@@ -66,6 +67,7 @@ class Admin:
             self.metrics.samples,
             assembly.raft_log.refusal,
             now_ms,
+            assembly.timings,
             queues_max=queues_max,
         )
         self._events = Events(self.queries, self.metrics.samples, now_ms)
@@ -85,6 +87,7 @@ class Admin:
         api.add(server, message_routes(self.queries, self._now_ms, self._ending_of))
         api.add(server, publish_routes(self.queries, self._message_bytes_max))
         api.add(server, node_routes(self.queries, self.metrics.samples, self._doors))
+        api.add(server, series_routes(self.queries))
         api.add(server, self._events.routes())
         api.add(server, self._backup.routes())
         api.add(server, self._journal.routes())

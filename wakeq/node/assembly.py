@@ -31,6 +31,8 @@ from wakeq.protocol.clock import Mark, span_on
 from wakeq.protocol.errors import DamagedFile
 from wakeq.protocol.log.entries import Kind, Members, SetAside
 from wakeq.protocol.log.reader import decode_entry
+from wakeq.protocol.queue.ledger.ledger import Totals
+from wakeq.protocol.queue.timings import Timings
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.log_view import LogView
 from wakeq.protocol.raft.membership import Config, check_level, config_of
@@ -38,6 +40,7 @@ from wakeq.protocol.raft.messages import Append, HardState
 from wakeq.protocol.raft.settings import Me
 from wakeq.protocol.raft.settings import Settings as RaftSettings
 from wakeq.storage.log.sync_watch import SyncWatch
+from wakeq.storage.series_file import SeriesFile
 from wakeq.storage.state.checkpoint import load_members, load_queues, load_skipped
 from wakeq.storage.thread import Disk
 
@@ -154,6 +157,8 @@ class Assembly:
         )
         self.images.begin(self.raft_log)
         self.lobby = Lobby(runtime)
+        # Of all queues together.
+        self.timings = Timings()
         self.queues = self._spawn_queues(settings)
         self._monitor()
 
@@ -262,7 +267,10 @@ class Assembly:
             free_bytes=environment.free_bytes,
             lobby=self.lobby,
             readings=Readings(),
+            timings=self.timings,
+            sums=Totals(),
             exists=lambda name: self.queues.exists(name),
+            is_dead_letter=lambda name: self.queues.catalog.is_dead_letter(name),
             defaults=settings.created,
         )
         applied = files.store.applied()
@@ -353,6 +361,10 @@ class Assembly:
             yield
             while self.queues.applied[0] < items[-1].index and not self.queues.is_halted:
                 yield
+
+    def begin_series(self, file: SeriesFile) -> None:
+        """Keep the figures of the node and of queues over time, in this file."""
+        self.queues.sampler.begin(file, self._environment.new_disk("wakeq-series"))
 
     def begin(self) -> None:
         """Start the consensus, for a single node or in the cluster."""

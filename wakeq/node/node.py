@@ -42,6 +42,7 @@ from wakeq.protocol.wire.peer.frames import MARK, Hello, split_address
 from wakeq.storage.log.journal import Keep
 from wakeq.storage.log.segmented_log import SEGMENT_BYTES_MAX
 from wakeq.storage.log.sync_watch import SyncWatch
+from wakeq.storage.series_file import SeriesFile
 from wakeq.storage.state.environment import give_freed_back
 from wakeq.storage.thread import Disk, DiskThread
 
@@ -185,6 +186,7 @@ class Node:
                 self._sizes.flush_bytes,
                 settings.queue.policies(),
                 None if settings.queue.policies() == Policies() else settings.queue.policies(),
+                settings.metrics.series_queues_max,
             ),
             snapshot_bytes_min=self._sizes.snapshot_bytes_min,
             cluster=self._make_peers(files),
@@ -245,6 +247,8 @@ class Node:
         for _ in self.assembly.recover():
             await self._turn()
         self._time.begin(self.assembly)
+        directory = self.files.directory
+        self.assembly.begin_series(SeriesFile(directory.path, directory.identity))
         self._end_check = self.assembly.snapshots.end_check
         self.assembly.snapshots.tell(CheckImage())
 
@@ -373,6 +377,13 @@ class Node:
         assert self.failed is not None, "started"
         await asyncio.wait([flushed, self.failed], return_when=asyncio.FIRST_COMPLETED)
 
+    async def _write_series(self) -> None:
+        """Write what the charts show, so that they go on after a restart."""
+        written: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.queues.sampler.write(lambda: written.set_result(None) if not written.done() else None)
+        assert self.failed is not None, "started"
+        await asyncio.wait([written, self.failed], return_when=asyncio.FIRST_COMPLETED)
+
     async def _answer_all(self) -> None:
         """Wait until every command that was read is executed and answered, except those that wait for something."""
         assert self.failed is not None, "started"
@@ -406,6 +417,7 @@ class Node:
             await self._peers.close()
         if not self.failed.done():
             await self._flush()
+            await self._write_series()
         await self._close_files(committed=0 if self.failed.done() else self.queues.flushed_index)
         logger.info("stopped")
 

@@ -4,6 +4,7 @@ Pure: it tells no process anything, and time comes in as a number.  It is built 
 leader and dropped when it no longer is.  It reads the ledger and never changes it.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import filterfalse
@@ -23,6 +24,7 @@ from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.ledger.staging import Name
 from wakeq.protocol.queue.order.key_order import KeyHeap, KeyOrder, qa_order
 from wakeq.protocol.queue.order.ready_line import ReadyLine
+from wakeq.protocol.queue.timings import BOUNDS_MS, BUCKETS, SHORT_MS, Timings
 
 ENDING_GRACE_MS = 1_000  # how much longer a lease runs while its acknowledgement is on its way through the log
 HEADS = 64  # how many numbers at the head of the line are looked at together
@@ -52,6 +54,7 @@ class Leases:
         "ledger",
         "line",
         "next_ms",
+        "ready_since",
         "resumes_ms",
         "sequence",
         "staged_ends",
@@ -64,6 +67,8 @@ class Leases:
         self.sequence = 0  # of the last delivery: the second part
         self.line = ReadyLine(order_for(ledger.policies))  # the ready messages
         self.held: dict[int, Lease] = {}  # the leased messages
+        # When messages became ready of which the ledger does not say it: a lease ended early, or an operator wanted it.
+        self.ready_since: dict[int, int] = EMPTY_DICT
         self.ending: set[int] = EMPTY_SET  # an entry that ends these is on its way through the log
         self._withheld: dict[int, None] = EMPTY_DICT  # would be in line if they were not ending
         self.audience = Audience()  # who waits and who sleeps
@@ -272,15 +277,34 @@ class Leases:
         if self.ending:
             self.ending.difference_update(numbers)
 
-    def forget_removed(self, numbers: Sequence[int]) -> None:
-        """Forget messages that are gone from the ledger; those in line are skipped when their turn comes."""
-        held, withheld = self.held, self._withheld
+    def forget_removed(
+        self, numbers: Sequence[int], timings: Timings | None = None, total: Timings | None = None, at_ms: int = 0
+    ) -> None:
+        """Forget messages that are gone from the ledger; those in line are skipped when their turn comes.
+
+        With `timings` they were acknowledged at that moment: count for how long their workers had them, here and in the
+        `total` of all queues.
+        """
+        held, withheld, ready_since = self.held, self._withheld, self.ready_since
         if self.ending:
             self.ending.difference_update(numbers)
         removed_ready = 0  # they stay in line, to be passed over
         for number in numbers:
-            if held.pop(number, None) is not None:
+            lease = held.pop(number, None)
+            if lease is not None:
+                if timings is not None and total is not None and lease.since_ms:
+                    worked_ms = at_ms - lease.since_ms
+                    if worked_ms < 0:
+                        worked_ms = 0
+                    # As in bucket_of().
+                    bucket = BUCKETS[worked_ms] if worked_ms <= SHORT_MS else bisect_left(BOUNDS_MS, worked_ms)
+                    timings.works[bucket] += 1
+                    total.works[bucket] += 1
+                    timings.worked_ms += worked_ms
+                    total.worked_ms += worked_ms
                 continue
+            if ready_since:
+                ready_since.pop(number, None)
             if number in withheld:
                 del withheld[number]
             else:
@@ -317,6 +341,7 @@ class Leases:
             pass  # put what is due anyway in line first: it must not be put there twice
         for number in numbers:
             if number not in self.held and self.ledger.due_of(number) > now_ms:
+                self.note_ready(number, now_ms)
                 self.line.push(self.ledger.columns.priority_of(number), number)
 
     def lease_claimed(self, numbers: Sequence[int], now_ms: int) -> None:
@@ -326,6 +351,8 @@ class Leases:
         for number in filter(ledger.deliveries.is_leased, numbers):
             record = ledger.deliveries.records[number]
             self.held[number] = Lease(NEVER, (record.term, record.sequence), None, 0)
+            if self.ready_since:
+                self.ready_since.pop(number, None)
         others = list(filterfalse(ledger.deliveries.is_leased, numbers))
         self.return_undelivered(others, now_ms)
         for number in filter(self.ledger.columns.lives, others):
@@ -335,7 +362,15 @@ class Leases:
         """A lease ended early or timed out: the message is ready again, now or when it is due."""
         self._unmark((number,))
         self.held.pop(number, None)
+        if not self.ledger.due_of(number):
+            self.note_ready(number, now_ms)
         self.add(number, now_ms)
+
+    def note_ready(self, number: int, now_ms: int) -> None:
+        """Remember that a message is ready since this moment: the ledger does not say it."""
+        if self.ready_since is EMPTY_DICT:
+            self.ready_since = {}
+        self.ready_since[number] = now_ms
 
     @property
     def holders(self) -> Holders:

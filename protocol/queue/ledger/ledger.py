@@ -84,10 +84,13 @@ class Ledger:
         "policies",
         "publishers",
         "staging",
+        "sums",
         "totals",
     )
 
-    def __init__(self, name: str, queue_id: int, policies: Policies, limits: Limits) -> None:
+    def __init__(
+        self, name: str, queue_id: int, policies: Policies, limits: Limits, sums: Totals | None = None
+    ) -> None:
         self.name = name
         self.id = queue_id  # of this incarnation: the index of the entry that began it; 0: there is no queue
         self.policies = policies
@@ -95,6 +98,7 @@ class Ledger:
         self.limits = limits  # of what is remembered of repeated publishes
         self.paused_until_ms = 0  # it survives a purge, but not the deletion of the queue
         self.totals = Totals()
+        self.sums = sums or Totals()  # of all queues of the node; they outlive an incarnation
         self.columns = Columns()  # what was published
         self.deliveries = Deliveries()  # what is or was leased
         self.publishers: Publishers | None = None  # made by the first id or session: most queues never see one
@@ -191,6 +195,7 @@ class Ledger:
             columns.living += 1
             columns.dirty_chunks[first >> CHUNK_SHIFT] = None
         self.totals.published += count
+        self.sums.published += count
         return range(first, first + count)
 
     def publish_in_steps(self, entry: Publish, at_ms: int) -> Steps[Results]:
@@ -205,6 +210,7 @@ class Ledger:
                 yield
             columns.append(drafts, at_ms, alike=entry.alike, among=among)
         self.totals.published += len(drafts)
+        self.sums.published += len(drafts)
         return range(first, first + len(drafts))
 
     def _make_publishers(self) -> None:
@@ -215,6 +221,7 @@ class Ledger:
         accepted = [draft for draft, code in zip(drafts, refusals, strict=True) if not code]
         self.columns.append(accepted, at_ms)
         self.totals.published += len(accepted)
+        self.sums.published += len(accepted)
         results = []
         for code in refusals:
             results.append(code or number)
@@ -288,6 +295,7 @@ class Ledger:
         deliveries.leased += leased
         deliveries.touched.update(entry.numbers)
         self.totals.delivered += delivered
+        self.sums.delivered += delivered
         return results
 
     def extend(self, entry: Extended) -> Results:
@@ -413,8 +421,10 @@ class Ledger:
             self.totals.dead += done
         else:
             self.totals.acked += done
+            self.sums.acked += done
         if entry.delivered:  # this very entry has delivered them
             self.totals.delivered += done
+            self.sums.delivered += done
         elif cancelled:
             self.cancelled = cancelled
         return results

@@ -306,7 +306,7 @@ def test_delivery_in_the_turn_before_a_transfer_is_known_to_the_new_leader(
 ) -> None:
     client, log = leader.client(), leader.raft_log
     client.publish(Q)
-    may_serve, left = leader.queues._services.refusal, deque(orders)
+    may_serve, left = leader.queues.services.refusal, deque(orders)
 
     def asked() -> Refusal | None:
         refusal = may_serve()

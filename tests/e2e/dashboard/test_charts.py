@@ -1,5 +1,6 @@
 """The charts of the dashboard in a real browser: they show what the series say, and what somebody asks of them."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ import pytest
 from playwright.async_api import Page, Route, expect
 
 from tests.helpers.brokers.node_here import NodeHere
-from tests.helpers.programs.dashboard import IN_A_BROWSER, NAMES, button, told
+from tests.helpers.programs.dashboard import IN_A_BROWSER, button, told
 from wakeq.client.aio import AsyncClient
+from wakeq.protocol.series import COUNTERS, NAMES, STATES
 
 pytestmark = IN_A_BROWSER
 
@@ -150,7 +152,7 @@ def test_line_is_hidden_and_shown_by_its_key(tmp_path: Path) -> None:
 
 def test_charts_without_any_message_say_how_to_publish_one(tmp_path: Path) -> None:
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> None:
-        await open_with(page, here, Series({name: [0] * len(PUBLISHED) for name in NAMES[:7]}))
+        await open_with(page, here, Series({name: [0] * len(PUBLISHED) for name in COUNTERS + STATES}))
         await expect(page.locator("#chart-throughput .nothing")).to_contain_text("wakeq pub jobs hello")
         await expect(page.locator(".empty")).to_contain_text("This broker has no messages yet")
 
@@ -168,3 +170,39 @@ def test_refused_series_are_explained_and_the_page_goes_on(tmp_path: Path) -> No
         await expect(page.locator(".card").first).to_contain_text("Ready")
 
     told(tmp_path, story, ignored="403")
+
+
+def test_charts_show_what_was_published_delivered_and_acknowledged(tmp_path: Path) -> None:
+    """The broker's own series: its first step may be shorter than the others, so lines are compared."""
+
+    async def shown(page: Page) -> list[int]:
+        """Return how many messages each line shows, if the first one shows forty."""
+        lines = [await drawn(page, "throughput", line) for line in COUNTERS]
+        sums = [sum(value or 0 for value in values) for values in lines]
+        return [round(40 * total / sums[0]) for total in sums] if sums[0] else []
+
+    async def story(page: Page, here: NodeHere, client: AsyncClient) -> Any:
+        await client.publish_many("orders", [b"1"] * 40)
+        messages = await client.fetch_many("orders", 25)
+        for message in messages[:20]:
+            await message.ack()
+        for message in messages[20:23]:
+            await message.nack(error="boom")
+        found = {}
+        async with asyncio.timeout(120):
+            for place in ("queue/orders", "overview"):
+                await page.goto(f"{here.http}/#/{place}")
+                while found.get(place) != [40, 25, 20, 3]:
+                    # The first step ends within ten seconds.
+                    await page.reload()
+                    await expect(page.locator("#chart-work canvas")).to_be_visible()
+                    found[place] = await shown(page)
+        waits = [value for value in await drawn(page, "wait", "wait_p95_s") if value is not None]
+        states = [(await drawn(page, "states", state))[-1] for state in ("ready", "leased")]
+        return waits, states
+
+    waits, states = told(tmp_path, story)
+
+    assert waits
+    assert all(0 <= wait < 60 for wait in waits)
+    assert states == [18, 2]

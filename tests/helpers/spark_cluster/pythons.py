@@ -13,6 +13,8 @@ from shutil import copy
 
 # A Python that Spark can use at all, and Arrow, as every installation of Spark for data frames in Python has them.
 OF_SPARK = ("pyspark", "py4j", "pyarrow", "numpy", "numpy.libs")
+# What `pip install 'wakeq[journal]'` installs: executors have PySpark from Spark.
+OF_JOURNAL = ("wakeq", "msgspec", "pyarrow", "numpy", "numpy.libs")
 OF_WAKEQ = ("wakeq", "msgspec")
 # What pip installs with PySpark beside the Python.
 PROGRAMS_OF_SPARK = ("spark-submit", "find-spark-home", "load-spark-env.sh")

@@ -45,10 +45,13 @@ spark.ui.enabled false
 spark.ui.showConsoleProgress false
 spark.sql.shuffle.partitions 2
 """
+# A program of the cluster with this in its environment finds Spark by SPARK_HOME, as everywhere else.
+KEEPS_HOME = "KEEPS_SPARK_HOME"
 # With SPARK_HOME, Python imports Spark from a zip, which takes three times as long; what builds commands needs it.
 JAVA = """\
 #!/bin/sh
-case "$*" in
+case "$KEEPS_SPARK_HOME$*" in
+  yes*) ;;
   *org.apache.spark.launcher.Main*) ;;
   *) unset SPARK_HOME ;;
 esac

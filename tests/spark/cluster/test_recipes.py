@@ -13,8 +13,9 @@ import pytest
 from tests.helpers.brokers.process import BrokerProcess
 from tests.helpers.network.certificates import Authority
 from tests.helpers.spark_cluster.bodies import bodies_of
+from tests.helpers.spark_cluster.pythons import OF_JOURNAL, make_python
 from tests.helpers.spark_cluster.recipes import run_recipe
-from tests.helpers.spark_cluster.standalone import StandaloneCluster
+from tests.helpers.spark_cluster.standalone import KEEPS_HOME, StandaloneCluster
 from tests.spark.cluster.conftest import Pythons
 from wakeq.client.bulk import BulkClient
 
@@ -73,11 +74,15 @@ def test_recipe_with_an_archive_runs(
     standalone: StandaloneCluster, pythons: Pythons, client: BulkClient, names: Mapping[str, str], tmp_path: Path
 ) -> None:
     # As venv-pack does, and without a copy of 200 MB: the links in it are packed as links.
-    (tmp_path / "job-env").symlink_to(pythons.whole)
+    make_python(tmp_path / "job-env", *OF_JOURNAL)
     with tarfile.open(tmp_path / "job-env.tar.gz", "w:gz") as archive:
-        archive.add(pythons.whole, "")
+        archive.add(tmp_path / "job-env", "")
+    # The environment has no PySpark, so its Python imports that of SPARK_HOME.
+    keeps = {"--archives": f"--conf spark.executorEnv.{KEEPS_HOME}=yes --archives"}
 
-    run = run_recipe("An archive for the executors", tmp_path, names, standalone.environment())
+    run = run_recipe(
+        "An archive for the executors", tmp_path, {**names, **keeps}, standalone.environment() | {KEEPS_HOME: "yes"}
+    )
 
     check_all_arrived(run, client)
 

@@ -45,6 +45,16 @@ def test_foreign_error_keeps_its_text() -> None:
             ": KeyError: 'id'",
         ),
         ("", "it did not say why"),
+        (
+            "Traceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'pyarrow'\n\tat a.b\n",
+            "No module named 'pyarrow'; the Python of its executors (PYSPARK_PYTHON) needs it, "
+            "and check(spark) of wakeq.pipeline says which of them lack it",
+        ),
+        (
+            "An error occurred while calling o1.x.\n: java.lang.IllegalStateException: Cannot call methods on a "
+            "stopped SparkContext.\n\tat a.b",
+            "stopped SparkContext.; Spark has ended this program's session: it lost the master, or none answers there",
+        ),
     ],
 )
 def test_failure_of_spark_is_its_first_line(text: str, line: str) -> None:

@@ -24,7 +24,6 @@ from wakeq.http.api.streaming import write_in_time
 from wakeq.http.callers import LOOK, Caller
 from wakeq.http.exposition import Sample
 from wakeq.protocol.errors import Busy
-from wakeq.protocol.names import DEAD_SUFFIX
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.queue.view import Gauges
 
@@ -188,20 +187,20 @@ def event_for(reading: Reading, query: EventsQuery, caller: Caller) -> dict[str,
     wanted = [one for one in gauges if one.name.startswith(query.prefix) and contains(one.name, query.contains)]
     if query.dead_letters != "shown":
         only = query.dead_letters == "only"
-        wanted = [one for one in wanted if one.name.endswith(DEAD_SUFFIX) == only]
+        wanted = [one for one in wanted if one.is_dead_letter == only]
     wanted.sort(key=_key_of(query.sort, reading), reverse=not query.ascending)
     shown = wanted[query.offset : query.offset + query.limit]
     if query.queue is not None and all(one.name != query.queue for one in shown):
         shown += [one for one in gauges if one.name == query.queue]
     return {
         "at_ms": reading.at_ms,
-        "queues": [one._asdict() for one in shown],
+        "queues": [_facts_of(one) for one in shown],
         # Of those that match, and of all.
         "queues_found": len(wanted),
         "queues_total": len(gauges),
         "totals": {
             **{field: sum(getattr(one, field) for one in gauges) for field in _SUMMED},
-            "letters": sum(one.ready + one.delayed for one in gauges if one.name.endswith(DEAD_SUFFIX)),
+            "letters": sum(one.ready + one.delayed for one in gauges if one.is_dead_letter),
         },
         "figures": reading.figures if caller.sees_node else {},
         "cluster": reading.cluster if caller.sees_node else {},
@@ -236,11 +235,17 @@ def _key_of(sort: Sort, reading: Reading) -> Callable[[Gauges], Any]:
 
 
 def _urgency(one: Gauges) -> int:
-    if one.name.endswith(DEAD_SUFFIX):
+    if one.is_dead_letter:
         return 3 if one.ready or one.delayed else 0
     if one.ready and not (one.subscribers or one.sleepers or one.waiting or one.leased):
         return 2
     return 1 if one.paused_until_ms else 0
+
+
+def _facts_of(gauges: Gauges) -> dict[str, Any]:
+    facts = gauges._asdict()
+    del facts["timings"]  # the series have them
+    return facts
 
 
 _SUMMED = ("ready", "delayed", "leased", "bytes", "published", "delivered", "acked", "released", "dead", "wakes")

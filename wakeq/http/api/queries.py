@@ -11,6 +11,7 @@ from typing import Any
 
 from wakeq.actors.mail import Inquire, Propose
 from wakeq.actors.queues.lobby import Lobby
+from wakeq.actors.queues.sampler import ReadSeries
 from wakeq.actors.runtime import Process
 from wakeq.actors.sessions.operator import Question
 from wakeq.actors.sessions.operator_mail import (
@@ -103,6 +104,11 @@ class Queries:
 
     async def why(self, queue: str, uid: str) -> dict[str, Any]:
         found: dict[str, Any] = await self._ask_queue(queue, lambda me: Why(me, queue, uid))
+        return found
+
+    async def series(self, queue: str | None, step_s: int, last_s: int) -> dict[str, Any]:
+        """Return the series of a queue, or (None) of the node."""
+        found: dict[str, Any] = await self.ask(self._queues, lambda me: ReadSeries(me, queue, step_s, last_s))
         return found
 
     async def held(self, queue: str, workers: frozenset[int]) -> dict[int, tuple[int, list[Work]]]:

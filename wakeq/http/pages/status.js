@@ -6,7 +6,7 @@ import { seriesOf } from "./live.js";
 const READINGS_MIN = 20; // ten seconds, before which nothing is said of growth
 const GROWN_MIN = 10;
 
-export const isDeadLetter = (queue) => queue.is_dead_letter ?? queue.name.endsWith(".dead");
+export const isDeadLetter = (queue) => queue.is_dead_letter;
 
 // More ready messages than within the last minute: by a tenth, and by ten.
 function isGrowing(queue) {

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.helpers.brokers.broker import Broker, Client
+from wakeq.protocol.log.entries import Reason
 
 Q = "q"
 
@@ -298,3 +299,29 @@ def test_delivery_that_a_crash_forgot_counts_as_neither(broker: Broker, client: 
 
     message = broker.client().fetch(Q)
     assert (message["error_count"], message["failures"]) == (1, 0)
+
+
+# Why they ended -------------------------------------------------------------------------------------------------------
+
+
+def test_deliveries_that_ended_without_an_acknowledgement_are_counted_by_reason(broker: Broker, client: Client) -> None:
+    client.call("CREATE", Q, on_disconnect="release", retry={"first": 0})
+    later = {"delay": 1_000}
+    ways = (later, {"failed": False, **later}, {"dead": True}, {"dead": True, "exhausted": True})
+    for more in ways:
+        client.publish(Q)
+        message = client.fetch(Q)
+        client.call("NACK", Q, uid=message["uid"], lease=message["lease"], **more)
+    client.publish(Q, timeout=5)
+    client.fetch(Q)
+    broker.advance(6)
+    other = broker.client()
+    other.fetch(Q)
+    other.close()
+
+    timings = broker.queue(Q).timings
+    assert timings is not None
+    assert {reason.name: timings.ended[reason] for reason in Reason if reason} == dict.fromkeys(
+        ("NACK", "TIMEOUT", "DISCONNECT", "RETURNED", "REJECTED", "EXHAUSTED"), 1
+    )
+    assert broker.assembly.timings.ended == timings.ended

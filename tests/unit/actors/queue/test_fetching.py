@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.brokers.broker import Asked, Broker, Client
 from tests.helpers.brokers.by_hand import Json
 from tests.helpers.steps import steps
 from wakeq.actors.queue import fetching, outgoing, reading, waiting
 from wakeq.actors.queue.process import QueueProcess
+from wakeq.actors.sessions.operator_mail import Requeue
 
 Q = "q"
 FET: Json = {"cmd": "FET", "qname": Q}
@@ -269,3 +270,134 @@ def test_queue_whose_bodies_are_in_memory_seldom_looks_whether_to_read_on(
         client.fetch(Q)
 
     assert len(looks) == 4
+
+
+# --- times -------------------------------------------------------------------------------------------------------
+
+
+def waits_of(broker: Broker) -> tuple[int, int]:
+    """Return the number of counted deliveries of the queue, and for how many seconds their messages were ready."""
+    timings = broker.queue(Q).timings
+    assert timings is not None
+    assert broker.assembly.timings.waits == timings.waits, "there is one queue only"
+    assert broker.assembly.timings.waited_ms == timings.waited_ms
+    return sum(timings.waits), round(timings.waited_ms / 1000)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize("stored", [False, True], ids=["body in memory", "body in the store"])
+def test_wait_is_counted_from_the_publication_to_the_delivery(
+    broker: Broker, client: Client, count: int, stored: bool
+) -> None:
+    for _ in range(count):
+        client.publish(Q)
+    if stored:
+        broker.flush()
+        broker.crash()
+        broker.start()
+        client = broker.client()
+    broker.advance(3)
+
+    client.call("FET", Q, count=count)
+
+    assert waits_of(broker) == (count, 3 * count)
+
+
+def test_wait_of_a_delayed_message_begins_when_it_is_due(broker: Broker, client: Client) -> None:
+    client.publish(Q, delay=10)
+    broker.advance(12)
+
+    client.fetch(Q)
+
+    assert waits_of(broker) == (1, 2)
+
+
+def test_wait_of_a_returned_message_begins_with_its_return(broker: Broker, client: Client) -> None:
+    client.publish(Q)
+    broker.advance(7)
+    message = client.fetch(Q)
+    broker.advance(5)
+    client.call("NACK", Q, uid=message["uid"], lease=message["lease"], delay=0)
+    broker.advance(2)
+
+    client.fetch(Q)
+
+    assert waits_of(broker) == (2, 7 + 2)
+    assert not broker.queue(Q).leases.ready_since
+
+
+def test_wait_of_a_retried_message_begins_when_the_retry_is_due(broker: Broker, client: Client) -> None:
+    client.publish(Q)
+    message = client.fetch(Q)
+    client.call("NACK", Q, uid=message["uid"], lease=message["lease"], delay=10)
+    broker.advance(14)
+
+    client.fetch(Q)
+
+    assert waits_of(broker) == (2, 4)
+
+
+def test_wait_of_a_message_that_an_operator_made_ready_begins_then(broker: Broker, client: Client) -> None:
+    uid = client.publish(Q, delay=100)
+    broker.advance(20)
+    broker.queue(Q).tell(Requeue(Asked(broker.runtime), Q, [uid]))
+    broker.advance(3)
+
+    client.fetch(Q)
+
+    assert waits_of(broker) == (1, 3)
+
+
+def test_wait_that_began_before_this_node_led_is_left_out_if_nobody_knows_its_beginning(
+    broker: Broker, client: Client
+) -> None:
+    client.publish(Q)
+    message = client.fetch(Q)
+    client.call("NACK", Q, uid=message["uid"], lease=message["lease"], delay=0)
+    broker.crash()
+    broker.start()
+
+    broker.client().fetch(Q)
+
+    assert waits_of(broker) == (0, 0)
+
+
+def test_work_is_counted_from_the_last_delivery_to_the_acknowledgement(broker: Broker, client: Client) -> None:
+    client.publish(Q, timeout=5)
+    client.fetch(Q)
+    broker.advance(6)
+    message = client.fetch(Q, timeout=60)
+    broker.advance(3)
+    client.call("TOUCH", Q, uid=message["uid"], lease=message["lease"], timeout=90)
+    broker.advance(4)
+
+    client.call("ACK", Q, uid=message["uid"], lease=message["lease"])
+
+    timings = broker.queue(Q).timings
+    assert timings is not None
+    assert (sum(timings.works), round(timings.worked_ms / 1000)) == (1, 7)
+    assert broker.assembly.timings.works == timings.works
+
+
+def test_message_that_is_removed_otherwise_counts_as_no_work(broker: Broker, client: Client) -> None:
+    client.publish(Q)
+    client.publish(Q, expires=5)
+    message = client.fetch(Q)
+    client.call("NACK", Q, uid=message["uid"], lease=message["lease"], dead=True)
+    broker.advance(10)
+
+    timings = broker.queue(Q).timings
+    assert timings is not None
+    assert client.figures(Q)["size"] == 0
+    assert sum(timings.works) == 0
+
+
+def test_thing_that_is_remembered_of_a_ready_message_goes_with_it(broker: Broker, client: Client) -> None:
+    uid = client.publish(Q)
+    message = client.fetch(Q)
+    client.call("NACK", Q, uid=uid, lease=message["lease"], delay=0)
+    remembered = len(broker.queue(Q).leases.ready_since)
+
+    client.call("DEL", Q, uid=uid)
+
+    assert (remembered, len(broker.queue(Q).leases.ready_since)) == (1, 0)

@@ -356,6 +356,8 @@ def test_segments_of_another_time_are_not_read(tmp_path: Path) -> None:
 
 
 def test_path_of_no_data_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=f"{tmp_path / 'nowhere'}: does not exist"):
+        History([tmp_path / "nowhere"])
     with pytest.raises(StorageError, match="not a data directory"):
         History([tmp_path])
 

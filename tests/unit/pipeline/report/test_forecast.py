@@ -60,6 +60,10 @@ def test_queue_without_arrivals_needs_no_worker() -> None:
     assert workers_for(0, 5, wait_s=1, percent=90) == 0
 
 
+def test_queue_whose_work_takes_no_time_needs_one_worker() -> None:
+    assert workers_for(13.9, 0, wait_s=1, percent=90) == 1
+
+
 def forecast_of(lake: Path) -> list[HourForecast]:
     return forecast(Embedded(), lake_events(lake), wait_s=1, percent=95)
 
@@ -79,7 +83,7 @@ def test_stashed_messages_arrive_when_they_are_published_and_others_never(tmp_pa
 
     (hour,) = forecast_of(tmp_path / "lake")
 
-    assert hour.arrivals_mean * 3600 == pytest.approx(3)
+    assert hour.arrivals_mean_per_s * 3600 == pytest.approx(3)
 
 
 def test_work_time_is_measured_from_later_acknowledged_deliveries_only(tmp_path: Path) -> None:
@@ -120,7 +124,7 @@ def test_every_day_between_the_first_and_the_last_counts_and_the_worst_is_the_pe
     (hour,) = forecast_of(tmp_path / "lake")
 
     assert (hour.hour, hour.days, hour.service_s, hour.workers_peak) == (22, 4, None, None)
-    assert (hour.arrivals_mean * 3600, hour.arrivals_peak * 3600) == pytest.approx((2, 6))
+    assert (hour.arrivals_mean_per_s * 3600, hour.arrivals_peak_per_s * 3600) == pytest.approx((2, 6))
 
 
 def test_hour_without_work_has_the_work_time_of_the_whole_queue(tmp_path: Path) -> None:
@@ -146,4 +150,4 @@ def test_messages_of_two_clusters_with_equal_uids_have_their_own_work_time(tmp_p
 
     (hour,) = forecast_of(tmp_path / "lake")
 
-    assert (hour.service_s, hour.arrivals_mean * 3600) == pytest.approx((3, 2))
+    assert (hour.service_s, hour.arrivals_mean_per_s * 3600) == pytest.approx((3, 2))

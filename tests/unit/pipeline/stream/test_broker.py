@@ -1,14 +1,19 @@
 """How a process of Spark reaches its broker: with which credentials, for how long, and from which machine."""
 
+import re
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from wakeq.actors.sessions.access import NO_TOKEN
+from wakeq.client.connection import token_source, unreachable
+from wakeq.client.route import ended_before_greeting
 from wakeq.pipeline.stream import broker as module
 from wakeq.pipeline.stream.broker import Broker
-from wakeq.protocol.errors import BadSettings, BrokerUnreachable, Busy, Forbidden, NoQuorum
+from wakeq.protocol.errors import BadSettings, BrokerUnreachable, Busy, Disconnected, Forbidden, NoQuorum, Unauthorized
 
 Clock = Callable[[], float]
 
@@ -36,6 +41,12 @@ class Dialled:
         return self
 
 
+def file_error() -> str:
+    with pytest.raises(BadSettings) as raised:
+        token_source(Path("nowhere"))()
+    return str(raised.value)
+
+
 @pytest.fixture
 def dialled(monkeypatch: pytest.MonkeyPatch) -> Dialled:
     made = Dialled([])
@@ -52,6 +63,26 @@ def test_first_connection_is_tried_until_the_broker_is_there(
     assert Broker("h:1", reconnect_s=120).ask(lambda client: client) is dialled
     assert len(dialled.calls) == 16
     assert caplog.messages == ["nobody answers; trying again for 120 s"], "an outage is told once"
+
+
+@pytest.mark.parametrize(
+    ("said", "option"),
+    [
+        (
+            str(unreachable("h:1", OSError(111, "Connection refused"))),
+            "start it with `wakeq serve`, or set option broker",
+        ),
+        (str(unreachable("h:1", ssl.SSLError(1, "wrong version"))), "check whether that port has TLS (option tls) and"),
+        (str(ended_before_greeting(Disconnected("h:1 closed the connection"))), "does it want TLS (option tls)?"),
+        (NO_TOKEN, "a token is needed here (option token, or tokenFile)"),
+        (file_error(), "check option tokenFile or WAKEQ_TOKEN_FILE"),
+    ],
+)
+def test_error_of_a_client_names_the_option_that_helps(dialled: Dialled, said: str, option: str) -> None:
+    dialled.failures = [Unauthorized(said)]
+
+    with pytest.raises(Unauthorized, match=re.escape(option)):
+        Broker("h:1").ask(lambda client: client)
 
 
 def test_broker_that_stays_away_ends_the_call_with_the_reason(clock: Clock, dialled: Dialled) -> None:

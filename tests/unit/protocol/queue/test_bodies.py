@@ -185,3 +185,20 @@ def test_bodies_are_found_wherever_they_are_and_not_if_one_has_to_be_read() -> N
     assert found == [[Draft(b"a")], [Draft(b"c")]]
     assert together == [Draft(b"a"), Draft(b"b"), Draft(b"c")]
     assert [bodies.find(numbers) for numbers in ([1], [2], [1, 2], [3])] == [None, [Draft(b"b")], None, [Draft(b"c")]]
+
+
+def test_moment_of_each_message_is_that_of_its_publication_wherever_it_is_kept() -> None:
+    bodies = Bodies()
+    bodies.publish(range(1, 3), [Draft(b"")] * 2, 100)
+    bodies.publish(range(3, 4), [Draft(b"")], 200)
+    bodies.collect()
+    bodies.flushed(lambda count: [1, 3], 10**6)
+    bodies.publish(range(4, 6), [Draft(b"")] * 2, 300)
+    bodies.publish(range(6, 7), [Draft(b"")], 400)
+    bodies.collect()
+    bodies.publish(range(7, 8), [Draft(b"")], 400)
+    bodies.publish(range(8, 9), [Draft(b"")], 500)
+
+    found = bodies.moments_of([8, 7, 6, 5, 4, 3, 1])
+
+    assert found == [500, 400, 400, 300, 300, 200, 100]

@@ -140,6 +140,25 @@ def test_mistake_is_one_line(data: Path, capsys: pytest.CaptureFixture[str], arg
     assert said.out == ""
 
 
+def test_forecast_says_which_queues_have_no_known_working_time(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = JournalFiles(tmp_path / "unread")
+    files.write(JOBS, Publish("jobs", [Draft(b"x")] * 36))
+    files.outcomes(0, queues=[(1, 37, "jobs")])
+
+    said = []
+    for folder in (data, files.path):
+        lake = str(tmp_path / f"lake-{folder.name}")
+        archive([folder], lake)
+        assert main(["pipeline", "forecast", lake]) == 0
+        said.append(capsys.readouterr().err)
+
+    assert said[0] == ""
+    assert said[1].startswith("wakeq: no worker has acknowledged messages of jobs, so their working time is unknown")
+    assert said[1].count("\n") == 1
+
+
 @pytest.mark.parametrize("missing", ["duckdb", "numpy", "pyarrow"])
 def test_missing_package_is_one_line_with_advice(
     data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, missing: str

@@ -57,6 +57,7 @@ ALLOWED = {
     ("GET", "/workers"): (ADMINS, {}, None),
     ("DELETE", "/connection"): (ADMINS, {"id": "999"}, None),
     ("GET", "/events"): (ANYBODY, {}, None),
+    ("GET", "/series"): (ANYBODY, {}, None),
     ("GET", "/backup"): (ADMINS, {}, None),
     ("GET", "/journal"): (READERS, {}, None),
     ("GET", "/journal/segment"): (READERS, {"first_index": "1"}, None),

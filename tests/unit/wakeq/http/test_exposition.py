@@ -13,6 +13,7 @@ from wakeq.actors.log.histogram import Histogram
 from wakeq.http.api.streaming import write_in_time
 from wakeq.http.exposition import PIECE_QUEUES, Totals, queue_pieces
 from wakeq.http.families import FAMILIES, HISTOGRAM
+from wakeq.protocol.queue.timings import BOUNDS_MS, Timings
 from wakeq.protocol.queue.view import Gauges
 
 
@@ -31,6 +32,7 @@ def test_exported_metrics_are_exactly_those_of_the_table(tmp_path: Path) -> None
     async def story() -> dict[str, dict[tuple[str, ...], float]]:
         async with node_here(tmp_path / "data") as here, client_of(here) as client:
             await client.publish("jobs", b"1")
+            await (await client.fetch_many("jobs", 1))[0].release()
             return await scraped(here)
 
     found = run(story())
@@ -66,6 +68,14 @@ def test_metrics_have_the_values_of_the_queues(tmp_path: Path) -> None:
     assert found["wakeq_queue_paused"] == {("jobs",): 1, ("default queue",): 0, ('odd"\\',): 0}
     assert 0 <= found["wakeq_queue_oldest_ready_age_seconds"][("jobs",)] < 60
     assert found["wakeq_published_total"][()] == 6
+    for name in ("wakeq_queue_wait_seconds_bucket", "wakeq_queue_work_seconds_bucket"):
+        expected = 2 if "wait" in name else 1
+        assert {labels: count for labels, count in found[name].items() if "+Inf" in labels} == {
+            ("jobs", "+Inf"): expected
+        }
+        assert found[name][("jobs", "60")] == found[name.replace("_queue", "")][("60",)] == expected
+    assert found["wakeq_queue_wait_seconds_count"][("jobs",)] == found["wakeq_wait_seconds_count"][()] == 2
+    assert 0 <= found["wakeq_queue_wait_seconds_sum"][("jobs",)] < 60
     assert found["wakeq_messages"][("delayed",)] == 1
     assert found["wakeq_connections"][("worker",)] == 1
     assert found["wakeq_entries_set_aside"][()] == 0
@@ -110,7 +120,7 @@ def test_queues_beyond_the_limit_have_no_series_but_count_in_the_sums(tmp_path: 
 
 
 def gauges(name: str, queue_id: int, published: int) -> Gauges:
-    return Gauges(name, queue_id, *[0] * 9, published, *[0] * 7)
+    return Gauges(name, queue_id, *[0] * 9, None, False, published, *[0] * 7)
 
 
 def test_sums_never_shrink_after_a_purge_or_delete() -> None:
@@ -134,6 +144,48 @@ def test_age_is_omitted_while_it_is_unknown() -> None:
     assert ages == ['{queue="known"} 1.5', '{queue="empty"} 0']
 
 
+def test_queue_that_gets_dead_letters_is_known_whatever_its_name(tmp_path: Path) -> None:
+    async def story() -> dict[str, dict[tuple[str, ...], float]]:
+        async with node_here(tmp_path / "data") as here, client_of(here) as client:
+            await client.create_queue("jobs", dead_letter="hospital")
+            for name in ("hospital", "jobs", "orphan.dead", "other"):
+                await client.publish(name, b"1")
+            return await scraped(here)
+
+    found = run(story())
+
+    assert found["wakeq_queue_is_dead_letter"] == {
+        ("default queue",): 0, ("hospital",): 1, ("jobs",): 0, ("orphan.dead",): 1, ("other",): 0,
+    }  # fmt: skip
+
+
+def test_deliveries_that_failed_are_exported_by_reason(tmp_path: Path) -> None:
+    async def story() -> dict[str, dict[tuple[str, ...], float]]:
+        async with node_here(tmp_path / "data") as here, client_of(here) as client:
+            await client.publish("jobs", b"1")
+            (message,) = await client.fetch_many("jobs", 1)
+            await message.reject("it is no job")
+            return await scraped(here)
+
+    found = run(story())
+
+    by_reason = {reason: count for (_, reason), count in found["wakeq_queue_unacknowledged_total"].items()}
+    assert by_reason == {"rejected": 1} | dict.fromkeys(("nack", "timeout", "disconnect", "returned", "exhausted"), 0)
+    assert found["wakeq_unacknowledged_total"] == {(reason,): count for reason, count in by_reason.items()}
+
+
+def test_queue_without_deliveries_has_no_timings() -> None:
+    busy = Timings()
+    busy.waits[3] = 2
+    rows = [gauges("idle", 1, 0), gauges('odd"%d', 2, 0)._replace(timings=busy)]
+
+    lines = [line for line in "".join(queue_pieces(rows, 0)).splitlines() if line.startswith("wakeq_queue_wait_")]
+
+    assert len(lines) == len(BOUNDS_MS) + 3
+    assert all('queue="odd\\"%d"' in line for line in lines)
+    assert [line.rpartition(" ")[2] for line in lines] == [*["0"] * 3, *["2"] * (len(BOUNDS_MS) - 2), "0.0", "2"]
+
+
 def test_histogram_buckets_are_cumulative() -> None:
     histogram = Histogram((1, 5))
 
@@ -145,7 +197,7 @@ def test_histogram_buckets_are_cumulative() -> None:
 
 
 def test_export_of_many_queues_is_cut_into_bounded_pieces_of_few_steps() -> None:
-    many = [gauges(f"queue-{number}", number, 1) for number in range(2 * PIECE_QUEUES + 1)]
+    many = [gauges(f"queue-{number}", number, 1)._replace(timings=Timings()) for number in range(2 * PIECE_QUEUES + 1)]
     pieces: list[str] = []
 
     cost = steps(lambda: pieces.extend(queue_pieces(many, 0)))

@@ -367,7 +367,7 @@ def test_entries_and_delays_never_begin_before_the_true_moment(tmp_path: Path) -
             node = here.node
             node.clock.rounding_ms = HOUR_MS
             now_ms = node._time.now_ms()
-            return [moment - now_ms for moment in (node.raft_log._stamp_ms(), node.queues._services.due_ms(0))]
+            return [moment - now_ms for moment in (node.raft_log._stamp_ms(), node.queues.services.due_ms(0))]
 
     entry_ms, delay_ms = run(story())
 

@@ -10,15 +10,15 @@ from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.queue.view import Gauges
 
 EVERYBODY = Caller("someone", None)
-NONE = Gauges("", *[0] * (len(Gauges._fields) - 1))
+NONE = Gauges("", *[0] * (len(Gauges._fields) - 1))._replace(timings=None, is_dead_letter=False)
 
 
-def gauges(name: str, **values: int) -> Gauges:
+def gauges(name: str, **values: Any) -> Gauges:
     return NONE._replace(name=name, queue_id=1, **values)
 
 
 def reading_of(*found: Gauges, earlier: tuple[Gauges, ...] = ()) -> Reading:
-    return Reading(10_000, sorted(found), {}, {}, earlier=earlier)
+    return Reading(10_000, sorted(found, key=lambda one: one.name), {}, {}, earlier=earlier)
 
 
 def names(reading: Reading, **query: Any) -> list[str]:
@@ -82,10 +82,24 @@ def test_filter_finds_a_part_of_the_name_and_counts_what_it_found() -> None:
 
 
 def test_queues_of_dead_letters_are_hidden_or_alone() -> None:
-    reading = reading_of(gauges("mails"), gauges("mails.dead"))
+    # Whatever its name: a policy may name any queue.
+    reading = reading_of(gauges("mails"), gauges("failures", is_dead_letter=True, ready=3))
 
     assert names(reading, dead_letters="hidden") == ["mails"]
-    assert names(reading, dead_letters="only") == ["mails.dead"]
+    assert names(reading, dead_letters="only") == ["failures"]
+    assert event_for(reading, EventsQuery(), EVERYBODY)["totals"]["letters"] == 3
+
+
+def test_queues_that_need_somebody_come_first() -> None:
+    reading = reading_of(
+        gauges("worked", ready=9, leased=1),
+        gauges("subscribed", ready=9, subscribers=1),
+        gauges("paused", paused_until_ms=99_999),
+        gauges("forgotten", ready=1),
+        gauges("failures", ready=1, is_dead_letter=True),
+    )
+
+    assert names(reading, sort="attention") == ["failures", "forgotten", "paused", "subscribed", "worked"]
 
 
 def test_event_of_a_follower_names_the_leader() -> None:

@@ -15,6 +15,7 @@ from wakeq.http.api.backup import Backup
 from wakeq.http.api.events import WATCHERS_MAX, Events, EventsQuery
 from wakeq.http.api.streaming import write_in_time
 from wakeq.http.health import Health
+from wakeq.protocol.queue.timings import Timings
 
 DEADLINE_S = 10.0
 
@@ -73,7 +74,7 @@ def test_scrape_that_is_not_read_ends(stuck: Any) -> None:
 
     async def scrape() -> None:
         queries: Any = SimpleNamespace(gauges=nothing)
-        health = Health(queries, nothing, lambda: None, lambda: 0, queues_max=lambda: 1)
+        health = Health(queries, nothing, lambda: None, lambda: 0, Timings(), queues_max=lambda: 1)
         async with asyncio.timeout(DEADLINE_S):
             await health.metrics(stuck)
 

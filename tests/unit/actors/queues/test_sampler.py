@@ -1,0 +1,247 @@
+"""Sampler: what looks see, which queues have series, and what a restart or a crash leaves of them."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.brokers.broker import Asked, Broker, Client
+from wakeq.actors.queues import sampler
+from wakeq.actors.queues.sampler import ReadSeries, Sampler
+from wakeq.protocol.log.format import Identity
+from wakeq.protocol.series import DAY_S, STEP_S
+from wakeq.storage.series_file import SeriesFile
+
+Q = "q"
+ME = Identity(bytes(16), 1)
+
+
+@pytest.fixture
+def seen(broker: Broker, tmp_path: Path) -> Sampler:
+    """A sampler that has begun, at the beginning of a step."""
+    return begun(broker, tmp_path)
+
+
+def begun(broker: Broker, path: Path) -> Sampler:
+    to_step(broker)
+    broker.assembly.begin_series(SeriesFile(path, ME))
+    return broker.assembly.queues.sampler
+
+
+def to_step(broker: Broker, after_s: float = 0.05) -> None:
+    """Let time pass until just after the beginning of the next step, and everything that is due then."""
+    broker.advance(STEP_S - broker.now_ms() / 1000 % STEP_S + after_s)
+
+
+def read(broker: Broker, name: str | None, step_s: int = STEP_S) -> dict[str, list[float | None]]:
+    """Return the series of a queue or the node, with None for what is unknown."""
+    answer = asked(broker, name, step_s)
+    return {n: [None if math.isnan(value) else value for value in column] for n, column in answer["series"].items()}
+
+
+def asked(broker: Broker, name: str | None, step_s: int = STEP_S) -> Any:
+    question = Asked(broker.runtime)
+    broker.assembly.queues.tell(ReadSeries(question, name, step_s, DAY_S))
+    broker.settle()
+    return question.get()
+
+
+def test_queue_and_node_show_what_happened_in_each_step(broker: Broker, client: Client, seen: Sampler) -> None:
+    for _ in range(4):
+        client.publish(Q)
+    client.publish(Q, delay=1_000)
+    broker.advance(2)
+    messages = [client.fetch(Q) for _ in range(3)]
+    broker.advance(3)
+    client.call("ACK", Q, uid=messages[0]["uid"], lease=messages[0]["lease"])
+    client.call("NACK", Q, uid=messages[1]["uid"], lease=messages[1]["lease"], delay=0)
+    to_step(broker)
+
+    queue, node = read(broker, Q), read(broker, None)
+
+    assert [queue[name][-1] for name in ("published", "delivered", "acknowledged", "failed")] == [0.5, 0.3, 0.1, 0.1]
+    assert [queue[name][-1] for name in ("ready", "delayed", "leased")] == [2, 1, 1]
+    assert 1 < (queue["wait_p50_s"][-1] or 0) <= 2.5
+    assert 2.5 < (queue["work_p99_s"][-1] or 0) <= 5
+    assert {name: column[-1] for name, column in node.items()} == {name: column[-1] for name, column in queue.items()}
+
+
+def test_queue_of_an_earlier_step_goes_on_although_nothing_happens(
+    broker: Broker, client: Client, seen: Sampler
+) -> None:
+    client.publish(Q, delay=15)
+
+    for _ in range(3):
+        to_step(broker)
+
+    assert read(broker, Q)["delayed"] == [1, 0, 0]
+    assert read(broker, Q)["ready"] == [0, 1, 1]
+    assert read(broker, Q)["published"] == [0.1, 0, 0]
+
+
+def test_queue_that_did_nothing_since_the_start_has_no_values(broker: Broker, client: Client, seen: Sampler) -> None:
+    to_step(broker)
+
+    answer = asked(broker, "")
+
+    assert answer["at_s"] == []
+
+
+def test_queue_that_does_not_exist_is_refused(broker: Broker, seen: Sampler) -> None:
+    assert asked(broker, "nothing").code == "Q_NOT_FOUND"
+
+
+def test_series_end_with_their_queue(broker: Broker, client: Client, seen: Sampler) -> None:
+    client.publish(Q)
+    to_step(broker)
+    client.call("DROP", Q)
+    to_step(broker)
+    client.publish(Q)
+    to_step(broker)
+
+    assert read(broker, Q)["published"] == [0.1]
+
+
+def test_series_go_on_after_a_purge(broker: Broker, client: Client, seen: Sampler) -> None:
+    client.publish(Q)
+    to_step(broker)
+    client.call("PURGE", Q)
+    client.publish(Q)
+    client.publish(Q)
+    to_step(broker)
+
+    assert read(broker, Q)["published"] == [0.1, 0.2]
+
+
+def test_busier_queues_take_the_places_of_much_idler_ones(broker: Broker, client: Client, seen: Sampler) -> None:
+    seen.queues_max = 2
+    for _ in range(3):
+        for name, count in (("busy", 4), ("idle", 1)):
+            for _ in range(count):
+                client.publish(name)
+        to_step(broker)
+    at_first = set(seen.queues)
+
+    for _ in range(3):
+        for name, count in (("busy", 4), ("idle", 1), ("busier", 6)):
+            for _ in range(count):
+                client.publish(name)
+        to_step(broker)
+
+    assert at_first == {"busy", "idle"}
+    assert set(seen.queues) == {"busy", "busier"}
+
+
+def test_hardly_busier_queue_takes_no_place(broker: Broker, client: Client, seen: Sampler) -> None:
+    seen.queues_max = 1
+    for _ in range(60):
+        client.publish("first")
+        client.publish("second")
+        to_step(broker)
+
+    assert set(seen.queues) == {"first"}
+
+
+def test_look_at_more_queues_than_its_bound_reaches_the_busy_ones_and_the_rest_in_turns(
+    broker: Broker, client: Client, seen: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler, "LOOKS_MAX", 2)
+    for number in range(5):
+        client.publish(f"q{number}")
+    to_step(broker)
+    first = read(broker, None)["ready"][-1]
+    for _ in range(2):
+        to_step(broker)
+    for _ in range(3):
+        client.publish("q3")
+    to_step(broker)
+
+    assert first is None, "not all queues have been seen"
+    assert read(broker, None)["ready"][2] == 5
+    assert read(broker, "q3")["published"][-1] == 0.3
+    assert read(broker, None)["published"][-1] == 0.3
+
+
+def test_series_are_there_after_a_crash_up_to_the_last_minute(
+    broker: Broker, client: Client, seen: Sampler, tmp_path: Path
+) -> None:
+    for _ in range(7):
+        client.publish(Q)
+        to_step(broker)
+    before = asked(broker, Q)
+
+    broker.crash()
+    broker.start()
+    begun(broker, tmp_path)
+    after = asked(broker, Q)
+
+    written = [at_s for at_s in before["at_s"] if at_s <= max(at_s for at_s in before["at_s"] if at_s % 60 == 0)]
+    assert after["at_s"] == written
+    assert after["series"]["published"] == before["series"]["published"][: len(written)]
+
+
+def test_time_of_a_crash_is_unknown_and_counts_go_on_behind_it(
+    broker: Broker, client: Client, seen: Sampler, tmp_path: Path
+) -> None:
+    for _ in range(6):
+        client.publish(Q)
+        to_step(broker)
+    broker.crash()
+    broker.advance(60)
+    broker.start()
+    begun(broker, tmp_path)
+    broker.client().publish(Q)
+    to_step(broker)
+
+    published = read(broker, Q)["published"]
+
+    assert published[-1] == 0.1
+    assert published[-3:-1] == [None, None]
+
+
+def test_series_from_the_future_are_thrown_away(broker: Broker, client: Client, seen: Sampler, tmp_path: Path) -> None:
+    seen.node.rings[0].last += 10 * DAY_S
+    SeriesFile(tmp_path, ME).write(seen.node, {})
+    broker.crash()
+    broker.start()
+
+    fresh = begun(broker, tmp_path)
+
+    assert fresh.node.rings[0].rows == 0
+
+
+def test_look_waits_while_the_file_is_being_written(broker: Broker, client: Client, seen: Sampler) -> None:
+    broker.snapshot_disk.held = True  # every thread but those of log, state and reader
+    while broker.now_ms() // 1000 % 60 > 5:
+        to_step(broker)
+    rows = seen.node.rings[0].rows
+    to_step(broker)
+    during = seen.node.rings[0].rows
+    broker.snapshot_disk.held = False
+    broker.snapshot_disk.complete()
+    broker.settle()
+    to_step(broker)
+
+    assert during == rows
+    assert seen.node.rings[0].rows == rows + 2, "with the one that was missed"
+
+
+def test_queue_that_crashes_when_it_is_looked_at_ends_alone(
+    broker: Broker, client: Client, seen: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.publish(Q)
+    client.publish("other")
+    sound = sampler.counts_of
+
+    def crashing(ledger: Any, *rest: Any) -> Any:
+        if ledger.name == Q:
+            raise ZeroDivisionError("a bug")
+        return sound(ledger, *rest)
+
+    monkeypatch.setattr(sampler, "counts_of", crashing)
+    broker.may_fail = True
+    to_step(broker)
+
+    assert read(broker, "other")["published"] == [0.1]
+    assert not broker.failures
