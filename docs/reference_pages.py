@@ -228,7 +228,8 @@ def _range(known: Setting) -> str:
         return "-"
     if known.least == INT64_MIN:
         return "Int64"
-    return f"{known.least:,}..{known.most:,}" if known.most is not None else f"from {known.least:,}"
+    words = f", `{known.word}`" if known.word else ""
+    return (f"{known.least:,}..{known.most:,}" if known.most is not None else f"from {known.least:,}") + words
 
 
 def cli_page() -> str:

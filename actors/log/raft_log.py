@@ -243,10 +243,18 @@ class RaftLog(Process):
         leader = self.other_leader
         if self.core.is_removed:
             return Refusal(NotLeader.code, "this node was removed from the cluster; connect to another one")
+        if leader is None and self.is_forming:
+            return Refusal(NotLeader.code, "a new cluster begins once every node of it has been up; start the others")
         if leader is None:
             return Refusal(NotLeader.code, "no node leads at this moment; try again, or try another node")
         addresses = self.address_of(leader, "worker"), self.address_of(leader, "http")
         return Refusal(NotLeader.code, f"node {leader} leads; connect to it", *addresses)
+
+    @property
+    def is_forming(self) -> bool:
+        """Whether this node votes in a new cluster of several nodes, of which some have never been up."""
+        members = self.core.members
+        return members.votes and not members.is_lone and not members.config.founded
 
     @property
     def other_leader(self) -> int | None:

@@ -22,6 +22,7 @@ from wakeq.protocol.queue.lanes import AnswerOnCommit, Filed, SharesOnCommit
 from wakeq.protocol.queue.leases.audience import WaitingFetch
 from wakeq.protocol.queue.outcomes import Delivery, Refusal, RemovedOnDelivery
 from wakeq.protocol.queue.timings import BOUNDS_MS, BUCKETS, SHORT_MS, Timings
+from wakeq.protocol.seconds import ms_of
 from wakeq.protocol.uid import maker_of
 from wakeq.protocol.wire.slots import Slot
 from wakeq.protocol.wire.worker import codec as wire
@@ -138,7 +139,7 @@ def _serve_one(queue: QueueProcess, slot: Slot, now_ms: int) -> None:
             return
     if not session.alive:
         return
-    wait_ms, timeout_ms = int(getattr(command, "wait", 0) * 1000), (getattr(command, "timeout", 0) or 0) * 1000
+    wait_ms, timeout_ms = int(getattr(command, "wait", 0) * 1000), ms_of(getattr(command, "timeout", 0) or 0)
     if not (queue.exists or wait_ms or queue.runtime.groups.count(("subscribers", queue.name))):
         slot.tell(unknown(queue))
         return

@@ -1,14 +1,23 @@
 """When a message comes back or falls due, by the clients' eyes: timeouts, delays, retries, and clocks that go wrong."""
 
+from base64 import b64encode
 from typing import Any
 
 import pytest
 from freezegun import freeze_time
 
-from tests.helpers.brokers.broker import Broker, Client
+from tests.helpers.brokers.broker import LATE_MS, Broker, Client
+from tests.helpers.brokers.by_hand import Json
 from wakeq.actors.runtime.clock import SystemClock
+from wakeq.protocol.wire.worker.blocks import pack
 
 Q = "q"
+
+
+def packed(bodies: list[str], *numbers: list[int]) -> str:
+    """Return a block of bodies and of columns of numbers, as JSON has it."""
+    columns = [("body", [body.encode() for body in bodies]), *(("delay", column) for column in numbers)]
+    return b64encode(pack(columns)).decode()
 
 
 @pytest.mark.parametrize(("fields", "after_s"), [({}, 60), ({"timeout": 5}, 5), ({"timeout": 90}, 90)])
@@ -110,6 +119,71 @@ def test_delayed_message_is_not_delivered_early(broker: Broker, client: Client) 
     broker.advance(0.05)
 
     client.fetch(Q)
+
+
+@pytest.mark.parametrize(
+    "publish",
+    [
+        {"cmd": "PUB", "qname": Q, "message": "m", "delay": 1.5},
+        {"cmd": "PUB", "qname": Q, "message": "m", "delay": 1.4991},
+        {"cmd": "PUB", "qname": Q, "messages": ["m"], "delay": 1.5},
+        {"cmd": "PUB", "qname": Q, "messages": [{"message": "m", "delay": 1.5}]},
+        {"cmd": "PUB", "qname": Q, "message": "bQ==", "enc": "b64", "delay": 1.5},
+        {"cmd": "PUBB", "qname": Q, "rows": 1, "columns": ["body"], "block": packed(["m"]), "delay": 1.5},
+        {"cmd": "PUBB", "qname": Q, "rows": 1, "columns": ["body", "delay_ms"], "block": packed(["m"], [1_500])},
+    ],
+)
+def test_delay_with_a_fraction_ends_at_its_millisecond(broker: Broker, client: Client, publish: Json) -> None:
+    client.send(publish)
+
+    assert client.words() in (["ok"], ["okrows"])
+    broker.advance(1.499)
+    assert client.finds_nothing(Q)
+    broker.advance(0.001 + LATE_MS / 1000)
+
+    client.fetch(Q)
+
+
+def test_lease_expiry_and_release_with_a_fraction_end_at_their_millisecond(broker: Broker, client: Client) -> None:
+    expiring = client.publish("expiring", expires=0.25)
+    uid = client.publish(Q, timeout=5.25)
+    first = client.fetch(Q)
+
+    broker.advance(0.26)
+    assert client.finds_nothing("expiring"), expiring
+    broker.advance(4.98)
+    assert client.finds_nothing(Q)
+    broker.advance(0.02)
+    second = client.fetch(Q, timeout=6.5)
+    broker.advance(6.49)
+    assert client.call("TOUCH", Q, uid=uid, lease=second["lease"], timeout=5.5)["cmd"] == "oktouch"
+    broker.advance(5.49)
+    assert client.finds_nothing(Q)
+    broker.advance(0.02)
+    third = client.fetch(Q)
+    client.call("NACK", Q, uid=uid, lease=third["lease"], delay=0.125)
+    broker.advance(0.12)
+    assert client.finds_nothing(Q)
+    broker.advance(0.01)
+
+    assert [one["error_count"] for one in (first, second, third, client.fetch(Q))] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("columns", "block", "words"),
+    [
+        (["body", "delay_ms"], packed(["m"], [-1]), "column delay_ms: milliseconds from 0 to 31536000000"),
+        (["body", "delay_ms"], packed(["m"], [31_536_000_001]), "column delay_ms: milliseconds from 0 to"),
+        (["body", "delay", "delay_ms"], packed(["m"], [1], [1]), "give delay or delay_ms, not both"),
+    ],
+)
+def test_delays_of_a_block_that_are_out_of_range_or_given_twice_are_refused(
+    client: Client, columns: list[str], block: str, words: str
+) -> None:
+    refused = client.call("PUBB", Q, rows=1, columns=columns, block=block)
+
+    assert refused["err"] == "BAD_FIELD"
+    assert words in refused["detail"]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
+from tests.helpers.programs.image import dockerfile, environment_of_image, said
 from wakeq.cli import main
 from wakeq.config.layers import BY_ENVIRONMENT_NAME, load
 from wakeq.config.settings import Settings
@@ -30,22 +31,6 @@ OF_A_SERVICE = {
     "build", "image", "environment", "ports", "volumes", "restart", "stop_grace_period", "read_only", "tmpfs",
     "cap_drop", "security_opt", "ulimits",
 }  # fmt: skip
-
-
-def dockerfile() -> list[tuple[str, str]]:
-    """The instructions of the Dockerfile, each in one line."""
-    text = re.sub(r"^\s*#.*\n", "", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
-    lines = [line.split(maxsplit=1) for line in text.splitlines() if line.strip()]
-    return [(word, " ".join(rest.split())) for word, rest in lines]
-
-
-def said(instruction: str) -> list[str]:
-    return [rest for word, rest in dockerfile() if word == instruction]
-
-
-def environment_of_image() -> dict[str, str]:
-    pairs = [pair.partition("=") for env in said("ENV") for pair in env.split()]
-    return {name: value for name, _, value in pairs if name.startswith("WAKEQ_")}
 
 
 def services_of(name: str) -> dict[str, dict[str, Any]]:

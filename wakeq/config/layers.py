@@ -9,12 +9,14 @@ is ignored.
 import dataclasses
 import difflib
 import re
+import socket
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wakeq.config.host_name import AUTO, number_of
 from wakeq.config.rules import check_together
 from wakeq.config.setting import ENVIRONMENT_PREFIX, as_found
 from wakeq.config.settings import KNOWN, Settings, value_of
@@ -26,8 +28,10 @@ SECTIONS = {name[:place] for name in KNOWN for place, char in enumerate(name) if
 NOT_SETTINGS = frozenset(
     {"WAKEQ_CONFIG", "WAKEQ_BROKER", "WAKEQ_HTTP", "WAKEQ_TASKFLUX", "WAKEQ_TOKEN", "WAKEQ_TOKEN_FILE", "WAKEQ_TLS"}
 )
-# Kubernetes puts these into every container if a service is called "wakeq".
-SERVICE_LINK = re.compile(r"WAKEQ_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
+# Kubernetes puts these into every container if the name of a service begins with "wakeq".  One of a service called
+# "wakeq-http" has the name of a setting, WAKEQ_HTTP_PORT; its value is a URL.
+SERVICE_LINK = re.compile(r"WAKEQ_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
+SERVICE_URL = re.compile(r"(tcp|udp|sctp)://.*")
 
 # Values and their origins by name.
 Layer = Mapping[str, tuple[object, str]]
@@ -46,8 +50,12 @@ def load(
     environment: Mapping[str, str],
     config_file: Path | None = None,
     flags: Mapping[str, object] | None = None,
+    host_name: str | None = None,
 ) -> Loaded:
-    """Merge the layers, the later one winning; raise BadSettings for every mistake at once."""
+    """Merge the layers, the later one winning; raise BadSettings for every mistake at once.
+
+    The host is this machine unless it is named.
+    """
     if config_file is None and environment.get("WAKEQ_CONFIG"):
         config_file = Path(environment["WAKEQ_CONFIG"])
     layers: list[Layer] = [
@@ -61,6 +69,13 @@ def load(
     for name, (value, origin) in (item for layer in layers for item in layer.items()):
         try:
             values[name], origins[name] = _checked(name, value, origin), origin
+        except BadSettings as mistake:
+            mistakes.append(str(mistake))
+    if values.get("cluster.node") == AUTO:
+        host = socket.gethostname() if host_name is None else host_name
+        origins["cluster.node"] += f", {AUTO} at host {host}"
+        try:
+            values["cluster.node"] = number_of(host)
         except BadSettings as mistake:
             mistakes.append(str(mistake))
     if mistakes:
@@ -120,7 +135,9 @@ def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, 
 def _from_environment(environment: Mapping[str, str]) -> Layer:
     found: dict[str, tuple[object, str]] = {}
     for name, value in environment.items():
-        if not name.startswith(ENVIRONMENT_PREFIX) or name in NOT_SETTINGS or SERVICE_LINK.fullmatch(name):
+        if not name.startswith(ENVIRONMENT_PREFIX) or name in NOT_SETTINGS:
+            continue
+        if SERVICE_LINK.fullmatch(name) or (name.endswith("_PORT") and SERVICE_URL.fullmatch(value)):
             continue
         if name in BY_ENVIRONMENT_NAME:
             found[BY_ENVIRONMENT_NAME[name].name] = (value, f"environment {name}")

@@ -33,14 +33,16 @@ def setting(
     most: float | None = None,
     one_of: tuple[str, ...] = (),
     kind: type | None = None,
+    word: str = "",
     reloadable: bool = False,
 ) -> Any:
     """Declare one setting; the documentation and the checks use this declaration.
 
-    `kind` is needed only where the default is None, which means that there is no limit.
+    `kind` is needed only where the default is None, which means that there is no limit.  `word` is accepted instead of
+    a value; `load` puts the value in its place.
     """
     kind = kind or type(default)
-    bounds = {"least": least, "most": most, "one_of": one_of}
+    bounds = {"least": least, "most": most, "one_of": one_of, "word": word}
     return field(
         default=default,
         metadata={"about": about, "unit": unit, "kind": kind, "reloadable": reloadable, **bounds},
@@ -64,6 +66,7 @@ class Setting:
     least: float | None
     most: float | None
     one_of: tuple[str, ...]
+    word: str
     reloadable: bool
 
     @property
@@ -81,6 +84,7 @@ class Setting:
         words += f" of {self.unit}" if self.unit else ""
         if self.least is not None:
             words += f", at least {self.least}" if self.most is None else f" from {self.least} to {self.most}"
+        words += f", or {self.word}" if self.word else ""
         return words + (", also written as 64MiB" if self.unit == "bytes" else "")
 
     def checked(self, value: object, origin: str) -> object:
@@ -92,6 +96,8 @@ class Setting:
 
     def _fitting(self, value: object) -> object | None:
         """Return the converted value, or None if its type or range is wrong."""
+        if self.word and isinstance(value, str) and value.strip() == self.word:
+            return self.word
         read = self._read(value.strip()) if isinstance(value, str) else value
         if self.kind is float and isinstance(read, int) and not isinstance(read, bool):
             read = float(read)

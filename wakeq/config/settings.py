@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from wakeq.config.host_name import AUTO
 from wakeq.config.setting import MIB, declared, section, setting
 from wakeq.protocol.catalog import Policies
 
@@ -156,8 +157,10 @@ class Tls:
 class Cluster:
     node: int | None = setting(
         None,
-        "The place of this node in `cluster.peers`, counting from 0; unset = a single broker",
+        "The place of this node in `cluster.peers`, counting from 0; `auto` = the number at the end of its host name "
+        "(`wakeq-0` is node 0); unset = a single broker",
         kind=int,
+        word=AUTO,
         least=0,
         most=65535,
     )

@@ -9,7 +9,6 @@ import logging
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,8 +38,6 @@ KEEP_NOTHING = Keep(0, 0)
 SEGMENT_BYTES_MIN = 1 << 20
 # Only whole segments can be removed, so on a small disk they are smaller.
 SEGMENTS_PER_DISK = 32
-# Called only for an empty data directory.
-NewIdentity = Callable[[], Identity]
 ONE_COPY = "restore the whole data directory from a single copy; parts of two copies do not fit together"
 # The tables of an image; dead incarnations are not in it.
 IMAGE_TABLES = {MESSAGES, INDEX, QUEUES, DEDUP}
@@ -91,11 +88,11 @@ def open_all(
     segment_bytes_max: int = SEGMENT_BYTES_MAX,
     keep: Keep = KEEP_NOTHING,
     node_id: int | None = None,
-    new: NewIdentity | None = None,
+    new: Identity | None = None,
 ) -> DataFiles:
-    """Open a data directory for this process; a cluster says which node's it must be, or becomes."""
+    """Open a data directory for this process; a cluster says whose it must be, and what an empty one becomes."""
     if new is not None and is_empty(path):
-        write_identity(path, new())
+        write_identity(path, new)
     directory = DataDirectory.open(path, upgrade=upgrade)
     try:
         _check_node(directory, node_id)

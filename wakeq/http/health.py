@@ -1,8 +1,9 @@
 """Health: /livez, /readyz and /metrics, for monitoring.
 
-A node is alive if its loop runs.  It is ready if it serves, or knows the leader, to which it sends its clients;
-`/readyz?leader` asks whether the node itself serves.  Nothing here changes anything, and only /metrics waits for a
-disk, in another thread.
+A node is alive if its loop runs.  It is ready if it serves, or knows the leader, to which it sends its clients.  A node
+of a new cluster is ready too while nodes are missing that have never been up: an orchestrator may start those only
+then, and there is no other node to which clients could go.  `/readyz?leader` asks whether the node itself serves.
+Nothing here changes anything, and only /metrics waits for a disk, in another thread.
 """
 
 import asyncio
@@ -35,6 +36,7 @@ class Health:
         queries: Queries,
         samples: Callable[[], Awaitable[Sequence[Sample]]],
         refusal: Callable[[], Refusal | None],
+        is_forming: Callable[[], bool],
         now_ms: Callable[[], int],
         timings: Timings,
         *,
@@ -43,6 +45,7 @@ class Health:
         self._queries = queries
         self._samples = samples
         self._refusal = refusal
+        self._is_forming = is_forming
         self._now_ms = now_ms
         # Of all queues together.
         self._timings = timings
@@ -68,7 +71,9 @@ class Health:
     async def readyz(self, request: web.Request) -> web.Response:
         refusal = self._refusal()
         is_ready = refusal is None or (
-            refusal.code == READY_CODE and bool(refusal.leader) and "leader" not in request.query
+            refusal.code == READY_CODE
+            and (bool(refusal.leader) or self._is_forming())
+            and "leader" not in request.query
         )
         facts: dict[str, object] = {"ready": is_ready, "serves": refusal is None}
         if refusal is not None:

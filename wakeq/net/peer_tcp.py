@@ -3,7 +3,8 @@
     address --> connection, proof on both sides --> Introduced --> frames <--> the process of that peer
 
 The node with the higher number dials the other, at once and again after a pause whenever the connection is lost; so
-two nodes have one connection.  A peer that has not proved which node it is holds one of a bounded number of places, and
+two nodes have one connection.  The host of a node is looked up each time, because a node that was started again may
+have another address.  A peer that has not proved which node it is holds one of a bounded number of places, and
 nothing else.  It must never look inside a message of the core.
 """
 
@@ -21,6 +22,7 @@ from wakeq.actors.rate_limited_log import RateLimitedLog
 from wakeq.actors.sessions.door import Told
 from wakeq.net.handshakes import Handshakes, Place
 from wakeq.net.listening import Server, accept
+from wakeq.net.resolver import Resolver
 from wakeq.net.tls import PeerTls, is_valid_for
 from wakeq.protocol.errors import PeerRefused
 from wakeq.protocol.wire.peer.frames import NO_CLUSTER, Frame, Hello, split_address
@@ -217,6 +219,9 @@ class PeerTcp:
         self._refused: dict[int | None, str] = {}
         # Nodes that hung up without a reason when they were dialled last.
         self._hung_up: set[int] = set()
+        self._resolver = Resolver()
+        # Nodes whose hosts have no address at this moment.
+        self._unresolved: set[int] = set()
 
     @property
     def node_id(self) -> int:
@@ -280,17 +285,16 @@ class PeerTcp:
         """Connect, and return once that is lost: whether it was of use."""
         host, port = self._addresses[node_id]
         tls = None if self._identity.tls is None else self._identity.tls.dialing
-        made = asyncio.get_running_loop().create_connection(lambda: PeerTcpDoor(self, node_id), host, port, ssl=tls)
         try:
             # `wait_for` would miss a cancellation in the moment in which the connection is made.
             async with asyncio.timeout(HELLO_S_MAX):
-                _transport, door = await made
+                door = await self._made(node_id, await self._addresses_of(node_id, host, port), tls)
         except ssl.SSLError as error:
             # Most likely a certificate; another attempt will not help.
             self.refused(node_id, f"{host}:{port}", f"no TLS with it: {error.reason or error}")
             return False
         except (OSError, UnicodeError) as error:
-            # This includes a timeout, and a name that is not valid for a host.
+            # This includes a timeout, and a host without an address.
             self._hung_up.discard(node_id)
             logger.debug("node %d does not answer at %s:%d: %s", node_id, host, port, error)
             return False
@@ -307,6 +311,37 @@ class PeerTcp:
             reason = HUNG_UP_UNPROVED if door.has_claimed else HUNG_UP
             self.refused(node_id, f"{host}:{port}", HUNG_UP_KNOWN if is_known else reason)
         return was_of_use
+
+    async def _addresses_of(self, node_id: int, host: str, port: int) -> list[str]:
+        """Look a node's host up; log the begin of a time in which that fails."""
+        try:
+            found = await self._resolver.addresses(host, port)
+        except (OSError, UnicodeError) as error:
+            if node_id not in self._unresolved:
+                self._unresolved.add(node_id)
+                logger.info("the host of node %d, %s, has no address: %s; trying again", node_id, host, error)
+            raise
+        self._unresolved.discard(node_id)
+        return found
+
+    async def _made(self, node_id: int, addresses: list[str], tls: ssl.SSLContext | None) -> PeerTcpDoor:
+        """Connect to the first address of a node that answers."""
+        loop, (host, port) = asyncio.get_running_loop(), self._addresses[node_id]
+        failure = OSError("its host has no address")
+        for address in addresses:
+            # The certificate is for the name, whatever the address.
+            made = loop.create_connection(
+                lambda: PeerTcpDoor(self, node_id), address, port, ssl=tls, server_hostname=host if tls else None
+            )
+            try:
+                _transport, door = await made
+            except ssl.SSLError:
+                raise
+            except OSError as error:
+                failure = error
+            else:
+                return door
+        raise failure
 
     # --- log lines -------------------------------------------------------------------------------------------------
 
@@ -345,6 +380,7 @@ class PeerTcp:
         for dialer in self._dialers.values():
             dialer.cancel()
         await asyncio.gather(*self._dialers.values(), return_exceptions=True)
+        self._resolver.close()
         for door in list(self.doors):
             door.close("the node stops")
 

@@ -66,6 +66,7 @@ class Admin:
             self.queries,
             self.metrics.samples,
             assembly.raft_log.refusal,
+            lambda: assembly.raft_log.is_forming,
             now_ms,
             assembly.timings,
             queues_max=queues_max,

@@ -2,19 +2,23 @@
 
     cluster.node, cluster.peers --> first members, address of each node, identity of the cluster
 
-A node that joins asks the others for the identity of their cluster.  The first nodes of a new cluster derive the same
-identity from the list of addresses that all of them were given.
+A node that joins asks the others for the identity of their cluster, until one of them answers.  The first nodes of a
+new cluster derive the same identity from the list of addresses that all of them were given.
 """
 
+import asyncio
 import hashlib
+import logging
 import secrets
 import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from wakeq.config.rules import EVERYWHERE
 from wakeq.config.settings import Settings
 from wakeq.net.tls import PeerTls
+from wakeq.protocol.access import is_this_machine
 from wakeq.protocol.errors import BadField, BadSettings, BrokerUnreachable, PeerRefused, StorageError
 from wakeq.protocol.log.format import Identity
 from wakeq.protocol.raft.membership import LEVEL, Config, Member, Membership
@@ -22,7 +26,10 @@ from wakeq.protocol.wire.peer.frames import CLUSTER_ID_BYTES, MARK, NO_CLUSTER, 
 from wakeq.protocol.wire.peer.session import NONCE_BYTES, PeerSession
 
 ASK_S_MAX = 2.0
+ASK_AGAIN_S = 1.0
 READ_BYTES = 65_536
+
+logger = logging.getLogger("wakeq.node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +46,32 @@ class ClusterPlan:
     def own_host(self) -> str:
         return split_address(self.addresses[self.node_id])[0]
 
+    def listens_at(self, host: str) -> tuple[str, int]:
+        """Return where this node listens for the others, if it listens at `host` for clients.
+
+        A node that listens on all addresses need not look its own name up: the name of a pod may have no address yet,
+        and that of a machine behind a translation of addresses has one that is not the machine's.
+        """
+        own_host, port = split_address(self.addresses[self.node_id])
+        return (host if host in EVERYWHERE and not is_this_machine(own_host) else own_host), port
+
     def address_of(self, node_id: int) -> str:
         """Return the address of a node in the settings, empty if they have none."""
         return self.addresses[node_id] if node_id < len(self.addresses) else ""
 
-    def identity(self) -> Identity:
-        """Return the identity for a new data directory; a node that joins asks the others for it."""
-        if self.joins:
-            return Identity(self._ask_for_cluster_id(), self.node_id)
-        return Identity(self._new_cluster_id(), self.node_id)
+    async def identity(self) -> Identity:
+        """Return the identity for a new data directory; a node that joins waits until another one has told it."""
+        if not self.joins:
+            return Identity(self._new_cluster_id(), self.node_id)
+        logged = ""
+        while True:
+            try:
+                return Identity(await asyncio.to_thread(self._ask_for_cluster_id), self.node_id)
+            except BrokerUnreachable as error:
+                if str(error) != logged:
+                    logged = str(error)
+                    logger.warning("no node of the cluster to join answers yet; trying again: %s", logged)
+                await asyncio.sleep(ASK_AGAIN_S)
 
     def check_data(self, path: Path, identity: Identity, config: Config, last_index: int) -> None:
         """Refuse the data of a single broker: the other nodes could never get it, and this one would wait forever."""
@@ -80,9 +104,7 @@ class ClusterPlan:
                     return _cluster_id_at(address, self.node_id, self.secret, self.tls)
                 except (OSError, PeerRefused) as error:
                     tried.append(f"{address}: {error}")
-        raise BrokerUnreachable(
-            f"no node of the cluster to join answered; start one of them, or correct --peers; tried {'; '.join(tried)}"
-        )
+        raise BrokerUnreachable("; ".join(tried))
 
 
 def plan_of(settings: Settings, tls: PeerTls | None = None, secret: bytes | None = None) -> ClusterPlan | None:

@@ -26,7 +26,6 @@ from wakeq.net.tls import server_context
 from wakeq.node.cluster_plan import plan_of
 from wakeq.node.security import exposure_of, may_listen, shared_key, shared_secret
 from wakeq.protocol.errors import WakeqError
-from wakeq.protocol.wire.peer.frames import split_address
 from wakeq.storage.credentials import TokenFile, read_secret
 from wakeq.storage.directory import REUSABLE_SHARE, DataDirectory, is_empty, reserve_on
 from wakeq.storage.files import free_bytes, warnings_of
@@ -81,7 +80,7 @@ def _ports(settings: Settings) -> Iterator[Finding]:
     wanted = [(name, settings.host, getattr(settings, name)) for name in names]
     plan = plan_of(settings)
     if plan is not None:
-        wanted.append(("cluster.peers", *split_address(plan.addresses[plan.node_id])))
+        wanted.append(("cluster.peers", *plan.listens_at(settings.host)))
     for name, host, port in wanted:
         if port is not None:
             yield _port(name, host, port)

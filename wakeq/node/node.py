@@ -39,6 +39,7 @@ from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.raft.membership import LEVEL
 from wakeq.protocol.raft.settings import Settings as RaftSettings
 from wakeq.protocol.wire.peer.frames import MARK, Hello, split_address
+from wakeq.storage.directory import is_empty
 from wakeq.storage.log.journal import Keep
 from wakeq.storage.log.segmented_log import SEGMENT_BYTES_MAX
 from wakeq.storage.log.sync_watch import SyncWatch
@@ -117,13 +118,14 @@ class Node:
         self.failed = loop.create_future()
         self.runtime.attach(loop)
         settings, plan = self.settings, self._plan
+        new = await plan.identity() if plan is not None and is_empty(settings.data_dir) else None
         self.files = open_all(
             settings.data_dir,
             upgrade=settings.upgrade,
             segment_bytes_max=self._sizes.segment_bytes_max,
             keep=Keep(settings.journal.keep_s, settings.journal.keep_bytes),
             node_id=None if plan is None else plan.node_id,
-            new=None if plan is None else plan.identity,
+            new=new,
         )
         try:
             if plan is None:
@@ -292,7 +294,7 @@ class Node:
         self.listeners = Listeners(self.settings, services)
         await self.listeners.bind()
         if plan is not None:
-            self._peer_port = await bound_socket(*split_address(plan.addresses[plan.node_id]))
+            self._peer_port = await bound_socket(*plan.listens_at(self.settings.host))
         return self.listeners
 
     # --- while it runs ---------------------------------------------------------------------------------------------

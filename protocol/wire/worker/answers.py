@@ -15,6 +15,7 @@ from wakeq.protocol.log.entries import ANY_TOKEN, Draft, Reason, Result, Token
 from wakeq.protocol.queue.ledger.publishers import published_uids
 from wakeq.protocol.queue.ledger.uniform import shape_of, uniform_texts
 from wakeq.protocol.queue.outcomes import Delivery, Outcome, Refusal
+from wakeq.protocol.seconds import ms_of
 from wakeq.protocol.uid import uid_of
 from wakeq.protocol.wire.worker import codec as wire
 
@@ -63,9 +64,9 @@ def draft_of(content: wire.Content, limit: int) -> Draft:
     return Draft(
         content.body,
         content.priority,
-        content.delay * 1000,
-        content.expires * 1000,
-        (content.timeout or 0) * 1000,
+        ms_of(content.delay),
+        ms_of(content.expires),
+        ms_of(content.timeout or 0),
         headers,
     )
 
@@ -80,7 +81,7 @@ def drafts_of(pub: wire.Pub, limit: int) -> Sequence[Draft]:
                 f"the batch has {size} bytes with its headers, at most {BATCH_BYTES_MAX} are accepted; split it"
             )
         return drafts
-    shape = shape_of(pub.priority, pub.delay * 1000, pub.expires * 1000, (pub.timeout or 0) * 1000)
+    shape = shape_of(pub.priority, ms_of(pub.delay), ms_of(pub.expires), ms_of(pub.timeout or 0))
     alike = uniform_texts(cast("list[str]", pub.messages), shape)
     _check_size(max(alike.sizes), limit)
     return alike

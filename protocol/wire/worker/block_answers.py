@@ -20,6 +20,7 @@ from wakeq.protocol.queue.ledger.staging import (
 )
 from wakeq.protocol.queue.ledger.uniform import UniformBatch, shape_of, uniform_in_places
 from wakeq.protocol.queue.outcomes import Delivery, Outcome, Seen
+from wakeq.protocol.seconds import ms_of
 from wakeq.protocol.uid import uid_of
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.protocol.wire.worker.answers import draft_of, refusal_of
@@ -27,7 +28,7 @@ from wakeq.protocol.wire.worker.blocks import Buffers, pack
 from wakeq.protocol.wire.worker.commands import HEADERS_BYTES_MAX, HEADERS_MAX, SECONDS_MAX
 
 _HEADERS = msgspec.msgpack.Decoder(dict[str, str])
-MAY_PUBLISH = {"body", "headers", "priority", "delay"}
+MAY_PUBLISH = {"body", "headers", "priority", "delay", "delay_ms"}
 DELIVERED = ["uid", "body", "headers", "priority", "deliveries", "sequence"]
 SEEN = ["uid", "body", "headers", "priority", "deliveries", "published_ms", "state"]
 
@@ -43,7 +44,7 @@ def drafts_in(command: wire.PubBlock, limit: int) -> Sequence[Draft]:
             f"columns: {min(unknown)!a} cannot be published; the columns are {', '.join(sorted(MAY_PUBLISH))}"
         )
     buffers = Buffers(command.block, command.rows, command.columns)
-    shared = command.priority, command.delay * 1000, command.expires * 1000, (command.timeout or 0) * 1000
+    shared = command.priority, ms_of(command.delay), ms_of(command.expires), ms_of(command.timeout or 0)
     places, whole = buffers.joined("body")
     bodies = uniform_in_places(whole, places, shape_of(*shared))
     largest = max(bodies.sizes)
@@ -64,10 +65,16 @@ def _full_drafts(buffers: Buffers, bodies: UniformBatch, shared: tuple[int, int,
     priorities: Sequence[int] = buffers.numbers("priority") if "priority" in buffers else [priority] * rows
     delays_ms: Sequence[int] = [delay_ms] * rows
     if "delay" in buffers:
+        if "delay_ms" in buffers:
+            raise BadField("columns: give delay or delay_ms, not both")
         delays = buffers.numbers("delay")
         if min(delays) < 0 or max(delays) > SECONDS_MAX:
             raise BadField(f"column delay: seconds from 0 to {SECONDS_MAX}")
         delays_ms = [1000 * delay for delay in delays]
+    elif "delay_ms" in buffers:
+        delays_ms = buffers.numbers("delay_ms")
+        if min(delays_ms) < 0 or max(delays_ms) > SECONDS_MAX * 1000:
+            raise BadField(f"column delay_ms: milliseconds from 0 to {SECONDS_MAX * 1000}")
     headers = buffers.texts("headers")
     for packed in headers:
         if packed:

@@ -26,7 +26,7 @@ NEXT_IS_FRAME = b"\n*"
 BINARY, INT64 = "binary", "int64"
 KINDS: Mapping[str, str] = {
     "body": BINARY, "headers": BINARY, "uid": BINARY, "state": BINARY,
-    "priority": INT64, "delay": INT64, "deliveries": INT64, "published_ms": INT64, "sequence": INT64,
+    "priority": INT64, "delay": INT64, "delay_ms": INT64, "deliveries": INT64, "published_ms": INT64, "sequence": INT64,
 }  # fmt: skip
 
 

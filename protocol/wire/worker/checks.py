@@ -55,9 +55,9 @@ class Content(Struct, frozen=True, gc=False):
     """One message as everything behind the codec sees it: the body as bytes, and its parameters."""
 
     body: bytes
-    timeout: int | None = None
-    delay: int = 0
-    expires: int = 0
+    timeout: float | None = None
+    delay: float = 0
+    expires: float = 0
     priority: int = 0
     headers: dict[str, str] | None = None
 

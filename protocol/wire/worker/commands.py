@@ -42,9 +42,11 @@ VERSIONS_MAX = 32
 TASKS_MAX = 1_000
 SCHEDULES_MAX = 1_000
 
-Timeout: TypeAlias = Annotated[int, Meta(ge=TIMEOUT_S_MIN, le=SECONDS_MAX)]
-Delay: TypeAlias = Annotated[int, Meta(ge=0, le=SECONDS_MAX)]
-Expires: TypeAlias = Annotated[int, Meta(ge=0, le=EXPIRES_S_MAX)]
+# Seconds, perhaps with a fraction: a whole number stays one, for brokers and clients that know no other.
+WholeTimeout: TypeAlias = Annotated[int, Meta(ge=TIMEOUT_S_MIN, le=SECONDS_MAX)]
+Timeout: TypeAlias = WholeTimeout | Annotated[float, Meta(ge=TIMEOUT_S_MIN, le=SECONDS_MAX)]
+Delay: TypeAlias = Annotated[int, Meta(ge=0, le=SECONDS_MAX)] | Annotated[float, Meta(ge=0, le=SECONDS_MAX)]
+Expires: TypeAlias = Annotated[int, Meta(ge=0, le=EXPIRES_S_MAX)] | Annotated[float, Meta(ge=0, le=EXPIRES_S_MAX)]
 Int64: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Size: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Positive: TypeAlias = Annotated[int, Meta(ge=1, le=2**63 - 1)]
@@ -52,7 +54,9 @@ Count: TypeAlias = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
 Uid: TypeAlias = Annotated[str, Meta(min_length=1, max_length=UID_CHARS_MAX)]
 Lease: TypeAlias = Annotated[str, Meta(min_length=1, max_length=UID_CHARS_MAX)]
 Rows: TypeAlias = Annotated[int, Meta(ge=1, le=BLOCK_ROWS_MAX)]
-Keep: TypeAlias = Annotated[int, Meta(ge=TIMEOUT_S_MIN, le=KEEP_S_MAX)]
+Keep: TypeAlias = (
+    Annotated[int, Meta(ge=TIMEOUT_S_MIN, le=KEEP_S_MAX)] | Annotated[float, Meta(ge=TIMEOUT_S_MIN, le=KEEP_S_MAX)]
+)
 SeenColumn: TypeAlias = Literal["uid", "body", "headers", "priority", "deliveries", "published_ms", "state"]
 StagedName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=ID_CHARS_MAX)]  # of a source, a stash, a writer
 Part: TypeAlias = Annotated[int, Meta(ge=0, lt=STASH_PARTS_MAX)]  # of a stash
@@ -229,7 +233,7 @@ class Policies(CommandBase, frozen=True):
     priority_min: Int64 | UnsetType | None = UNSET
     priority_max: Int64 | UnsetType | None = UNSET
     structure: Literal["H4", "QA"] | UnsetType | None = UNSET
-    timeout: Timeout | UnsetType | None = UNSET
+    timeout: WholeTimeout | UnsetType | None = UNSET
     max_deliveries: Size | UnsetType | None = UNSET
     dead_letter: str | UnsetType | None = UNSET
     retry: Retry | UnsetType | None = UNSET

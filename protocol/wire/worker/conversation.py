@@ -25,6 +25,7 @@ from wakeq.protocol.log.entries import ANY_TOKEN, Draft, Publish, Result, Unstas
 from wakeq.protocol.queue import orders
 from wakeq.protocol.queue.lanes import AckSeveral, Filed
 from wakeq.protocol.queue.outcomes import Delivery, Refusal, Seen
+from wakeq.protocol.seconds import ms_of
 from wakeq.protocol.wire.slots import MISSING, SeveralResults, Slot
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.protocol.wire.worker.answers import (
@@ -247,8 +248,11 @@ class Conversation:
                 if body is None or len(body) > limit:
                     draft = draft_of(wire.contents_of(pub)[0], limit)
                 else:
-                    timeout_ms = 0 if pub.timeout is None else pub.timeout * 1000
-                    draft = Draft(body, pub.priority, pub.delay * 1000, pub.expires * 1000, timeout_ms)
+                    # Most publishes have none of these.
+                    delay_ms = ms_of(pub.delay) if pub.delay else 0
+                    expires_ms = ms_of(pub.expires) if pub.expires else 0
+                    timeout_ms = 0 if pub.timeout is None else ms_of(pub.timeout)
+                    draft = Draft(body, pub.priority, delay_ms, expires_ms, timeout_ms)
                 is_alike = not (draft.priority or draft.delay_ms or draft.expires_ms or draft.timeout_ms)
                 self._session.filed(name).publish(
                     slot,
@@ -303,7 +307,7 @@ class Conversation:
             self._fill(slot, wire.nok(error, command.cmd_id))
             return
         if isinstance(command, wire.Stash):
-            about = command.stash, command.part, command.keep * 1000, command.writer or "", command.epoch
+            about = command.stash, command.part, ms_of(command.keep), command.writer or "", command.epoch
             stash = log.Stash(name, drafts, *about, session.door_kind, session.number)
             self._order(name, orders.Propose(stash, slot), slot)
             return
@@ -362,9 +366,9 @@ class Conversation:
             return
         order: orders.Nack | orders.Touch
         if isinstance(command, wire.Touch):
-            order = orders.Touch(slot, name, uids, tokens, (command.timeout or 0) * 1000)
+            order = orders.Touch(slot, name, uids, tokens, ms_of(command.timeout or 0))
         else:
-            delay_ms = None if command.delay is None else command.delay * 1000
+            delay_ms = None if command.delay is None else ms_of(command.delay)
             results = SeveralResults(slot, len(uids))
             order = orders.Nack(results, name, uids, tokens, delay_ms, command.error or "", reason_of(command))
         self._order(name, order, slot)
@@ -484,12 +488,12 @@ class Conversation:
             case wire.Fet() | wire.Islp() | wire.FetBlock():
                 self._session.filed(name).reads.append(slot)
             case wire.Stage():  # a claim takes messages: it stands behind own publishes, and own reads behind it
-                keep_ms = command.timeout * 1000
+                keep_ms = ms_of(command.timeout)
                 claim = command.source, command.epoch, command.count, command.slices, keep_ms
                 order = orders.Stage(slot, name, *claim, session.number, session.door_kind)
                 self._order(name, order, slot)
             case wire.Renew():
-                self._order(name, orders.Renew(slot, name, command.source, command.timeout * 1000), slot)
+                self._order(name, orders.Renew(slot, name, command.source, ms_of(command.timeout)), slot)
             case wire.SettleEpochs():
                 self._order(name, orders.Settle(slot, name, command.source, command.epoch), slot)
             case wire.Release():

@@ -87,7 +87,8 @@ _WORDS = {
 
 _INT64 = "a whole number of 64 bits with sign"
 _TEXT = "text"
-_DELAY = f"a whole number of seconds from 0 to {SECONDS_MAX}"
+_WHOLE_TIMEOUT = f"a whole number of seconds from {TIMEOUT_S_MIN} to {SECONDS_MAX}"
+_DELAY = f"a number of seconds from 0 to {SECONDS_MAX}"
 _SIZE = f"a whole number from 0 to {2**63 - 1}"
 _LEASE = f"text of 1 to {UID_CHARS_MAX} characters"
 _BOOLEAN = "true or false"
@@ -100,9 +101,9 @@ MUST_BE = {
     "message": _TEXT,
     "msg": _TEXT,
     "messages": f"a list of 1 to {MESSAGES_MAX} messages, each of them text or an object",
-    "timeout": f"a whole number of seconds from {TIMEOUT_S_MIN} to {SECONDS_MAX}",
+    "timeout": f"a number of seconds from {TIMEOUT_S_MIN} to {SECONDS_MAX}",
     "delay": _DELAY,
-    "expires": f"a whole number of seconds from 0 (never) to {EXPIRES_S_MAX}",
+    "expires": f"a number of seconds from 0 (never) to {EXPIRES_S_MAX}",
     "priority": _INT64,
     "priority_min": _INT64,
     "priority_max": _INT64,
@@ -164,7 +165,7 @@ MUST_BE = {
     "slice": _SIZE,
     "offset": _SIZE,
     "part": f"a whole number from 0 to {STASH_PARTS_MAX - 1}; put more messages into each, or begin another stash",
-    "keep": f"a whole number of seconds from {TIMEOUT_S_MIN} to {KEEP_S_MAX}",
+    "keep": f"a number of seconds from {TIMEOUT_S_MIN} to {KEEP_S_MAX}",
     "raw": _BOOLEAN,
 }
 _LEASE_MODE = '"fast" or "strict"'
@@ -402,6 +403,8 @@ def _must_be(names: list[str], path: str, kind: type[CommandBase]) -> str:
     if field == "count":
         most = {Peek: PEEK_COUNT_MAX, Fet: COUNT_MAX}.get(kind, BLOCK_ROWS_MAX)
         return f"a whole number from 1 to {most}"
+    if field == "timeout" and issubclass(kind, Policies):
+        return _WHOLE_TIMEOUT
     if field == "timeout" and kind in (Stage, Renew):
         return MUST_BE["keep"]
     if path.endswith("]"):  # an element of a list or map

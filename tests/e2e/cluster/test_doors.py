@@ -22,7 +22,7 @@ from tests.helpers.programs.started import eventually
 from tests.helpers.taskflux.load import FluxLoad
 from wakeq import Client
 from wakeq.cli import main
-from wakeq.cli.broker.top import readings_of
+from wakeq.cli.broker.top.command import readings_of
 from wakeq.client.admin import AdminClient
 from wakeq.client.taskflux.blocking import TaskFluxClient
 

@@ -1,13 +1,11 @@
 """A leader whose disk does not answer, in a cluster of real processes: leadership moves while the disk hangs."""
 
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.brokers.process import BrokerProcess
+from tests.helpers.brokers.process import BrokerProcess, status_of
 from tests.helpers.clients.lines import LineClient
 from tests.helpers.clusters.processes import Cluster
 from tests.helpers.disks.hanging import HangingDisk, unavailable_reason
@@ -37,15 +35,6 @@ def cluster(tmp_path: Path, disks: Disks) -> Iterator[Cluster]:
         node.prefix = disks[node].prefix
     with made:
         yield made
-
-
-def status_of(node: BrokerProcess, path: str) -> int:
-    host, port = node.http_address
-    try:
-        with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=5) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        return error.code
 
 
 def others(cluster: Cluster, leader: BrokerProcess) -> list[BrokerProcess]:

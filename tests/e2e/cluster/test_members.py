@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.brokers.process import BrokerProcess
+from tests.helpers.brokers.process import BrokerProcess, status_of
 from tests.helpers.brokers.sized import sized
 from tests.helpers.clients.lines import LineClient
 from tests.helpers.clusters.processes import Cluster
@@ -29,6 +29,26 @@ OPS_PER_S_MIN = 100
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     with Cluster(tmp_path, command=SMALL_FILES) as made:
         yield made
+
+
+def test_new_nodes_that_are_started_one_after_another_are_each_ready_before_the_next(tmp_path: Path) -> None:
+    """As a StatefulSet starts pods unless it is told to start all at once."""
+    cluster = Cluster(tmp_path)
+    try:
+        for node in cluster.nodes[:2]:
+            node.start()
+            for path in ("/livez", "/readyz"):
+                eventually(lambda: status_of(node, path) == 200, f"{path} of a new node")  # noqa: B023
+            assert status_of(node, "/readyz?leader") == 503
+        with LineClient(cluster.nodes[0].worker_address) as client:
+            answer = client.ask("LIST")
+        assert answer["err"] == "NOT_LEADER"
+        assert "a new cluster begins once every node of it has been up" in answer["detail"]
+        cluster.nodes[2].start()
+
+        cluster.leader()
+    finally:
+        cluster.close()
 
 
 def wakeq(*arguments: str, status: int = 0) -> str:

@@ -1,5 +1,6 @@
-"""The pages of the guide are followed against a real broker: files are written, commands typed, outputs compared.
+"""Pages are followed against a real broker: files are written, commands typed, outputs compared.
 
+These are the pages of the guide, and the one for an operator with a problem.
 A Python block that begins with `# name.py` is that file.  A command that ends with `&` goes on until the page is over;
 what is printed below it must come.  Other commands must print what stands below them, and end with 0.
 """
@@ -18,7 +19,9 @@ import pytest
 from tests.helpers.brokers.process import BrokerProcess
 
 ROOT = Path(__file__).parents[3]
-PAGES = ("first-worker", "retries", "web", "deployment", "migrate")
+GUIDES = ("first-worker", "retries", "web", "deployment", "migrate")
+# Below docs/.
+PAGES = (*(f"guide/{name}" for name in GUIDES), "operations/when")
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OUTPUT_S_MAX = 30
 
@@ -93,7 +96,8 @@ def page(tmp_path: Path) -> Iterator[Page]:
     folder.mkdir()
     with BrokerProcess(tmp_path / "data") as broker:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        made = Page(folder, {**os.environ, "PATH": path, "WAKEQ_BROKER": "{}:{}".format(*broker.worker_address)})
+        where = {"WAKEQ_BROKER": broker.addresses["worker"], "WAKEQ_HTTP": broker.addresses["http"]}
+        made = Page(folder, {**os.environ, "PATH": path, **where})
         try:
             yield made
         finally:
@@ -101,8 +105,8 @@ def page(tmp_path: Path) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_guide_page_commands_print_what_the_page_shows(name: str, page: Page) -> None:
-    text = (ROOT / "docs" / "guide" / f"{name}.md").read_text(encoding="utf-8")
+def test_page_commands_print_what_the_page_shows(name: str, page: Page) -> None:
+    text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     blocks = FENCE.findall(text)
 
     for language, block in blocks:  # the files of a page may be used before they are shown
@@ -114,7 +118,7 @@ def test_guide_page_commands_print_what_the_page_shows(name: str, page: Page) ->
     page.end()
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", GUIDES)
 def test_guide_files_can_all_be_run(name: str, page: Page) -> None:
     text = (ROOT / "docs" / "guide" / f"{name}.md").read_text(encoding="utf-8")
     for language, block in FENCE.findall(text):

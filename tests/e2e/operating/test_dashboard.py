@@ -168,7 +168,7 @@ def test_page_asks_for_a_token_where_one_is_required(tmp_path: Path) -> None:
             await sign_in(page, "a secret")
             await live(page)
             await page.evaluate("location.hash = '#/workers'")
-            await expect(page.locator("#workers")).to_contain_text("0 of 0 connections")
+            await expect(page.locator("#workers")).to_contain_text("No worker is connected")
             return [text for text in heard.complaints if "401" not in text], await page.evaluate("document.cookie")
 
     complaints, cookie = run(tell())
@@ -355,7 +355,18 @@ def test_pages_fit_phone_and_desk_in_light_and_dark(tmp_path: Path, pictures: Pa
         await page.goto(here.http + "/#/queues")
         await page.locator("#queues tbody tr").nth(5).wait_for()
         wide = []
-        for name in ("overview", "queues", "queue/orders", "queue/mails.dead", "dead", "workers", "cluster", "slow"):
+        pages = (
+            "overview",
+            "queues",
+            "queue/orders",
+            "queue/mails.dead",
+            "dead",
+            "workers",
+            "recurring",
+            "cluster",
+            "slow",
+        )
+        for name in pages:
             for scheme in SCHEMES:
                 await page.emulate_media(color_scheme=scheme)
                 await page.evaluate(f"location.hash = '#/{name}'")

@@ -18,6 +18,8 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
+import urllib.request
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
@@ -223,6 +225,16 @@ def _pump(stream: IO[str] | None, lines: "queue.SimpleQueue[str | None]") -> Non
         for line in stream:
             lines.put(line)
     lines.put(None)
+
+
+def status_of(node: BrokerProcess, path: str) -> int:
+    """Return how the HTTP port of a broker answers."""
+    host, port = node.http_address
+    try:
+        with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=5) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
 
 
 def die_with_parent() -> None:

@@ -131,7 +131,7 @@ class HandNode:
             segment_bytes_max=self.network.segment_bytes_max,
             keep=self.network.keep,
             node_id=self.number,
-            new=lambda: Identity(CLUSTER_ID, self.number),
+            new=Identity(CLUSTER_ID, self.number),
         )
         opened = self.opened
         self.log_disk = HandDisk()

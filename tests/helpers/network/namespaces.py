@@ -15,6 +15,7 @@ from typing import Self
 
 NOBODY = "02:00:00:00:00:fe"
 SUBNETS = 250
+HOST_NUMBER = 254
 
 
 def missing() -> str:
@@ -40,9 +41,28 @@ class Network:
         self._mark = f"wq{os.getpid() % 100_000}"
         self._subnet = f"10.77.{os.getpid() % SUBNETS}"
         self.cuts: set[tuple[int, int]] = set()  # (from, to): nothing arrives
+        self._numbers = [node + 1 for node in range(count)]  # the last part of each node's address
+        self._unused = iter(range(count + 1, HOST_NUMBER))
 
     def address(self, node: int) -> str:
-        return f"{self._subnet}.{node + 1}"
+        return f"{self._subnet}.{self._numbers[node]}"
+
+    @property
+    def host(self) -> str:
+        """The address of the host, as the nodes reach it."""
+        return f"{self._subnet}.{HOST_NUMBER}"
+
+    def move(self, node: int) -> None:
+        """Give a node an address that no node has had; the old one is nobody's from now on."""
+        inside, old = self._namespace(node), self.address(node)
+        self._numbers[node] = next(self._unused)
+        self._ip("-n", inside, "address", "del", f"{old}/24", "dev", "eth0")
+        self._ip("-n", inside, "address", "add", f"{self.address(node)}/24", "dev", "eth0")
+        # With the address went what it knew of the others.
+        for other in range(self.count):
+            if other != node:
+                self._point(other, node, self._hardware(node))
+                self._point(node, other, self._hardware(other))
 
     def prefix(self, node: int) -> tuple[str, ...]:
         """Return what makes a command line run where that node lives; `ip netns exec` would hold on to every mount."""
@@ -84,7 +104,7 @@ class Network:
     def __enter__(self) -> Self:
         self._ip("link", "add", self._mark, "type", "bridge")
         try:
-            self._ip("address", "add", f"{self._subnet}.254/24", "dev", self._mark)
+            self._ip("address", "add", f"{self.host}/24", "dev", self._mark)
             self._ip("link", "set", self._mark, "up")
             for node in range(self.count):
                 self._add(node)

@@ -56,7 +56,12 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
             click.option("--host", help="The address to listen on."),
             click.option("--worker-port", type=int, help="Port of the worker protocol; 0: any free one."),
             click.option("--http-port", type=int, help="Port of HTTP and WebSocket; 0: any free one."),
-            click.option("--node", "node", type=int, help="The place of this node in --peers, counting from 0."),
+            click.option(
+                "--node",
+                "node",
+                metavar="NUMBER|auto",
+                help="The place of this node in --peers, counting from 0; auto: the number that ends its host name.",
+            ),
             click.option("--peers", help="HOST:PORT of every node of the cluster, separated by commas."),
             click.option("--join", is_flag=True, help="Join a cluster that exists already."),
             click.option("--taskflux-port", type=int, help="Port of the TaskFlux protocol; 0: any free one."),
@@ -167,11 +172,11 @@ def show(*, origin: bool, as_json: bool, **given: Any) -> None:
 def check(file: Path) -> None:
     """Check a settings FILE, without starting anything.
 
-    The environment is ignored.
+    The environment is ignored, and this machine's name too: `cluster.node = "auto"` is checked as node 0.
     """
     from wakeq.node.cluster_plan import plan_of
 
-    loaded = load(config_file=file, environment={})
+    loaded = load(config_file=file, environment={}, host_name="node-0")
     plan_of(loaded.settings)
     named = sum(origin != "default" for origin in loaded.origins.values())
     click.echo(f"{file}: {named} {'setting' if named == 1 else 'settings'}, all right")

@@ -211,6 +211,12 @@ def event_for(reading: Reading, query: EventsQuery, caller: Caller) -> dict[str,
     }
 
 
+def _facts_of(gauges: Gauges) -> dict[str, Any]:
+    facts = gauges._asdict()
+    del facts["timings"]  # the series have them
+    return facts
+
+
 def _key_of(sort: Sort, reading: Reading) -> Callable[[Gauges], Any]:
     """Return the function by which queues are sorted; queues that are equal stay sorted by name."""
     match sort:
@@ -240,12 +246,6 @@ def _urgency(one: Gauges) -> int:
     if one.ready and not (one.subscribers or one.sleepers or one.waiting or one.leased):
         return 2
     return 1 if one.paused_until_ms else 0
-
-
-def _facts_of(gauges: Gauges) -> dict[str, Any]:
-    facts = gauges._asdict()
-    del facts["timings"]  # the series have them
-    return facts
 
 
 _SUMMED = ("ready", "delayed", "leased", "bytes", "published", "delivered", "acked", "released", "dead", "wakes")

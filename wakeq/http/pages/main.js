@@ -9,6 +9,7 @@ import { overview } from "./overview.js";
 import { publishTo } from "./publish.js";
 import { queue } from "./queue.js";
 import { queues } from "./queues.js";
+import { recurring } from "./recurring.js";
 import { slow } from "./slow.js";
 import { workers } from "./workers.js";
 
@@ -20,6 +21,7 @@ const ROUTES = [
   { path: "queue", draw: queue, under: "queues" },
   { path: "dead", draw: dead, title: "Dead letters" },
   { path: "workers", draw: workers, title: "Workers" },
+  { path: "recurring", draw: recurring, title: "Recurring" },
   { path: "cluster", draw: cluster, title: "Cluster" },
   { path: "slow", draw: slow, title: "Slow spots" },
 ];

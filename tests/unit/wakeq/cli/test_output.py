@@ -11,7 +11,6 @@ import pytest
 from rich.cells import cell_len
 
 from wakeq.cli import main
-from wakeq.cli.broker.top import COLUMNS, _table
 from wakeq.cli.output import print_body, print_json, print_table
 
 QUEUES = [("emails", 28_000, 1_000, 308_890), ("a-queue-with-a-name-that-is-long", 7, 0, 9)]
@@ -66,20 +65,6 @@ def test_unencodable_characters_are_escaped() -> None:
 
     assert (ended.returncode, ended.stderr) == (0, b"")
     assert b"\\u0442" in ended.stdout
-
-
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_top_drops_columns_before_it_breaks_a_value(width: int, capsys: pytest.CaptureFixture[str]) -> None:
-    from rich.console import Console
-
-    rows = [("emails-of-the-whole-company", 28_000, 5, 1_000, 123.4, 99.0, 0.0, "61s", 12, "paused")]
-
-    Console(width=width, color_system=None).print(_table(rows, width))
-
-    heads, _, row = capsys.readouterr().out.splitlines()[1:-1]
-    assert set(heads.split()) <= set(COLUMNS)
-    assert {"queue", "ready", "leased"} <= set(heads.split())
-    assert row.split()[1:] == [str(rows[0][COLUMNS.index(head)]) for head in heads.split()[1:]]
 
 
 def test_foreign_port_output_is_not_shown_as_an_answer(capsys: pytest.CaptureFixture[str]) -> None:

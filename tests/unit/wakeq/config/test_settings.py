@@ -150,9 +150,47 @@ def test_kubernetes_service_variables_are_ignored() -> None:
         "WAKEQ_PORT": "tcp://10.0.0.1:2601",
         "WAKEQ_SERVICE_HOST": "10.0.0.1",
         "WAKEQ_PORT_2601_TCP": "x",
+        "WAKEQ_HTTP_SERVICE_HOST": "10.0.0.1",
+        "WAKEQ_HTTP_SERVICE_PORT_WEB": "8080",
+        "WAKEQ_HTTP_PORT": "tcp://10.0.0.1:8080",
+        "WAKEQ_HTTP_PORT_8080_TCP_ADDR": "10.0.0.1",
     }
 
     assert load(environment=links).settings == Settings()
+
+
+def test_port_of_a_kubernetes_service_hides_no_mistake() -> None:
+    with pytest.raises(BadSettings, match=r"did you mean WAKEQ_HTTP_PORT\?"):
+        load(environment={"WAKEQ_HTP_PORT": "8080"})
+
+
+PODS = {"cluster.peers": "a-0:1,a-1:1,a-2:1", "insecure": True, "cluster.secret_file": "secret"}
+
+
+def test_node_auto_is_the_number_of_the_host_name(tmp_path: Path) -> None:
+    file = tmp_path / "wakeq.toml"
+    file.write_text('[cluster]\nnode = "auto"\n')
+
+    loaded = load(environment={}, config_file=file, flags=PODS, host_name="wakeq-2")
+
+    assert loaded.settings.cluster.node == 2
+    assert loaded.origins["cluster.node"] == f"file {file}, auto at host wakeq-2"
+
+
+def test_node_auto_by_flag_takes_the_name_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "wakeq-1")
+
+    assert load(environment={}, flags={**PODS, "cluster.node": "auto"}).settings.cluster.node == 1
+
+
+def test_node_auto_at_a_host_without_a_number_is_refused_with_the_other_mistakes() -> None:
+    with pytest.raises(BadSettings, match=r"2 mistakes: .*http_port.*'laptop', does not end in - and a number"):
+        load(environment={"WAKEQ_CLUSTER_NODE": "auto"}, flags={"http_port": -1}, host_name="laptop")
+
+
+def test_node_that_is_neither_a_number_nor_auto_is_explained() -> None:
+    with pytest.raises(BadSettings, match="a whole number from 0 to 65535, or auto"):
+        load(environment={"WAKEQ_CLUSTER_NODE": "first"})
 
 
 def test_queue_defaults_equal_those_of_the_catalog() -> None:

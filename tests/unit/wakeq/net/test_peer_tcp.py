@@ -12,6 +12,7 @@ import pytest
 from tests.helpers.loops.both import LOOPS
 from tests.helpers.loops.rounds import in_rounds
 from tests.helpers.network.certificates import Authority, Pair
+from tests.helpers.network.ports import free_port
 from wakeq.actors.log.members import Introduced
 from wakeq.net import peer_tcp
 from wakeq.net.handshakes import Handshakes
@@ -65,6 +66,70 @@ def test_impossible_host_name_is_a_node_without_an_answer() -> None:
         return await tcp._connect(1)
 
     assert asyncio.run(is_connected()) is False
+
+
+class Hosts:
+    """Addresses by host, in the place of a name server."""
+
+    def __init__(self, tcp: PeerTcp, **addresses: list[str]) -> None:
+        self.addresses = addresses
+        tcp._resolver.addresses = self.look_up  # type: ignore[method-assign]
+
+    async def look_up(self, host: str, port: int) -> list[str]:
+        if host not in self.addresses:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return self.addresses[host]
+
+
+def test_node_is_dialled_at_the_address_that_its_host_has_now() -> None:
+    async def connected_at() -> list[str]:
+        found: list[str] = []
+        one = tcp_of(1, lambda it: found.append(it.door.peer.rpartition(":")[0]))
+        hosts = Hosts(one, zero=["127.0.0.1"])
+        port = free_port()
+        for address in ("127.0.0.1", "127.0.0.2"):
+            hosts.addresses["zero"] = [address]
+            zero = tcp_of(0)
+            bound = socket.create_server((address, port))
+            bound.setblocking(False)
+            await zero.start(bound)
+            one.dial(0, ("zero", port))
+            await until(lambda: found[-1:] == [address])  # noqa: B023
+            await zero.close()
+        await one.close()
+        return found
+
+    assert asyncio.run(connected_at()) == ["127.0.0.1", "127.0.0.2"]
+
+
+def test_node_is_found_although_its_first_address_refuses() -> None:
+    async def is_connected() -> bool:
+        introduced: list[Introduced] = []
+        zero, one = tcp_of(0), tcp_of(1, introduced.append)
+        Hosts(one, zero=["127.0.0.2", HOST])
+        async with listening(zero) as port:
+            one.dial(0, ("zero", port))
+            await until(lambda: bool(introduced))
+            await one.close()
+        return True
+
+    assert asyncio.run(is_connected())
+
+
+def test_host_without_an_address_is_logged_once_until_it_has_one(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "wakeq.peers")
+
+    async def dial() -> None:
+        tcp = tcp_of(1)
+        hosts = Hosts(tcp)
+        tcp._addresses[0] = ("zero", free_port())
+        for hosts.addresses in ({}, {}, {"zero": [HOST]}, {}):
+            assert await tcp._connect(0) is False
+
+    asyncio.run(dial())
+
+    line = "the host of node 0, zero, has no address: [Errno -2] Name or service not known; trying again"
+    assert [record.getMessage() for record in caplog.records] == [line, line]
 
 
 async def dialled(tcp: PeerTcp) -> asyncio.Server:

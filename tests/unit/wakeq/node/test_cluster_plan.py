@@ -1,18 +1,22 @@
 """ClusterPlan: the cluster, the node and the first members that the settings describe."""
 
 import asyncio
+import socket
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.clusters.by_hand import HandCluster
 from wakeq.config.settings import Cluster, Settings
+from wakeq.node import cluster_plan
 from wakeq.node.cluster_plan import plan_of
 from wakeq.node.node import Node
-from wakeq.protocol.errors import BadSettings
+from wakeq.protocol.errors import BadSettings, PeerRefused
+from wakeq.protocol.log.format import Identity
 from wakeq.protocol.wire.peer.frames import split_address
 
 PEERS = "a:2603, b:2603,[::1]:2603"
+GONE = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
 
 def settings(**cluster: object) -> Settings:
@@ -26,7 +30,7 @@ def test_node_without_peers_has_no_cluster_plan() -> None:
 def test_nodes_of_a_new_cluster_derive_the_same_identity() -> None:
     plans = [plan_of(settings(node=node, peers=PEERS)) for node in range(3)]
 
-    identities = [plan.identity() for plan in plans if plan is not None]
+    identities = [asyncio.run(plan.identity()) for plan in plans if plan is not None]
 
     assert len({identity.cluster_id for identity in identities}) == 1
     assert [identity.node_id for identity in identities] == [0, 1, 2]
@@ -37,7 +41,7 @@ def test_cluster_with_other_addresses_has_another_identity() -> None:
 
     assert one is not None
     assert two is not None
-    assert one.identity() != two.identity()
+    assert asyncio.run(one.identity()) != asyncio.run(two.identity())
 
 
 def test_joining_node_is_no_voter_at_first() -> None:
@@ -48,6 +52,50 @@ def test_joining_node_is_no_voter_at_first() -> None:
         (0, True, "a:2603"),
         (1, True, "b:2603"),
         (2, False, "[::1]:2603"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("host", "peers", "listens_at"),
+    [
+        # The name of a pod may have no address yet.
+        ("0.0.0.0", "wakeq-0.wakeq-nodes:2603", ("0.0.0.0", 2603)),
+        ("::", "wakeq-0.wakeq-nodes:2603", ("::", 2603)),
+        # Nodes on one machine need no secret, so other machines must not reach them.
+        ("0.0.0.0", "127.0.0.1:2603", ("127.0.0.1", 2603)),
+        ("10.0.0.1", "10.1.0.1:2603", ("10.1.0.1", 2603)),
+    ],
+)
+def test_node_on_all_addresses_listens_for_the_others_on_all_unless_they_are_on_this_machine(
+    host: str, peers: str, listens_at: tuple[str, int]
+) -> None:
+    plan = plan_of(settings(node=0, peers=peers))
+
+    assert plan is not None
+    assert plan.listens_at(host) == listens_at
+
+
+def test_joining_node_waits_for_the_others_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cluster_plan, "ASK_AGAIN_S", 0)
+    answers: list[bytes | Exception] = [b"0123456789abcdef", PeerRefused("it closed the connection"), GONE, GONE]
+
+    def ask(address: str, *_: object) -> bytes:
+        answer = answers.pop()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(cluster_plan, "_cluster_id_at", ask)
+    plan = plan_of(settings(node=1, peers="wakeq-0.wakeq-nodes:2603,wakeq-1.wakeq-nodes:2603", join=True))
+
+    assert plan is not None
+    assert asyncio.run(plan.identity()) == Identity(b"0123456789abcdef", 1)
+    waits = "no node of the cluster to join answers yet; trying again: wakeq-0.wakeq-nodes:2603: "
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{waits}[Errno -2] Name or service not known",
+        f"{waits}it closed the connection",
     ]
 
 

@@ -53,11 +53,24 @@ from wakeq.protocol.wire.worker.refusals import LONG_BYTES, VALUES_MAX, decode_a
         (
             '{"cmd":"PUB","qname":"q","msg":"a","timeout":4}',
             "BAD_FIELD",
-            "timeout must be a whole number of sec",
+            "timeout must be a number of sec",
         ),
         ('{"cmd":"PUB","qname":"q","msg":"a","timeout":31536001}', "BAD_FIELD", "from 5 to 31536000"),
         ('{"cmd":"PUB","qname":"q","msg":"a","delay":"5"}', "BAD_FIELD", "not text"),
-        ('{"cmd":"PUB","qname":"q","msg":"a","delay":5.0}', "BAD_FIELD", "not a number with a decimal point"),
+        (
+            '{"cmd":"PUB","qname":"q","msg":"a","delay":31536000.1}',
+            "BAD_FIELD",
+            "delay must be a number of seconds",
+        ),
+        (
+            '{"cmd":"PUB","qname":"q","msg":"a","timeout":4.999}',
+            "BAD_FIELD",
+            "timeout must be a number of seconds",
+        ),
+        ('{"cmd":"PUB","qname":"q","msg":"a","expires":-0.001}', "BAD_FIELD", "expires must be a number of seconds"),
+        ('{"cmd":"PUB","qname":"q","msg":"a","priority":5.0}', "BAD_FIELD", "not a number with a decimal point"),
+        ('{"cmd":"STAGE","qname":"q","source":"s","epoch":1,"timeout":4.5}', "BAD_FIELD", "from 5 to 86400"),
+        ('{"cmd":"CREATE","qname":"q","timeout":5.5}', "BAD_FIELD", "timeout must be a whole number of seconds"),
         ('{"cmd":"PUB","qname":"q","msg":"a","delay":true}', "BAD_FIELD", "not true or false"),
         ('{"cmd":"PUB","qname":"q","msg":"a","expires":-1}', "BAD_FIELD", "expires must be"),
         ('{"cmd":"PUB","qname":"q","msg":"a","priority":9223372036854775808}', "BAD_FIELD", "64 bits"),
@@ -136,7 +149,7 @@ ACK = '{"cmd":"ACK","qname":"q"'
         (PUB + f',"messages":[{MANY}]}}', "BAD_FIELD", "messages[0].message is missing"),
         (PUB + f',"messages":[{MANY_TEXTS}]}}', "BAD_FIELD", "messages must be a list of 1 to 10000"),
         (ACK + f',"uid":"a","publish":[{LETTERS}]}}', "BAD_FIELD", "publish must be a list of 1 to 1000"),
-        (PUB + f',"timeout":[{MANY}]}}', "BAD_FIELD", "timeout must be a whole number"),
+        (PUB + f',"timeout":[{MANY}]}}', "BAD_FIELD", "timeout must be a number"),
         (PUB + f',"msg":"a","cmd_id":[{MANY}]}}', "BAD_FIELD", "cmd_id must be"),
         (PUB + f',"messages":[{{"msg":[{MANY}]}}]}}', "BAD_FIELD", "messages[0].msg must be text"),
         (PUB + f',"messages":[[{MANY}]]}}', "BAD_FIELD", "messages[0] must be text or an object"),
@@ -184,7 +197,7 @@ CROWD = f',"x":[{MANY}]'  # makes a line one that is looked at in parts
     [
         ('"headers":{"a":"' + "v" * LONG_BYTES + '"}', "TOO_LARGE", "messages[0].headers have"),
         ('"headers":{"a":[' + "1," * LONG_BYTES + "1]}", "BAD_FIELD", "messages[0].headers"),
-        ('"delay":[' + "1," * LONG_BYTES + "1]", "BAD_FIELD", "messages[0].delay must be a whole number"),
+        ('"delay":[' + "1," * LONG_BYTES + "1]", "BAD_FIELD", "messages[0].delay must be a number"),
     ],
 )
 def test_large_field_of_an_item_in_a_long_line_is_refused_and_not_left_out(field: str, code: str, words: str) -> None:
