@@ -1,9 +1,13 @@
 """Events: which queues a watcher is sent, in which order, and what it is told on a follower."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.helpers.brokers.node_here import node_here, run
+from wakeq.http.api import events
 from wakeq.http.api.events import EventsQuery, Reading, event_for
 from wakeq.http.callers import Caller
 from wakeq.protocol.queue.outcomes import Refusal
@@ -108,3 +112,17 @@ def test_event_of_a_follower_names_the_leader() -> None:
     event = event_for(Reading(1, (), {}, {}, refusal), EventsQuery(), EVERYBODY)
 
     assert (event["code"], event["leader_http"]) == ("NOT_LEADER", "b:8080")
+
+
+def test_second_watcher_is_sent_the_last_reading_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "READ_EVERY_S", 3600)
+
+    async def watch() -> list[bytes]:
+        async with node_here(tmp_path / "data") as here, asyncio.timeout(30):
+            url = here.http + "/api/v1/events"
+            async with here.session.get(url) as first:
+                begins = [(await first.content.readline())[:6]]
+                async with here.session.get(url, params={"sort": "name"}) as second:
+                    return [*begins, (await second.content.readline())[:6]]
+
+    assert run(watch()) == [b"data: ", b"data: "]
