@@ -234,7 +234,7 @@ def _probe(broker: Broker) -> Callable[[float], dict[str, Any]]:
 
         def log_in() -> str:
             try:
-                from wakeq.pipeline.stream.broker import Broker
+                from wakeq.pipeline.stream.broker import Broker, name_options
                 from wakeq.protocol.errors import WakeqError
             except ImportError:
                 # The versions say what is missing.
@@ -242,6 +242,7 @@ def _probe(broker: Broker) -> Callable[[float], dict[str, Any]]:
             try:
                 Broker(**login).connect().close()
             except WakeqError as error:
+                name_options(error)
                 return str(error)
             return ""
 

@@ -90,7 +90,9 @@ class QueueUser(Process):
     ) -> None:
         """Ask for the messages behind that number."""
         asker: ReplyByMail[Page | Refusal] = ReplyByMail(self, partial(then, Looked(queue, after)))
-        self._services.lobby.filed(queue).orders.append(Scan(asker, queue, after, PAGE, leased_only))
+        self._services.lobby.filed(queue).orders.append(
+            Scan(asker, queue, after, PAGE, "leased" if leased_only else "all")
+        )
 
     def _end_wait(self, queue: str, asker: ReplyTo) -> None:
         self._services.lobby.filed(queue).orders.append(EndWait(asker, queue))

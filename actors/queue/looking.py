@@ -1,6 +1,7 @@
 """Looking: what can be seen of one queue without changing it.
 
-    Peek, Stats, Scan, Why, Held, ListClaims --> ledger, leases, bodies --> rows, figures, a page, causes, work, claims
+    Peek, Stats, Scan, Show, Why, Held, ListClaims --> ledger, leases, bodies --> rows, figures, a page, causes, work,
+    claims
 
 Bodies that are not in memory are read for it.  Functions over the state of a queue process; they never deliver, and
 never let a look cost more than its bound.
@@ -8,23 +9,34 @@ never let a look cost more than its bound.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from wakeq.actors.queue import fetching, reading
-from wakeq.actors.sessions.operator_mail import Held, ListClaims, Page, Scan, Why, Work
+from wakeq.actors.sessions.operator_mail import Held, ListClaims, Page, Scan, Show, Why, Work
 from wakeq.protocol.queue.bodies import Found
 from wakeq.protocol.queue.orders import Peek, ReplyTo, Stats
 from wakeq.protocol.queue.outcomes import Refusal
-from wakeq.protocol.queue.view import Gauges, figures_of, gauges_of, numbers_in, oldest_ready, row_of
+from wakeq.protocol.queue.view import (
+    Gauges,
+    figures_of,
+    gauges_of,
+    look_by_number,
+    look_in_line,
+    numbers_in,
+    oldest_ready,
+    row_of,
+)
 from wakeq.protocol.queue.why import absence_of, causes_of
 
 if TYPE_CHECKING:
     from wakeq.actors.queue.process import QueueProcess
 
 SCAN_COUNT_MAX = 1_000
+TOO_FAR = "too many priorities are before that place in line; look in the order of publication, with state=all"
 LEASES_SEEN_MAX = 20_000  # looked at for who has which message
 WORK_SHOWN_MAX = 20  # messages shown of one connection
 
@@ -66,11 +78,19 @@ def _rows_of(queue: QueueProcess, numbers: list[int], found: Found) -> list[tupl
 def on_scan(queue: QueueProcess, message: Scan) -> None:
     if not _may_be_seen(queue, message.asker):
         return
-    count = min(message.count, SCAN_COUNT_MAX)
-    numbers = _within_bound(
-        queue, list(islice(_numbers_behind(queue, message.after, leased_only=message.leased_only), count))
-    )
-    reading.with_found(queue, numbers, message.asker, partial(_show_page, queue, message.asker, numbers))
+    assert queue.leases is not None, "asked before"
+    ledger, leases, count = queue.ledger, queue.leases, min(message.count, SCAN_COUNT_MAX)
+    if message.in_line:
+        looked = look_in_line(ledger, leases, message.after, count)
+    else:
+        looked = look_by_number(ledger, leases, message.state, message.after, count, queue.now_ms())
+    if looked is None:
+        message.asker.tell(Refusal("BAD_FIELD", TOO_FAR))
+        return
+    numbers = _within_bound(queue, [number for _, number in looked.found])
+    after = looked.after if len(numbers) == len(looked.found) else looked.found[len(numbers) - 1][0]
+    page = Page([], after, ledger.columns.next_number - 1, looked.looked_at, ledger.columns.living)
+    reading.with_found(queue, numbers, message.asker, partial(_show_page, queue, message.asker, numbers, page))
 
 
 def _within_bound(queue: QueueProcess, numbers: list[int]) -> list[int]:
@@ -78,16 +98,23 @@ def _within_bound(queue: QueueProcess, numbers: list[int]) -> list[int]:
     return numbers[: max(1, queue.ledger.columns.count_within(numbers, fetching.ANSWER_BYTES_MAX))]
 
 
-def _numbers_behind(queue: QueueProcess, after: int, *, leased_only: bool) -> Iterable[int]:
-    if not leased_only:
-        return queue.ledger.columns.living_numbers(after)
-    assert queue.leases is not None, "asked before"
-    return sorted(number for number in queue.leases.held if number > after)
+def _show_page(queue: QueueProcess, asker: ReplyTo, numbers: list[int], page: Page, found: Found) -> None:
+    asker.tell(replace(page, rows=[row | {"number": number} for number, row in _rows_of(queue, numbers, found)]))
 
 
-def _show_page(queue: QueueProcess, asker: ReplyTo, numbers: list[int], found: Found) -> None:
-    rows = [row | {"number": number} for number, row in _rows_of(queue, numbers, found)]
-    asker.tell(Page(rows, numbers[-1] if numbers else 0, queue.ledger.columns.next_number - 1))
+def on_show(queue: QueueProcess, message: Show) -> None:
+    if not _may_be_seen(queue, message.asker):
+        return
+    number = queue.number_of(message.uid)
+    if not queue.ledger.columns.lives(number):
+        message.asker.tell(None)
+        return
+    reading.with_found(queue, [number], message.asker, partial(_show_one, queue, message.asker, number))
+
+
+def _show_one(queue: QueueProcess, asker: ReplyTo, number: int, found: Found) -> None:
+    about = {"number": number, "queue_id": queue.ledger.id}
+    asker.tell(next((row | about for _, row in _rows_of(queue, [number], found)), None))
 
 
 def on_why(queue: QueueProcess, message: Why) -> None:

@@ -55,7 +55,7 @@ from wakeq.actors.queue.reading import BODIES_AHEAD, BodyLookup, QueueProcessSer
 from wakeq.actors.queue.state import QueueMeta, delta_of, restore_ledger
 from wakeq.actors.queues.lobby import TAKE_TURN, TakeTurn
 from wakeq.actors.runtime import Alarm, Process
-from wakeq.actors.sessions.operator_mail import Held, ListClaims, Move, Requeue, Scan, Why
+from wakeq.actors.sessions.operator_mail import Held, ListClaims, Move, Requeue, Scan, Show, Why
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import (
     Ack,
@@ -494,6 +494,7 @@ _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {
     orders.Peek: looking.on_peek,
     orders.Stats: looking.on_stats,
     Scan: looking.on_scan,
+    Show: looking.on_show,
     Why: looking.on_why,
     Held: looking.on_held,
     ListClaims: looking.on_list_claims,

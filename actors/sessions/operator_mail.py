@@ -1,6 +1,6 @@
 """What operators ask of queues, subscribers and the log, and what they are answered.  Plain data.
 
-Scan, Why, Held, ListClaims -> a queue, which only looks;  Move, Requeue -> a queue, which proposes
+Scan, Show, Why, Held, ListClaims -> a queue, which only looks;  Move, Requeue -> a queue, which proposes
 Describe -> a subscriber;  Administer -> RaftLog
 """
 
@@ -13,21 +13,41 @@ from wakeq.protocol.queue.outcomes import Refusal
 
 
 class Scan(msgspec.Struct, frozen=True, gc=False):
-    """Look at the messages published behind number `after`, or only those with a worker; answered by a Page."""
+    """Look at messages in a state (`all`, `ready`, `delayed`, `leased`), in the order of publication.
+
+    It is answered by a Page.  `after` is 0 at first, then that of the page before.  With `in_line`, look at the ready
+    messages in the order of delivery: those delivered between two pages move the others up, so that the next page
+    passes over some.
+    """
 
     asker: ReplyTo
     queue: str
     after: int
     count: int
-    leased_only: bool = False
+    state: str = "all"
+    in_line: bool = False
 
 
 class Page(msgspec.Struct, frozen=True, gc=False):
-    """Some messages of a queue, the number of the last of them (0: there are none), and the last one given out."""
+    """Some messages of a queue."""
 
     rows: list[dict[str, Any]]
+    # Where the next page begins; 0 if this is the last one.
     after: int
+    # The number of the newest message that was ever published.
     last: int
+    # How many messages were looked at, whatever their state.
+    looked_at: int = 0
+    # How many messages the queue has, in any state.
+    size: int = 0
+
+
+class Show(msgspec.Struct, frozen=True, gc=False):
+    """Look at one message; answered by its row, or by None if it is not in the queue."""
+
+    asker: ReplyTo
+    queue: str
+    uid: str
 
 
 class Why(msgspec.Struct, frozen=True, gc=False):

@@ -75,7 +75,7 @@ class Broker:
             try:
                 return call(self.client())
             except WakeqError as error:
-                _name_options(error)
+                name_options(error)
                 if not isinstance(error, NOT_NOW):
                     raise
                 if until_s is None:
@@ -99,7 +99,7 @@ class Broker:
                 )
 
 
-def _name_options(error: WakeqError) -> None:
+def name_options(error: WakeqError) -> None:
     """Have an error of the client advise what helps in Spark."""
     text = str(error)
     for name, here in NAMES_HERE.items():

@@ -79,6 +79,11 @@ def encode_record(outcomes: Outcomes, identity: Identity) -> bytes:
 
 def decode_records(data: bytes, identity: Identity, path: object) -> Iterator[Outcomes]:
     """Yield the records behind the header.  An unfinished one at the end is left by a crash and is ignored."""
+    return map(_decode_body, bodies_in(data, identity, path))
+
+
+def bodies_in(data: bytes, identity: Identity, path: object) -> Iterator[bytes]:
+    """Yield the records as bytes, each checked, for readers who need a part of each only."""
     seed, position = record_seed(identity), HEADER_BYTES
     while position + RECORD.size <= len(data):
         size, checksum = RECORD.unpack_from(data, position)
@@ -91,8 +96,33 @@ def decode_records(data: bytes, identity: Identity, path: object) -> Iterator[Ou
                 return
             hint = "move the file aside: the history can be read without it, less exactly"
             raise DamagedFile(path, position, found="a wrong checksum", expected="a whole record", hint=hint)
-        yield _decode_body(body)
+        yield body
         position = end
+
+
+def span_of(body: bytes) -> tuple[int, int]:
+    """Return `after` and `through` of a record."""
+    after, through, *_ = BODY.unpack_from(body)
+    return after, through
+
+
+def counter_in(body: bytes, name: str) -> Counter | None:
+    """Return the counter of a queue in a record; the id 0 if there is no such queue, None if nothing is said of it."""
+    _after, _through, flags, queue_count, _notes = BODY.unpack_from(body)
+    raw = name.encode()
+    position = BODY.size if bytes([len(raw)]) + raw in body else len(body)
+    for _ in range(queue_count if position < len(body) else 0):
+        queue_id, next_number, size = QUEUE.unpack_from(body, position)
+        position += QUEUE.size + size
+        if size == len(raw) and body[position - size : position] == raw:
+            return queue_id, next_number, name
+    return (0, 0, name) if flags & LISTS_ALL else None
+
+
+def notes_in(body: bytes) -> Iterator[Note]:
+    """Yield the notes of a record."""
+    note_count = BODY.unpack_from(body)[4]
+    return NOTE.iter_unpack(body[len(body) - note_count * NOTE.size :])
 
 
 def _decode_body(body: bytes) -> Outcomes:

@@ -1,5 +1,6 @@
 """Looking at a queue without changing it: its figures, and messages by state.  Pure; reads what it is given."""
 
+from heapq import nsmallest
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from wakeq.protocol.queue.leases.leases import Lease, Leases
 from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.timings import Timings
 
-PEEK_SCAN_MAX = 5_000  # messages looked at for a peek by state
+PEEK_SCAN_MAX = 5_000  # messages looked at for a peek by state, or for a page of one
 OLDEST_SCAN_MAX = 64  # messages looked at for the oldest one that is ready, before the head of the line is taken
 
 
@@ -149,6 +150,49 @@ def numbers_in(ledger: Ledger, leases: Leases | None, state: str, count: int, no
         delayed = (n for n in living if n not in leases.held and ledger.due_of(n) > now_ms)
         return list(islice(delayed, count))
     return list(islice(living, count))
+
+
+class Looked(NamedTuple):
+    """Messages that were found, each with the place behind it, where a next look may begin."""
+
+    found: list[tuple[int, int]]
+    # Where the next look begins; 0 at the end.
+    after: int
+    looked_at: int
+
+
+def look_by_number(ledger: Ledger, leases: Leases, state: str, after: int, count: int, now_ms: int) -> Looked:
+    """Return the first messages in a state that were published behind number `after`; a place is a number."""
+    if state == "leased":
+        held = nsmallest(count + 1, (number for number in leases.held if number > after))
+        return Looked([(number, number) for number in held[:count]], held[count - 1] if held[count:] else 0, len(held))
+    found: list[tuple[int, int]] = []
+    looked_at = 0
+    for number in ledger.columns.living_numbers(after):
+        if looked_at == PEEK_SCAN_MAX or len(found) == count:
+            return Looked(found, after, looked_at)
+        looked_at, after = looked_at + 1, number
+        if state == "all" or state_of(ledger, leases, number, now_ms) == state:
+            found.append((number, number))
+    return Looked(found, 0, looked_at)
+
+
+def look_in_line(ledger: Ledger, leases: Leases, after: int, count: int) -> Looked | None:
+    """Return the next messages in line behind the first `after`; a place is that in the line.  None: it is too far."""
+    found: list[tuple[int, int]] = []
+    place = after
+    while len(found) < count:
+        wanted = count - len(found)
+        numbers = leases.window(place, wanted)
+        if numbers is None:
+            return None
+        found += [(place + at, n) for at, n in enumerate(numbers, 1) if ledger.columns.lives(n)]
+        place += len(numbers)
+        if len(numbers) < wanted:
+            return Looked(found, 0, place - after)
+        if place - after >= PEEK_SCAN_MAX:
+            break
+    return Looked(found, place if leases.window(place, 1) else 0, place - after)
 
 
 def row_of(ledger: Ledger, leases: Leases | None, kept: Kept, number: int, now_ms: int) -> dict[str, Any]:

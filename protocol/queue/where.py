@@ -1,6 +1,6 @@
 """Where: conditions by which an operator picks messages.  Pure.
 
-    "priority<5", "header.tenant=acme", "error~timeout"  -->  Condition  -->  does this message fit?
+    "priority<5", "header.tenant=acme", "error~timeout", "text~anywhere"  -->  Condition  -->  does this message fit?
 
 A condition is a field, a comparison and a value; all conditions of a selection must hold.  What is not understood is a
 BadField that says what is: a selection is never wider than it was meant to be.
@@ -9,6 +9,7 @@ BadField that says what is: a selection is never wider than it was meant to be.
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from wakeq.protocol.errors import BadField
@@ -16,7 +17,7 @@ from wakeq.protocol.queue.dead_letters import ERROR, REASON
 from wakeq.protocol.redrive import ORIGIN
 
 NUMBERS = ("priority", "age", "deliveries", "failures", "size")
-TEXTS = ("state", "uid", "error", "body", "origin", "reason")
+TEXTS = ("state", "uid", "error", "body", "origin", "reason", "text")
 HEADER = "header."
 _CONDITION = re.compile(r"(header\.[^=!<>~]+|[a-z]+)(!=|<=|>=|=|<|>|~)(.*)", re.DOTALL)
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -58,10 +59,16 @@ class Candidate(NamedTuple):
                 return self.headers.get(ORIGIN, "")
             case "reason":
                 return self.headers.get(REASON, "")
+            case "text":  # all that a person would search in
+                return self._all_text()
             case _ if field.startswith(HEADER):
                 return self.headers.get(field.removeprefix(HEADER), "")
         value: float | str = getattr(self, field)
         return value
+
+    def _all_text(self) -> str:
+        parts = (self.uid, self.error, *chain.from_iterable(self.headers.items()), self.body.decode(errors="replace"))
+        return "\n".join(parts).casefold()
 
 
 class Condition(NamedTuple):
@@ -89,7 +96,8 @@ def parse_condition(text: str) -> Condition:
         )
     if compare not in ("=", "!=", "~"):
         raise BadField(f"{text!r}: {field} is a text, so only =, != and ~ (contains) compare it")
-    return Condition(field, compare, value)
+    # A search is for people, who do not mind how a word is written.
+    return Condition(field, compare, value.casefold() if field == "text" else value)
 
 
 def _number(text: str, compare: str, value: str) -> float:

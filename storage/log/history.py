@@ -9,10 +9,12 @@ bytes of the active segment that are not on disk yet.
 
 import os
 from contextlib import closing, suppress
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from wakeq.protocol.errors import HistoryGone
-from wakeq.protocol.log.format import Walk, record_seed
+from wakeq.protocol.log.format import Identity, Walk, record_seed
 from wakeq.protocol.log.listing import Listing, OutcomesFacts, SegmentFacts
 from wakeq.protocol.log.reader import first_moment
 from wakeq.storage.log.journal import DIGITS, OUTCOMES_PREFIX
@@ -36,6 +38,26 @@ class HistoryFile:
         os.close(self._descriptor)
 
 
+class PartBlock(NamedTuple):
+    """Some entries of a segment that follow each other, and where their records are."""
+
+    first_index: int
+    last_index: int
+    start: int
+    end: int
+
+
+class Part(NamedTuple):
+    """An open segment: its entries, in blocks that each are worth one read."""
+
+    file: HistoryFile
+    seed: int
+    first_index: int
+    # first_index - 1 if it has no entry yet.
+    last_index: int
+    blocks: list[PartBlock]
+
+
 class HistoryFiles:
     """The history that one node has."""
 
@@ -56,7 +78,7 @@ class HistoryFiles:
             with suppress(HistoryGone), closing(self.open_segment(index)) as file:
                 segments.append(_sealed_facts(file))
         identity = active.header.identity
-        return Listing(identity.cluster_id.hex(), identity.node_id, segments[::-1], self._outcomes())
+        return Listing(identity.cluster_id.hex(), identity.node_id, segments[::-1], self.outcomes())
 
     def open_segment(self, first_index: int) -> HistoryFile:
         """Open a segment, wherever it is now; raise HistoryGone if it was removed."""
@@ -73,6 +95,56 @@ class HistoryFiles:
             "journal.keep_bytes higher if that happens often"
         )
 
+    def indexes(self) -> list[int]:
+        """Return the first entry of each segment, in log order; the last one is being written."""
+        active = self._log.copy_active()
+        os.close(active.descriptor)
+        newest = active.header.first_index
+        names = {path.name for folder in self._folders for path in sealed_paths(folder)}
+        sealed = sorted(int(name.rpartition(".")[2]) for name in names)
+        return [*(index for index in sealed if index < newest), newest]
+
+    def open_part(self, first_index: int) -> Part:
+        """Open a segment with the places of its entries; raise HistoryGone if it was removed."""
+        active = self._log.copy_active()
+        header = active.header
+        seed, last_index = record_seed(header.identity), self._log.written_index
+        if header.first_index == first_index:
+            file = HistoryFile(active.descriptor, active.path, active.end)
+            return Part(file, seed, first_index, last_index, _blocks(active.blocks, active.end, last_index))
+        os.close(active.descriptor)
+        file = self.open_segment(first_index)
+        try:
+            footer = sealed_in(file.path, file.read, file.size_bytes).footer
+        except BaseException:
+            file.close()
+            raise
+        blocks = _blocks(
+            [(block.first_index, block.offset) for block in footer.blocks], footer.offset, footer.last_index
+        )
+        return Part(file, seed, first_index, footer.last_index, blocks)
+
+    def first_moment(self) -> int | None:
+        """Return the moment of the oldest entry that is kept."""
+        for index in self.indexes():
+            with suppress(HistoryGone), closing(self.open_segment(index)) as file:
+                seed = record_seed(self.identity)
+                found = first_moment(file.read, end=file.size_bytes, seed=seed, index=index)
+                if found is not None:
+                    return found
+        return None
+
+    @property
+    def last_index(self) -> int:
+        """The newest entry on disk."""
+        return self._log.written_index
+
+    @property
+    def identity(self) -> Identity:
+        active = self._log.copy_active()
+        os.close(active.descriptor)
+        return active.header.identity
+
     def open_outcomes(self, first_index: int) -> HistoryFile:
         """Open a file of outcomes; raise HistoryGone if it was removed."""
         for folder in self._folders[1:]:
@@ -86,13 +158,19 @@ class HistoryFiles:
         journal = self._log.journal
         return [self._log.directory] if journal is None else [self._log.directory, journal.directory]
 
-    def _outcomes(self) -> list[OutcomesFacts]:
+    def outcomes(self) -> list[OutcomesFacts]:
+        """Return the files of outcomes, in log order."""
         found = []
         for folder in self._folders[1:]:
             for path in sorted(folder.glob(OUTCOMES_PREFIX + DIGITS)):
                 with suppress(FileNotFoundError):
                     found.append(OutcomesFacts(int(path.name.rpartition(".")[2]), path.stat().st_size))
         return found
+
+
+def _blocks(marks: list[tuple[int, int]], end: int, last_index: int) -> list[PartBlock]:
+    places = [*marks, (last_index + 1, end)]
+    return [PartBlock(index, following - 1, start, stop) for (index, start), (following, stop) in pairwise(places)]
 
 
 def _opened(path: Path) -> HistoryFile:

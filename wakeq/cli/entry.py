@@ -60,7 +60,8 @@ KINDS = {
     "Messages": dict.fromkeys(("pub", "fetch", "ack", "nack", "touch"), "messages"),
     "Workers": {"run": "worker.run", "work": "worker.work", "tasks": "worker.run", "workers": "operating"},
     "Queues and messages": {
-        "queue": "queues", "top": "broker.top", "why": "operating", "leases": "operating", "connections": "operating",
+        "queue": "queues", "top": "broker.top", "why": "operating", "history": "operating", "leases": "operating",
+        "connections": "operating",
     },
     "The broker": {
         "serve": "broker.serve", "ping": "messages", "alive": "broker.serve", "doctor": "broker.serve",

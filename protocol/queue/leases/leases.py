@@ -152,6 +152,10 @@ class Leases:
         """Return the next messages in line, leaving them there."""
         return self.line.peek(count)
 
+    def window(self, skip: int, count: int) -> list[int] | None:
+        """Return messages in line behind the next `skip`, leaving them there; None if that is too far to look."""
+        return self.line.window(skip, count)
+
     def take(self, count: int, now_ms: int) -> list[int]:
         """Take up to `count` messages out of the line, passing over those that are gone, expired or about to end."""
         if self.ledger.paused_until_ms > now_ms:

@@ -88,6 +88,19 @@ class Fifo:
         self._start = end
         return end < self._stop
 
+    def window(self, skip: int, count: int) -> tuple[list[int], int]:
+        """Return up to `count` numbers behind the first `skip`, and how many of those are still to be passed."""
+        found: list[int] = []
+        for part in self._parts():
+            if skip >= len(part):
+                skip -= len(part)
+                continue
+            found += part[skip : skip + count - len(found)]
+            skip = 0
+            if len(found) == count:
+                break
+        return found, skip
+
     def sealed(self) -> "list[Segment]":
         """Return all that is inside as segments; the FIFO is not to be used any more."""
         assert not self._first

@@ -28,6 +28,7 @@ from wakeq.protocol.queue.order.key_order import KeyOrder
 
 GONE_MAX = 4_096  # how many numbers in line may be gone before it is swept ...
 LINE_PER_GONE = 8  # ... and one more for every 8 numbers in line
+KEYS_PASSED_MAX = 20_000  # keys that one look into the line passes over, some 30 ms
 SWEPT_FOR_EACH = 4  # numbers looked at for each one that goes, so that a round ends before a quarter of the line goes
 
 
@@ -123,6 +124,24 @@ class ReadyLine:
     def peek(self, count: int) -> list[int]:
         """Return the next numbers, at most `count`, and leave them inside."""
         return list(islice((number for fifo in self._in_order() for number in fifo), count))
+
+    def window(self, skip: int, count: int) -> list[int] | None:
+        """Return up to `count` numbers behind the next `skip`, and leave them inside; None if too many keys are passed.
+
+        What is passed over costs little within a key.
+        """
+        found: list[int] = []
+        for fifo in islice(self._in_order(), KEYS_PASSED_MAX):
+            if isinstance(fifo, Fifo):
+                numbers, skip = fifo.window(skip, count - len(found))
+                found += numbers
+            elif skip:
+                skip -= 1
+            else:
+                found += fifo
+            if len(found) == count:
+                return found
+        return found if len(self._fifos) <= KEYS_PASSED_MAX else None
 
     def order_by(self, make_order: Callable[[], KeyOrder]) -> None:
         """Go on in another order; its cost is that of the distinct keys."""

@@ -21,6 +21,7 @@ from tests.helpers.programs.dashboard import (
     IN_A_BROWSER,
     PATH,
     button,
+    choose_action,
     live,
     row_count,
     row_of,
@@ -91,12 +92,12 @@ def test_queue_page_pauses_resumes_deletes_and_explains(tmp_path: Path) -> None:
         await button(page, "Pause", "main .heading").click()
         await button(page, "Pause", "dialog").click()
         await expect(page.locator("main")).to_contain_text("Paused until it is resumed", use_inner_text=True)
-        await button(page, "Why?", "#messages").click()
+        await choose_action(page, uid, "Why?")
         await expect(page.locator("dialog")).to_contain_text("the queue is paused", use_inner_text=True)
         await page.keyboard.press("Escape")
         await button(page, "Resume", "main .heading").click()
         await expect(page.locator("main")).not_to_contain_text("Paused until", use_inner_text=True)
-        await button(page, "Delete", "#messages").click()
+        await choose_action(page, uid, "Delete")
         await button(page, "Delete", "dialog").click()
         await expect(page.locator("#alerts")).to_contain_text("Deleted: 1")
         return uid, images, await client.stats("a/b?c")
@@ -327,7 +328,9 @@ def test_messages_appear_without_a_reload_and_keep_the_focus(tmp_path: Path) -> 
         await row_count(page, 1)
         await client.publish("orders", b"2")
         await row_count(page, 2)
-        await page.locator("#messages [aria-label^=Delete]").first.focus()
+        await page.locator("#messages button.menu").first.focus()
+        await page.keyboard.press("Enter")
+        await page.keyboard.press("ArrowUp")
         await page.keyboard.press("Enter")
         await expect(page.locator("dialog[open]")).to_be_visible()
         asked = await page.evaluate("document.activeElement.textContent")
@@ -391,7 +394,7 @@ def test_error_on_a_phone_needs_no_sideways_scrolling(tmp_path: Path) -> None:
         assert message is not None
         await message.nack(error="SMTP 451")
         await page.goto(f"{here.http}/#/queue/mails.dead")
-        await page.locator("tbody button").nth(3).wait_for()
+        await page.locator("tbody button").first.wait_for()
         rows = "document.querySelector('table.stacked tbody tr')"
         places = f"[...{rows}.querySelectorAll('button')].map((one) => one.getBoundingClientRect())"
         return [

@@ -68,3 +68,9 @@ async def live(page: Page) -> None:
 async def row_count(page: Page, count: int) -> None:
     """Wait until so many messages are shown."""
     await expect(page.locator("#messages tbody tr")).to_have_count(count)
+
+
+async def choose_action(page: Page, uid: str, text: str) -> None:
+    """Open the menu of a message and choose from it."""
+    await page.get_by_label(f"Actions on {uid}").click()
+    await page.locator("#menu").get_by_text(text, exact=True).click()

@@ -200,7 +200,7 @@ def test_probe_logs_in_with_the_token_that_it_is_given(tmp_path: Path) -> None:
     )
 
     assert (good, file) == ("", "")
-    assert "a token is needed here" in none
+    assert "a token is needed here (option token, or tokenFile)" in none
     assert "the token is not valid here" in bad
 
 

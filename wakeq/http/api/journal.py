@@ -94,8 +94,8 @@ class Journal:
         self._disk.close(wait=False)
 
     async def listing(self) -> Listing:
-        async with self._turn():
-            return await self._read(self._files.listing)
+        async with self.turn():
+            return await self.read(self._files.listing)
 
     async def segment(self, request: web.Request, _: Caller, query: FileQuery) -> web.StreamResponse:
         return await self._send(request, query, self._files.open_segment)
@@ -104,7 +104,7 @@ class Journal:
         return await self._send(request, query, self._files.open_outcomes)
 
     @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
+    async def turn(self) -> AsyncIterator[None]:
         """Wait for a turn; turns come in the order of the requests."""
         if self._waiting >= WAITING_MAX:
             raise Busy(f"{WAITING_MAX} requests for the history are waiting already; try again later")
@@ -121,7 +121,7 @@ class Journal:
         finally:
             self._turns.release()
 
-    async def _read(self, work: Callable[[], T]) -> T:
+    async def read(self, work: Callable[[], T]) -> T:
         """Do this in the thread."""
         if self._is_stopping:
             raise Busy("the broker is stopping; try again later, or ask another node")
@@ -153,8 +153,8 @@ class Journal:
             raise HistoryGone(
                 f"this is {own}, and the file is of another node: give the address of each node, not one for several"
             )
-        async with self._turn():
-            file = await self._read(lambda: opening(query.first_index))
+        async with self.turn():
+            file = await self.read(lambda: opening(query.first_index))
             transport = request.transport
             if transport is not None:
                 self._sending.add(transport)
@@ -190,7 +190,7 @@ class Journal:
         start = first
         while start < end:
             try:
-                piece = await self._read(partial(file.read, start, min(PIECE_BYTES, end - start)))
+                piece = await self.read(partial(file.read, start, min(PIECE_BYTES, end - start)))
             except WakeqError as error:
                 logger.warning("an answer with a part of the history was cut off: %s", error)
                 raise _cut_off(request, str(error)) from error

@@ -1,4 +1,4 @@
-"""MessageRoutes: messages and leases in the HTTP API: peek, explain, move, purge, requeue, redrive, release.
+"""MessageRoutes: messages and leases in the HTTP API: look, search, explain, move, purge, requeue, redrive, release.
 
 The log moves messages that no worker has; a leased message can only be released.
 """
@@ -9,47 +9,82 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from wakeq.actors.sessions.operator_mail import Page
 from wakeq.http.api.api import Route
 from wakeq.http.api.queries import Queries, RequestRefused
 from wakeq.http.api.queues import Name, QueueQuery
-from wakeq.http.api.selection import UIDS_MAX, SelectBody, Selected, Selection, headers_of, move_in_batches, shown
+from wakeq.http.api.selection import (
+    SCANNED_MAX,
+    UIDS_MAX,
+    SelectBody,
+    Selected,
+    Selection,
+    candidate_of,
+    headers_of,
+    move_in_batches,
+    shown,
+)
 from wakeq.http.callers import ADMIN, READ, Caller
 from wakeq.protocol.catalog import Policies, dead_letter_of
 from wakeq.protocol.errors import BadField
 from wakeq.protocol.log.entries import PurgeQueue, Result
+from wakeq.protocol.log.events import MessageEvent
 from wakeq.protocol.names import check_name
 from wakeq.protocol.queue.dead_letters import ORIGIN_UID
+from wakeq.protocol.queue.where import fits, parse_condition
 from wakeq.protocol.queue.why import moment
 from wakeq.protocol.redrive import ORIGIN, Origins
 from wakeq.protocol.uid import parse
-from wakeq.storage.log.endings import Ending
 
-PEEK_MAX = 1_000
+LOOK_MAX = 1_000
+# An answer with so many bytes of bodies gets no other page; one page has up to 4 MiB.
+SHOWN_BYTES = 1 << 20
+# A search reads so many rows and tests them without a break, some milliseconds.
+SEARCHED_TOGETHER = 50
+# Bodies that one call looks at.
+LOOKED_BYTES_MAX = 16 << 20
 # Answers about a message that may have become a dead letter.
 NOT_IN_QUEUE = {"gone", "no_uid", "other_queue"}
+# How a message ended, by the last event of its life; others are words that `was` stands before.
+ENDINGS = {
+    "dead lettered": "became a dead letter",
+    "expired": "expired",
+    "moved": "was moved to another queue",
+    "deleted": "was deleted by an operator",
+}
 # Dead letters that are searched for the one that a message became.
 LETTERS_MAX = 10_000
 PAGE = 500
 
 Uid = Annotated[str, Meta(min_length=1, max_length=255)]
-Count = Annotated[int, Meta(ge=1, le=PEEK_MAX)]
+Count = Annotated[int, Meta(ge=1, le=LOOK_MAX)]
 
 
-class PeekQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """The first messages in a state; in state `all` the messages after number `after`, page by page."""
+class LookQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages in a state, page by page: `after` is that of the page before.
+
+    The ready ones come in the order of delivery; other states, and messages that are searched for by a condition
+    `where`, in the order of publication.  Bodies longer than `body_max` are cut.
+    """
 
     queue: Name
     state: Literal["ready", "delayed", "leased", "any", "all"] = "ready"
     count: Count = 50
     after: Annotated[int, Meta(ge=0)] = 0
+    where: Annotated[str, Meta(max_length=1_000)] = ""
+    body_max: Annotated[int, Meta(ge=0)] | None = None
 
 
-class Peeked(msgspec.Struct):
-    """Messages, up to 4 MiB of bodies; `after` requests the next page, and is 0 if there is none."""
+class Looked(msgspec.Struct):
+    """Messages, up to 4 MiB of bodies.
+
+    `after` requests the next page, and is 0 if there is none.  A search looks at a limited number of messages in one
+    call: `scanned` of the `size` messages of the queue.  So it may find none and yet have an `after`.
+    """
 
     messages: list[dict[str, Any]]
     after: int = 0
+    scanned: int = 0
+    size: int = 0
 
 
 class LeasesQuery(msgspec.Struct, forbid_unknown_fields=True):
@@ -100,8 +135,8 @@ class Released(msgspec.Struct):
     done: int
 
 
-# Finds how a message ended, by the id of its queue and its number in it.
-EndingOf = Callable[[int, int], Awaitable[Ending | None]]
+# Finds how a message ended, by its queue, the id of that, and its number in it.
+EndingOf = Callable[[str, int, int], Awaitable[MessageEvent | None]]
 
 
 def message_routes(queries: Queries, now_ms: Callable[[], int], ending_of: EndingOf) -> Sequence[Route]:
@@ -109,7 +144,7 @@ def message_routes(queries: Queries, now_ms: Callable[[], int], ending_of: Endin
     routes = _MessageRoutes(queries, now_ms, ending_of)
     query, picked = QueueQuery, Selected
     return (
-        Route("GET", "/messages", "Show messages", READ, routes.peek, PeekQuery, answer=Peeked),
+        Route("GET", "/messages", "Show messages", READ, routes.look, LookQuery, answer=Looked),
         Route(
             "GET",
             "/messages/why",
@@ -152,7 +187,7 @@ def message_routes(queries: Queries, now_ms: Callable[[], int], ending_of: Endin
             picked,
             by_caller=True,
         ),
-        Route("GET", "/leases", "Show leased messages", READ, routes.leases, LeasesQuery, answer=Peeked),
+        Route("GET", "/leases", "Show leased messages", READ, routes.leases, LeasesQuery, answer=Looked),
         Route("GET", "/claims", "Show claims of batches", READ, routes.claims, query, answer=Claims),
         Route(
             "POST", "/leases/release", "Release leases of workers", ADMIN, routes.release, query, ReleaseBody, Released
@@ -168,16 +203,36 @@ class _MessageRoutes:
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
-    async def peek(self, query: PeekQuery) -> Peeked:
+    async def look(self, query: LookQuery) -> Looked:
         queue = check_name(query.queue)
-        if query.state == "all":
-            return _peeked(await self._queries.page(queue, query.after, query.count))
-        if query.after:
-            raise BadField("the parameter `after` needs state=all")
-        return Peeked([shown(row) for row in await self._queries.peek(queue, query.state, query.count)])
+        conditions = [parse_condition(query.where)] if query.where else []
+        state = "all" if query.state == "any" else query.state
+        in_line = state == "ready" and not conditions
+        found, after = Looked([], query.after), query.after
+        looked_bytes = shown_bytes = 0
+        while True:
+            room = query.count - len(found.messages)
+            count = SEARCHED_TOGETHER if conditions else room
+            page = await self._queries.page(queue, after, count, state=state, in_line=in_line)
+            now_ms = self._now_ms()
+            fitting = [row for row in page.rows if fits(candidate_of(row, now_ms), conditions)]
+            found.messages += [shown(row, body_max=query.body_max) for row in fitting[:room]]
+            found.scanned, found.size = found.scanned + page.looked_at, page.size
+            looked_bytes += sum(len(row["body"]) for row in page.rows)
+            shown_bytes += sum(len(row["body"]) for row in fitting[:room])
+            after = page.after
+            if len(fitting) > room:
+                # The next page begins behind the last message that is shown.
+                after = fitting[room - 1]["number"]
+            is_full = len(found.messages) == query.count or shown_bytes >= SHOWN_BYTES
+            is_tired = found.scanned >= SCANNED_MAX or looked_bytes >= LOOKED_BYTES_MAX
+            if not after or is_full or is_tired or not (conditions or state == "delayed"):
+                found.after = after
+                return found
 
-    async def leases(self, query: LeasesQuery) -> Peeked:
-        return _peeked(await self._queries.page(check_name(query.queue), query.after, PAGE, leased_only=True))
+    async def leases(self, query: LeasesQuery) -> Looked:
+        page = await self._queries.page(check_name(query.queue), query.after, PAGE, state="leased")
+        return Looked([shown(row) for row in page.rows], page.after, page.looked_at, page.size)
 
     async def claims(self, query: QueueQuery) -> Claims:
         return Claims(await self._queries.claims(check_name(query.queue)))
@@ -191,9 +246,10 @@ class _MessageRoutes:
                 facts["causes"] = [letter]
             elif facts["causes"][0]["code"] == "gone":
                 parsed = parse(query.uid)
-                ending = None if parsed is None else await self._ending_of(*parsed)
+                ending = None if parsed is None else await self._ending_of(query.queue, *parsed)
                 if ending is not None:
-                    facts["causes"][0] |= {"text": f"it {ending.how} at {moment(ending.at_ms)}", "at_ms": ending.at_ms}
+                    how = ENDINGS.get(ending.event, f"was {ending.event}")
+                    facts["causes"][0] |= {"text": f"it {how} at {moment(ending.at_ms)}", "at_ms": ending.at_ms}
         return facts
 
     async def _letter_of(self, caller: Caller, queue: str, uid: str) -> dict[str, Any] | None:
@@ -211,7 +267,7 @@ class _MessageRoutes:
                 headers = headers_of(row)
                 if headers.get(ORIGIN_UID) == uid and headers.get(ORIGIN) == queue:
                     return _as_cause(dead, row["uid"], headers)
-            if not page.rows:
+            if not page.after:
                 return None
             after, scanned = page.after, scanned + len(page.rows)
         return None
@@ -296,10 +352,6 @@ class _MessageRoutes:
 
     async def _select(self, queue: str, body: SelectBody, do: Any) -> Selected:
         return await Selection(self._queries, self._now_ms, queue, body).run(do)
-
-
-def _peeked(page: Page) -> Peeked:
-    return Peeked([shown(row) for row in page.rows], page.after if page.after < page.last else 0)
 
 
 def _as_cause(queue: str, uid: str, headers: dict[str, str]) -> dict[str, Any]:

@@ -23,12 +23,13 @@ from wakeq.actors.sessions.operator_mail import (
     Page,
     Requeue,
     Scan,
+    Show,
     Why,
     Work,
 )
 from wakeq.protocol.log.entries import ANY_TOKEN, Entry, Publish, Reason, Result
 from wakeq.protocol.queue.lanes import Proposal
-from wakeq.protocol.queue.orders import Nack, Peek, Stats
+from wakeq.protocol.queue.orders import Nack, Stats
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
 from wakeq.protocol.queue.view import Gauges
 from wakeq.protocol.uid import uid_of
@@ -94,12 +95,13 @@ class Queries:
         found: dict[str, Any] = await self.ask(self._raft_log, lambda me: Inquire(Stats(me, queue)))
         return found
 
-    async def peek(self, queue: str, state: str, count: int) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = await self.ask(self._raft_log, lambda me: Inquire(Peek(me, queue, state, count)))
+    async def page(self, queue: str, after: int, count: int, *, state: str = "all", in_line: bool = False) -> Page:
+        found: Page = await self._ask_queue(queue, lambda me: Scan(me, queue, after, count, state, in_line))
         return found
 
-    async def page(self, queue: str, after: int, count: int, *, leased_only: bool = False) -> Page:
-        found: Page = await self._ask_queue(queue, lambda me: Scan(me, queue, after, count, leased_only))
+    async def message(self, queue: str, uid: str) -> dict[str, Any] | None:
+        """Return the row of a message, None if it is not in the queue."""
+        found: dict[str, Any] | None = await self._ask_queue(queue, lambda me: Show(me, queue, uid))
         return found
 
     async def why(self, queue: str, uid: str) -> dict[str, Any]:

@@ -28,6 +28,9 @@ SHOWN_MAX = 100
 # A call with a rate ends after this time and returns where to continue.
 PACED_S_MAX = 30.0
 
+# What Python says of text that ends in the middle of a character.
+ENDS_IN_A_CHARACTER = "unexpected end of data"
+
 # Applies the operation to the rows of a batch; returns how many were done.
 Do = Callable[[list[dict[str, Any]]], Awaitable[int]]
 
@@ -63,11 +66,27 @@ class Selected(msgspec.Struct, kw_only=True):
     strangers: list[str] = []
 
 
-def shown(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row as JSON has it: a body that is not text in base 64, headers as a map."""
-    text, encoding = text_of(row["body"])
-    body = {"body": text, "encoding": "base64" if encoding else "text", "headers": headers_of(row)}
-    return row | body
+def shown(row: dict[str, Any], *, body_max: int | None = None) -> dict[str, Any]:
+    """Return a row as JSON has it: a body that is not text in base 64, headers as a map.
+
+    A body that is longer than `body_max` bytes is cut there; `size` is that of the whole.
+    """
+    body: bytes = row["body"]
+    text, encoding = text_of(body if body_max is None else cut(body, body_max))
+    more = {"body": text, "encoding": "base64" if encoding else "text", "size": len(body), "headers": headers_of(row)}
+    return row | more
+
+
+def cut(body: bytes, bytes_max: int) -> bytes:
+    """Return the beginning of a body; if it is text, without a character that is not whole."""
+    part = body[:bytes_max]
+    if len(part) == len(body):
+        return body
+    try:
+        part.decode()
+    except UnicodeDecodeError as error:
+        return part[: error.start] if error.reason == ENDS_IN_A_CHARACTER else part
+    return part
 
 
 def headers_of(row: dict[str, Any]) -> dict[str, str]:
@@ -114,9 +133,7 @@ class Selection:
             rows = self._matching(page.rows)
             self._result.scanned += len(page.rows)
             self._result.matched += len(rows)
-            after = page.after
-            if not page.rows or after > self._result.through:
-                after = 0
+            after = page.after if page.after <= self._result.through else 0
             await self._do(do, rows)
             if not after or self._result.matched >= self._body.limit:
                 break

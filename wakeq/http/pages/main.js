@@ -5,6 +5,7 @@ import { cluster } from "./cluster.js";
 import { dead } from "./dead.js";
 import { h } from "./dom.js";
 import { leave, subscribe } from "./live.js";
+import { message } from "./message.js";
 import { overview } from "./overview.js";
 import { publishTo } from "./publish.js";
 import { queue } from "./queue.js";
@@ -19,6 +20,7 @@ const ROUTES = [
   { path: "overview", draw: overview, title: "Overview" },
   { path: "queues", draw: queues, title: "Queues" },
   { path: "queue", draw: queue, under: "queues" },
+  { path: "message", draw: message, under: "queues" },
   { path: "dead", draw: dead, title: "Dead letters" },
   { path: "workers", draw: workers, title: "Workers" },
   { path: "recurring", draw: recurring, title: "Recurring" },

@@ -41,6 +41,8 @@ ALLOWED = {
     ("POST", "/queue/pause"): (ADMINS, QUEUE, {}),
     ("POST", "/queue/resume"): (ADMINS, QUEUE, {}),
     ("GET", "/messages"): (READERS, QUEUE, None),
+    ("GET", "/message"): (READERS, QUEUE | {"uid": "u"}, None),
+    ("GET", "/messages/history"): (READERS, QUEUE | {"uid": "u"}, None),
     ("POST", "/messages"): ({PUBLISHER}, {}, {"queue": "team.a", "body": "1"}),
     ("GET", "/messages/why"): (READERS, QUEUE | {"uid": "u"}, None),
     ("POST", "/messages/move"): (ADMINS, QUEUE, {"to": "made"}),

@@ -260,3 +260,21 @@ def test_order_of_keys_is_made_for_the_second_key_only() -> None:
     assert len(made) == 1
     assert line.take(9) == [5, 4, 6, 7]
     assert (line.count, line.take(1)) == (0, [])
+
+
+@BOTH
+@pytest.mark.parametrize("skip", range(0, 130, 7))
+def test_window_is_a_part_of_the_line_and_leaves_it_whole(make: Make, skip: int) -> None:
+    structure = make()
+    structure.extend(3, range(10, 60))
+    structure.push(1, 5)
+    structure.extend(3, [200, 100, 150])
+    structure.push(9, 7)
+    structure.extend(2, range(300, 350))
+    structure.take(2)
+    line = structure.peek(1_000)
+
+    found = [structure.window(skip, count) for count in (1, 10, 1_000)]
+
+    assert found == [line[skip : skip + count] for count in (1, 10, 1_000)]
+    assert structure.take(1_000) == line

@@ -262,7 +262,7 @@ def test_stop_waits_for_the_read_that_is_on_its_way() -> None:
             goes_on.wait(DEADLINE_S)
             return "read"
 
-        reading = asyncio.create_task(journal._read(read))
+        reading = asyncio.create_task(journal.read(read))
         reading.add_done_callback(answers.append)
         await begun.wait()
         stopping = asyncio.create_task(journal.stop())

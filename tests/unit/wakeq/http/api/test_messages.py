@@ -12,6 +12,9 @@ import pytest
 from tests.helpers.brokers.node_here import NodeHere, client_of, node_here, run
 from wakeq.client.aio import AsyncClient
 from wakeq.client.bulk import BulkClient
+from wakeq.http.api import messages as api_messages
+from wakeq.protocol.queue import view
+from wakeq.protocol.queue.order import ready_line
 
 Story = Callable[[NodeHere, AsyncClient], Awaitable[Any]]
 JOBS = {"queue": "jobs"}
@@ -291,6 +294,21 @@ def test_why_names_causes_whose_removal_lets_the_message_run(tmp_path: Path) -> 
     ]
 
 
+def test_why_of_a_finished_message_says_how_it_ended(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        uids = [await client.publish("jobs", body) for body in (b"1", b"2", b"3")]
+        await (await client.fetch("jobs")).ack()
+        await here.call("POST", "/messages/move", {"to": "other", "uids": uids[1:2]}, **JOBS)
+        await here.call("POST", "/messages/purge", {"uids": uids[2:]}, **JOBS)
+        answers = [(await here.call("GET", "/messages/why", uid=uid, **JOBS))[1]["causes"][0] for uid in uids]
+        return [re.sub(r" at \S+ \S+ UTC$", "", cause["text"]) for cause in answers], answers
+
+    texts, causes = on_node(tmp_path, story)
+
+    assert texts == ["it was acknowledged", "it was moved to another queue", "it was deleted by an operator"]
+    assert all(cause["code"] == "gone" and cause["at_ms"] > 0 for cause in causes)
+
+
 def test_claimed_message_names_its_source_and_the_claims_of_a_queue_are_listed(tmp_path: Path) -> None:
     def claim(address: str) -> None:
         with BulkClient(address) as client:
@@ -461,3 +479,128 @@ def test_invalid_selection_changes_nothing(tmp_path: Path, path: str, body: dict
     (status, answer), left = on_node(tmp_path, story)
 
     assert (status, answer["error"]["code"][:4], left) == (400, "BAD_", ["1"])
+
+
+# Paging and searching ---------------------------------------------------------------------------------------------
+
+
+async def pages(here: NodeHere, **query: Any) -> list[list[str]]:
+    """Return the bodies of page after page."""
+    found, after = [], 0
+    while True:
+        status, answer = await here.call("GET", "/messages", queue="jobs", after=after, **query)
+        assert status == 200, answer
+        found.append([message["body"] for message in answer["messages"]])
+        after = answer["after"]
+        if not after:
+            return found
+
+
+def test_ready_messages_are_paged_in_the_order_of_delivery(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        for number in range(7):
+            await client.publish("jobs", f"m{number}", priority=-(number % 3))
+        await client.publish("jobs", "later", delay=60)
+        found = await pages(here, state="ready", count=3)
+        return found, [message.body.decode() for message in await client.fetch_many("jobs", 9)]
+
+    found, delivered = on_node(tmp_path, story)
+
+    assert [len(page) for page in found] == [3, 3, 1]
+    assert [body for page in found for body in page] == delivered
+
+
+@pytest.mark.parametrize(("state", "count"), [("delayed", 5), ("leased", 5), ("all", 15), ("any", 15), ("ready", 5)])
+def test_messages_in_each_state_are_paged_to_the_last_one(tmp_path: Path, state: str, count: int) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        await client.publish_many("jobs", [f"m{number}" for number in range(10)])
+        await client.fetch_many("jobs", 5)
+        for number in range(10, 15):
+            await client.publish("jobs", f"m{number}", delay=60)
+        return await pages(here, state=state, count=2)
+
+    found = on_node(tmp_path, story)
+
+    assert len([body for page in found for body in page]) == count == len({body for page in found for body in page})
+    assert all(found)
+
+
+def test_few_delayed_messages_among_many_are_found_in_bounded_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "PEEK_SCAN_MAX", 10)
+    monkeypatch.setattr(api_messages, "SCANNED_MAX", 30)
+
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        await client.publish_many("jobs", ["m"] * 45)
+        await client.publish("jobs", "later", delay=60)
+        return [await here.call("GET", "/messages", state="delayed", after=after, **JOBS) for after in (0, 30)]
+
+    (_, first), (_, second) = on_node(tmp_path, story)
+
+    assert (first["messages"], first["after"], first["scanned"], first["size"]) == ([], 30, 30, 46)
+    assert ([one["body"] for one in second["messages"]], second["after"], second["scanned"]) == (["later"], 0, 16)
+
+
+def test_search_looks_through_the_queue_in_steps_and_says_how_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_messages, "SCANNED_MAX", 200)
+
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        await client.publish_many("jobs", [f"body {number}" for number in range(700)])
+        found, scanned, calls, after = [], 0, 0, 0
+        while calls == 0 or after:
+            _, answer = await here.call(
+                "GET", "/messages", state="all", where="text~BODY 6", count=40, after=after, **JOBS
+            )
+            found += [message["body"] for message in answer["messages"]]
+            after, scanned, calls = answer["after"], scanned + answer["scanned"], calls + 1
+        return found, scanned, calls
+
+    found, scanned, calls = on_node(tmp_path, story)
+
+    assert found == ["body 6", *(f"body {n}" for n in range(60, 70)), *(f"body {n}" for n in range(600, 700))]
+    assert scanned >= 700
+    assert calls >= 4
+
+
+@pytest.mark.parametrize(
+    "where", ["text~ACME", "text~Refused", "text~_00000001", "header.tenant=acme", "error~refused", "uid~_00000001"]
+)
+def test_search_finds_uid_header_and_error_in_every_state(tmp_path: Path, where: str) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        await client.create_queue("jobs", retry={"base": 60})
+        await client.publish("jobs", "1", headers={"tenant": "acme"})
+        message = await client.fetch("jobs")
+        await message.nack(error="connection refused")
+        await client.publish("jobs", "2")
+        return [await pages(here, state=state, where=where) for state in ("all", "delayed", "ready")]
+
+    assert on_node(tmp_path, story) == [[["1"]], [["1"]], [[]]]
+
+
+def test_body_is_cut_on_request_between_two_characters(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        await client.publish("jobs", "aüü")
+        await client.publish("jobs", b"\xff\xfe\xfd")
+        _, answer = await here.call("GET", "/messages", body_max=2, **JOBS)
+        return [(one["body"], one["encoding"], one["size"]) for one in answer["messages"]]
+
+    assert on_node(tmp_path, story) == [("a", "text", 5), ("//4=", "base64", 3)]
+
+
+def test_place_in_line_behind_too_many_priorities_is_refused_with_a_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ready_line, "KEYS_PASSED_MAX", 3)
+
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        for number in range(6):
+            await client.publish("jobs", f"m{number}", priority=number)
+        return await here.call("GET", "/messages", after=4, **JOBS)
+
+    status, answer = on_node(tmp_path, story)
+
+    assert (status, answer["error"]["code"]) == (400, "BAD_FIELD")
+    assert "state=all" in answer["error"]["detail"]
