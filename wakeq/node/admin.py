@@ -5,7 +5,6 @@
 No message passes through it.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
@@ -20,6 +19,7 @@ from wakeq.http.api.backup import Backup
 from wakeq.http.api.events import Events
 from wakeq.http.api.history import HistoryRoutes
 from wakeq.http.api.journal import Journal
+from wakeq.http.api.lives import Lives
 from wakeq.http.api.messages import message_routes
 from wakeq.http.api.node import node_routes
 from wakeq.http.api.openapi import document
@@ -33,7 +33,6 @@ from wakeq.http.health import Health
 from wakeq.http.server import WebServer
 from wakeq.node.assembly import Assembly
 from wakeq.node.metrics import CountsRefusals, NodeMetrics
-from wakeq.storage.log.endings import Ending, ending_of
 from wakeq.storage.log.history import HistoryFiles
 from wakeq.storage.thread import Disk
 
@@ -54,6 +53,7 @@ class Admin:
         clock_step_ms: Callable[[], int],
         publishes_refused: Callable[[], bool],
         queues_max: Callable[[], int],
+        timed_max: Callable[[], int],
         message_bytes_max: int,
         new_disk: Callable[[str], Disk],
         gate: Gate | None,
@@ -70,16 +70,16 @@ class Admin:
             now_ms,
             assembly.timings,
             queues_max=queues_max,
+            timed_max=timed_max,
         )
         self._events = Events(self.queries, self.metrics.samples, now_ms)
         queues, directory = assembly.queues, files.directory
-        self._log, self._new_disk = files.log, new_disk
         self._backup = Backup(
             directory.identity, files.store, lambda: (queues.applied[0], queues.flushed_index), new_disk
         )
         history = HistoryFiles(files.log)
         self._journal = Journal(directory.identity, history, new_disk)
-        self._history = HistoryRoutes(self.queries, self._journal, history)
+        self._lives = Lives(self._journal, history)
         self._doors: dict[str, Doors] = {}
 
     def serve_on(self, server: WebServer) -> None:
@@ -87,14 +87,14 @@ class Admin:
         self._health.serve_on(server, self._callers)
         api = Api(self._callers)
         api.add(server, queue_routes(self.queries, self._now_ms))
-        api.add(server, message_routes(self.queries, self._now_ms, self._ending_of))
+        api.add(server, message_routes(self.queries, self._now_ms, self._lives.ending_of))
         api.add(server, publish_routes(self.queries, self._message_bytes_max))
         api.add(server, node_routes(self.queries, self.metrics.samples, self._doors))
         api.add(server, series_routes(self.queries))
         api.add(server, self._events.routes())
         api.add(server, self._backup.routes())
         api.add(server, self._journal.routes())
-        api.add(server, self._history.routes())
+        api.add(server, HistoryRoutes(self.queries, self._lives).routes())
         server.before_stop(self._events.stop)
         server.before_stop(self._journal.stop)
         serve_dashboard(server)
@@ -114,22 +114,3 @@ class Admin:
     def stop(self) -> None:
         """End measuring."""
         self.metrics.loop_delay.stop()
-
-    async def _ending_of(self, queue_id: int, number: int) -> Ending | None:
-        """Search the log in a thread of its own: message bodies must not wait for this search."""
-        disk = self._new_disk("wakeq-why")
-        read: asyncio.Future[Ending | BaseException | None] = asyncio.get_running_loop().create_future()
-
-        def done(result: Ending | BaseException | None) -> None:
-            # If the caller has gone, nobody waits for the result.
-            if not read.done():
-                read.set_result(result)
-
-        disk.submit(lambda: ending_of(self._log, queue_id, number), done)
-        try:
-            ending = await read
-        finally:
-            disk.close(wait=False)
-        if isinstance(ending, BaseException):
-            raise ending
-        return ending

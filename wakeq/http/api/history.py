@@ -3,20 +3,17 @@
     GET /message           --> the message, if the queue has it
     GET /messages/history  --> its events, from the log and the journal behind it; finished messages, too
 
-The thread that reads the journal reads this too, a piece at a time, and the loop gives each piece away anew: so a long
-search keeps neither messages nor other readers waiting, and ends when the caller has gone.  It is limited in time.
+Whoever may read a queue sees what happened in it, but not the names of other queues.
 """
 
-import time
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from wakeq.http.api.api import Route
-from wakeq.http.api.journal import Journal
+from wakeq.http.api.lives import Lives
 from wakeq.http.api.messages import UidQuery
 from wakeq.http.api.queries import Queries, RequestRefused
 from wakeq.http.api.readable import Readable, readable
@@ -27,11 +24,6 @@ from wakeq.protocol.log.entries import Draft
 from wakeq.protocol.log.events import MessageEvent
 from wakeq.protocol.names import check_name
 from wakeq.protocol.uid import parse
-from wakeq.storage.log.history import HistoryFiles
-from wakeq.storage.log.message_life import MessageLife
-
-# The client waits for up to 60 s.
-SEARCH_S_MAX = 30.0
 
 
 class OneMessage(msgspec.Struct):
@@ -75,10 +67,9 @@ class History(msgspec.Struct):
 class HistoryRoutes:
     """The routes about one message."""
 
-    def __init__(self, queries: Queries, journal: Journal, files: HistoryFiles) -> None:
+    def __init__(self, queries: Queries, lives: Lives) -> None:
         self._queries = queries
-        self._journal = journal
-        self._files = files
+        self._lives = lives
 
     def routes(self) -> Sequence[Route]:
         return (
@@ -110,25 +101,11 @@ class HistoryRoutes:
         place = parse(query.uid) if row is None else (row["queue_id"], row["number"])
         if place is None:
             return History(query.uid, queue, [], False, None, False, None)
-        life = MessageLife(self._files, queue, *place, is_living=row is not None)
-        try:
-            is_whole = await self._search(life)
-        finally:
-            with suppress(ValueError):
-                life.close()
+        life = await self._lives.read(queue, *place, is_living=row is not None)
         events = [_shown(event, caller) for event in life.events]
         since = None if life.since_ms is None else _moment(life.since_ms)
         message = None if life.draft is None else _published(life.draft)
-        return History(query.uid, queue, events, life.is_complete and is_whole, since, row is not None, message)
-
-    async def _search(self, life: MessageLife) -> bool:
-        """Search to the end, or until the time is over; return whether the end was reached."""
-        until_s = time.monotonic() + SEARCH_S_MAX
-        async with self._journal.turn():
-            while time.monotonic() < until_s:
-                if await self._journal.read(life.step):
-                    return True
-        return False
+        return History(query.uid, queue, events, life.is_complete, since, row is not None, message)
 
 
 def _shown(event: MessageEvent, caller: Caller) -> LifeEvent:

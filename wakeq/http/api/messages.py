@@ -27,21 +27,30 @@ from wakeq.http.callers import ADMIN, READ, Caller
 from wakeq.protocol.catalog import Policies, dead_letter_of
 from wakeq.protocol.errors import BadField
 from wakeq.protocol.log.entries import PurgeQueue, Result
+from wakeq.protocol.log.events import MessageEvent
 from wakeq.protocol.names import check_name
 from wakeq.protocol.queue.dead_letters import ORIGIN_UID
 from wakeq.protocol.queue.where import fits, parse_condition
 from wakeq.protocol.queue.why import moment
 from wakeq.protocol.redrive import ORIGIN, Origins
 from wakeq.protocol.uid import parse
-from wakeq.storage.log.endings import Ending
 
 LOOK_MAX = 1_000
 # An answer with so many bytes of bodies gets no other page; one page has up to 4 MiB.
 SHOWN_BYTES = 1 << 20
+# A search reads so many rows and tests them without a break, some milliseconds.
+SEARCHED_TOGETHER = 50
 # Bodies that one call looks at.
 LOOKED_BYTES_MAX = 16 << 20
 # Answers about a message that may have become a dead letter.
 NOT_IN_QUEUE = {"gone", "no_uid", "other_queue"}
+# How a message ended, by the last event of its life; others are words that `was` stands before.
+ENDINGS = {
+    "dead lettered": "became a dead letter",
+    "expired": "expired",
+    "moved": "was moved to another queue",
+    "deleted": "was deleted by an operator",
+}
 # Dead letters that are searched for the one that a message became.
 LETTERS_MAX = 10_000
 PAGE = 500
@@ -126,8 +135,8 @@ class Released(msgspec.Struct):
     done: int
 
 
-# Finds how a message ended, by the id of its queue and its number in it.
-EndingOf = Callable[[int, int], Awaitable[Ending | None]]
+# Finds how a message ended, by its queue, the id of that, and its number in it.
+EndingOf = Callable[[str, int, int], Awaitable[MessageEvent | None]]
 
 
 def message_routes(queries: Queries, now_ms: Callable[[], int], ending_of: EndingOf) -> Sequence[Route]:
@@ -203,7 +212,7 @@ class _MessageRoutes:
         looked_bytes = shown_bytes = 0
         while True:
             room = query.count - len(found.messages)
-            count = PAGE if conditions else room
+            count = SEARCHED_TOGETHER if conditions else room
             page = await self._queries.page(queue, after, count, state=state, in_line=in_line)
             now_ms = self._now_ms()
             fitting = [row for row in page.rows if fits(candidate_of(row, now_ms), conditions)]
@@ -237,9 +246,10 @@ class _MessageRoutes:
                 facts["causes"] = [letter]
             elif facts["causes"][0]["code"] == "gone":
                 parsed = parse(query.uid)
-                ending = None if parsed is None else await self._ending_of(*parsed)
+                ending = None if parsed is None else await self._ending_of(query.queue, *parsed)
                 if ending is not None:
-                    facts["causes"][0] |= {"text": f"it {ending.how} at {moment(ending.at_ms)}", "at_ms": ending.at_ms}
+                    how = ENDINGS.get(ending.event, f"was {ending.event}")
+                    facts["causes"][0] |= {"text": f"it {how} at {moment(ending.at_ms)}", "at_ms": ending.at_ms}
         return facts
 
     async def _letter_of(self, caller: Caller, queue: str, uid: str) -> dict[str, Any] | None:

@@ -50,7 +50,7 @@ export function message(main, ...parts) {
     put(facts, row ? factsOf(row) : null,
       row && row.state !== "leased" && causes.length ? h("div", {}, h("h2", {}, "Why it is not being processed"), causesOf(causes)) : null,
       letter ? h("p", {}, "It became a dead letter: ", h("a", { href: addressOf(letter.queue, letter.uid) }, h("code", {}, letter.uid)), " in ", linkTo(letter.queue), ".") : null,
-      !row && !letter && causes.length ? causesOf(causes) : null);
+      !row && !letter && causes.length ? h("p", {}, h("strong", {}, "Not in the queue: "), `${causes[0].text}.`) : null);
     put(body, ...(told ? bodyOf(told) : [h("h2", {}, "Body"), h("p", { class: "soft" }, history ? "The history of this broker does not have it." : "Searching the history …")]));
     put(life, h("h2", {}, "Life"), history ? lifeOf(history, row) : h("p", { class: "soft" }, "Searching the history …"));
   }

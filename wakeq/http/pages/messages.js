@@ -199,6 +199,7 @@ const bodyOf = (message) => (message.encoding === "base64" ? `${bytes(message.si
 
 export function whenOf(message, now) {
   if (message.state === "leased") return `worker ${message.worker}, until ${moment(message.until_ms)}`;
+  if (message.state === "staged") return `claimed by ${message.source || "a pipeline"}${message.until_ms ? `, until ${moment(message.until_ms)}` : ""}`;
   if (message.state === "delayed") return `due ${moment(message.due_ms)}, in ${span((message.due_ms - now) / 1000)}`;
   return "";
 }

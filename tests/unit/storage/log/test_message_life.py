@@ -146,6 +146,16 @@ def test_uid_of_another_queue_tells_nothing(tmp_path: Path) -> None:
     assert told(files, 1, queue="secret", queue_id=2).draft == Draft(b"secret")
 
 
+def test_uid_of_a_queue_that_a_follow_up_made_is_of_no_message_here(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    both = [publish("of jobs"), Publish("fresh", [Draft(b"of fresh")])]
+    files.write(JOBS, publish("a"), Ack("jobs", JOBS_ID, [1], [(1, 1)], both))
+    files.outcomes(0, queues=[(JOBS_ID, 3, "jobs"), (3, 2, "fresh")])
+
+    assert told(files, 1, queue="jobs", queue_id=3).draft is None
+    assert told(files, 1, queue="fresh", queue_id=3).draft == Draft(b"of fresh")
+
+
 def test_entry_with_a_wrong_checksum_is_not_told(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path / "data")
     files.write(JOBS, publish("a"))

@@ -11,7 +11,7 @@ import pytest
 from tests.helpers.brokers.node_here import NodeHere, client_of, node_here, run
 from wakeq.client.aio import AsyncClient
 from wakeq.config.settings import Auth
-from wakeq.http.api import history
+from wakeq.http.api import lives
 from wakeq.protocol.access import Grant, Right, digest_of
 from wakeq.storage.credentials import TokenFile
 from wakeq.storage.log.message_life import MessageLife
@@ -121,7 +121,7 @@ def test_one_message_has_its_body_as_people_read_it(tmp_path: Path) -> None:
 def test_search_that_takes_too_long_tells_what_it_has_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         uid = await client.publish("jobs", "x")
-        monkeypatch.setattr(history, "SEARCH_S_MAX", 0.0)
+        monkeypatch.setattr(lives, "SEARCH_S_MAX", 0.0)
         return await life_of(here, "jobs", uid)
 
     answer = on_node(tmp_path, story)

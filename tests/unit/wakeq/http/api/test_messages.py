@@ -294,6 +294,21 @@ def test_why_names_causes_whose_removal_lets_the_message_run(tmp_path: Path) -> 
     ]
 
 
+def test_why_of_a_finished_message_says_how_it_ended(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        uids = [await client.publish("jobs", body) for body in (b"1", b"2", b"3")]
+        await (await client.fetch("jobs")).ack()
+        await here.call("POST", "/messages/move", {"to": "other", "uids": uids[1:2]}, **JOBS)
+        await here.call("POST", "/messages/purge", {"uids": uids[2:]}, **JOBS)
+        answers = [(await here.call("GET", "/messages/why", uid=uid, **JOBS))[1]["causes"][0] for uid in uids]
+        return [re.sub(r" at \S+ \S+ UTC$", "", cause["text"]) for cause in answers], answers
+
+    texts, causes = on_node(tmp_path, story)
+
+    assert texts == ["it was acknowledged", "it was moved to another queue", "it was deleted by an operator"]
+    assert all(cause["code"] == "gone" and cause["at_ms"] > 0 for cause in causes)
+
+
 def test_claimed_message_names_its_source_and_the_claims_of_a_queue_are_listed(tmp_path: Path) -> None:
     def claim(address: str) -> None:
         with BulkClient(address) as client:
