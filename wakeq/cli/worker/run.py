@@ -71,7 +71,7 @@ def run(
     log_level: str,
     log_json: bool,
 ) -> int:
-    """Run the Worker called WORKER in the Python module MODULE, or all Workers of MODULE.
+    """Run a Worker of a Python module, or all of its Workers.
 
     Without WORKER, if MODULE is a package, all modules in it are imported, except __main__, conftest, tests and test_*.
     Several Workers run as one, which serves the tasks and schedules of all.
@@ -118,9 +118,9 @@ def run(
 @click.argument("target", metavar="MODULE[:WORKER]")
 @json_option
 def tasks(target: str, as_json: bool) -> None:
-    """Show the tasks and schedules of a Worker, or of all Workers of MODULE.
+    """Show the tasks and schedules of a Worker, or of a module.
 
-    Imports MODULE as `wakeq run` does, checks every task, and shows when each schedule is due next.  Needs no
+    It imports MODULE as `wakeq run` does, checks every task, and shows when each schedule is due next.  It needs no
     broker.  Where no number of retries is shown, the queue's policy decides.
     """
     worker, now = find_worker(target), datetime.now(UTC)
