@@ -236,7 +236,12 @@ def test_follower_shows_a_link_to_the_leader_and_no_zeros(tmp_path: Path, pictur
         link = page.locator("#banner").get_by_role("link")
         await expect(link).to_have_text("Open the leader's dashboard at 10.0.0.2:8080")
         await page.screenshot(path=pictures / "follower.png")
-        return await link.get_attribute("href"), await page.locator("main").is_visible()
+        href, is_visible = await link.get_attribute("href"), await page.locator("main").is_visible()
+        # What is of the node itself is true on a follower, too; what is of queues is not.
+        await page.evaluate("location.hash = '#/slow'")
+        await expect(page.locator("#slow")).to_contain_text("Only a token")
+        await expect(page.locator("#slow table")).to_have_count(0)
+        return href, is_visible
 
     assert told(tmp_path, story) == ("http://10.0.0.2:8080/#/queues", False)
 

@@ -8,7 +8,8 @@ the time.  A watcher that does not read misses readings; none is kept for it.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from heapq import nlargest, nsmallest
 from operator import attrgetter
 from time import thread_time
 from typing import Annotated, Any, Literal
@@ -52,6 +53,11 @@ Sort = Literal[
 ]
 
 
+RATES = ("published", "acknowledged")
+# Published and acknowledged by name and id of the queue: counters begin again with an incarnation.
+Counters = Mapping[tuple[str, int], tuple[int, int]]
+
+
 class EventsQuery(msgspec.Struct, forbid_unknown_fields=True):
     """The queues whose name begins with `prefix` and contains `contains`, and always the queue `queue`.
 
@@ -82,8 +88,8 @@ class Reading(msgspec.Struct):
     figures: dict[str, float]
     cluster: dict[str, Any]
     refusal: Refusal | None = None
-    # The counters of some seconds before, for rates.
-    earlier: Sequence[Gauges] = ()
+    # The counters of some seconds before.
+    earlier: Counters = {}
 
     @property
     def error(self) -> str:
@@ -106,8 +112,12 @@ class Events:
         self._watchers: set[asyncio.Queue[Reading | None]] = set()
         # The last reading, while there are watchers.
         self._last: Reading | None = None
-        # Two earlier ones: rates are counted from the first, which is some seconds old.
-        self._marks: deque[Reading] = deque(maxlen=2)
+        # How many watchers sort by what the last seconds brought.
+        self._sorting_by_rate = 0
+        # Counters of two earlier moments, while somebody does; the first are some seconds old.
+        self._marks: deque[tuple[int, Counters]] = deque(maxlen=2)
+        # The time that the events of watchers have taken since the last reading.
+        self._events_s = 0.0
         # Reads the state repeatedly while there are watchers.
         self._reading: asyncio.Task[None] | None = None
 
@@ -129,10 +139,13 @@ class Events:
         watcher: asyncio.Queue[Reading | None] = asyncio.Queue(1)
         # Added before the first await: many may ask before one is answered.
         self._watchers.add(watcher)
+        sorts_by_rate = query.sort in RATES
+        self._sorting_by_rate += sorts_by_rate
         try:
             return await self._stream(watcher, request, caller, query)
         finally:
             self._watchers.discard(watcher)
+            self._sorting_by_rate -= sorts_by_rate
 
     async def _stream(
         self, watcher: "asyncio.Queue[Reading | None]", request: web.Request, caller: Caller, query: EventsQuery
@@ -148,7 +161,9 @@ class Events:
             _put(watcher, self._last)
         try:
             while (reading := await watcher.get()) is not None and not (query.leader and reading.refusal):
+                began_s = thread_time()
                 event = msgspec.json.encode(event_for(reading, query, caller))
+                self._events_s += thread_time() - began_s
                 await write_in_time(request, response, b"data: " + event + b"\n\n")
         except (ConnectionResetError, OSError):
             # The watcher has disconnected.
@@ -160,16 +175,27 @@ class Events:
             while self._watchers:
                 # On a busy machine the time that passes is not the time that reading takes.
                 began_s = thread_time()
-                reading = self._last = await self._read()
-                if not self._marks or reading.at_ms - self._marks[-1].at_ms >= MARK_EVERY_MS:
-                    self._marks.append(reading)
-                reading.earlier = self._marks[0].gauges
+                reading = await self._read()
+                reading.earlier = self._mark(reading)
+                self._last = reading
                 for watcher in self._watchers:
                     _put(watcher, reading)
-                await asyncio.sleep(max(READ_EVERY_S, SHARE * (thread_time() - began_s)))
+                # What the events of the last reading have taken counts, too.
+                spent_s, self._events_s = thread_time() - began_s + self._events_s, 0.0
+                await asyncio.sleep(max(READ_EVERY_S, SHARE * spent_s))
         finally:
             self._last = None
             self._marks.clear()
+
+    def _mark(self, reading: Reading) -> "Counters":
+        """Return the counters of some seconds before a reading, if anybody sorts by what has changed since."""
+        if not self._sorting_by_rate:
+            self._marks.clear()
+            return {}
+        if not self._marks or reading.at_ms - self._marks[-1][0] >= MARK_EVERY_MS:
+            counters = {(one.name, one.queue_id): (one.published, one.acked) for one in reading.gauges}
+            self._marks.append((reading.at_ms, counters))
+        return self._marks[0][1]
 
     async def _read(self) -> Reading:
         """Read the state; a node that follows has no queues to show."""
@@ -198,8 +224,9 @@ def event_for(reading: Reading, query: EventsQuery, caller: Caller) -> dict[str,
     if query.dead_letters != "shown":
         only = query.dead_letters == "only"
         wanted = [one for one in wanted if one.is_dead_letter == only]
-    wanted.sort(key=_key_of(query.sort, reading), reverse=not query.ascending)
-    shown = wanted[query.offset : query.offset + query.limit]
+    # Both keep queues that are equal in the order of their names.
+    first = nsmallest if query.ascending else nlargest
+    shown = first(query.offset + query.limit, wanted, key=_key_of(query.sort, reading))[query.offset :]
     if query.queue is not None and all(one.name != query.queue for one in shown):
         shown += [one for one in gauges if one.name == query.queue]
     return {
@@ -228,7 +255,7 @@ def _facts_of(gauges: Gauges) -> dict[str, Any]:
 
 
 def _key_of(sort: Sort, reading: Reading) -> Callable[[Gauges], Any]:
-    """Return the function by which queues are sorted; queues that are equal stay sorted by name."""
+    """Return the function by which queues are sorted."""
     match sort:
         case "name":
             return lambda one: one.name
@@ -241,10 +268,13 @@ def _key_of(sort: Sort, reading: Reading) -> Callable[[Gauges], Any]:
             # The older, the larger; a queue without ready messages has no age.
             return lambda one: reading.at_ms - one.oldest_ready_ms if one.ready and one.oldest_ready_ms else 0
         case "published" | "acknowledged":
-            counter: Callable[[Gauges], int] = attrgetter("published" if sort == "published" else "acked")
-            # Counters begin again with an incarnation, so its id belongs to the key.
-            earlier = {(one.name, one.queue_id): counter(one) for one in reading.earlier}
-            return lambda one: counter(one) - earlier.get((one.name, one.queue_id), counter(one))
+            place, earlier = RATES.index(sort), reading.earlier
+
+            def grown(one: Gauges) -> int:
+                counters = one.published, one.acked
+                return counters[place] - earlier.get((one.name, one.queue_id), counters)[place]
+
+            return grown
         case _:
             field = "subscribers" if sort == "workers" else sort
             return attrgetter(field)

@@ -58,6 +58,9 @@ class Queries:
         """Send a request to an actor and wait for its answer; raise RequestRefused if it is refused."""
         question = Question(process.runtime)
         process.tell(make(question))
+        return await self._answer_to(question)
+
+    async def _answer_to(self, question: Question) -> Any:
         try:
             answer = await asyncio.wait_for(question, ANSWER_S_MAX)
         except TimeoutError:
@@ -135,7 +138,10 @@ class Queries:
 
     async def publish(self, entry: Publish) -> str:
         """Publish one message; return its uid once it is stored."""
-        outcome: Outcome = await self.ask(self._raft_log, lambda me: Propose([Proposal(entry, me)]))
+        question = Question(self._raft_log.runtime)
+        # Filed like a PUB, so that a queue that it creates has the policies that the settings give to new queues.
+        self._lobby.filed(entry.queue).publish_whole(question, entry)
+        outcome: Outcome = await self._answer_to(question)
         return uid_of(outcome.queue_id, done(outcome.results[0]))
 
     async def move(

@@ -8,6 +8,7 @@ import { put } from "./put.js";
 
 const REFRESH_MS = 10_000;
 const HEIGHT = 190;
+const SHORTEST_S = 300; // A young broker's charts begin with its first figures, and are at least this long.
 // What is shown: the range in seconds, and how long a step is for the node and for a queue, whose fine steps go back less far.
 const RANGES = [
   { name: "30 min", range: 1800, node: 10, queue: 10 },
@@ -116,6 +117,7 @@ class Chart {
     this.to = answer.at_s.at(-1) ?? Date.now() / 1000; // at the end of the last step
     const first = answer.at_s.findIndex((at) => at > this.to - range);
     const from = first < 0 ? answer.at_s.length : first;
+    this.from = answer.at_s[from] ?? this.to;
     const data = [answer.at_s.slice(from), ...lines.map(({ name }) => answer.series[name].slice(from))];
     if (this.uplot === null) this.create(data);
     else this.uplot.setData(data);
@@ -135,7 +137,7 @@ class Chart {
     this.uplot = new uPlot({
       width: this.plot.clientWidth || 300, height: HEIGHT, padding: [12, 20, 0, 0], legend: { show: false },
       cursor: { sync: { key: "wakeq" }, drag: { x: false, y: false }, y: false, points: { size: 7 } },
-      scales: { x: { range: () => [this.to - this.range, this.to] }, y: { range: (_, min, max) => [0, Math.max(least, (max ?? 0) * 1.12)] } },
+      scales: { x: { range: () => [Math.max(this.to - this.range, Math.min(this.from, this.to - SHORTEST_S)), this.to] }, y: { range: (_, min, max) => [0, Math.max(least, (max ?? 0) * 1.12)] } },
       series: [{}, ...lines.map(({ name, color: which, dash }) => ({
         label: name, stroke: color(which), width: 1.8, dash, show: !chosen.off.has(name),
         fill: name === "published" || name === "ready" ? `${color(which)}1c` : undefined,
@@ -230,4 +232,4 @@ export function spark({ ins, outs }, kind = "spark") {
   return svg;
 }
 
-export const legend = () => h("span", { class: "legend" }, h("span", { class: "in" }, "published"), " ", h("span", { class: "out" }, "acknowledged"));
+export const legend = () => h("span", { class: "legend optional" }, h("span", { class: "in" }, "published"), " ", h("span", { class: "out" }, "acknowledged"));

@@ -13,7 +13,7 @@ export function cluster(main) {
   }, { node: true });
 }
 
-const serves = (facts) => ["Serves clients", facts.serves ? h("span", { class: "good" }, "yes") : h("span", { class: "bad" }, "no")];
+const serves = (facts) => ["Serves clients", facts.serves ? h("span", { class: "good" }, "yes") : h("span", { class: facts.role === "leader" || facts.leader === null ? "bad" : "soft" }, "no")];
 
 const alone = (facts) => [
   h("p", {}, "This broker runs alone, on one node. Its log and its queues are on this machine only; with three nodes, the broker goes on when one of them is lost."),

@@ -36,18 +36,20 @@ export function slow(main) {
         ["Memory", bytes(figures.process_resident_memory_bytes ?? 0)],
         ["Clock difference", `${of("clock_step_seconds").toFixed(1)} s`],
       ]),
-      table("Queues with the oldest ready messages", [
-        { name: "Queue", kind: "text", cell: (queue) => linkTo(queue.name) },
-        { name: "Oldest", kind: "number", cell: (queue) => span((seen.at_ms - queue.oldest_ready_ms) / 1000) },
-        { name: "Ready", kind: "number", cell: (queue) => count(queue.ready) },
-        { name: "Subscribers", kind: "number", cell: (queue) => count(queue.subscribers) },
-      ], waiting, "No ready messages."),
-      h("h2", {}, "Repeated work"),
-      table("Queues with the largest share of released deliveries", [
-        { name: "Queue", kind: "text", cell: (queue) => linkTo(queue.name) },
-        { name: "Released", kind: "number", cell: (queue) => `${((100 * queue.released) / Math.max(1, queue.delivered)).toFixed(1)} %` },
-        { name: "Deliveries", kind: "number", cell: (queue) => count(queue.delivered) },
-        { name: "Wake-ups per delivery", kind: "number", optional: true, cell: (queue) => (queue.wakes / Math.max(1, queue.delivered)).toFixed(2) },
-      ], retried, "No released deliveries."));
+      // A node that follows knows no queues, which is not the same as none that is slow.
+      seen.error ? null : [
+        table("Queues with the oldest ready messages", [
+          { name: "Queue", kind: "text", cell: (queue) => linkTo(queue.name) },
+          { name: "Oldest", kind: "number", cell: (queue) => span((seen.at_ms - queue.oldest_ready_ms) / 1000) },
+          { name: "Ready", kind: "number", cell: (queue) => count(queue.ready) },
+          { name: "Subscribers", kind: "number", cell: (queue) => count(queue.subscribers) },
+        ], waiting, "No ready messages."),
+        h("h2", {}, "Repeated work"),
+        table("Queues with the largest share of released deliveries", [
+          { name: "Queue", kind: "text", cell: (queue) => linkTo(queue.name) },
+          { name: "Released", kind: "number", cell: (queue) => `${((100 * queue.released) / Math.max(1, queue.delivered)).toFixed(1)} %` },
+          { name: "Deliveries", kind: "number", cell: (queue) => count(queue.delivered) },
+          { name: "Wake-ups per delivery", kind: "number", optional: true, cell: (queue) => (queue.wakes / Math.max(1, queue.delivered)).toFixed(2) },
+        ], retried, "No released deliveries.")]);
   }, { node: true });
 }

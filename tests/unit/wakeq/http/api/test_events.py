@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.brokers.node_here import node_here, run
 from wakeq.http.api import events
-from wakeq.http.api.events import EventsQuery, Reading, event_for
+from wakeq.http.api.events import Counters, EventsQuery, Reading, event_for
 from wakeq.http.callers import Caller
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.queue.view import Gauges
@@ -21,8 +21,8 @@ def gauges(name: str, **values: Any) -> Gauges:
     return NONE._replace(name=name, queue_id=1, **values)
 
 
-def reading_of(*found: Gauges, earlier: tuple[Gauges, ...] = ()) -> Reading:
-    return Reading(10_000, sorted(found, key=lambda one: one.name), {}, {}, earlier=earlier)
+def reading_of(*found: Gauges, earlier: Counters | None = None) -> Reading:
+    return Reading(10_000, sorted(found, key=lambda one: one.name), {}, {}, earlier=earlier or {})
 
 
 def names(reading: Reading, **query: Any) -> list[str]:
@@ -62,8 +62,9 @@ def test_queue_without_ready_messages_is_the_youngest() -> None:
 
 def test_queues_are_sorted_by_what_the_last_seconds_published() -> None:
     now = gauges("busy", published=1_000), gauges("once_busy", published=5_000), gauges("anew", published=9_000)
-    earlier = gauges("busy", published=900), gauges("once_busy", published=5_000), gauges("anew")._replace(queue_id=7)
-    reading = reading_of(*now, earlier=earlier)
+    # The last of them was another queue of that name.
+    earlier = {("busy", 1): (900, 0), ("once_busy", 1): (5_000, 0), ("anew", 7): (0, 0)}
+    reading = reading_of(*now, earlier=earlier or {})
 
     assert names(reading, sort="published") == ["busy", "anew", "once_busy"]
 
@@ -126,3 +127,19 @@ def test_second_watcher_is_sent_the_last_reading_at_once(tmp_path: Path, monkeyp
                     return [*begins, (await second.content.readline())[:6]]
 
     assert run(watch()) == [b"data: ", b"data: "]
+
+
+@pytest.mark.parametrize(("sort", "is_kept"), [("published", True), ("ready", False)])
+def test_earlier_counters_are_kept_only_while_somebody_sorts_by_them(tmp_path: Path, sort: str, is_kept: bool) -> None:
+    async def watch() -> tuple[int, int]:
+        async with node_here(tmp_path / "data") as here, asyncio.timeout(30):
+            read = here.node.listeners._admin._events  # type: ignore[union-attr]
+            async with here.session.get(here.http + "/api/v1/events", params={"sort": sort}) as stream:
+                await stream.content.readline()
+                kept = len(read._marks)
+            while read._reading is not None and not read._reading.done():
+                await asyncio.sleep(0)
+            assert read._last is None
+            return kept, len(read._marks)
+
+    assert run(watch()) == (int(is_kept), 0)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.brokers.node_here import client_of, node_here, run
+from wakeq.config.settings import QueueDefaults
 
 
 def published(tmp_path: Path, body: dict[str, Any], **settings: Any) -> tuple[int, Any, Any]:
@@ -82,3 +83,17 @@ def test_log_of_the_broker_names_the_operator_and_not_the_message(
 
     assert "POST /api/v1/messages" in caplog.text
     assert "a secret" not in caplog.text
+
+
+def test_queue_that_is_created_has_the_policies_of_the_settings(tmp_path: Path) -> None:
+    async def tell() -> Any:
+        policies = QueueDefaults(max_deliveries=5, timeout=77)
+        async with node_here(tmp_path / "data", queue=policies) as here, client_of(here) as client:
+            await client.publish("by_worker", b"1")
+            await here.call("POST", "/messages", {"queue": "by_form", "body": "1"})
+            return [await client.stats(name) for name in ("by_worker", "by_form")]
+
+    by_worker, by_form = run(tell())
+
+    assert (by_form["policies"]["max_deliveries"], by_form["policies"]["timeout"]) == (5, 77)
+    assert by_form["policies"] == by_worker["policies"]
