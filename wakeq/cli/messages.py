@@ -183,7 +183,7 @@ def explain_empty(client: Client, queue: str) -> str:
 @click.command()
 @click.argument("queue", type=QUEUE)
 @click.argument("uids", metavar="UID...", nargs=-1, required=True)
-@click.option("--lease", help="The lease that fetch printed; an outdated one is refused.")
+@click.option("--lease", metavar="LEASE", help="The lease that fetch printed; an outdated one is refused.")
 @click.pass_obj
 def ack(broker: Broker, queue: str, uids: tuple[str, ...], lease: str | None) -> int:
     """Acknowledge messages of QUEUE, which removes them.
@@ -212,7 +212,7 @@ def ack(broker: Broker, queue: str, uids: tuple[str, ...], lease: str | None) ->
     metavar="S",
     help="Deliver them again after this long; default: the queue's retry policy.",
 )
-@click.option("--lease", help="The lease that fetch printed; an outdated one is refused.")
+@click.option("--lease", metavar="LEASE", help="The lease that fetch printed; an outdated one is refused.")
 @click.option("--no-failure", is_flag=True, help="Do not count a failure; deliver again at once, or after --delay.")
 @click.option("--dead", is_flag=True, help="Move them to the dead-letter queue now.")
 @click.pass_obj
@@ -244,7 +244,7 @@ def nack(
     metavar="S",
     help="The new lease, counted from now; default: the message's own timeout.",
 )
-@click.option("--lease", help="The lease that fetch printed; an outdated one is refused.")
+@click.option("--lease", metavar="LEASE", help="The lease that fetch printed; an outdated one is refused.")
 @click.pass_obj
 def touch(broker: Broker, queue: str, uids: tuple[str, ...], timeout_s: int | None, lease: str | None) -> int:
     """Extend the leases of messages of QUEUE.

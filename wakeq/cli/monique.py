@@ -58,9 +58,12 @@ class MoniqueServer:
     "-f",
     "--config-file",
     type=click.Path(path_type=Path),
+    metavar="FILE",
     help=f"MoniQue's config.json, used instead of --http; default: {USUAL_PATH} in this directory, if there is one.",
 )
-@click.option("--creator", default=CREATOR, show_default=True, help="The creator named in the messages.")
+@click.option(
+    "--creator", metavar="NAME", default=CREATOR, show_default=True, help="The creator named in the messages."
+)
 @click.pass_context
 def monique(context: click.Context, address: str | None, config_file: Path | None, creator: str) -> None:
     """Use a MoniQue server, wakeq or any other, over WebSocket."""
@@ -96,7 +99,8 @@ def _address_in(config_file: Path | None, broker: Broker) -> str:
 def push(server: MoniqueServer, spec: str, type: Type, encoding: Encoding, file: BinaryIO, wait_s: float | None) -> int:
     """Send the content of FILE as a message and print its id.
 
-    - is standard input.  With --wait the answer is printed instead; exit status 3 if none arrived.
+    If FILE is -, standard input is read.  With --wait the answer is printed instead of the id; exit status 3 if none
+    arrived.
     """
     if wait_s is not None and type != "config":
         raise click.UsageError(f"a {type} gets no answer; --wait is for a config")
@@ -125,7 +129,7 @@ def push(server: MoniqueServer, spec: str, type: Type, encoding: Encoding, file:
 def listen(server: MoniqueServer, spec: str, type: str, limit: int | None, wait_s: float | None, as_json: bool) -> int:
     """Print messages of SPEC and TYPE as they arrive.
 
-    Either may be *, for any, which is also the default.
+    Each of the two may be *, which stands for any, and is the default.
     """
     received = 0
     with server.connect() as client:

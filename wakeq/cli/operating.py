@@ -90,7 +90,7 @@ def select(
     if strangers:
         say_strangers(queue, strangers)
     elif sums["done"] < sums["matched"]:
-        say(f"{sums['matched'] - sums['done']} more matched, but were gone by then or are leased")
+        say(f"{sums['matched'] - sums['done']} more messages matched, but they are leased, or were gone by then")
 
 
 def _total(client: "AdminClient", queue: str, limit: int | None, uids: int) -> int | None:
@@ -108,14 +108,15 @@ def say_strangers(queue: str, strangers: Iterable[str]) -> None:
     """Say why a redrive left letters: any publisher can write an origin into a letter."""
     names = ", ".join(queue_name(name) for name in sorted(strangers))
     say(
-        f"some stay in {queue_name(queue)}, because queues that they name as origin do not send their dead letters "
-        f"there: {names}; check them with `wakeq queue peek`, and move them with --anywhere or --to QUEUE"
+        f"some dead letters stay in {queue_name(queue)}, because the queues that they name as their origin do not send "
+        f"dead letters there: {names}; check them with `wakeq queue peek`, and move them with --anywhere or --to QUEUE"
     )
 
 
 def print_messages(messages: Sequence[Mapping[str, Any]]) -> None:
     """Print a line for each message."""
-    print_table(MESSAGE_COLUMNS, [[message_cell(one, column) for column in MESSAGE_COLUMNS] for one in messages])
+    rows = [[message_cell(one, column) for column in MESSAGE_COLUMNS] for one in messages]
+    print_table(MESSAGE_COLUMNS, rows, nothing="no message would be affected")
 
 
 def fact_of(message: Mapping[str, Any], column: str) -> object:
@@ -158,6 +159,7 @@ class Moment(click.ParamType[datetime]):
 @click.option(
     "--until",
     type=Moment(),
+    metavar="MOMENT",
     help="Until this time, such as 2026-12-24T18:00; local time unless a zone follows: 18:00Z, 18:00+02:00.",
 )
 @json_option
@@ -165,7 +167,8 @@ class Moment(click.ParamType[datetime]):
 def pause(broker: Broker, name: str, for_s: float | None, until: datetime | None, as_json: bool) -> None:
     """Stop delivering messages of QUEUE.
 
-    Until you resume it, or the given time is over.  Clients can still publish, and workers acknowledge their messages.
+    It is paused until you resume it, or until the given time.  Clients can still publish, and workers acknowledge the
+    messages that they have.
     """
     if for_s is not None and until is not None:
         raise click.UsageError("--for and --until contradict each other; give one of them")
@@ -286,7 +289,8 @@ def connections() -> None:
 
 
 @connections.command("list")
-@click.option("--limit", type=click.IntRange(1, 1_000), default=100, show_default=True, metavar="N")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=100, show_default=True, metavar="N",
+              help="Show at most this many.")  # fmt: skip
 @json_option
 @click.pass_obj
 def list_connections(broker: Broker, limit: int, as_json: bool) -> None:
@@ -319,7 +323,8 @@ def close_connection(broker: Broker, connection: int, yes: bool) -> None:
 
 
 @click.command()
-@click.option("--limit", type=click.IntRange(1, 1_000), default=100, show_default=True, metavar="N")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=100, show_default=True, metavar="N",
+              help="Show at most this many.")  # fmt: skip
 @json_option
 @click.pass_obj
 def workers(broker: Broker, limit: int, as_json: bool) -> None:
@@ -334,7 +339,7 @@ def workers(broker: Broker, limit: int, as_json: bool) -> None:
         print_json(answer)
         return
     rows = answer["workers"]
-    print_table(WORKER_COLUMNS, [_worker_cells(row) for row in rows])
+    print_table(WORKER_COLUMNS, [_worker_cells(row) for row in rows], nothing="no program is connected")
     if len(rows) < answer["total"]:
         say(f"{answer['total'] - len(rows)} more; --limit shows more")
 
@@ -367,14 +372,15 @@ def why(broker: Broker, name: str, uid: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @click.argument("uid", metavar="UID")
 @json_option
 @click.pass_obj
 def history(broker: Broker, name: str, uid: str, as_json: bool) -> int:
     """Show what happened to a message of QUEUE.
 
-    Also to one that is finished, as far back as the broker keeps its history (journal.keep_s, journal.keep_bytes).
+    It also knows messages that are finished, as far back as the broker keeps its history (journal.keep_s,
+    journal.keep_bytes).
     Exit status 3 if nothing is known of it.
     """
     with broker.admin() as client:

@@ -38,7 +38,11 @@ def pipeline() -> None:
 )
 @click.option("--where", metavar="SQL", help="Only rows for which this condition holds, in the SQL of DuckDB.")
 @click.option("--rate", type=click.IntRange(min=1), metavar="N", help="At most this many messages per second.")
-@click.option("--name", help="The identity of this load; default: its sources and options, and files as they are now.")
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="The identity of this load; default: its sources and options, and files as they are now.",
+)
 @click.option("--dry-run", is_flag=True, help="Only count the messages.")
 @click.option(
     "--body", metavar="COLUMN", help="Of files: the column that becomes the body; default: the row, as a JSON object."
@@ -107,7 +111,7 @@ def _check_lake_options(sources: tuple[str, ...], *, queue: str | None, columns:
 
 
 @pipeline.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", type=QUEUE, metavar="QUEUE")
 @json_option
 @click.pass_obj
 def claims(broker: Broker, name: str, as_json: bool) -> None:
@@ -122,7 +126,11 @@ def claims(broker: Broker, name: str, as_json: bool) -> None:
         print_json({"queue": name, **answer})
     else:
         rows = [one | {"until": moment(one["until_ms"]), "published": one["is_published"]} for one in answer["claims"]]
-        print_table(CLAIM_COLUMNS, [[row[column] for column in CLAIM_COLUMNS] for row in rows])
+        print_table(
+            CLAIM_COLUMNS,
+            [[row[column] for column in CLAIM_COLUMNS] for row in rows],
+            nothing=f"no streaming query has claimed messages of {queue_name(name)}",
+        )
 
 
 @pipeline.command()
@@ -139,7 +147,8 @@ def settle(broker: Broker, checkpoint: str) -> None:
     from wakeq.pipeline.stream.checkpoint import Checkpoint
     from wakeq.pipeline.stream.settling import settle_checkpoint
 
-    settled = settle_checkpoint(Checkpoint(checkpoint), _named(broker))
+    with progress("settling"):
+        settled = settle_checkpoint(Checkpoint(checkpoint), _named(broker))
     for one in settled:
         held = f"; a batch that is not finished holds {counted(one.held, 'message')}" if one.held else ""
         say(f"{queue_name(one.queue)}: {counted(one.acknowledged, 'message')} acknowledged, at {one.broker}{held}")
@@ -170,14 +179,15 @@ def release(broker: Broker, checkpoint: str | None, queue: str | None, source: s
         from wakeq.client.bulk import BulkClient
         from wakeq.pipeline.stream.settling import release_source
 
-        with BulkClient(broker.address) as client:
+        with BulkClient(broker.address) as client, progress("releasing"):
             ended = release_source(client, queue, source or "")
         _say_released(queue, *ended)
         return
     from wakeq.pipeline.stream.checkpoint import Checkpoint
     from wakeq.pipeline.stream.settling import release_checkpoint
 
-    released = release_checkpoint(Checkpoint(checkpoint or ""), _named(broker))
+    with progress("releasing"):
+        released = release_checkpoint(Checkpoint(checkpoint or ""), _named(broker))
     for one in released:
         _say_released(one.queue, one.acknowledged, one.released, f", at {one.broker}")
     if not released:

@@ -214,8 +214,10 @@ def stats(broker: Broker, name: str | None, as_json: bool) -> None:
 
 @queue.command()
 @click.argument("name", type=QUEUE, metavar="QUEUE")
-@click.option("--limit", type=click.IntRange(1, PEEK_COUNT_MAX), metavar="N", default=10, show_default=True)
-@click.option("--state", type=click.Choice(["ready", "delayed", "leased", "any"]), default="ready", show_default=True)
+@click.option("--limit", type=click.IntRange(1, PEEK_COUNT_MAX), metavar="N", default=10, show_default=True,
+              help="Show at most this many.")  # fmt: skip
+@click.option("--state", type=click.Choice(["ready", "delayed", "leased", "any"]), default="ready", show_default=True,
+              help="Only messages in this state.")  # fmt: skip
 @json_option
 @click.pass_obj
 def peek(broker: Broker, name: str, limit: int, state: str, as_json: bool) -> None:

@@ -55,8 +55,8 @@ class Moment(click.ParamType[int]):
 
 @click.command()
 @click.argument("sources", metavar="DATA_DIR|URL|LAKE...", nargs=-1, required=True, type=Source())
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default="report.html", show_default=True,
-              help="The page to write; the same data as JSON is written beside it.")  # fmt: skip
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", default="report.html",
+              show_default=True, help="The page to write; the same data as JSON is written beside it.")  # fmt: skip
 @click.option(
     "--since",
     type=Moment(),
@@ -74,9 +74,9 @@ def report(
 ) -> None:  # fmt: skip
     """Report what a broker did, as a page and as JSON.
 
-    Throughput, backlog, waiting times, work and failures.  DATA_DIR is the data directory of a broker, running, stopped
-    or copied, and URL the HTTP port of a running one, such as http://HOST:8080; name several nodes of one cluster
-    together.  LAKE was made by wakeq pipeline archive.
+    It has throughput, backlog, waiting times, work and failures.  DATA_DIR is the data directory of a broker, running,
+    stopped or copied, and URL the HTTP port of a running one, such as http://HOST:8080; name several nodes of one
+    cluster together.  LAKE was made by wakeq pipeline archive.
 
     The events are counted in this process; with --master or --conf, or under spark-submit, by Spark.
     """
@@ -141,7 +141,8 @@ def forecast(
     if as_json:
         print_json([{name: getattr(hour, name) for name in names} for hour in hours])
     else:
-        print_table(names, [[_rounded(getattr(hour, name)) for name in names] for hour in hours])
+        rows = [[_rounded(getattr(hour, name)) for name in names] for hour in hours]
+        print_table(names, rows, nothing="the lake has no messages of which a forecast can be made")
         unknown = sorted({hour.queue for hour in hours if hour.service_s is None})
         if unknown:
             say(

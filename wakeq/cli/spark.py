@@ -59,7 +59,9 @@ def spark_options(command: Command) -> Command:
         metavar="URL",
         help="Run on this Spark: spark://HOST:PORT, yarn, k8s://..., sc://HOST, local[4].",
     )
-    conf = click.option("--conf", type=Setting(), multiple=True, help="A setting of Spark; may be repeated.")
+    conf = click.option(
+        "--conf", type=Setting(), metavar="KEY=VALUE", multiple=True, help="A setting of Spark; repeatable."
+    )
     return master(conf(command))
 
 

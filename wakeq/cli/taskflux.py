@@ -119,7 +119,8 @@ def count(server: TaskFluxServer, queue: str) -> None:
 
 @taskflux.command()
 @click.argument("queue")
-@click.option("--implementation", type=click.Choice(list(IMPLEMENTATIONS)), default="H4", show_default=True)
+@click.option("--implementation", type=click.Choice(list(IMPLEMENTATIONS)), default="H4", show_default=True,
+              help="How keys are kept: H4 for any, QA for a small range.")  # fmt: skip
 @click.option("--max-size", type=LIMIT, metavar="N", help="The most records it may hold.")
 @click.option("--max-payload", type=LIMIT, metavar="BYTES", help="The largest payload it accepts.")
 @click.option(

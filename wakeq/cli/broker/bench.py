@@ -50,10 +50,14 @@ class Load:
 
 
 @click.command()
-@click.option("--messages", type=click.IntRange(min=1), metavar="N", default=50_000, show_default=True)
-@click.option("--bytes", "body_bytes", type=click.IntRange(min=0), metavar="N", default=100, show_default=True)
-@click.option("--batch", type=click.IntRange(1, BATCH_MAX), metavar="N", default=100, show_default=True)
-@click.option("--connections", type=click.IntRange(1, 64), metavar="N", default=4, show_default=True)
+@click.option("--messages", type=click.IntRange(min=1), metavar="N", default=50_000, show_default=True,
+              help="How many messages to publish and fetch.")  # fmt: skip
+@click.option("--bytes", "body_bytes", type=click.IntRange(min=0), metavar="N", default=100, show_default=True,
+              help="The size of a body.")  # fmt: skip
+@click.option("--batch", type=click.IntRange(1, BATCH_MAX), metavar="N", default=100, show_default=True,
+              help="Messages in one command.")  # fmt: skip
+@click.option("--connections", type=click.IntRange(1, 64), metavar="N", default=4, show_default=True,
+              help="Connections that work at once.")  # fmt: skip
 @json_option
 @click.pass_obj
 def bench(broker: Broker, messages: int, body_bytes: int, batch: int, connections: int, as_json: bool) -> None:

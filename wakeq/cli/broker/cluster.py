@@ -23,6 +23,7 @@ import click
 
 from wakeq.cli.common import Broker, confirm, json_option, yes_option
 from wakeq.cli.output import print_facts, print_json, print_table, say
+from wakeq.cli.progress import progress
 from wakeq.protocol.errors import BadSettings, BrokerUnreachable, CannotListen, Disconnected, NoQuorum
 from wakeq.storage.credentials import make_secret, write_secret
 
@@ -132,7 +133,7 @@ def remove(broker: Broker, node: int, as_json: bool, yes: bool) -> None:
 @click.pass_obj
 def snapshot(broker: Broker, as_json: bool) -> None:
     """Write a snapshot of the node at --broker now, and trim its log."""
-    with broker.connect() as client:
+    with broker.connect() as client, progress("writing the snapshot", is_wanted=not as_json):
         facts = client.cluster("snapshot")
     print_json(facts) if as_json else click.echo(f"snapshot written, up to entry {facts['index']} of the log")
 
@@ -141,10 +142,11 @@ def snapshot(broker: Broker, as_json: bool) -> None:
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
     help="Write it to this new file, which only its owner can read; default: print it.",
 )
 def secret(out: Path | None) -> None:
-    """Make a secret that the nodes prove to each other.
+    """Make a secret that proves which nodes belong together.
 
     Every node gets the same one, in the setting cluster.secret_file.
     """
@@ -156,7 +158,9 @@ def secret(out: Path | None) -> None:
 
 
 @cluster.command()
-@click.option("--data-dir", type=click.Path(path_type=Path), required=True, help="The data directory of this node.")
+@click.option(
+    "--data-dir", type=click.Path(path_type=Path), metavar="DIR", required=True, help="The data directory of this node."
+)
 @click.option(
     "--from-this-node",
     is_flag=True,
@@ -177,7 +181,8 @@ def recover(data_dir: Path, from_this_node: bool, yes: bool) -> None:
 
 
 @cluster.command("try")
-@click.option("--data-dir", type=click.Path(path_type=Path), default="wakeq-cluster", show_default=True)
+@click.option("--data-dir", type=click.Path(path_type=Path), metavar="DIR", default="wakeq-cluster", show_default=True,
+              help="Where the nodes keep their data.")  # fmt: skip
 @click.option(
     "--free-ports",
     is_flag=True,
@@ -187,7 +192,7 @@ def recover(data_dir: Path, from_this_node: bool, yes: bool) -> None:
 def trial(data_dir: Path, free_ports: bool, others: tuple[str, ...]) -> int:
     """Run three nodes on this machine, to try out a cluster.
 
-    Until SIGTERM or SIGINT.
+    They run until SIGTERM or SIGINT (Ctrl-C), and continue with their data at the next start.
     """
     if not free_ports and (taken := taken_port()) is not None:
         free_ports = True

@@ -80,7 +80,13 @@ def _download(broker: Broker, to: Path, shown: Progress) -> None:
 
 @click.command()
 @click.argument("path", metavar="FROM", type=FILE)
-@click.option("--data-dir", type=FOLDER, required=True, help="The directory to create; it must be empty or not exist.")
+@click.option(
+    "--data-dir",
+    type=FOLDER,
+    metavar="DIR",
+    required=True,
+    help="The directory to create; it must be empty or not exist.",
+)
 @click.option("--node", type=click.IntRange(0, 65_535), metavar="N", help="The number of this node in its cluster.")
 @json_option
 def restore(path: Path, data_dir: Path, node: int | None, as_json: bool) -> None:
@@ -101,13 +107,13 @@ def restore(path: Path, data_dir: Path, node: int | None, as_json: bool) -> None
 
 @click.command("export")
 @click.argument("queues", type=QUEUE, metavar="[QUEUE]...", nargs=-1)
-@click.option("--from", "path", type=FILE, help="Read this backup instead of asking the broker.")
+@click.option("--from", "path", type=FILE, metavar="FILE", help="Read this backup instead of asking the broker.")
 @click.pass_obj
 def export(broker: Broker, queues: tuple[str, ...], path: Path | None) -> None:
     """Print queues and messages as JSON lines.
 
-    All queues, or each QUEUE that you name.  All lines show the same moment.  Leases are omitted: when imported, every
-    message is ready or delayed.
+    It prints all queues, or those that you name.  All lines show the same moment.  Leases are omitted: when imported,
+    every message is ready or delayed.
     """
     from wakeq.data.backup import lines_of
 

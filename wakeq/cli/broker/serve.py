@@ -50,25 +50,32 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
                 "--config",
                 "config_file",
                 type=FILE,
+                metavar="FILE",
                 help="A TOML file of settings; default: the one that WAKEQ_CONFIG names, if any.",
             ),
-            click.option("--data-dir", type=FILE, help="Where the broker keeps its data."),
-            click.option("--host", help="The address to listen on."),
-            click.option("--worker-port", type=int, help="Port of the worker protocol; 0: any free one."),
-            click.option("--http-port", type=int, help="Port of HTTP and WebSocket; 0: any free one."),
+            click.option("--data-dir", type=FILE, metavar="DIR", help="Where the broker keeps its data."),
+            click.option("--host", metavar="HOST", help="The address to listen on."),
+            click.option(
+                "--worker-port", type=int, metavar="PORT", help="Port of the worker protocol; 0: any free one."
+            ),
+            click.option("--http-port", type=int, metavar="PORT", help="Port of HTTP and WebSocket; 0: any free one."),
             click.option(
                 "--node",
                 "node",
                 metavar="NUMBER|auto",
                 help="The place of this node in --peers, counting from 0; auto: the number that ends its host name.",
             ),
-            click.option("--peers", help="HOST:PORT of every node of the cluster, separated by commas."),
+            click.option(
+                "--peers", metavar="LIST", help="HOST:PORT of every node of the cluster, separated by commas."
+            ),
             click.option("--join", is_flag=True, help="Join a cluster that exists already."),
-            click.option("--taskflux-port", type=int, help="Port of the TaskFlux protocol; 0: any free one."),
-            click.option("--taskflux-dialect", help="The dialect spoken on that port: spec or csharp."),
+            click.option(
+                "--taskflux-port", type=int, metavar="PORT", help="Port of the TaskFlux protocol; 0: any free one."
+            ),
+            click.option("--taskflux-dialect", metavar="NAME", help="The dialect spoken on that port: spec or csharp."),
             click.option("--auth", is_flag=True, help="Require a token from every client; see `wakeq token`."),
-            click.option("--tls-cert", type=FILE, help="The certificate for all ports, PEM."),
-            click.option("--tls-key", type=FILE, help="The private key of that certificate, PEM."),
+            click.option("--tls-cert", type=FILE, metavar="FILE", help="The certificate for all ports, PEM."),
+            click.option("--tls-key", type=FILE, metavar="FILE", help="The private key of that certificate, PEM."),
             click.option(
                 "--insecure", is_flag=True, help="Allow other machines to connect without tokens, or without TLS."
             ),
@@ -77,6 +84,7 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
                 "--config-file",
                 "monique_config_file",
                 type=FILE,
+                metavar="FILE",
                 help="A MoniQue config.json, whose ports are opened too.",
             ),
             click.option(
@@ -202,8 +210,8 @@ def _as_rows(loaded: Loaded) -> list[dict[str, object]]:
 def doctor(*, as_json: bool, **given: Any) -> int:
     """Check this machine before a broker is started on it.
 
-    Checks ports, disk, sync speed, clock, limits and versions.  Takes the flags of `wakeq serve`.  Exit status 1 if
-    something must be fixed first; notes do not count.
+    It checks ports, disk, sync speed, clock, limits and versions, and takes the flags of `wakeq serve`.  Exit status 1
+    if something must be fixed first; notes do not count.
     """
     loaded = given_settings(**given)
     from wakeq.node.doctor import examine, is_bad
@@ -221,8 +229,8 @@ def doctor(*, as_json: bool, **given: Any) -> int:
 def alive(**given: Any) -> None:
     """Check that the broker on this machine is alive.
 
-    A liveness probe for containers.  Takes the flags of `wakeq serve`, to know where the broker listens.  It fails if
-    the broker does not answer within 2 s; a broker that is still reading its log does not listen yet.
+    This is a liveness probe for containers.  It takes the flags of `wakeq serve`, to know where the broker listens.  It
+    fails if the broker does not answer within 2 s; a broker that is still reading its log does not listen yet.
     """
     settings = given_settings(**given).settings
     if not settings.http_port:
@@ -231,7 +239,8 @@ def alive(**given: Any) -> None:
     try:
         status = _asked(settings)
     except (OSError, HTTPException) as error:
-        raise BrokerUnreachable(f"no broker answers at {where} ({error}); see its log") from error
+        reason = getattr(error, "strerror", None) or error
+        raise BrokerUnreachable(f"no broker answers at {where} ({reason}); see its log") from error
     if status != 200:
         raise BrokerUnreachable(f"{where} answers /livez with status {status}; is that a broker?")
     click.echo("alive")

@@ -30,9 +30,11 @@ HOURS = {"h": 1, "d": 24, "w": 168}
 
 def where_options(command: click.decorators.FC) -> click.decorators.FC:
     """Add the flags that choose the broker."""
-    data_dir = click.option("--data-dir", type=click.Path(path_type=Path), help="The broker's data directory.")
+    data_dir = click.option(
+        "--data-dir", type=click.Path(path_type=Path), metavar="DIR", help="The broker's data directory."
+    )
     config = click.option(
-        "--config", "config_file", type=click.Path(path_type=Path), help="The broker's settings file."
+        "--config", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="The broker's settings file."
     )
     return data_dir(config(command))
 

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 def log_options(command: click.decorators.FC) -> click.decorators.FC:
     """Add the flags of `log_to_stderr`."""
-    level = click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True)
+    level = click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True,
+                         help="Log what is at least so important.")  # fmt: skip
     return level(click.option("--log-json", is_flag=True, help="Log JSON objects, one per line.")(command))
 
 

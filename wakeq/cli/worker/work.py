@@ -109,7 +109,7 @@ def work(
 ) -> int:
     """Run COMMAND for each message of QUEUE.
 
-    Until SIGTERM or SIGINT.  COMMAND gets the body on its standard input, and in its environment WAKEQ_QUEUE,
+    It runs until SIGTERM or SIGINT.  COMMAND gets the body on its standard input, and in its environment WAKEQ_QUEUE,
     WAKEQ_UID, WAKEQ_DELIVERY (1 for the first), WAKEQ_FAILURES, WAKEQ_LEASE, WAKEQ_BROKER, each header as
     WAKEQ_HEADER_NAME (in capitals, with _ for anything but letters and digits), and TRACEPARENT if the message has one.
     Its output goes where the output of `wakeq work` goes.  COMMAND does not get the token of `wakeq work` without

@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -309,6 +310,33 @@ def test_command_lists_fit_80_columns(
     _usage, *listed = re.split(r"^(?:Messages|Commands):$", capsys.readouterr().out, flags=re.MULTILINE)
     assert listed
     assert [line for line in listed[0].splitlines() if line.endswith("...")] == []
+
+
+def commands_of(group: click.Group, context: click.Context) -> Iterator[tuple[str, click.Command]]:
+    """Yield every command that is no group, with the words that call it."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield name, command
+        if isinstance(command, click.Group):
+            for inner, one in commands_of(command, context):
+                yield f"{name} {inner}", one
+
+
+@pytest.mark.parametrize("name", [name for name, _ in commands_of(cli, click.Context(cli))])
+def test_every_option_says_what_it_does_and_what_it_takes(name: str) -> None:
+    command = dict(commands_of(cli, click.Context(cli)))[name]
+    options = [one for one in command.params if isinstance(one, click.Option)]
+
+    assert [one.name for one in options if not one.help] == []
+    # The name of a type says nothing to a user.
+    assert [
+        one.name
+        for one in options
+        if not one.is_flag and not isinstance(one.type, click.Choice) and one.metavar is None
+    ] == []
+    assert command.help
+    assert command.help.splitlines()[0].endswith(".")
 
 
 def test_version_is_printed(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
