@@ -19,6 +19,8 @@ TOP = {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs"}
 CONTENTS = {
     "Tutorial": ["First steps <../README>", "guide/first-worker"],
     "How-to": [
+        "guide/modules",
+        "guide/hooks",
         "guide/retries",
         "guide/web",
         "guide/testing",

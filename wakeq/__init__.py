@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         WakeqError,
     )
     from wakeq.protocol.wire.worker.commands import Followup
-    from wakeq.worker import Reject, Retry, Snooze, Worker, current
+    from wakeq.worker import Reject, Retry, Snooze, Worker, current, resource
 
 HOMES = {
     "AsyncClient": "wakeq.client.aio",
@@ -56,6 +56,7 @@ HOMES = {
     "Snooze": "wakeq.worker",
     "Worker": "wakeq.worker",
     "current": "wakeq.worker",
+    "resource": "wakeq.worker",
 }
 
 __all__ = [
@@ -84,6 +85,7 @@ __all__ = [
     "__version__",
     "current",
     "errors",
+    "resource",
 ]
 
 

@@ -86,6 +86,7 @@ from wakeq.protocol.queue.ledger.uniform import UniformBatch
 from wakeq.protocol.queue.orders import ReplyTo, Ticket
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.raft.core import Core
+from wakeq.protocol.raft.follower import Follower
 from wakeq.protocol.raft.membership import Config
 from wakeq.protocol.raft.messages import Append, Fetch, Heartbeat, OwnEntry, Ready, Transfer, Write
 from wakeq.protocol.raft.pace import BEHIND_BYTES_MAX
@@ -255,6 +256,12 @@ class RaftLog(Process):
         """Whether this node votes in a new cluster of several nodes, of which some have never been up."""
         members = self.core.members
         return members.votes and not members.is_lone and not members.config.founded
+
+    @property
+    def is_catching_up(self) -> bool:
+        """Whether this node does not vote yet, or still copies what it has missed since it was last up."""
+        role = self.core.role
+        return not self.core.members.votes or (isinstance(role, Follower) and not role.has_caught_up)
 
     @property
     def other_leader(self) -> int | None:

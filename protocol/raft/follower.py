@@ -32,6 +32,7 @@ class Follower:
     def __init__(self, core: "Core") -> None:
         self.core = core
         self.matched = 0
+        self.has_caught_up = False  # once the log has held all that the leader had committed
         self._owes_answer = False  # matching entries are not on disk yet, and the leader waits for the acknowledgement
         self._offer: SnapshotOffer | None = None  # whose stream is being fetched
         self._restoring: Restore | None = None  # an image being installed; until it is on disk no entry is accepted
@@ -80,6 +81,8 @@ class Follower:
         write = self._append_entries(message)
         self._acknowledge(message.last_index)
         core.commit_to(min(message.commit, message.last_index))
+        if message.last_index >= message.commit:
+            self.has_caught_up = True
         return write
 
     def _append_entries(self, message: Append) -> Write | None:

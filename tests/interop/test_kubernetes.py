@@ -206,12 +206,6 @@ def test_pod_has_the_time_that_a_shutdown_may_take() -> None:
     assert grace_s >= 2 * (TRANSFER_S_MAX + 2 * ANSWER_S_MAX)
 
 
-def test_next_pod_is_replaced_only_when_the_last_one_has_caught_up() -> None:
-    election_ms = Settings().cluster.election_ms
-
-    assert one(built(FOLDER), "StatefulSet")["spec"]["minReadySeconds"] * 1000 > 12 * election_ms
-
-
 def test_nodes_find_each_other_before_they_are_ready_and_start_at_once() -> None:
     objects = built(FOLDER)
 

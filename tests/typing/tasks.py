@@ -3,9 +3,12 @@
 Never run; test_typing.py has mypy and pyright read it.
 """
 
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import assert_type
 
-from wakeq import Reject, Retry, Snooze, Worker, current
+from wakeq import Reject, Retry, Snooze, Worker, current, resource
+from wakeq.worker import Began, Current, Dead, Done, Ended, Failed, Released
 
 worker = Worker("127.0.0.1:2601", concurrency=8)
 
@@ -108,3 +111,104 @@ worker.schedule(send, "@daily", zone="Europe/Berlin", arguments={"to": "a@b.c"})
 worker.schedule(fetch.options(priority=-5), 60, arguments={"url": "http://x"})
 worker.schedule(waits, 60)  # error
 worker.schedule(send, None)  # error
+
+
+# A resource has the type of what its opener yields, and is no argument of a message that anybody must give.
+class Database:
+    def save(self, row: str) -> None: ...
+
+
+@contextmanager
+def database() -> Iterator[Database]:
+    yield Database()
+
+
+@asynccontextmanager
+async def pool() -> AsyncIterator[list[Database]]:
+    yield [Database()]
+
+
+def connect() -> Database:
+    return Database()
+
+
+assert_type(resource(database), Database)
+assert_type(resource(pool), list[Database])
+resource(connect)  # error
+resource(database())  # error
+
+
+@worker.task("rows")
+def store(row: str, db: Database = resource(database)) -> None:
+    db.save(row)
+
+
+@worker.task("many-rows")
+async def store_many(row: str, dbs: list[Database] = resource(pool)) -> None: ...
+
+
+@worker.task("bad-resource")
+def bad_resource(db: str = resource(database)) -> None: ...  # error
+
+
+assert_type(store.publish("row"), str)
+store("row", db=Database())
+store("row", db="a text")  # error
+
+
+# Hooks keep the type of what they decorate, and check it.
+@worker.lifespan
+@contextmanager
+def started() -> Iterator[None]:
+    yield
+
+
+@worker.lifespan
+@asynccontextmanager
+async def started_on_the_loop() -> AsyncIterator[None]:
+    yield
+
+
+worker.lifespan(connect)  # error
+
+
+@worker.middleware
+@contextmanager
+def logged(message: Current) -> Iterator[None]:
+    assert_type(message.uid, str)
+    yield
+
+
+@worker.middleware
+@asynccontextmanager
+async def in_a_transaction(message: Current) -> AsyncIterator[None]:
+    yield
+
+
+worker.middleware(started)  # error
+
+
+@worker.listener
+def listen(event: Began | Ended) -> None:
+    match event:
+        case Began():
+            assert_type(event.message.uid, str)
+        case Ended(outcome=outcome):
+            assert_type(event.duration_s, float)
+            match outcome:
+                case Done() | Released():
+                    pass
+                case Failed(delay_s=delay_s):
+                    assert_type(delay_s, int | None)
+                case Dead(error=error):
+                    assert_type(error, str)
+
+
+def listen_to_the_end(event: Ended) -> None: ...
+
+
+worker.listener(listen_to_the_end)  # error
+
+
+with worker.replacing({database: Database()}):
+    store.publish("row")

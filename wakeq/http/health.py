@@ -1,14 +1,16 @@
 """Health: /livez, /readyz and /metrics, for monitoring.
 
-A node is alive if its loop runs.  It is ready if it serves, or knows the leader, to which it sends its clients.  A node
-of a new cluster is ready too while nodes are missing that have never been up: an orchestrator may start those only
-then, and there is no other node to which clients could go.  `/readyz?leader` asks whether the node itself serves.
-Nothing here changes anything, and only /metrics waits for a disk, in another thread.
+A node is alive if its loop runs.  It is ready if it serves, or knows the leader, to which it sends its clients, and has
+caught up with it: an orchestrator takes the next node down as soon as this one is ready.  A node of a new cluster is
+ready too while nodes are missing that have never been up: an orchestrator may start those only then, and there is no
+other node to which clients could go.  `/readyz?leader` asks whether the node itself serves.  Nothing here changes
+anything, and only /metrics waits for a disk, in another thread.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 from aiohttp import web
 
@@ -28,6 +30,21 @@ from wakeq.protocol.queue.view import Gauges
 READY_CODE = "NOT_LEADER"
 
 
+class Standing(Protocol):
+    """The log, as far as it decides what this node can do for clients and for the cluster."""
+
+    def refusal(self) -> Refusal | None:
+        """Return why this node does not serve, None if it does."""
+
+    @property
+    def is_forming(self) -> bool:
+        """Whether a new cluster waits for nodes that have never been up."""
+
+    @property
+    def is_catching_up(self) -> bool:
+        """Whether this node lacks what it has missed, or does not vote yet."""
+
+
 class Health:
     """Serves the three paths."""
 
@@ -35,8 +52,7 @@ class Health:
         self,
         queries: Queries,
         samples: Callable[[], Awaitable[Sequence[Sample]]],
-        refusal: Callable[[], Refusal | None],
-        is_forming: Callable[[], bool],
+        standing: Standing,
         now_ms: Callable[[], int],
         timings: Timings,
         *,
@@ -44,8 +60,7 @@ class Health:
     ) -> None:
         self._queries = queries
         self._samples = samples
-        self._refusal = refusal
-        self._is_forming = is_forming
+        self._standing = standing
         self._now_ms = now_ms
         # Of all queues together.
         self._timings = timings
@@ -69,14 +84,16 @@ class Health:
         return web.Response(text="ok\n")
 
     async def readyz(self, request: web.Request) -> web.Response:
-        refusal = self._refusal()
+        standing = self._standing
+        refusal = standing.refusal()
         is_ready = refusal is None or (
             refusal.code == READY_CODE
-            and (bool(refusal.leader) or self._is_forming())
+            and (standing.is_forming or bool(refusal.leader and not standing.is_catching_up))
             and "leader" not in request.query
         )
         facts: dict[str, object] = {"ready": is_ready, "serves": refusal is None}
         if refusal is not None:
+            facts["is_catching_up"] = standing.is_catching_up
             facts |= {"code": refusal.code, "detail": refusal.detail, "leader": refusal.leader}
         return json_response(facts, 200 if is_ready else 503)
 

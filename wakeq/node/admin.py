@@ -65,8 +65,7 @@ class Admin:
         self._health = Health(
             self.queries,
             self.metrics.samples,
-            assembly.raft_log.refusal,
-            lambda: assembly.raft_log.is_forming,
+            assembly.raft_log,
             now_ms,
             assembly.timings,
             queues_max=queues_max,

@@ -8,13 +8,15 @@ handler, fail here, too. Exceptions of a handler must reach the publisher, becau
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
 from wakeq.client.message import Body, Received, bytes_of_body
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.worker import Worker
+from wakeq.worker.context import Current
 from wakeq.worker.pools.call import run, run_async
+from wakeq.worker.resources import open_asynchronous
 from wakeq.worker.task import Task
 
 
@@ -26,8 +28,15 @@ def eager(worker: Worker) -> Iterator[list[Received]]:
     to that list. Delay, priority and expiry have no effect, and an exception of a handler is raised by `publish`.
     """
     outbox = EagerOutbox(worker.tasks)
-    with worker.publishing_to(outbox):
+    with worker.publishing_to(outbox), worker.hooks.opening_on_demand():
         yield outbox.published
+
+
+async def _run_async(task: Task[..., Any], message: Received) -> Current:
+    """Run a coroutine handler; each call has a loop of its own, so its asynchronous resources are opened anew."""
+    async with AsyncExitStack() as stack:
+        await open_asynchronous(task.missing_openers(), [task.hooks.values], stack)
+        return await run_async(task, message)
 
 
 class EagerOutbox:
@@ -61,7 +70,7 @@ class EagerOutbox:
         )
         self.published.append(message)
         if task := self._tasks.get(queue):
-            current = asyncio.run(run_async(task, message)) if task.mode == "coroutine" else run(task, message)
+            current = asyncio.run(_run_async(task, message)) if task.mode == "coroutine" else run(task, message)
             for followup in current.done().then:
                 content = wire.followup_content(followup)
                 self.publish(followup.qname, content.body, priority=content.priority, headers=content.headers)

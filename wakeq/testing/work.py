@@ -9,7 +9,7 @@ have no rules of its own for outcomes, and must never wait.
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from itertools import cycle
 from typing import Any
 
@@ -19,8 +19,10 @@ from wakeq.client.requests import Settled
 from wakeq.protocol.errors import QueueNotFound
 from wakeq.testing.loops import outside_of_loop
 from wakeq.worker.engine.outcome_reporter import OutcomeReporter
+from wakeq.worker.hooks import Began, Ended
 from wakeq.worker.outcome import Outcome
 from wakeq.worker.pools.call import call, call_async
+from wakeq.worker.resources import open_asynchronous
 from wakeq.worker.task import Task
 
 # After so many deliveries in one call, a task is taken to publish messages for ever.
@@ -67,7 +69,12 @@ def _work(client: Client, tasks: Sequence[Task[..., Any]]) -> int:
     deliveries = idle = 0
     # The queues take turns, as in a worker.
     turns = cycle(tasks)
-    with asyncio.Runner() as runner:
+    with ExitStack() as stack:
+        for hooks in dict.fromkeys(task.hooks for task in tasks):
+            stack.enter_context(hooks.opening_on_demand())
+        runner = stack.enter_context(asyncio.Runner())
+        resources = AsyncExitStack()
+        stack.callback(lambda: runner.run(resources.aclose()))
         while idle < len(tasks):
             task = next(turns)
             message = _fetch(client, task.queue)
@@ -76,10 +83,13 @@ def _work(client: Client, tasks: Sequence[Task[..., Any]]) -> int:
                 continue
             idle, deliveries = 0, deliveries + 1
             assert deliveries <= DELIVERIES_MAX, _endless(message)
+            task.hooks.tell(Began(task, message))
             if task.mode == "coroutine":
+                runner.run(open_asynchronous(task.missing_openers(), [task.hooks.values], resources))
                 outcome = runner.run(call_async(task, message, _drawn))
             else:
                 outcome = call(task, message, _drawn)
+            task.hooks.tell(Ended(task, message, outcome, 0.0))
             runner.run(_report(reporter, message, outcome))
     return deliveries
 

@@ -85,6 +85,10 @@ class Current:
         return self._message.uid
 
     @property
+    def body(self) -> bytes:
+        return self._message.body
+
+    @property
     def delivery(self) -> int:
         """The number of this delivery of the message, from 1."""
         return self._message.delivery

@@ -24,10 +24,15 @@ class EngineThread:
         *,
         grace_s: float,
         timetable: Timetable | None = None,
+        ready: Callable[[str], None] | None = None,
     ) -> None:
-        """`grace_s` is the grace period for handlers that still run when the engine ends by itself."""
+        """`grace_s` is the grace period for handlers that still run when the engine ends by itself.
+
+        `ready` is called once with the address of the broker, when the engine has started.
+        """
         self._make_engine = make_engine
         self._timetable = timetable
+        self._ready = ready
         self._thread = threading.Thread(target=self._run, name="wakeq-worker", daemon=True)
         self._started: Future[None] = Future()
         # The number of handlers that had not ended, or the error that ended the engine.
@@ -88,6 +93,8 @@ class EngineThread:
         try:
             has_started = await self._start_engine(engine)
             self._started.set_result(None)
+            if has_started and self._ready is not None:
+                self._ready(engine.client.address)
             with self._publishing_schedules(engine.client) if has_started else nullcontext():
                 await first_of(self._stop.wait(), engine.done.wait())
             if self._bug is not None:
@@ -97,6 +104,17 @@ class EngineThread:
             self.handled = engine.handled
             engine.end_pools()
             await engine.client.close()
+            await self._close_hooks(engine)
+
+    async def _close_hooks(self, engine: Engine[AsyncClient]) -> None:
+        """Close the resources, since no handler uses them any more, and let the listeners hear the last events."""
+        if engine.resources is not None:
+            if self._hurry.is_set():
+                await engine.resources.close(is_urgent=True)
+            else:
+                await first_of(engine.resources.close(is_urgent=False), self._hurry.wait())
+        if engine.listeners is not None:
+            engine.listeners.close()
 
     @contextmanager
     def _publishing_schedules(self, client: AsyncClient) -> Iterator[None]:

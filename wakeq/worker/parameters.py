@@ -8,7 +8,7 @@ missing, unknown or of another type is an InvalidBody, and a retry would not hel
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import cached_property
 from typing import Any, cast
 
@@ -40,9 +40,13 @@ class InvalidBody(WakeqError):
 class Parameters:
     """The parameters of one handler. Types are resolved on first use, because names may be defined later."""
 
-    def __init__(self, handler: Callable[..., object]) -> None:
+    def __init__(self, handler: Callable[..., object], filled: Container[str] = ()) -> None:
+        """`filled` are the names of the parameters that the worker fills; a message has no values for them."""
         self._handler = handler
-        self._signature = inspect.signature(handler)
+        whole = inspect.signature(handler)
+        self._signature = whole.replace(
+            parameters=[parameter for name, parameter in whole.parameters.items() if name not in filled]
+        )
         if is_method(handler, list(self._signature.parameters)):
             raise BadHandler(
                 f"{handler.__qualname__} is a method, and a message has no object to call it on; define a function at "

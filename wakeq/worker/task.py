@@ -19,10 +19,12 @@ from wakeq.client.connection import refuse_on_loop
 from wakeq.client.message import Message, bytes_of_body
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.protocol.wire.worker.commands import SECONDS_MAX, TIMEOUT_S_MIN
-from wakeq.worker import tracing
+from wakeq.worker import metrics, tracing
+from wakeq.worker.hooks import Hooks
 from wakeq.worker.outcome import Retry
 from wakeq.worker.parameters import BadHandler, Parameters, name_of
 from wakeq.worker.publishing import Outbox, run_in_publish_thread
+from wakeq.worker.resources import Opener, is_asynchronous, resources_of
 
 if TYPE_CHECKING:
     from wakeq.client.aio import AsyncClient
@@ -60,7 +62,8 @@ class Publisher(Generic[P]):
         """Publish a message for one call of the handler and return its uid. The message is stored then."""
         self._refuse_on_loop("publish")
         body = self.task.body_of(args, kwargs)
-        return self.task.outbox().publish(self.task.queue, body, **self._options())
+        with metrics.sending(self.task.queue, 1):
+            return self.task.outbox().publish(self.task.queue, body, **self._options())
 
     async def publish_async(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """Publish from a coroutine, on any loop. A thread waits for the broker meanwhile.
@@ -75,13 +78,15 @@ class Publisher(Generic[P]):
         """Publish with a client of this loop, under an id and with additional headers."""
         headers = {**(self.settings.headers or {}), **more_headers}
         options = self._options() | {"headers": tracing.outgoing(headers), "id": id}
-        return await client.publish(self.task.queue, self.task.body_of((), arguments), **options)
+        with metrics.sending(self.task.queue, 1):
+            return await client.publish(self.task.queue, self.task.body_of((), arguments), **options)
 
     def publish_many(self, calls: Iterable[Mapping[str, Any]]) -> list[str]:
         """Publish messages for many calls, each a mapping of arguments by name: all or none. Return the uids."""
         self._refuse_on_loop("publish_many")
         bodies = [self.task.body_of((), checked_arguments(arguments)) for arguments in calls]
-        return self.task.outbox().publish_many(self.task.queue, bodies, **self._options())
+        with metrics.sending(self.task.queue, len(bodies)):
+            return self.task.outbox().publish_many(self.task.queue, bodies, **self._options())
 
     async def publish_many_async(self, calls: Iterable[Mapping[str, Any]]) -> list[str]:
         """Publish many from a coroutine, as publish_async does."""
@@ -132,6 +137,7 @@ class Task(Publisher[P], Generic[P, R]):
         retry: Retry | None,
         mode: Mode,
         trace_parent: bool = False,
+        hooks: Hooks | None = None,
     ) -> None:
         super().__init__(self, Options())
         self.handler = handler
@@ -142,7 +148,10 @@ class Task(Publisher[P], Generic[P, R]):
         self.retry = retry
         self.mode: Mode = mode
         self.trace_parent = trace_parent
-        self._parameters = Parameters(handler)
+        self.hooks = Hooks() if hooks is None else hooks
+        # By the names of the parameters.
+        self.resources = resources_of(handler)
+        self._parameters = Parameters(handler, self.resources)
         # Copies the name and docstring of the handler, but not its attributes.
         update_wrapper(self, handler, updated=())
 
@@ -180,10 +189,26 @@ class Task(Publisher[P], Generic[P, R]):
         """Return the arguments in a body. Raise InvalidBody if it does not fit the handler."""
         return self._parameters.decode(body)
 
+    def resource_values(self) -> dict[str, Any]:
+        """Return the arguments that the worker adds to those of the message."""
+        return {name: self.hooks.value_of(resource) for name, resource in self.resources.items()}
+
+    def missing_openers(self) -> list[Opener]:
+        """Return the openers of its resources that are not open and not replaced."""
+        openers = (resource.opener for resource in self.resources.values())
+        return [one for one in openers if one not in self.hooks.values and one not in self.hooks.replaced]
+
     def check(self) -> None:
         """Raise BadHandler if no message could ever be handled."""
         if not self.takes_message:
             self._parameters.check()
+        if self.mode != "coroutine":
+            for function in (*self.hooks.middleware, *(resource.opener for resource in self.resources.values())):
+                if is_asynchronous(function):
+                    raise BadHandler(
+                        f"{self!r} is a plain function and cannot use {name_of(function)}, which is asynchronous; make "
+                        "the task an `async def`, or give it to a Worker without this hook"
+                    )
 
 
 def check_settings(queue: str, *, timeout: object, retry: object, max_run: object) -> None:

@@ -13,8 +13,10 @@ To define tasks and to publish them needs no running worker: a web server import
 import math
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from inspect import iscoroutinefunction
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
@@ -24,14 +26,18 @@ from wakeq.client.identity import of_worker
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.names import check_name
 from wakeq.protocol.wire.worker import codec as wire
+from wakeq.worker import metrics
 from wakeq.worker.engine.engine import Engine
 from wakeq.worker.engine_thread import EngineThread
+from wakeq.worker.hooks import EventListener, Hooks, Middleware
+from wakeq.worker.listeners import Listeners
 from wakeq.worker.outcome import RETRY, Retry
 from wakeq.worker.parameters import BadHandler
 from wakeq.worker.pools.coroutines import CoroutinePool
 from wakeq.worker.pools.pool import FinishedJobs, Pool
 from wakeq.worker.pools.threads import ThreadPool
 from wakeq.worker.publishing import Outbox, SharedClient
+from wakeq.worker.resources import Opener, Resources, is_asynchronous
 from wakeq.worker.schedule import Schedule, Timetable, read_moments
 from wakeq.worker.signals import StopSignals, refuse_in_child
 from wakeq.worker.task import Mode, Publisher, Task, check_settings, mode_of
@@ -41,6 +47,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+A = TypeVar("A", bound=Opener)
+M = TypeVar("M", bound=Middleware)
+L = TypeVar("L", bound=EventListener)
 
 CONCURRENCY = 8
 # Messages for each slot, while handlers are short.
@@ -82,10 +91,13 @@ class Worker:
         self.name = name
         self.tasks: dict[str, Task[..., Any]] = {}
         self.schedules: list[Schedule] = []
+        self.hooks = Hooks()
         # May be changed until the worker runs.
         self.concurrency = concurrency
         # Called in each spawned process, which shares no state with this one.
         self.process_set_up: Callable[[], None] | None = None
+        # Called on the thread of the engine, with the broker's address, when the worker begins to fetch.
+        self.ready: Callable[[str], None] | None = None
         self._prefetch = prefetch
         self._grace_s = grace
         self._trace_parent = trace_parent
@@ -94,7 +106,44 @@ class Worker:
         # Replaces the shared client in tests.
         self._outbox: Outbox | None = None
         self._shared_client = SharedClient(self._connect)
+        # The workers whose tasks this one serves: itself, or those that it joins.
+        self._members: list[Worker] = [self]
         self._engine_thread: EngineThread | None = None
+
+    @classmethod
+    def joined(cls, workers: Sequence["Worker"]) -> "Worker":
+        """Return one worker that serves the tasks and schedules of all these; raise BadHandler if that is impossible.
+
+        It runs with the largest concurrency and grace of theirs, and with the smallest prefetch. Each task publishes as
+        before, with the connection of its own worker.
+        """
+        first = workers[0]
+        if len(workers) == 1:
+            return first
+        made = cls(
+            first.address,
+            concurrency=max(worker.concurrency for worker in workers),
+            prefetch=min(worker._prefetch for worker in workers),
+            grace=max(worker._grace_s for worker in workers),
+            token=first._token,
+            tls=first._tls,
+            name=next((worker.name for worker in workers if worker.name), None),
+        )
+        made._members = list(workers)
+        for worker in workers:
+            if (worker.address, worker._token, worker._tls) != (first.address, first._token, first._tls):
+                raise BadHandler(
+                    f"the worker of {', '.join(first.tasks)} and that of {', '.join(worker.tasks)} have different "
+                    "brokers, tokens or TLS; run each of them as MODULE:WORKER, in a process of its own"
+                )
+            for queue, task in worker.tasks.items():
+                if queue in made.tasks:
+                    raise BadHandler(
+                        f"{queue} has two handlers, {made.tasks[queue]!r} and {task!r}; a queue has one task"
+                    )
+                made.tasks[queue] = task
+            made.schedules += worker.schedules
+        return made
 
     # Tasks --------------------------------------------------------------------------------------------------
 
@@ -131,6 +180,7 @@ class Worker:
                 retry=retry,
                 mode=mode_of(handler, mode),
                 trace_parent=self._trace_parent,
+                hooks=self.hooks,
             )
             self.tasks[queue] = task
             return task
@@ -161,6 +211,59 @@ class Worker:
         schedule = Schedule(call, dict(arguments or {}), read_moments(when, zone))
         schedule.check()
         self.schedules.append(schedule)
+
+    # Hooks -----------------------------------------------------------------------------------------------------
+
+    def lifespan(self, opener: A) -> A:
+        """Enter a context manager when this worker starts, before its first message, and leave it when it has stopped.
+
+        Decorates a function with @contextmanager or @asynccontextmanager; an asynchronous one runs on the loop of the
+        `async def` handlers. If it raises at the start, so does the worker. For a value that handlers use, see
+        `resource`.
+        """
+        self._refuse_running("lifespans")
+        is_asynchronous(opener)
+        self.hooks.lifespans.append(opener)
+        return opener
+
+    def middleware(self, function: M) -> M:
+        """Enter a context manager around each call of a handler of this worker, where the handler runs.
+
+        Decorates a function with @contextmanager or @asynccontextmanager that takes the `Current` message. The first
+        one is the outermost. An asynchronous one requires that all tasks are `async def`.
+        """
+        self._refuse_running("middleware")
+        is_asynchronous(function)
+        self.hooks.middleware.append(function)
+        return function
+
+    def listener(self, function: L) -> L:
+        """Call a function with `Began` and `Ended` for each message, in the process of the worker.
+
+        All listeners are called by one thread, one after the other; they delay no handler.
+        """
+        self._refuse_running("listeners")
+        if not callable(function) or iscoroutinefunction(function):
+            raise BadHandler(f"{function!r} cannot be a listener; it is a plain function with one parameter, the event")
+        self.hooks.listeners.append(function)
+        return function
+
+    def _refuse_running(self, hooks: str) -> None:
+        if self._engine_thread is not None:
+            raise RuntimeError(f"this worker is running; add its {hooks} before it runs")
+
+    @contextmanager
+    def replacing(self, resources: Mapping[Opener, Any]) -> Iterator[None]:
+        """Pass these values to handlers in place of resources until the end of the block, as tests do.
+
+        The keys are the functions that `resource` takes; they are not called.
+        """
+        before = self.hooks.replaced
+        self.hooks.replaced = {**before, **resources}
+        try:
+            yield
+        finally:
+            self.hooks.replaced = before
 
     @contextmanager
     def publishing_to(self, outbox: Outbox) -> Iterator[None]:
@@ -209,7 +312,7 @@ class Worker:
                     left = signals.wait_for(engine_thread.ended)
             finally:
                 self._engine_thread = None
-                self._shared_client.close_when_unused()
+                self._close_clients()
         except WakeqError as error:
             print(f"wakeq: {error}", file=sys.stderr)
             sys.exit(error.exit_status)
@@ -238,7 +341,11 @@ class Worker:
         try:
             return engine_thread.wait()
         finally:
-            self._shared_client.close_when_unused()
+            self._close_clients()
+
+    def _close_clients(self) -> None:
+        for worker in self._members:
+            worker._shared_client.close_when_unused()
 
     def __enter__(self) -> Self:
         self.start()
@@ -259,6 +366,7 @@ class Worker:
             lambda: self._make_engine(drain=drain, limit=limit),
             grace_s=self._grace_s,
             timetable=Timetable(self.schedules) if self.schedules and not ends_by_itself else None,
+            ready=self.ready,
         )
         return self._engine_thread
 
@@ -281,32 +389,53 @@ class Worker:
 
                 check_importable(task)
 
-    def _make_engine(self, *, drain: bool, limit: int | None) -> "Engine[AsyncClient]":
-        publishes_schedules = not drain and limit is None
-
+    def _make_client(self, engine: "Engine[AsyncClient]", *, publishes_schedules: bool) -> AsyncClient:
         def identity() -> wire.Hello:
             schedules = [schedule.facts() for schedule in self.schedules] if publishes_schedules else []
             return of_worker(self.name, concurrency=self.concurrency, tasks=self.tasks, schedules=schedules)
 
-        def make_client(engine: "Engine[AsyncClient]") -> AsyncClient:
-            return AsyncClient(
-                self.address,
-                listener=engine,
-                reconnect_for_s=math.inf,
-                token=self._token,
-                tls=self._tls,
-                introduce=identity,
-            )
+        return AsyncClient(
+            self.address,
+            listener=engine,
+            reconnect_for_s=math.inf,
+            token=self._token,
+            tls=self._tls,
+            introduce=identity,
+        )
 
+    def _make_engine(self, *, drain: bool, limit: int | None) -> "Engine[AsyncClient]":
         tasks = list(self.tasks.values())
-        return Engine(make_client, self._make_pool, tasks, prefetch=self._prefetch, drain=drain, limit=limit)
+        resources = self._make_resources()
+        return Engine(
+            partial(self._make_client, publishes_schedules=not drain and limit is None),
+            partial(self._make_pool, resources),
+            tasks,
+            prefetch=self._prefetch,
+            drain=drain,
+            limit=limit,
+            resources=resources,
+            listeners=self._make_listeners(),
+        )
 
-    def _make_pool(self, mode: Mode, returns: FinishedJobs) -> Pool:
+    def _make_resources(self) -> Resources | None:
+        """Return the resources that the tasks of this process ask for, and the lifespans; None if there are none."""
+        hooks = [worker.hooks for worker in self._members]
+        wanted = [lifespan for one in hooks for lifespan in one.lifespans]
+        # A process of its own opens its own resources.
+        wanted += [one for task in self.tasks.values() if task.mode != "process" for one in task.missing_openers()]
+        return Resources(wanted, [one.values for one in hooks]) if wanted else None
+
+    def _make_listeners(self) -> Listeners | None:
+        """Return the thread that tells the listeners and the metrics; None if there are none."""
+        measures = [listener] if (listener := metrics.listener()) else []
+        return Listeners(measures) if measures or any(worker.hooks.listeners for worker in self._members) else None
+
+    def _make_pool(self, resources: Resources | None, mode: Mode, returns: FinishedJobs) -> Pool:
         match mode:
             case "thread":
                 return ThreadPool(self.concurrency, returns)
             case "coroutine":
-                return CoroutinePool(self.concurrency, returns)
+                return CoroutinePool(self.concurrency, returns, resources.hold if resources else None)
             case "process":
                 from wakeq.worker.pools.processes import ProcessPool
 

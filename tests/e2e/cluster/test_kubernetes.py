@@ -74,7 +74,9 @@ def start(pods: Pods, order: tuple[int, ...] = (0, 1, 2)) -> None:
     for ordinal in order:
         pods.create(ordinal)
         pods.wait_up(ordinal)
+        assert pods.probe(ordinal, "liveness"), "a pod that waits for the others is alive"
     wait(lambda: is_whole(pods), "all three nodes are one broker")
+    wait(lambda: all(pods.probe(ordinal, "readiness") for ordinal in order), "all pods are ready")
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)], ids=str)
@@ -95,7 +97,9 @@ def test_pods_that_come_back_under_other_addresses_are_found_and_lose_nothing(po
         assert pods.delete(ordinal) == 0
         pods.create(ordinal)
         pods.wait_up(ordinal)
-        wait(lambda: is_whole(pods, ordinal=ordinal), f"wakeq-{ordinal} is back")  # noqa: B023
+        wait(lambda: pods.probe(ordinal, "readiness"), f"wakeq-{ordinal} is ready")  # noqa: B023
+        # So the next one may go.
+        assert is_whole(pods, ordinal=ordinal)
 
     for ordinal in (2, 1, 0):
         assert f"before {ordinal}" in pods.exec(ordinal, "wakeq", "fetch", "q", "--ack")
@@ -151,8 +155,10 @@ def test_restored_pod_is_joined_by_the_others(pods: Pods, components: tuple[str,
     for ordinal in range(3):
         pods.wait_up(ordinal)
     for ordinal in (1, 2):
+        assert not pods.probe(ordinal, "readiness"), "a pod that does not belong to the cluster yet is ready"
         pods.exec(0, "wakeq", "cluster", "add", str(ordinal), pods.peer_address(ordinal))
-        wait(lambda: is_whole(pods, ordinal + 1), f"node {ordinal} votes")  # noqa: B023
+        wait(lambda: pods.probe(ordinal, "readiness"), f"wakeq-{ordinal} is ready")  # noqa: B023
+        assert is_whole(pods, ordinal + 1)
 
     assert "kept" in pods.exec(2, "wakeq", "fetch", "q", "--ack")
 
@@ -174,7 +180,7 @@ def test_three_pods_grow_to_five(pods: Pods, components: tuple[str, ...]) -> Non
         pods.delete(ordinal)
         pods.create(ordinal)
         pods.wait_up(ordinal)
-        wait(lambda: is_whole(pods, 5, ordinal), f"wakeq-{ordinal} is back")  # noqa: B023
+        wait(lambda: pods.probe(ordinal, "readiness"), f"wakeq-{ordinal} is ready")  # noqa: B023
 
     assert "kept" in pods.exec(4, "wakeq", "fetch", "q", "--ack")
 

@@ -39,7 +39,6 @@ from tests.helpers.histories.history import History
 from tests.helpers.loads.tasks import digest_of, task_of
 from wakeq import Message, Worker
 from wakeq.client.aio import AsyncClient
-from wakeq.worker.engine.engine import Engine
 
 history = History()
 history._last_op = int(os.environ["FIRST_OP"])
@@ -76,10 +75,8 @@ class RecordingClient(AsyncClient):
         return outcome
 
 class RecordedWorker(Worker):
-    def _make_engine(self, **asked):
-        def make_client(engine):
-            return RecordingClient(self.address, listener=engine, reconnect_for_s=float("inf"))
-        return Engine(make_client, self._make_pool, list(self.tasks.values()), prefetch=self._prefetch, **asked)
+    def _make_client(self, engine, **_asked):
+        return RecordingClient(self.address, listener=engine, reconnect_for_s=float("inf"))
 
 worker = RecordedWorker(concurrency=4)
 

@@ -19,7 +19,7 @@ import pytest
 from tests.helpers.brokers.process import BrokerProcess
 
 ROOT = Path(__file__).parents[3]
-GUIDES = ("first-worker", "retries", "web", "deployment", "migrate")
+GUIDES = ("first-worker", "modules", "hooks", "retries", "web", "deployment", "migrate")
 # Below docs/.
 PAGES = (*(f"guide/{name}" for name in GUIDES), "operations/when")
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -35,9 +35,11 @@ class Page:
         self.background: list[tuple[str, subprocess.Popen[bytes], Path, str]] = []
 
     def write(self, block: str) -> None:
-        name = re.match(r"# (\w+\.py)\n", block)
+        name = re.match(r"# ([\w/]+\.py)\n", block)
         assert name, f"a block of Python has no name: {block[:60]!r}"
-        (self.folder / name[1]).write_text(block, encoding="utf-8")
+        file = self.folder / name[1]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(block, encoding="utf-8")
 
     def type(self, block: str) -> None:
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:

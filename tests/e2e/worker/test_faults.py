@@ -37,17 +37,14 @@ BACK_S = 10.0  # from the way being whole until a job has run: 2 x SHORT_S, a pa
 class ImpatientWorker(Worker):
     """A Worker whose client gives up a silent broker soon."""
 
-    def _make_engine(self, **asked: Any) -> Engine[AsyncClient]:
-        def make_client(engine: Engine[AsyncClient]) -> AsyncClient:
-            return AsyncClient(
-                self.address,
-                connect_timeout_s=SHORT_S,
-                answer_timeout_s=SHORT_S,
-                reconnect_for_s=math.inf,
-                listener=engine,
-            )
-
-        return Engine(make_client, self._make_pool, list(self.tasks.values()), prefetch=8, **asked)
+    def _make_client(self, engine: Engine[AsyncClient], **_asked: Any) -> AsyncClient:
+        return AsyncClient(
+            self.address,
+            connect_timeout_s=SHORT_S,
+            answer_timeout_s=SHORT_S,
+            reconnect_for_s=math.inf,
+            listener=engine,
+        )
 
 
 class Scene:
@@ -58,7 +55,7 @@ class Scene:
         self.client = client
         self.ran: SimpleQueue[str] = SimpleQueue()
         self.gate = threading.Event()  # handlers of "gated" wait for it
-        self.worker = worker = ImpatientWorker(proxy.address, concurrency=2, grace=5)
+        self.worker = worker = ImpatientWorker(proxy.address, concurrency=2, grace=5, prefetch=8)
 
         @worker.task("jobs", timeout=5)
         def job(name: str) -> None:

@@ -61,6 +61,23 @@ def test_worker_from_code_runs_until_a_signal(broker: BrokerProcess, tmp_path: P
         assert worker.stop() == 0
 
 
+def test_package_runs_the_tasks_of_all_its_modules_and_says_so(broker: BrokerProcess, tmp_path: Path) -> None:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "__init__.py").touch()
+    (tmp_path / "shop" / "base.py").write_text("from wakeq import Worker\nworker = Worker()\n")
+    for name in ("bills", "mails"):
+        text = f"from shop.base import worker\n@worker.task('{name}')\ndef job() -> None: print('{name}', flush=True)\n"
+        (tmp_path / "shop" / f"{name}.py").write_text(text)
+    command = [sys.executable, "-m", "wakeq", "--broker", broker.address, "run", "shop"]
+    with Client(broker.address) as client, Started(command, cwd=tmp_path) as worker:
+        client.publish("bills", {})
+        client.publish("mails", {})
+
+        assert worker.lines(2) == ["bills", "mails"]
+        assert worker.stop() == 0
+        assert f"ready: serving bills, mails, 8 threads at once, from {broker.address}" in worker.errors
+
+
 def test_concurrency_follows_the_command_line(broker: BrokerProcess, tmp_path: Path) -> None:
     write(tmp_path, SHOP.format(word="one"))
     with Client(broker.address) as client:

@@ -6,8 +6,11 @@ Each pod has a network, a host name, /run and a resolver of its own, and a volum
 only once it runs, and another address in each of its lives.  The secrets are where the manifests mount them.
 """
 
+import ssl
 import subprocess
 import sys
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 
 from tests.helpers.brokers.process import BrokerProcess
@@ -15,7 +18,7 @@ from tests.helpers.network.certificates import Authority
 from tests.helpers.network.name_server import NameServer
 from tests.helpers.network.namespaces import Network
 from tests.helpers.programs.image import environment_of_image
-from tests.helpers.programs.kustomize import built, environment_of, one
+from tests.helpers.programs.kustomize import Object, built, container_of, environment_of, one
 from tests.helpers.programs.verbs import wakeq
 from wakeq.storage.credentials import write_secret
 
@@ -45,6 +48,7 @@ class Pods:
         self._network, self._names, self._directory = network, names, directory
         self._make_secrets()
         self._environment: dict[str, str] = {}
+        self._container: Object = {}
         self._service = ""
         self.nodes: list[BrokerProcess] = []
         self.apply(*components)
@@ -53,6 +57,7 @@ class Pods:
         """Take other settings, as `kubectl apply -k` does; a pod has them from its next start on."""
         objects = built(FOLDER, *components)
         stateful = one(objects, "StatefulSet")["spec"]
+        self._container = container_of(objects)
         self._service = stateful["serviceName"]
         self._environment = environment_of_image() | environment_of(objects, NAMESPACE)
         for ordinal in range(len(self.nodes), stateful["replicas"]):
@@ -80,6 +85,24 @@ class Pods:
         status = self.nodes[ordinal].terminate()
         self._network.move(ordinal)
         return status
+
+    def probe(self, ordinal: int, kind: str) -> bool:
+        """Ask a pod as the kubelet does: which trusts any certificate, and takes only 200 for a yes."""
+        asked = self._container[f"{kind}Probe"]["httpGet"]
+        host, port = self.nodes[ordinal].http_address
+        if asked.get("scheme") == "HTTPS":
+            connection: HTTPConnection = HTTPSConnection(
+                host, port, timeout=5, context=ssl._create_unverified_context()
+            )
+        else:
+            connection = HTTPConnection(host, port, timeout=5)
+        with closing(connection):
+            try:
+                connection.request("GET", asked["path"])
+                return connection.getresponse().status == 200
+            except (OSError, HTTPException):
+                # Its ports are closed, as while a node takes over the state of the leader.
+                return False
 
     # --- as kubectl ---
 

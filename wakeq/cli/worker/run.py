@@ -1,19 +1,15 @@
 """`wakeq run` and `wakeq tasks`: import the Worker of a program and run it, or show its tasks and schedules.
 
-    MODULE:WORKER  -->  import  -->  Worker.run() or, with --reload, a Reloader around it  -->  exit status
+    MODULE[:WORKER]  -->  import  -->  Worker.run() or, with --reload, a Reloader around it  -->  exit status
 
-A missing module or worker is an error of the command line.  An error inside the module while it is imported belongs to
-the program, and is shown with the traceback of the program's own frames.  A program that has configured logging keeps
-its own.
+find.py imports the worker, ready.py shows what it serves.  A program that has configured logging keeps its own.
 """
 
 import logging
 import os
 import sys
-import traceback
 from datetime import UTC, datetime
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,14 +17,14 @@ import msgspec
 
 from wakeq.cli.common import Broker, json_option
 from wakeq.cli.output import print_json, print_table
+from wakeq.cli.worker.find import find_worker
+from wakeq.cli.worker.ready import announce
 from wakeq.client.message import json_of
 from wakeq.config.logs import ConsoleLine, JsonLine
-from wakeq.protocol.errors import WakeqError
 
 LEVELS = ("debug", "info", "warning", "error")
 
 if TYPE_CHECKING:
-    from wakeq.worker import Worker
     from wakeq.worker.schedule import Schedule
     from wakeq.worker.task import Task
 
@@ -51,7 +47,7 @@ def log_to_stderr(level: str, *, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("target", metavar="MODULE:WORKER")
+@click.argument("target", metavar="MODULE[:WORKER]")
 @click.option(
     "--concurrency",
     type=click.IntRange(min=1),
@@ -62,14 +58,28 @@ def log_to_stderr(level: str, *, as_json: bool) -> None:
 @click.option(
     "--reload", is_flag=True, help="Restart when a Python file under the current directory changes (wakeq[reload])."
 )
+@click.option("--quiet", "-q", is_flag=True, help="Do not show what it serves when it is ready.")
 @log_options
 @click.pass_obj
 def run(
-    broker: Broker, target: str, concurrency: int | None, drain: bool, reload: bool, log_level: str, log_json: bool
+    broker: Broker,
+    target: str,
+    concurrency: int | None,
+    drain: bool,
+    reload: bool,
+    quiet: bool,
+    log_level: str,
+    log_json: bool,
 ) -> int:
-    """Run the Worker called WORKER in the Python module MODULE.
+    """Run the Worker called WORKER in the Python module MODULE, or all Workers of MODULE.
+
+    Without WORKER, if MODULE is a package, all modules in it are imported, except __main__, conftest, tests and test_*.
+    Several Workers run as one, which serves the tasks and schedules of all.
 
     Modules are searched in the current directory first.  A Worker created without a broker's address uses --broker.
+
+    When it is connected, it shows what it serves: on a terminal in a few lines, otherwise in one line of the log; not
+    with --quiet or --drain.
 
     It runs until SIGTERM or SIGINT.  The first signal lets running handlers finish within the worker's grace time; a
     second one ends them at once.  With --reload, a changed file does what the first signal does, and then the worker
@@ -85,7 +95,7 @@ def run(
     if reload:
         from wakeq.cli.worker.reload import Reloader
 
-        flags = ["--log-level", log_level, *(["--log-json"] if log_json else [])]
+        flags = ["--log-level", log_level, *(["--log-json"] if log_json else []), *(["--quiet"] if quiet else [])]
         if concurrency is not None:
             flags += ["--concurrency", str(concurrency)]
         # -B writes no compiled files: Python would use a stale one after a change of the same size in the same second.
@@ -98,56 +108,19 @@ def run(
     worker.name = worker.name or target
     if concurrency is not None:
         worker.concurrency = concurrency
+    if not (quiet or drain):
+        worker.ready = announce(worker, target=target, as_json=log_json)
     worker.run(drain=drain)
     return 0
 
 
-def find_worker(target: str) -> "Worker":
-    """Import the worker, from this directory first; raise UsageError if it does not exist."""
-    from wakeq.worker import Worker
-
-    sys.path.insert(0, os.getcwd())
-    module_name, colon, name = target.partition(":")
-    if not (module_name and colon and name):
-        raise click.UsageError(f"{target} is not MODULE:WORKER; write it like shop.tasks:worker")
-    try:
-        module = import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            # The module exists, but imports another one that does not.
-            raise _unusable(module_name, error) from error
-        raise click.UsageError(f"there is no module {module_name} in {os.getcwd()}, and none is installed") from error
-    except WakeqError:
-        raise
-    except Exception as error:
-        raise _unusable(module_name, error) from error
-    found = getattr(module, name, None)
-    if isinstance(found, Worker):
-        return found
-    others = [f"{module_name}:{key}" for key, value in vars(module).items() if isinstance(value, Worker)]
-    hint = f"did you mean {' or '.join(others)}?" if others else "that module has no Worker"
-    what = f"is of type {type(found).__name__}, not a Worker" if found is not None else "does not exist"
-    raise click.UsageError(f"{name} of {module_name} {what}; {hint}")
-
-
-def _unusable(module_name: str, error: Exception) -> click.UsageError:
-    """Print the traceback of the user's own frames; return the error for the command line."""
-    frames = error.__traceback__
-    while frames is not None and (
-        frames.tb_frame.f_code.co_filename == __file__ or "importlib" in frames.tb_frame.f_code.co_filename
-    ):
-        frames = frames.tb_next
-    traceback.print_exception(error.with_traceback(frames))
-    return click.UsageError(f"{module_name} cannot be imported: {type(error).__name__}: {error}")
-
-
 @click.command()
-@click.argument("target", metavar="MODULE:WORKER")
+@click.argument("target", metavar="MODULE[:WORKER]")
 @json_option
 def tasks(target: str, as_json: bool) -> None:
-    """Show the tasks and schedules of a Worker.
+    """Show the tasks and schedules of a Worker, or of all Workers of MODULE.
 
-    Imports MODULE as `wakeq run` does, checks every task of WORKER, and shows when each schedule is due next.  Needs no
+    Imports MODULE as `wakeq run` does, checks every task, and shows when each schedule is due next.  Needs no
     broker.  Where no number of retries is shown, the queue's policy decides.
     """
     worker, now = find_worker(target), datetime.now(UTC)

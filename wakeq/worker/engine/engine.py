@@ -21,8 +21,11 @@ from wakeq.protocol.errors import Disconnected, WakeqError
 from wakeq.worker.engine.fetch_planner import Fetch, FetchPlanner, MessageLimit, PrefetchEstimator, Request, Sleep
 from wakeq.worker.engine.leases import Batch, Job, Leases, TouchClient, extend_leases
 from wakeq.worker.engine.outcome_reporter import OutcomeReporter, ReportClient
+from wakeq.worker.hooks import Ended
+from wakeq.worker.listeners import Listeners
 from wakeq.worker.outcome import Done, Outcome, Released, failed, log_arguments
 from wakeq.worker.pools.pool import FinishedJob, FinishedJobs, Pool
+from wakeq.worker.resources import Resources
 from wakeq.worker.task import Mode, Task
 
 log = logging.getLogger("wakeq.worker")
@@ -40,6 +43,7 @@ LAST_REPORTS_S = 5.0
 URGENT_LAST_REPORTS_S = 1.0
 CUT_SHORT = "the worker stopped before the handler ended"
 STOPPING = "the worker is stopping"
+LOST = "its lease timed out before the handler ended, and it is delivered again"
 
 
 class WorkerClient(ReportClient, TouchClient, Protocol):
@@ -82,8 +86,12 @@ class Engine(Generic[C]):
         drain: bool = False,
         limit: int | None = None,
         clock: Callable[[], float] = time.monotonic,
+        resources: Resources | None = None,
+        listeners: Listeners | None = None,
     ) -> None:
         self.client = make_client(self)
+        self.resources = resources
+        self.listeners = listeners
         # Set when drain or limit are fulfilled, or when a pool is stuck.
         self.done = asyncio.Event()
         self._drain = drain
@@ -98,6 +106,8 @@ class Engine(Generic[C]):
         # Outstanding requests to the broker, except for outcomes.
         self._requests: set[asyncio.Task[None]] = set()
         self._started = False
+        # There is no connection, and the client is reconnecting.
+        self._lost = asyncio.Event()
         self._stopping = False
         # The grace period of a stop is over.
         self._cutting_short = False
@@ -105,9 +115,13 @@ class Engine(Generic[C]):
         self._is_stuck = False
         # While stopping: no message is held any more.
         self._all_released = asyncio.Event()
-        self._finished = FinishedJobs(self._loop, self._collect)
+        self._finished = FinishedJobs(self._loop, self._collect, listeners)
         self._groups: dict[Mode, HandlerGroup] = {}
-        for mode in dict.fromkeys(task.mode for task in tasks):
+        modes: dict[Mode, None] = dict.fromkeys(task.mode for task in tasks)
+        # The loop of the coroutines holds the asynchronous resources, even if no task runs there.
+        if resources is not None and resources.needs_loop:
+            modes["coroutine"] = None
+        for mode in modes:
             members = [task for task in tasks if task.mode == mode]
             self._groups[mode] = HandlerGroup(make_pool(mode, self._finished), members, self._limit, prefetch=prefetch)
 
@@ -119,6 +133,7 @@ class Engine(Generic[C]):
     # The client's listener ----------------------------------------------------------------------------------
 
     def connected(self) -> None:
+        self._lost.clear()
         if self._started:
             log.info("connected to %s", self.client.address)
         for group in self._groups.values():
@@ -126,6 +141,7 @@ class Engine(Generic[C]):
             self._ask(group)
 
     def disconnected(self, error: WakeqError) -> None:
+        self._lost.set()
         log.info("connection lost, handlers continue: %s", error)
         for group in self._groups.values():
             group.planner.lost()
@@ -138,13 +154,20 @@ class Engine(Generic[C]):
     # Start and stop -----------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Subscribe to the queues and begin to fetch. The client must be connected."""
+        """Open the resources, subscribe to the queues and begin to fetch. The client must be connected."""
+        if self.resources is not None:
+            self.resources.begin()
         for group in self._groups.values():
             group.pool.start()
+        if self.resources is not None:
+            await self.resources.wait_until_open()
+        for group in self._groups.values():
             for queue in group.tasks:
                 await self.client.subscribe(queue)
         self._started = True
         for mode, group in self._groups.items():
+            if not group.tasks:
+                continue
             queues, slots = ", ".join(group.tasks), group.pool.slots
             log.info("serving %s of %s, %d at once (%s)", queues, self.client.address, slots, mode)
         self._ask_all()
@@ -201,11 +224,16 @@ class Engine(Generic[C]):
             self._abandon(job)
 
     async def _finish_reports(self, timeout_s: float) -> None:
-        """Wait until the broker has heard everything, but not for longer than the timeout."""
+        """Wait until the broker has heard everything, but not for longer than the timeout.
+
+        Requests can bring more messages to release, but not while there is no connection.
+        """
+        lost = self._loop.create_task(self._lost.wait())
         try:
             async with asyncio.timeout(timeout_s):
-                while under_way := {*self._reporter.under_way, *self._requests}:
-                    await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                while self._reporter.under_way or (self._requests and not lost.done()):
+                    requests = () if lost.done() else (*self._requests, lost)
+                    await asyncio.wait({*self._reporter.under_way, *requests}, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             if self._reporter.unreported:
                 log.warning(
@@ -213,6 +241,8 @@ class Engine(Generic[C]):
                     self._reporter.unreported,
                 )
             self._reporter.give_up()
+        finally:
+            lost.cancel()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -296,7 +326,7 @@ class Engine(Generic[C]):
             # A handler that was cut short has not failed by its own fault.
             if self._cutting_short and not isinstance(outcome, Done):
                 outcome = Released(CUT_SHORT)
-            if self._end(job, outcome):
+            if self._end(job, outcome, duration_s):
                 durations_s.setdefault(job.task.mode, []).append(duration_s)
         self._reporter.flush()
         for mode, taken_s in durations_s.items():
@@ -306,10 +336,15 @@ class Engine(Generic[C]):
             self._ask(group)
         self._note_if_released()
 
-    def _end(self, job: Job, outcome: Outcome) -> bool:
+    def _end(self, job: Job, outcome: Outcome, duration_s: float | None = None) -> bool:
         """Hold a message no more and report its outcome. Return False if it has an outcome already."""
         if not self._leases.release(job):
             return False
+        if self.listeners is not None and job.started_s is not None:
+            if duration_s is None:
+                duration_s = self._clock() - job.started_s
+            reported = Released(LOST) if job.is_lost else outcome
+            self.listeners.put(Ended(job.task, job.message, reported, duration_s))
         self._groups[job.task.mode].planner.released(1)
         # A lost message has kept its slot until its handler ended, but other workers may have it now.
         if job.is_lost:

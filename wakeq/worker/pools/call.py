@@ -13,7 +13,7 @@ import random
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import copy_context
 from inspect import isasyncgen, isawaitable, isgenerator
 from typing import Any
@@ -26,6 +26,8 @@ from wakeq.worker.parameters import BadHandler, InvalidBody, name_of
 from wakeq.worker.task import INSTEAD_OF_YIELD, Task
 
 log = logging.getLogger("wakeq.worker")
+
+NO_MIDDLEWARE: AbstractContextManager[None] = nullcontext()
 
 # The number of forks between the first process and this one.
 _forks = 0
@@ -70,7 +72,7 @@ def run(task: Task[..., Any], message: Received) -> Current:
 def _run(task: Task[..., Any], message: Received) -> Current:
     current = Current(message)
     CURRENT.set(current)
-    with tracing.handling(message, parent=task.trace_parent):
+    with tracing.handling(message, parent=task.trace_parent), _middleware(task, current):
         returned = _start(task, message)
         # A return value is dropped, unless it is work that has not been done yet.
         if returned is not None:
@@ -85,15 +87,24 @@ async def run_async(task: Task[..., Any], message: Received) -> Current:
     current = Current(message)
     CURRENT.set(current)
     with tracing.handling(message, parent=task.trace_parent):
-        _refuse_generator(task, await _awaited(_start(task, message)))
+        if task.hooks.middleware:
+            async with task.hooks.around_async(current):
+                _refuse_generator(task, await _awaited(_start(task, message)))
+        else:
+            _refuse_generator(task, await _awaited(_start(task, message)))
     return current
+
+
+def _middleware(task: Task[..., Any], current: Current) -> AbstractContextManager[None]:
+    return task.hooks.around(current) if task.hooks.middleware else NO_MIDDLEWARE
 
 
 def _start(task: Task[..., Any], message: Received) -> object:
     """Call the handler of a task and return its return value."""
+    resources = task.resource_values() if task.resources else {}
     if task.takes_message:
-        return task.handler(message_of(message))
-    return task.handler(**task.arguments_of(message.body))
+        return task.handler(message_of(message), **resources)
+    return task.handler(**task.arguments_of(message.body), **resources)
 
 
 async def _awaited(returned: object) -> object:

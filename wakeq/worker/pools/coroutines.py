@@ -9,9 +9,10 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from wakeq.worker.engine.leases import Job
 from wakeq.worker.outcome import Failed, Outcome
@@ -25,7 +26,15 @@ BLOCKED_S = 3.0
 class CoroutinePool:
     """A loop that runs `slots` handlers at once."""
 
-    def __init__(self, slots: int, finished: FinishedJobs, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        slots: int,
+        finished: FinishedJobs,
+        hold: Callable[[asyncio.Event], Coroutine[Any, Any, None]] | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`hold` is run on the loop all the time; it has to return when its event is set: no handler runs any more."""
         self.slots = slots
         self._finished = finished
         self._clock = clock
@@ -35,6 +44,9 @@ class CoroutinePool:
         self._abandoned: set[Job] = set()
         # When jobs were abandoned whose cancellation has not run yet.
         self._abandoned_at_s: deque[float] = deque()
+        # The pool is stopped and no handler runs.
+        self._over = asyncio.Event()
+        self._hold = hold
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="wakeq-coroutines", daemon=True)
         self._stopped = False
@@ -87,10 +99,15 @@ class CoroutinePool:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_forever()
+            self._loop.run_until_complete(self._until_over())
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
             self._loop.close()
+
+    async def _until_over(self) -> None:
+        if self._hold is not None:
+            await self._hold(self._over)
+        await self._over.wait()
 
     def _fill(self) -> None:
         """Start as many jobs as there is room for."""
@@ -100,6 +117,7 @@ class CoroutinePool:
             except IndexError:
                 return
             job.started_s = self._clock()
+            self._finished.began(job)
             task = self._loop.create_task(call_async(job.task, job.message))
             task.add_done_callback(partial(self._ended, job, job.started_s))
             self._running[job] = task
@@ -121,7 +139,7 @@ class CoroutinePool:
 
     def _end_if_idle(self) -> None:
         if self._stopped and not self._running:
-            self._loop.stop()
+            self._over.set()
 
 
 def _outcome_of(task: asyncio.Task[Outcome]) -> Outcome:

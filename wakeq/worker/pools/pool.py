@@ -13,6 +13,8 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from wakeq.worker.engine.leases import Job
+from wakeq.worker.hooks import Began
+from wakeq.worker.listeners import Listeners
 from wakeq.worker.outcome import Failed, Outcome
 
 # With more abandoned handlers that still run, their slots stay empty and the pool is stuck.
@@ -76,14 +78,25 @@ def undetermined(error: BaseException) -> Failed:
 
 
 class FinishedJobs:
-    """Outcomes of handlers, from any thread. The loop is woken once for many of them."""
+    """Outcomes of handlers, from any thread. The loop is woken once for many of them; listeners hear of the begin."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, collect: Callable[[list[FinishedJob]], None]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        collect: Callable[[list[FinishedJob]], None],
+        listeners: Listeners | None = None,
+    ) -> None:
         self._loop = loop
         self._collect = collect
+        self._listeners = listeners
         self._finished: deque[FinishedJob] = deque()
         # A call of `gather` is scheduled.
         self._is_woken = False
+
+    def began(self, job: Job) -> None:
+        """Tell the listeners that a handler begins. May be called in any thread."""
+        if self._listeners is not None:
+            self._listeners.put(Began(job.task, job.message))
 
     def put(self, job: Job, outcome: Outcome, duration_s: float) -> None:
         """Pass an outcome on to the loop. May be called in any thread."""

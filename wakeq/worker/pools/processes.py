@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import cache
 from importlib import import_module
 from multiprocessing import connection, parent_process, resource_tracker
@@ -27,6 +28,7 @@ from typing import Any
 
 from wakeq.worker.context import picklable
 from wakeq.worker.engine.leases import Job
+from wakeq.worker.hooks import Hooks
 from wakeq.worker.outcome import Outcome, Released, failed, log_arguments
 from wakeq.worker.parameters import BadHandler
 from wakeq.worker.pools.call import call
@@ -188,16 +190,22 @@ def serve(pipe: Connection, set_up: Callable[[], None] | None) -> None:
     # This works even while a handler lets no other thread run.
     kill_with_parent(parent.pid)
     threading.Thread(target=_end_with_parent, args=(parent.sentinel,), daemon=True).start()
-    while True:
-        try:
-            module, name, message = pipe.recv()
-        except (EOFError, OSError):
-            return
-        task = _task(module, name)
-        if set_up is not None:
-            set_up()
-            set_up = None
-        pipe.send(call(task, message))
+    # Resources that a handler of this process asks for are opened then, and closed at its end.
+    prepared: list[Hooks] = []
+    with ExitStack() as stack:
+        while True:
+            try:
+                module, name, message = pipe.recv()
+            except (EOFError, OSError):
+                return
+            task = _task(module, name)
+            if set_up is not None:
+                set_up()
+                set_up = None
+            if task.hooks not in prepared:
+                stack.enter_context(task.hooks.opening_on_demand())
+                prepared.append(task.hooks)
+            pipe.send(call(task, message))
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:

@@ -134,6 +134,7 @@ class ThreadPool:
     def _handle(self, job: Job) -> bool:
         """Run one job. Return whether this thread has become surplus."""
         began_s = job.started_s = self._clock()
+        self._finished.began(job)
         try:
             outcome = self.run(job)
         except BaseException as error:

@@ -8,6 +8,7 @@ import pytest
 from tests.helpers.raft.script import Scene
 from wakeq.protocol.errors import NotLeader
 from wakeq.protocol.raft.core import LIVES_MAX, OUTBOX_MESSAGES_MAX, TERM_JUMP_MAX, Core
+from wakeq.protocol.raft.follower import Follower
 from wakeq.protocol.raft.log_view import LogView
 from wakeq.protocol.raft.membership import Config, Member, config_of
 from wakeq.protocol.raft.messages import (
@@ -130,6 +131,17 @@ def test_report_beyond_the_end_of_the_log_is_a_bug() -> None:
 
     with pytest.raises(AssertionError, match="the log ends with 1"):
         core.stable(2, core.era)
+
+
+def test_follower_has_caught_up_once_it_has_all_that_the_leader_had_committed() -> None:
+    core = core_of([1, 2, 3])
+    steps = []
+    for last_index, commit in ((2, 5), (5, 5), (6, 9)):
+        core.step(Append(2, 1, 2, 1, 1, 0, 0, last_index, ((1, 1),), commit), 0)
+        assert isinstance(core.role, Follower)
+        steps.append(core.role.has_caught_up)
+
+    assert steps == [False, True, True]
 
 
 def test_match_with_one_leader_is_not_acknowledged_to_the_next() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import dataclass
 
 import pytest
 from aiohttp import web
@@ -16,36 +17,41 @@ NOBODY_LEADS = Refusal("NOT_LEADER", "no node leads at this moment")
 TOO_FEW = Refusal("NO_QUORUM", "too few of the other nodes answer in time")
 
 
+@dataclass
+class HandStanding:
+    """What a log would say."""
+
+    why: Refusal | None = None
+    is_forming: bool = False
+    is_catching_up: bool = False
+
+    def refusal(self) -> Refusal | None:
+        return self.why
+
+
 @pytest.mark.parametrize(
-    ("refusal", "is_forming", "path", "status"),
+    ("standing", "path", "status"),
     [
-        (None, False, "/readyz", 200),
-        (None, False, "/readyz?leader", 200),
-        (LEADS_ELSEWHERE, False, "/readyz", 200),
-        (LEADS_ELSEWHERE, False, "/readyz?leader", 503),
-        (NOBODY_LEADS, False, "/readyz", 503),
-        (NOBODY_LEADS, True, "/readyz", 200),
-        (NOBODY_LEADS, True, "/readyz?leader", 503),
-        (TOO_FEW, False, "/readyz", 503),
+        (HandStanding(), "/readyz", 200),
+        (HandStanding(), "/readyz?leader", 200),
+        (HandStanding(LEADS_ELSEWHERE), "/readyz", 200),
+        (HandStanding(LEADS_ELSEWHERE), "/readyz?leader", 503),
+        (HandStanding(LEADS_ELSEWHERE, is_catching_up=True), "/readyz", 503),
+        (HandStanding(NOBODY_LEADS), "/readyz", 503),
+        (HandStanding(NOBODY_LEADS, is_forming=True, is_catching_up=True), "/readyz", 200),
+        (HandStanding(NOBODY_LEADS, is_forming=True), "/readyz?leader", 503),
+        (HandStanding(TOO_FEW), "/readyz", 503),
     ],
 )
-def test_node_is_ready_if_it_serves_or_knows_who_does_or_nobody_can_yet(
-    refusal: Refusal | None, is_forming: bool, path: str, status: int
+def test_node_is_ready_if_it_serves_or_has_caught_up_with_whoever_does_or_nobody_can_yet(
+    standing: HandStanding, path: str, status: int
 ) -> None:
     unused = None
-    health = Health(
-        unused,  # type: ignore[arg-type]
-        unused,  # type: ignore[arg-type]
-        lambda: refusal,
-        lambda: is_forming,
-        lambda: 0,
-        Timings(),
-        queues_max=lambda: 1,
-    )
+    health = Health(unused, unused, standing, lambda: 0, Timings(), queues_max=lambda: 1)  # type: ignore[arg-type]
 
     answer: web.Response = asyncio.run(health.readyz(make_mocked_request("GET", path)))
 
     assert answer.status == status
     assert isinstance(answer.body, bytes)
     facts = json.loads(answer.body)
-    assert (facts["ready"], facts["serves"]) == (status == 200, refusal is None)
+    assert (facts["ready"], facts["serves"]) == (status == 200, standing.why is None)

@@ -5,9 +5,10 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
-from wakeq import Retry, current
-from wakeq.worker import Worker
+from wakeq import Retry, current, resource
+from wakeq.worker import Current, Worker
 
 worker = Worker()
 # The set-up calls in this process.
@@ -16,6 +17,29 @@ set_up: list[str] = []
 
 def set_up_by(whom: str) -> None:
     set_up.append(whom)
+
+
+hooked = Worker()
+# What the hooks of this process did.
+hooks: list[str] = []
+
+
+@contextmanager
+def database() -> Iterator[str]:
+    hooks.append("opened")
+    yield "database"
+
+
+@hooked.middleware
+@contextmanager
+def noting(message: Current) -> Iterator[None]:
+    hooks.append(f"before {message.uid}")
+    yield
+
+
+@hooked.task("hooks", mode="process")
+def send_hooks(db: str = resource(database)) -> None:
+    current().then("hooks", [*hooks, db, os.getpid()])
 
 
 @worker.task("set-ups", mode="process")

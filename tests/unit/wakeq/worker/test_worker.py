@@ -11,7 +11,6 @@ import pytest
 from tests.unit.wakeq.worker.world import MemoryBroker
 from wakeq.protocol.errors import BrokerUnreachable
 from wakeq.worker import Worker
-from wakeq.worker.engine.engine import Engine
 from wakeq.worker.engine_thread import EngineThread
 
 PATIENCE_S = 10.0
@@ -35,20 +34,24 @@ class ConnectedBroker(MemoryBroker):
 
 def worker_on(broker: ConnectedBroker, handled: threading.Event) -> Worker:
     """Return a worker with one task that uses this broker in place of a connection."""
-    worker = Worker(concurrency=2)
+    worker = Worker(concurrency=2, prefetch=4)
 
     @worker.task("q")
     def handler() -> None:
         handled.set()
 
-    def make_client(engine: Any) -> Any:
+    use(worker, broker)
+    return worker
+
+
+def use(worker: Worker, broker: ConnectedBroker) -> None:
+    """Let a worker use this broker in place of a connection."""
+
+    def make_client(engine: Any, **_asked: Any) -> Any:
         broker.engine = engine
         return broker
 
-    worker._make_engine = lambda **asked: Engine(  # type: ignore[method-assign]
-        make_client, worker._make_pool, list(worker.tasks.values()), prefetch=4, **asked
-    )
-    return worker
+    worker._make_client = make_client  # type: ignore[method-assign]
 
 
 def test_started_worker_handles_messages_until_it_is_stopped() -> None:

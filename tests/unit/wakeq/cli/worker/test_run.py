@@ -1,4 +1,4 @@
-"""`wakeq run`: the choice of the worker, errors of its module, and files that count as a change."""
+"""`wakeq run`: wrong use, and files that count as a change."""
 
 import json
 import logging
@@ -15,60 +15,23 @@ from watchfiles import Change
 from wakeq.cli import main
 from wakeq.cli.worker import reload
 from wakeq.cli.worker.reload import changes_below, is_code
-from wakeq.cli.worker.run import find_worker
 from wakeq.config.logs import JsonLine
-from wakeq.worker import LogContext, Worker
+from wakeq.worker import LogContext
 
 # Ten seconds for one change.
 LOOKS_MAX = 50
-SHOP = "from wakeq import Worker\nworker = Worker()\nnumber = 7\n"
+SHOP = "from wakeq import Worker\nworker = Worker()\n"
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The current directory, with the module `shop`."""
     (tmp_path / "shop.py").write_text(SHOP)
-    (tmp_path / "broken.py").write_text("import no_such_thing\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("WAKEQ_BROKER", "127.0.0.1:1")
     yield tmp_path
-    for name in ("shop", "broken", "empty"):
-        sys.modules.pop(name, None)
-
-
-def test_worker_is_found_by_module_and_name(here: Path) -> None:
-    assert isinstance(find_worker("shop:worker"), Worker)
-
-
-@pytest.mark.parametrize(
-    ("target", "said"),
-    [
-        ("shop", "shop is not MODULE:WORKER; write it like shop.tasks:worker"),
-        ("shop:", "shop: is not MODULE:WORKER; write it like shop.tasks:worker"),
-        ("shop.py:worker", "there is no module shop.py in"),
-        ("shops:worker", "there is no module shops in"),
-        ("shops.tasks:worker", "there is no module shops.tasks in"),
-        ("shop:job", "job of shop does not exist; did you mean shop:worker?"),
-        ("shop:number", "number of shop is of type int, not a Worker; did you mean shop:worker?"),
-        ("empty:worker", "worker of empty does not exist; that module has no Worker"),
-    ],
-)
-def test_invalid_worker_target_is_explained(
-    here: Path, capsys: pytest.CaptureFixture[str], target: str, said: str
-) -> None:
-    (here / "empty.py").touch()
-
-    assert main(["run", target]) == 2
-    assert said in capsys.readouterr().err
-
-
-def test_error_inside_the_module_shows_only_its_own_frames(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "broken:worker"]) == 2
-
-    said = capsys.readouterr().err.splitlines()
-    assert [line.split()[1] for line in said if line.startswith("  File")] == [f'"{here}/broken.py",']
-    assert said[-1].startswith("wakeq: broken cannot be imported: ModuleNotFoundError: No module named 'no_such_thing'")
+    sys.modules.pop("shop", None)
 
 
 def test_process_that_ends_by_itself_is_not_restarted(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,7 +74,8 @@ def test_scrape_that_is_not_read_ends(stuck: Any) -> None:
 
     async def scrape() -> None:
         queries: Any = SimpleNamespace(gauges=nothing)
-        health = Health(queries, nothing, lambda: None, lambda: False, lambda: 0, Timings(), queues_max=lambda: 1)
+        unused: Any = None
+        health = Health(queries, nothing, unused, lambda: 0, Timings(), queues_max=lambda: 1)
         async with asyncio.timeout(DEADLINE_S):
             await health.metrics(stuck)
 

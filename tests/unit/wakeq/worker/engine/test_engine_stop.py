@@ -117,6 +117,44 @@ def test_silent_broker_is_not_waited_for_for_ever_at_a_stop() -> None:
     in_driven_time(scenario)
 
 
+@pytest.mark.parametrize("after_s", [None, 1.0], ids=["lost before the stop", "lost during the stop"])
+def test_stop_without_a_connection_and_without_messages_takes_no_time(after_s: float | None) -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.start()
+        await asyncio.sleep(0.5)
+        world.broker.silent = True
+        if after_s is None:
+            world.break_connection()
+        else:
+            world.loop.call_later(after_s, world.break_connection)
+        began_s = world.loop.time()
+
+        left = await world.stop(grace_s=25)
+
+        assert left == 0
+        assert world.loop.time() - began_s == pytest.approx(after_s or 0.0, abs=0.1)
+
+    in_driven_time(scenario)
+
+
+def test_stop_without_a_connection_still_waits_to_report_outcomes() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=1.0)
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(0.5)
+        world.broker.faults["ack"] = [Disconnected("broken")]
+        world.break_connection()
+
+        left = await world.stop(grace_s=25)
+
+        assert left == 0
+        assert world.broker.acked == ["m1"]
+
+    in_driven_time(scenario)
+
+
 def test_stop_releases_prefetched_messages_at_once() -> None:
     async def scenario() -> None:
         world = World(slots=1, takes_s=0.001)

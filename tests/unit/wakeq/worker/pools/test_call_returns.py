@@ -206,6 +206,9 @@ def test_process_awaits_a_returned_awaitable_and_refuses_a_generator() -> None:
     ended: SimpleQueue[Outcome] = SimpleQueue()
 
     class FinishedJobs:
+        def began(self, _job: Job) -> None:
+            pass
+
         def put(self, _job: Job, outcome: Outcome, _span_s: float) -> None:
             ended.put(outcome)
 

@@ -23,6 +23,9 @@ class Results:
     def __init__(self) -> None:
         self.ended: SimpleQueue[tuple[Job, Outcome]] = SimpleQueue()
 
+    def began(self, _job: Job) -> None:
+        pass
+
     def put(self, job: Job, outcome: Outcome, _span_s: float) -> None:
         self.ended.put((job, outcome))
 

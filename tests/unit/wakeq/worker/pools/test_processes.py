@@ -1,5 +1,6 @@
 """Tests of the pool of processes: every way in which a process may end, and its effect on other messages."""
 
+import json
 import os
 import sys
 import threading
@@ -27,6 +28,9 @@ class Results:
 
     def __init__(self) -> None:
         self.ended: SimpleQueue[tuple[Job, Outcome]] = SimpleQueue()
+
+    def began(self, _job: Job) -> None:
+        pass
 
     def put(self, job: Job, outcome: Outcome, _span_s: float) -> None:
         self.ended.put((job, outcome))
@@ -81,6 +85,20 @@ def test_process_is_set_up_once_before_its_first_handler() -> None:
     outcomes = [results.take(), results.take()]
     pool.stop()
     assert [one.then[0].message for one in outcomes] == ['["us"]', '["us"]']
+
+
+def test_process_has_its_own_middleware_and_opens_its_resources_once(pool: tuple[ProcessPool, Results]) -> None:
+    threads, results = pool
+
+    threads.submit([job_of(process_tasks.send_hooks), job_of(process_tasks.send_hooks)])
+
+    told = [json.loads(one.then[0].message) for one in (results.take(), results.take()) if isinstance(one, Done)]
+    assert [facts[:-1] for facts in told] == [
+        ["before u1", "opened", "database"],
+        ["before u1", "opened", "before u1", "database"],
+    ]
+    assert told[0][-1] != os.getpid()
+    assert process_tasks.hooks == []
 
 
 @pytest.mark.parametrize(

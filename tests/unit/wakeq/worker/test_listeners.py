@@ -1,0 +1,152 @@
+"""Tests of listeners.py: events of a running worker are told by one thread, each once."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from tests.helpers.loops.driven import in_driven_time
+from tests.unit.wakeq.worker.test_worker import PATIENCE_S, ConnectedBroker, use
+from tests.unit.wakeq.worker.world import World
+from wakeq.client.message import Received
+from wakeq.worker import Began, Done, Ended, Failed, Released, Worker, listeners
+from wakeq.worker.engine.engine import CUT_SHORT
+from wakeq.worker.listeners import Listeners
+
+
+class Ear:
+    """A listener that remembers the events and the threads."""
+
+    def __init__(self, count: int) -> None:
+        self.events: list[Began | Ended] = []
+        self.threads: set[str] = set()
+        self.complete = threading.Event()
+        self._count = count
+
+    def __call__(self, event: Began | Ended) -> None:
+        self.events.append(event)
+        self.threads.add(threading.current_thread().name)
+        if len(self.events) == self._count:
+            self.complete.set()
+
+
+@pytest.mark.parametrize("mode", ["thread", "coroutine"])
+def test_running_worker_tells_begin_and_end_of_each_message(mode: str) -> None:
+    worker, ear, simulated = Worker(), Ear(4), ConnectedBroker()
+    worker.listener(ear)
+
+    async def coroutine() -> None: ...
+
+    handler: Any = coroutine if mode == "coroutine" else lambda: None
+    worker.task("q")(handler)
+    simulated.publish("q", "m1", "m2")
+    use(worker, simulated)
+
+    with worker:
+        assert ear.complete.wait(PATIENCE_S)
+
+    for uid in ("m1", "m2"):
+        of_one = [event for event in ear.events if event.message.uid == uid]
+        assert [type(event) for event in of_one] == [Began, Ended]
+        ended = of_one[1]
+        assert isinstance(ended, Ended)
+        assert ended.outcome == Done()
+        assert ended.duration_s >= 0
+    assert ear.threads == {"wakeq-listeners"}
+
+
+def test_last_events_are_told_before_the_worker_has_stopped() -> None:
+    worker, ear, simulated, began = Worker(), Ear(2), ConnectedBroker(), threading.Event()
+    worker.listener(ear)
+    worker.task("q")(began.set)
+    simulated.publish("q", "m1")
+    use(worker, simulated)
+
+    with worker:
+        assert began.wait(PATIENCE_S)
+
+    assert [type(event) for event in ear.events] == [Began, Ended]
+
+
+def test_worker_without_listeners_has_no_thread_for_them() -> None:
+    worker = Worker()
+    worker.task("q")(lambda: None)
+
+    assert worker._make_listeners() is None
+
+
+class Recorder(Listeners):
+    """Keeps the events instead of telling them."""
+
+    def __init__(self) -> None:
+        self.put_events: list[Any] = []
+
+    def put(self, event: Any) -> None:
+        self.put_events.append(event)
+
+
+def ends(world: World, recorder: Recorder) -> list[tuple[str, Any]]:
+    world.engine.listeners = recorder
+    return [(event.message.uid, event.outcome) for event in recorder.put_events if isinstance(event, Ended)]
+
+
+def test_handler_that_is_cut_short_ends_as_released_and_one_that_never_began_does_not_end() -> None:
+    async def scenario() -> None:
+        world, recorder = World(slots=1, takes_s=100.0), Recorder()
+        world.engine.listeners = recorder
+        world.broker.publish("q", "m1", "m2")
+        await world.start()
+        await asyncio.sleep(1)
+
+        await world.stop(grace_s=1)
+
+        assert ends(world, recorder) == [("m1", Released(CUT_SHORT))]
+
+    in_driven_time(scenario)
+
+
+def test_handler_that_runs_for_too_long_ends_as_failed_once() -> None:
+    async def scenario() -> None:
+        world, recorder = World(takes_s=100.0, max_run=10), Recorder()
+        world.engine.listeners = recorder
+        world.broker.publish("q", "m1")
+        await world.start()
+
+        await asyncio.sleep(200)
+
+        (uid, outcome), *_ = ends(world, recorder)
+        assert uid == "m1"
+        assert isinstance(outcome, Failed)
+        assert len(ends(world, recorder)) == 1
+        await world.stop()
+
+    in_driven_time(scenario)
+
+
+def test_events_beyond_the_bound_are_dropped_and_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listeners, "EVENTS_MAX", 2)
+    worker, gate, begun = Worker(), threading.Event(), threading.Event()
+    heard: list[object] = []
+
+    @worker.listener
+    def slow(event: Began | Ended) -> None:
+        begun.set()
+        gate.wait(PATIENCE_S)
+        heard.append(event)
+
+    task = worker.task("q")(lambda: None)
+    event = Began(task, Received(queue="q", uid="u", body=b"{}", lease="1", delivery=1))
+    thread = Listeners()
+    thread.put(event)
+    assert begun.wait(PATIENCE_S)
+
+    for _ in range(5):
+        thread.put(event)
+    gate.set()
+    thread.close()
+
+    assert len(heard) == 3
+    assert "they were not told of 3 events" in caplog.text
