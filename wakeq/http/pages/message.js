@@ -84,7 +84,7 @@ function bodyOf({ readable, headers }) {
   const cell = ({ key, value }) => (key === "wakeq-origin-uid" && origin !== undefined ? h("a", { href: addressOf(origin, value) }, value) : key === "wakeq-origin" ? linkTo(value) : value);
   return [
     h("h2", {}, "Body ", h("small", { class: "soft" }, `${FORMATS[readable.format]}, ${bytes(readable.size)}`)),
-    h("pre", { tabindex: 0, "aria-label": "Body" }, readable.text || "(empty)"),
+    h("pre", { tabindex: 0, "aria-label": "Body", class: readable.format === "binary" ? "hex" : null }, readable.text || "(empty)"),
     readable.is_cut ? h("p", { class: "soft" }, "Only the beginning is shown.") : null,
     names.length ? null : h("h2", {}, "Headers"),
     names.length ? table("Headers", [
@@ -95,8 +95,8 @@ function bodyOf({ readable, headers }) {
 }
 
 function lifeOf({ events, is_complete: isComplete, since }, row) {
-  const missing = isComplete ? null : h("p", { class: "warn" }, events.length ? "Earlier or later events are missing: " : "Nothing is known of its life: ",
-    since ? `this broker keeps its history since ${moment(Date.parse(since))}.` : "this broker keeps no history.");
+  const missing = isComplete ? null : h("p", { class: "warn" }, events.length ? "Some events are missing." : "Nothing is known of its life.",
+    since ? ` This broker has its history since ${moment(Date.parse(since))}.` : "");
   return h("div", {}, missing, h("ol", { class: "life" }, events.map((event, place) => eventOf(event, events[place - 1], events[0])),
     row ? h("li", { class: row.state === "leased" ? "going" : "warn" }, h("span", { class: "what" }, `now ${row.state}`)) : null));
 }
