@@ -10,7 +10,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-
 SPARK_INSTALLED := $(VENV)/.installed-spark
 
 .DEFAULT_GOAL := help
-.PHONY: help browser serve cluster install lint fast check test prove bench docs reference tour dist simulation mutants soak clean
+.PHONY: help browser promtool serve cluster install lint fast check test prove bench docs reference tour dist simulation mutants soak clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -81,7 +81,11 @@ test: lint docs ## all of that, and tests with real brokers; some minutes
 browser:
 	@command -v chromium google-chrome >/dev/null || { test "$$(id -u)" = 0 && apt-get install -qq -y --no-install-recommends chromium >/dev/null 2>&1; } || echo "wakeq: there is no chromium, so the dashboard is not tested; install it (Debian: apt install chromium)"
 
-prove: browser $(SPARK_INSTALLED) ## the slow proofs: crash loops, power cuts, wide simulations, all examples, Spark
+# The alert rules are proved by the program of Prometheus; the same holds for it.
+promtool:
+	@command -v promtool >/dev/null || { test "$$(id -u)" = 0 && apt-get install -qq -y --no-install-recommends prometheus >/dev/null 2>&1; } || echo "wakeq: there is no promtool, so the alert rules are not tested; install it (Debian: apt install prometheus)"
+
+prove: browser promtool $(SPARK_INSTALLED) ## the slow proofs: crash loops, power cuts, wide simulations, all examples, Spark
 	@failed=0; \
 	$(PYTEST) $(ON_ALL_CORES) -m "long or hypothesis or spark" $(SMALL) || failed=1; \
 	$(PYTEST) $(TWO_AT_ONCE) -m "long or spark" $(BROKERS) || failed=1; \

@@ -278,27 +278,38 @@ def count_waits(queue: QueueProcess, numbers: list[int], now_ms: int) -> None:
     mine = queue.timings
     if mine is None:
         mine = queue.timings = Timings()
+    records, ready_since, moments = ledger.deliveries.records, leases.ready_since, queue.bodies.moments_of(numbers)
+    is_plain = ledger.columns.only_sizes and not ready_since
+    if not is_plain or (records and not records.keys().isdisjoint(numbers)):
+        moments = _ready_moments(queue, numbers, moments)
     waits, total_waits, waited_ms = mine.waits, total.waits, 0
-    records, ready_since, only_sizes = ledger.deliveries.records, leases.ready_since, ledger.columns.only_sizes
-    for number, since_ms in zip(numbers, queue.bodies.moments_of(numbers), strict=True):
-        if ready_since and number in ready_since:
-            since_ms = ready_since.pop(number)
-        elif records and (record := records.get(number)) is not None:
-            since_ms = record.due_ms
-            if not since_ms:  # an earlier leader knew when it returned
-                continue
-        elif not only_sizes and (due_ms := ledger.due_of(number)) > since_ms:
-            since_ms = due_ms
+    for since_ms, count in moments:
         span_ms = now_ms - since_ms
         if span_ms < 0:  # the moment of a publication is rounded up
             span_ms = 0
         # As in bucket_of().
         bucket = BUCKETS[span_ms] if span_ms <= SHORT_MS else bisect_left(BOUNDS_MS, span_ms)
-        waits[bucket] += 1
-        total_waits[bucket] += 1
-        waited_ms += span_ms
+        waits[bucket] += count
+        total_waits[bucket] += count
+        waited_ms += count * span_ms
     mine.waited_ms += waited_ms
     total.waited_ms += waited_ms
+
+
+def _ready_moments(queue: QueueProcess, numbers: list[int], published: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return since when messages are ready that may have been delayed or delivered; each moment stands for one."""
+    leases, ledger = queue.leases, queue.ledger
+    assert leases is not None, "only a leader delivers"
+    records, ready_since, moments = ledger.deliveries.records, leases.ready_since, []
+    each = [at_ms for at_ms, count in published for _ in range(count)]
+    for number, at_ms in zip(numbers, each, strict=True):
+        if number in ready_since:
+            moments.append((ready_since.pop(number), 1))
+        elif (record := records.get(number)) is None:
+            moments.append((max(at_ms, ledger.due_of(number)), 1))
+        elif record.due_ms:  # else an earlier leader knew when it returned
+            moments.append((record.due_ms, 1))
+    return moments
 
 
 def _deliveries(

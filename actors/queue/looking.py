@@ -167,13 +167,14 @@ def on_stats(queue: QueueProcess, message: Stats) -> None:
     if refusal is not None:
         asker.tell(refusal)
     else:
-        asker.tell(_gauges(queue) if message.brief else _figures(queue))
+        asker.tell(_gauges(queue, queue.now_ms()) if message.brief else _figures(queue))
 
 
 def _figures(queue: QueueProcess) -> dict[str, Any]:
-    figures = figures_of(queue.ledger, queue.leases, queue.now_ms())
+    now_ms = queue.now_ms()
+    figures = figures_of(queue.ledger, queue.leases, now_ms)
     more = {"wakes_per_delivery": _wakes_per_delivery(queue), "created_ms": queue.created_ms}
-    return figures | _about(queue) | more
+    return figures | _about(queue, now_ms) | more
 
 
 def _wakes_per_delivery(queue: QueueProcess) -> float:
@@ -183,37 +184,50 @@ def _wakes_per_delivery(queue: QueueProcess) -> float:
     return round((queue.wakes - wakes) / handed_out, 3) if handed_out else 0.0
 
 
-def _gauges(queue: QueueProcess) -> Gauges:
-    is_dead_letter = queue.services.is_dead_letter(queue.name)
-    more = _about(queue)
+def read_gauges(queue: QueueProcess, found: list[Gauges], now_ms: int) -> None:
+    """Add the gauges of a queue that exists; called by the supervisor in the name of the queue."""
+    if queue.ledger.id:
+        found.append(_gauges(queue, now_ms))
+
+
+def _gauges(queue: QueueProcess, now_ms: int) -> Gauges:
+    services, ledger = queue.services, queue.ledger
     return gauges_of(
-        queue.ledger, queue.leases, queue.now_ms(), timings=queue.timings, is_dead_letter=is_dead_letter, **more
+        ledger,
+        queue.leases,
+        now_ms,
+        wakes=queue.wakes,
+        subscribers=queue.runtime.groups.count(("subscribers", queue.name)),
+        paused_until_ms=ledger.paused_until_ms if ledger.paused_until_ms > now_ms else 0,
+        oldest_ready_ms=_oldest_ready_ms(queue, now_ms),
+        timings=queue.timings,
+        is_dead_letter=services.is_dead_letter(queue.name),
     )
 
 
-def _about(queue: QueueProcess) -> dict[str, int]:
+def _about(queue: QueueProcess, now_ms: int) -> dict[str, int]:
     """Return the figures that only the process knows."""
     return {
         "subscribers": queue.runtime.groups.count(("subscribers", queue.name)),
         "wakes": queue.wakes,
-        "paused_until_ms": _paused_until_ms(queue),
-        "oldest_ready_ms": _oldest_ready_ms(queue),
+        "paused_until_ms": _paused_until_ms(queue, now_ms),
+        "oldest_ready_ms": _oldest_ready_ms(queue, now_ms),
     }
 
 
-def _paused_until_ms(queue: QueueProcess) -> int:
+def _paused_until_ms(queue: QueueProcess, now_ms: int) -> int:
     """Return until when nothing is delivered, 0 if that is over."""
     until_ms = queue.ledger.paused_until_ms
-    return until_ms if until_ms > queue.now_ms() else 0
+    return until_ms if until_ms > now_ms else 0
 
 
-def _oldest_ready_ms(queue: QueueProcess) -> int:
+def _oldest_ready_ms(queue: QueueProcess, now_ms: int) -> int:
     """Return since when the oldest ready message has been ready; 0 if there is none, or it is being read.
 
     Its moment of publication stands beside its body; what was read once is remembered.
     """
     leases = queue.leases
-    number = oldest_ready(queue.ledger, leases, queue.now_ms()) if leases is not None else 0
+    number = 0 if leases is None or not leases.line.count else oldest_ready(queue.ledger, leases, now_ms)
     if not number:
         return 0
     if queue.oldest[:2] == (queue.ledger.id, number):

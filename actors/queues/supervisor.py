@@ -32,6 +32,7 @@ from wakeq.actors.mail import (
     Tick,
     Unsent,
 )
+from wakeq.actors.queue import looking
 from wakeq.actors.queue.crashing import WANTS_ANSWER, refuse_order
 from wakeq.actors.queue.reading import QueueProcessServices
 from wakeq.actors.queue.state import QueueMeta
@@ -51,6 +52,7 @@ from wakeq.protocol.queue.lanes import Filed, Proposal
 from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.queue.orders import Nack, Stats, Touch
 from wakeq.protocol.queue.outcomes import Outcome, Refusal
+from wakeq.protocol.queue.view import Gauges
 from wakeq.protocol.raft.membership import Config
 from wakeq.storage.state.checkpoint import StoredQueue
 
@@ -70,6 +72,12 @@ class Settings(msgspec.Struct, frozen=True):
 
 class GoOn(msgspec.Struct, frozen=True, gc=False):
     """To itself: apply the next committed entries; others have had their turn."""
+
+
+class ListOn(msgspec.Struct, frozen=True, gc=False):
+    """To itself: ask the next slice of a listing; others have had their turn."""
+
+    listing: Listing
 
 
 class CrowdedOut(msgspec.Struct, frozen=True, gc=False):
@@ -258,6 +266,8 @@ class Queues(Process):
                 message.deliver()
             case Stats(all_queues=True):
                 self._list(message)
+            case ListOn():
+                self._ask_figures(message.listing)
             case Crowded():
                 self._crowd = message.refusal
             case CrowdedOut():
@@ -432,14 +442,25 @@ class Queues(Process):
 
     def _ask_figures(self, listing: Listing) -> None:
         """Ask the next slice of a listing, skipping slices of which no queue is left."""
+        now_ms = self.services.now_ms()
         while names := listing.next_slice():
-            asked = [(place, self.processes.living(name)) for place, name in names]
-            complete = [listing.add(place, None) for place, process in asked if process is None]
-            for place, process in asked:
-                if process is not None:
+            is_complete = False
+            for place, name in names:
+                process = self.processes.living(name)
+                if process is None:
+                    is_complete = listing.add(place, None)
+                elif listing.brief and process.idle and process.steps is None:
+                    # Gauges of a queue at rest are read at once: mail for each of very many queues takes long.
+                    found: list[Gauges] = []
+                    self.runtime.run_in(process, looking.read_gauges, process, found, now_ms)
+                    is_complete = listing.add(place, found[0] if found else None)
+                else:
                     asker = ReplyByMail(self, partial(self._take_figures, listing, place))
-                    process.tell(Stats(asker, process.name, brief=listing.brief))
-            if not any(complete):
+                    process.tell(Stats(asker, name, brief=listing.brief))
+            if not is_complete:
+                return
+            if listing.brief:
+                self.tell(ListOn(listing))
                 return
         answer(listing.asker, listing.rows)
 

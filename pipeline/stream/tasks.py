@@ -16,8 +16,10 @@ QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 RUN = "spark.jobGroup.id"
 UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 MASTER = "spark.master"
-# The number of modules when their objects were last taken out of garbage collection.
-_modules = 0
+# A program that imports in each task leaves its garbage to the collector after so many.
+SPARES_MAX = 5
+# The numbers of modules when their objects were taken out of garbage collection.
+_spared: list[int] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,9 @@ def spare_imports() -> None:
     Spark collects garbage after each task, and pandas and PyArrow alone are 80,000 objects: 40 ms, more than 50,000
     rows cost.  It has just collected when a task begins, so nothing is kept that could go.
     """
-    global _modules
-    if len(sys.modules) != _modules:
-        _modules = len(sys.modules)
+    modules = len(sys.modules)
+    if modules not in _spared[-1:] and len(_spared) < SPARES_MAX:
+        _spared.append(modules)
         gc.freeze()
 
 

@@ -327,27 +327,33 @@ class Bodies:
         assert None not in drafts, "read before"
         return [draft for draft in drafts if draft is not None]
 
-    def moments_of(self, numbers: Sequence[int]) -> list[int]:
-        """Return when each of these messages, which are all at hand, was published."""
-        cached, fresh, flushing = self._cached, self._moments, self._flushing_moments
-        found: list[int] = []
-        # Messages that were published together stand together: from a number on, before another.
-        first = end = at_ms = 0
-        for number in numbers:
-            if not first <= number < end:
-                kept = cached.get(number) if cached else None
-                if kept is not None:
-                    found.append(kept[1])
-                    continue
-                is_fresh = bool(fresh) and number >= fresh[0][0]
-                moments = fresh if is_fresh else flushing
-                place = bisect_right(moments, (number + 1,))
-                first, at_ms = moments[place - 1]
-                if place < len(moments):
-                    end = moments[place][0]
-                else:
-                    end = fresh[0][0] if fresh and not is_fresh else NUMBER_MAX
-            found.append(at_ms)
+    def moments_of(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
+        """Return when these messages, which are all at hand, were published: a moment for so many in a row."""
+        fresh, flushing, cached = self._moments, self._flushing_moments, self._cached
+        found: list[tuple[int, int]] = []
+        place, count = 0, len(numbers)
+        while place < count:
+            number = numbers[place]
+            if fresh and number >= fresh[0][0]:
+                moments, end = fresh, NUMBER_MAX
+            elif flushing and number >= flushing[0][0]:
+                moments, end = flushing, fresh[0][0] if fresh else NUMBER_MAX
+            else:
+                found.append((cached[number][1], 1))
+                place += 1
+                continue
+            at = bisect_right(moments, (number + 1,))
+            first, at_ms = moments[at - 1]
+            if at < len(moments):
+                end = moments[at][0]
+            # Mostly all of them were published together.
+            if not place and (count == 1 or (min(numbers) >= first and max(numbers) < end)):
+                return [(at_ms, count)]
+            stop = place + 1
+            while stop < count and first <= numbers[stop] < end:
+                stop += 1
+            found.append((at_ms, stop - place))
+            place = stop
         return found
 
     def find(self, numbers: Sequence[int]) -> list[Draft] | None:

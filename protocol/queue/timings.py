@@ -42,6 +42,14 @@ def bucket_of(span_ms: int) -> int:
     return BUCKETS[span_ms] if 0 <= span_ms <= SHORT_MS else bisect_left(BOUNDS_MS, span_ms)
 
 
+def count_work(timings: Timings, total: Timings, span_ms: int, count: int) -> None:
+    """Count acknowledgements so long after their deliveries, in a queue and in all of them."""
+    bucket = bucket_of(span_ms)
+    for one in (timings, total):
+        one.works[bucket] += count
+        one.worked_ms += count * span_ms
+
+
 def percentile_ms(counts: Sequence[int], share: float) -> float | None:
     """Return the span that this share of the counted ones does not exceed, as exactly as buckets tell; None for none.
 

@@ -14,7 +14,8 @@ def reading(at_ms: int, *queues: dict[str, Any], term: int = 1, total: int | Non
     return {
         "at_ms": at_ms,
         "queues": list(queues),
-        "queues_total": len(queues) if total is None else total,
+        "queues_found": len(queues) if total is None else total,
+        "queues_total": 1_000,
         "totals": sums,
         "figures": {"wakeq_connections:worker": 3.0, "process_resident_memory_bytes": 50 << 20},
         "cluster": {"role": "leader", "term": term, "members": [{}]},

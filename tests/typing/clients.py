@@ -60,7 +60,10 @@ client.publish("orders", deque([7]))  # error
 client.publish("orders", object())  # error
 client.publish("orders", print)  # error
 client.publish("orders", Order)  # error
-client.publish("orders", "text", delay=timedelta(1))  # error
+client.publish("orders", "text", delay=timedelta(1), timeout=7.5)
+client.publish("orders", "text", at=datetime.now(UTC))
+client.publish("orders", "text", delay="1 day")  # error
+client.publish("orders", "text", at=5)  # error
 
 # Many are any iterable of them.
 orders = [Order(7, datetime.now(UTC))]

@@ -5,6 +5,7 @@ Never run; test_typing.py has mypy and pyright read it.
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import assert_type
 
 from wakeq import Reject, Retry, Snooze, Worker, current, resource
@@ -58,6 +59,11 @@ send.publish()  # error
 assert_type(send.options(delay=60, priority=-5).publish("a", copies=2), str)
 send.options(delay=60).publish(to=5)  # error
 send.options(later=60)  # error
+assert_type(send.options(at=datetime.now(UTC), expires=timedelta(days=1)).publish("a"), str)
+send.options(at="tomorrow")  # error
+send.delay("a")  # error
+Retry(delay=timedelta(minutes=1), delay_max=0.5)
+Snooze(timedelta(hours=1))
 
 # A follow-up is a publication.
 current().then(send, to="a@b.c")
@@ -199,7 +205,7 @@ def listen(event: Began | Ended) -> None:
                 case Done() | Released():
                     pass
                 case Failed(delay_s=delay_s):
-                    assert_type(delay_s, int | None)
+                    assert_type(delay_s, float | None)
                 case Dead(error=error):
                     assert_type(error, str)
 

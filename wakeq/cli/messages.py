@@ -21,7 +21,7 @@ from wakeq.protocol.log.entries import PAUSE_MS_MAX
 from wakeq.protocol.wire.worker.codec import text_of
 from wakeq.protocol.wire.worker.commands import COUNT_MAX, SECONDS_MAX, TIMEOUT_S_MIN, WAIT_S_MAX
 
-SECONDS = click.IntRange(min=0)
+SECONDS = click.FloatRange(min=0)
 # The pause between two attempts while a broker starts.
 RETRY_S = 0.1
 # Messages that a fetch does not get.
@@ -73,9 +73,9 @@ def pub(
     broker: Broker,
     queue: str,
     body: str,
-    delay_s: int,
-    timeout_s: int | None,
-    expires_s: int,
+    delay_s: float,
+    timeout_s: float | None,
+    expires_s: float,
     priority: int,
     headers: dict[str, str],
     publish_id: str,
@@ -127,7 +127,7 @@ def pub(
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.IntRange(TIMEOUT_S_MIN, SECONDS_MAX),
+    type=click.FloatRange(TIMEOUT_S_MIN, SECONDS_MAX),
     metavar="S",
     help="Lease them for this long, whatever their own timeouts are.",
 )
@@ -138,9 +138,9 @@ def pub(
 def fetch(
     broker: Broker,
     queue: str,
-    wait_s: int,
+    wait_s: float,
     limit: int,
-    timeout_s: int | None,
+    timeout_s: float | None,
     acknowledge: bool,
     raw: bool,
     as_json: bool,
@@ -220,7 +220,7 @@ def nack(
     broker: Broker,
     queue: str,
     uids: tuple[str, ...],
-    delay_s: int | None,
+    delay_s: float | None,
     lease: str | None,
     no_failure: bool,
     dead: bool,
@@ -246,7 +246,7 @@ def nack(
 )
 @click.option("--lease", metavar="LEASE", help="The lease that fetch printed; an outdated one is refused.")
 @click.pass_obj
-def touch(broker: Broker, queue: str, uids: tuple[str, ...], timeout_s: int | None, lease: str | None) -> int:
+def touch(broker: Broker, queue: str, uids: tuple[str, ...], timeout_s: float | None, lease: str | None) -> int:
     """Extend the leases of messages of QUEUE.
 
     Exit status 3 if one of them is not leased any more.
@@ -260,7 +260,7 @@ def touch(broker: Broker, queue: str, uids: tuple[str, ...], timeout_s: int | No
 @click.option("--wait", "wait_s", type=SECONDS, metavar="S", default=0, help="Try for up to this long.")
 @json_option
 @click.pass_obj
-def ping(broker: Broker, wait_s: int, as_json: bool) -> None:
+def ping(broker: Broker, wait_s: float, as_json: bool) -> None:
     """Check that the broker answers.
 
     With several addresses, or with --wait, the first node that answers must also serve, or know the leader.

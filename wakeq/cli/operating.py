@@ -339,7 +339,11 @@ def workers(broker: Broker, limit: int, as_json: bool) -> None:
         print_json(answer)
         return
     rows = answer["workers"]
-    print_table(WORKER_COLUMNS, [_worker_cells(row) for row in rows], nothing="no program is connected")
+    print_table(
+        WORKER_COLUMNS,
+        [_worker_cells(row) for row in rows],
+        nothing="no program is connected; start a worker with `wakeq run MODULE:WORKER`",
+    )
     if len(rows) < answer["total"]:
         say(f"{answer['total'] - len(rows)} more; --limit shows more")
 

@@ -8,6 +8,7 @@ cancelled fetch brings is released at once.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -19,6 +20,7 @@ from wakeq.client.message import AsyncMessage, Body, Reason, Then
 from wakeq.client.redrive import Redriven, Steps, redrive
 from wakeq.client.requests import Settled
 from wakeq.client.route import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts, default_address
+from wakeq.client.spans import Span
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.worker import codec as wire
 
@@ -95,19 +97,21 @@ class AsyncClient:
         queue: str,
         body: Body,
         *,
-        delay: int = 0,
-        timeout: int | None = None,
-        expires: int = 0,
+        delay: Span = 0,
+        at: datetime | None = None,
+        timeout: Span | None = None,
+        expires: Span = 0,
         priority: int = 0,
         headers: Mapping[str, str] | None = None,
         id: str | None = None,
     ) -> str:
-        """Publish one message (text, bytes, or a JSON value) and return its uid; durations are whole seconds.
+        """Publish one message (text, bytes, or a JSON value) and return its uid.
 
-        When this returns the message is stored, exactly once, even if the connection broke in between. An `id` does the
-        same across restarts of the publisher, for 15 minutes.
+        Spans are seconds, perhaps with a fraction, or a timedelta; `at` is the moment when the message is due, with a
+        time zone, in place of `delay`. When this returns the message is stored, exactly once, even if the connection
+        broke in between. An `id` does the same across restarts of the publisher, for 15 minutes.
         """
-        options = requests.PublishOptions(delay, timeout, expires, priority, headers, id)
+        options = requests.PublishOptions(delay, timeout, expires, priority, headers, id, at)
         return await self._caller.call(requests.publish(queue, body, options))
 
     async def publish_many(
@@ -115,19 +119,20 @@ class AsyncClient:
         queue: str,
         bodies: Iterable[Body],
         *,
-        delay: int = 0,
-        timeout: int | None = None,
-        expires: int = 0,
+        delay: Span = 0,
+        at: datetime | None = None,
+        timeout: Span | None = None,
+        expires: Span = 0,
         priority: int = 0,
         headers: Mapping[str, str] | None = None,
         id: str | None = None,
     ) -> list[str]:
         """Publish all messages or none, in one step, and return their uids in the same order."""
-        options = requests.PublishOptions(delay, timeout, expires, priority, headers, id)
+        options = requests.PublishOptions(delay, timeout, expires, priority, headers, id, at)
         batch = requests.list_of_bodies(bodies)
         return await self._caller.call(requests.publish_many(queue, batch, options)) if batch else []
 
-    async def fetch(self, queue: str, *, wait: float = 0, timeout: int | None = None) -> AsyncMessage | None:
+    async def fetch(self, queue: str, *, wait: Span = 0, timeout: Span | None = None) -> AsyncMessage | None:
         """Return the next message, or None if there is none within `wait` seconds.
 
         Its lease lasts for `timeout` seconds, by default for the timeout of the message. Without `wait` a queue that
@@ -136,7 +141,7 @@ class AsyncClient:
         return await self._caller.call(requests.fetch(queue, wait, self._message, timeout))
 
     async def fetch_many(
-        self, queue: str, count: int, *, wait: float = 0, timeout: int | None = None
+        self, queue: str, count: int, *, wait: Span = 0, timeout: Span | None = None
     ) -> list[AsyncMessage]:
         """Return up to `count` messages, or an empty list if there is none within `wait` seconds."""
         return await self._caller.call(requests.fetch_many(queue, count, wait, self._message, timeout))
@@ -149,7 +154,7 @@ class AsyncClient:
         self,
         queue: str,
         *uids: str,
-        delay: int | None = None,
+        delay: Span | None = None,
         lease: str | None = None,
         error: Reason | None = None,
         failed: bool = True,
@@ -164,7 +169,7 @@ class AsyncClient:
         ending = requests.NackOptions(delay, error, failed, dead, exhausted)
         return await self._caller.call(requests.nack(queue, uids, lease, ending))
 
-    async def touch(self, queue: str, *uids: str, timeout: int | None = None, lease: str | None = None) -> bool:
+    async def touch(self, queue: str, *uids: str, timeout: Span | None = None, lease: str | None = None) -> bool:
         """Extend leases to `timeout` seconds from now, or by the timeout of the delivery."""
         return await self._caller.call(requests.touch(queue, uids, lease, timeout))
 
@@ -176,7 +181,7 @@ class AsyncClient:
         self,
         messages: Sequence[AsyncMessage],
         *,
-        delay: int | None = None,
+        delay: Span | None = None,
         error: Reason | None = None,
         failed: bool = True,
         dead: bool = False,
@@ -186,7 +191,7 @@ class AsyncClient:
         ending = requests.NackOptions(delay, error, failed, dead, exhausted)
         return await self._caller.call(requests.nack_many(messages, ending)) if messages else Settled()
 
-    async def touch_many(self, messages: Sequence[AsyncMessage], *, timeout: int | None = None) -> Settled:
+    async def touch_many(self, messages: Sequence[AsyncMessage], *, timeout: Span | None = None) -> Settled:
         """Extend the leases of messages of one queue, in one step."""
         return await self._caller.call(requests.touch_many(messages, timeout)) if messages else Settled()
 

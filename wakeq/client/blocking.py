@@ -8,6 +8,7 @@ it gets a connection of its own. Anything that takes more than one line belongs 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -25,6 +26,7 @@ from wakeq.client.route import (
     Timeouts,
     default_address,
 )
+from wakeq.client.spans import Span
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.worker import codec as wire
 
@@ -91,19 +93,21 @@ class Client:
         queue: str,
         body: Body,
         *,
-        delay: int = 0,
-        timeout: int | None = None,
-        expires: int = 0,
+        delay: Span = 0,
+        at: datetime | None = None,
+        timeout: Span | None = None,
+        expires: Span = 0,
         priority: int = 0,
         headers: Mapping[str, str] | None = None,
         id: str | None = None,
     ) -> str:
-        """Publish one message (text, bytes, or a JSON value) and return its uid; durations are whole seconds.
+        """Publish one message (text, bytes, or a JSON value) and return its uid.
 
-        When this returns the message is stored, exactly once, even if the connection broke in between. An `id` does the
-        same across restarts of the publisher, for 15 minutes.
+        Spans are seconds, perhaps with a fraction, or a timedelta; `at` is the moment when the message is due, with a
+        time zone, in place of `delay`. When this returns the message is stored, exactly once, even if the connection
+        broke in between. An `id` does the same across restarts of the publisher, for 15 minutes.
         """
-        options = requests.PublishOptions(delay, timeout, expires, priority, headers, id)
+        options = requests.PublishOptions(delay, timeout, expires, priority, headers, id, at)
         return self._caller.call(requests.publish(queue, body, options))
 
     def publish_many(
@@ -111,19 +115,20 @@ class Client:
         queue: str,
         bodies: Iterable[Body],
         *,
-        delay: int = 0,
-        timeout: int | None = None,
-        expires: int = 0,
+        delay: Span = 0,
+        at: datetime | None = None,
+        timeout: Span | None = None,
+        expires: Span = 0,
         priority: int = 0,
         headers: Mapping[str, str] | None = None,
         id: str | None = None,
     ) -> list[str]:
         """Publish all messages or none, in one step, and return their uids in the same order."""
-        options = requests.PublishOptions(delay, timeout, expires, priority, headers, id)
+        options = requests.PublishOptions(delay, timeout, expires, priority, headers, id, at)
         batch = requests.list_of_bodies(bodies)
         return self._caller.call(requests.publish_many(queue, batch, options)) if batch else []
 
-    def fetch(self, queue: str, *, wait: float = 0, timeout: int | None = None) -> Message | None:
+    def fetch(self, queue: str, *, wait: Span = 0, timeout: Span | None = None) -> Message | None:
         """Return the next message, or None if there is none within `wait` seconds.
 
         Its lease lasts for `timeout` seconds, by default for the timeout of the message. Without `wait` a queue that
@@ -131,7 +136,7 @@ class Client:
         """
         return self._caller.call(requests.fetch(queue, wait, self._message, timeout))
 
-    def fetch_many(self, queue: str, count: int, *, wait: float = 0, timeout: int | None = None) -> list[Message]:
+    def fetch_many(self, queue: str, count: int, *, wait: Span = 0, timeout: Span | None = None) -> list[Message]:
         """Return up to `count` messages, or an empty list if there is none within `wait` seconds."""
         return self._caller.call(requests.fetch_many(queue, count, wait, self._message, timeout))
 
@@ -143,7 +148,7 @@ class Client:
         self,
         queue: str,
         *uids: str,
-        delay: int | None = None,
+        delay: Span | None = None,
         lease: str | None = None,
         error: Reason | None = None,
         failed: bool = True,
@@ -158,7 +163,7 @@ class Client:
         ending = requests.NackOptions(delay, error, failed, dead, exhausted)
         return self._caller.call(requests.nack(queue, uids, lease, ending))
 
-    def touch(self, queue: str, *uids: str, timeout: int | None = None, lease: str | None = None) -> bool:
+    def touch(self, queue: str, *uids: str, timeout: Span | None = None, lease: str | None = None) -> bool:
         """Extend leases to `timeout` seconds from now, or by the timeout of the delivery."""
         return self._caller.call(requests.touch(queue, uids, lease, timeout))
 
@@ -170,7 +175,7 @@ class Client:
         self,
         messages: Sequence[Message],
         *,
-        delay: int | None = None,
+        delay: Span | None = None,
         error: Reason | None = None,
         failed: bool = True,
         dead: bool = False,
@@ -180,7 +185,7 @@ class Client:
         ending = requests.NackOptions(delay, error, failed, dead, exhausted)
         return self._caller.call(requests.nack_many(messages, ending)) if messages else Settled()
 
-    def touch_many(self, messages: Sequence[Message], *, timeout: int | None = None) -> Settled:
+    def touch_many(self, messages: Sequence[Message], *, timeout: Span | None = None) -> Settled:
         """Extend the leases of messages of one queue, in one step."""
         return self._caller.call(requests.touch_many(messages, timeout)) if messages else Settled()
 

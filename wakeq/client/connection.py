@@ -24,6 +24,8 @@ from wakeq.protocol.errors import BadSettings, BrokerUnreachable, Disconnected, 
 if TYPE_CHECKING:
     import ssl
 
+# With this variable set, calls that wait are accepted on a loop.
+ALLOW_VARIABLE = "WAKEQ_ALLOW_ON_LOOP"
 # This value of WAKEQ_TLS stands for the certificate authorities that the system trusts.
 SYSTEM = "system"
 
@@ -52,8 +54,8 @@ def refuse_on_loop(call: str, instead: str) -> None:
     running = getattr(events, "_get_running_loop", None)
     if running is None or running() is None:
         return
-    # Each cell of a notebook runs on a loop of its own that does nothing else.
-    if hasattr(builtins, "__IPYTHON__"):
+    # Each cell of a notebook runs on a loop of its own that does nothing else. The variable is for other notebooks.
+    if hasattr(builtins, "__IPYTHON__") or os.environ.get(ALLOW_VARIABLE):
         return
     raise OnEventLoop(f"{call} waits for its answer and would block the event loop that runs in this thread; {instead}")
 

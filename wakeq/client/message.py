@@ -18,6 +18,8 @@ from uuid import UUID
 
 import msgspec
 
+from wakeq.client.models import Model, is_model, written
+from wakeq.client.spans import Span
 from wakeq.protocol.errors import BadField, WakeqError
 from wakeq.protocol.wire.worker.codec import Followup
 from wakeq.protocol.wire.worker.commands import ERROR_CHARS_MAX
@@ -85,6 +87,8 @@ def _written_as(value: Any) -> Any:
             return dict(value)
         case _:
             kind = type(value)
+            if is_model(kind):
+                return written(value)
             raise BadField(
                 f"{kind.__module__}.{kind.__qualname__} is not JSON-serializable, or not as a key; "
                 "pass text, numbers, lists and dicts instead"
@@ -102,7 +106,7 @@ class Dataclass(Protocol):
 
 Scalar: TypeAlias = int | float | bool | Decimal | date | time | timedelta | UUID | Enum | None
 Collection: TypeAlias = Mapping[Any, Any] | list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any]
-Body: TypeAlias = str | bytes | bytearray | memoryview | Scalar | Collection | Dataclass | msgspec.Struct
+Body: TypeAlias = str | bytes | bytearray | memoryview | Scalar | Collection | Dataclass | msgspec.Struct | Model
 Reason: TypeAlias = str | BaseException
 T_co = TypeVar("T_co", covariant=True)
 Then: TypeAlias = Iterable[tuple[str, Body] | Followup]
@@ -119,14 +123,14 @@ class MessageClient(Protocol[T_co]):
         self,
         queue: str,
         *uids: str,
-        delay: int | None = None,
+        delay: Span | None = None,
         lease: str | None = None,
         error: str | None = None,
         failed: bool = True,
         dead: bool = False,
     ) -> T_co: ...
 
-    def touch(self, queue: str, *uids: str, timeout: int | None = None, lease: str | None = None) -> T_co: ...
+    def touch(self, queue: str, *uids: str, timeout: Span | None = None, lease: str | None = None) -> T_co: ...
 
 
 class Received(msgspec.Struct, kw_only=True, gc=False, eq=False):
@@ -167,12 +171,12 @@ class Message(Received, kw_only=True, gc=False, eq=False):
         self.settled = True
         return self.client.ack(self.queue, self.uid, lease=self.lease, then=then)
 
-    def nack(self, delay: int | None = None, *, error: Reason | None = None) -> bool:
+    def nack(self, delay: Span | None = None, *, error: Reason | None = None) -> bool:
         """Report a failure: redeliver after `delay` seconds, or by the queue's retry policy. False: it was gone."""
         self.settled = True
         return self.client.nack(self.queue, self.uid, delay=delay, lease=self.lease, error=_text(error))
 
-    def release(self, delay: int = 0) -> bool:
+    def release(self, delay: Span = 0) -> bool:
         """Return the message to the queue for `delay` seconds later; this counts as no failure. False: it was gone."""
         self.settled = True
         return self.client.nack(self.queue, self.uid, delay=delay, lease=self.lease, failed=False)
@@ -182,7 +186,7 @@ class Message(Received, kw_only=True, gc=False, eq=False):
         self.settled = True
         return self.client.nack(self.queue, self.uid, lease=self.lease, error=_text(reason), dead=True)
 
-    def touch(self, seconds: int | None = None) -> bool:
+    def touch(self, seconds: Span | None = None) -> bool:
         """Extend the lease to `seconds` from now, or by the timeout of the delivery. False: it was gone."""
         return self.client.touch(self.queue, self.uid, timeout=seconds, lease=self.lease)
 
@@ -215,12 +219,12 @@ class AsyncMessage(Received, kw_only=True, gc=False, eq=False):
         self.settled = True
         return await self.client.ack(self.queue, self.uid, lease=self.lease, then=then)
 
-    async def nack(self, delay: int | None = None, *, error: Reason | None = None) -> bool:
+    async def nack(self, delay: Span | None = None, *, error: Reason | None = None) -> bool:
         """Report a failure: redeliver after `delay` seconds, or by the queue's retry policy. False: it was gone."""
         self.settled = True
         return await self.client.nack(self.queue, self.uid, delay=delay, lease=self.lease, error=_text(error))
 
-    async def release(self, delay: int = 0) -> bool:
+    async def release(self, delay: Span = 0) -> bool:
         """Return the message to the queue for `delay` seconds later; this counts as no failure. False: it was gone."""
         self.settled = True
         return await self.client.nack(self.queue, self.uid, delay=delay, lease=self.lease, failed=False)
@@ -230,7 +234,7 @@ class AsyncMessage(Received, kw_only=True, gc=False, eq=False):
         self.settled = True
         return await self.client.nack(self.queue, self.uid, lease=self.lease, error=_text(reason), dead=True)
 
-    async def touch(self, seconds: int | None = None) -> bool:
+    async def touch(self, seconds: Span | None = None) -> bool:
         """Extend the lease to `seconds` from now, or by the timeout of the delivery. False: it was gone."""
         return await self.client.touch(self.queue, self.uid, timeout=seconds, lease=self.lease)
 

@@ -9,12 +9,14 @@ connection.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from wakeq.client.message import Body, Reason, Received, Then, bytes_of_body, plain_text, text_of_reason
 from wakeq.client.session import WrongProtocol, error_of
+from wakeq.client.spans import Span, delay_until, seconds
 from wakeq.protocol.errors import BadField, MessageNotFound, StaleLease
 from wakeq.protocol.wire.worker import codec as wire
 
@@ -53,21 +55,23 @@ class Settled:
 
 
 class PublishOptions(msgspec.Struct, frozen=True, gc=False):
-    """How to publish; durations are whole seconds."""
+    """How to publish."""
 
-    delay: int
-    timeout: int | None
-    expires: int
+    delay: Span
+    timeout: Span | None
+    expires: Span
     priority: int
     headers: Mapping[str, str] | None
     id: str | None
+    # The moment when the message is due, in place of a delay.
+    at: datetime | None = None
 
     def fields(self) -> dict[str, Any]:
         """Return the options as fields of a command."""
         return {
-            "delay": _seconds("delay", self.delay),
-            "timeout": _seconds("timeout", self.timeout),
-            "expires": _seconds("expires", self.expires),
+            "delay": delay_until(self.delay, self.at),
+            "timeout": seconds("timeout", self.timeout),
+            "expires": seconds("expires", self.expires),
             "priority": self.priority,
             "headers": _headers(self.headers) if self.headers else None,
             "id": self.id or None,
@@ -77,7 +81,7 @@ class PublishOptions(msgspec.Struct, frozen=True, gc=False):
 class NackOptions(msgspec.Struct, frozen=True, gc=False):
     """How messages are returned to the queue."""
 
-    delay: int | None
+    delay: Span | None
     error: Reason | None
     failed: bool
     dead: bool
@@ -85,7 +89,7 @@ class NackOptions(msgspec.Struct, frozen=True, gc=False):
 
     def fields(self) -> dict[str, Any]:
         """Return the options as fields of a command."""
-        delay = _seconds("delay", self.delay)
+        delay = seconds("delay", self.delay)
         error = None if self.error is None else text_of_reason(self.error)
         fields = {"delay": delay, "error": error, "failed": self.failed, "dead": self.dead}
         return fields | ({"exhausted": True} if self.exhausted else {})
@@ -113,7 +117,7 @@ def list_of_bodies(bodies: Iterable[Body]) -> list[Body]:
 
 
 def fetch(
-    queue: str, wait: float, make: MessageMaker[AnyMessage], timeout: int | None = None
+    queue: str, wait: Span, make: MessageMaker[AnyMessage], timeout: Span | None = None
 ) -> Request[AnyMessage | None]:
     """Fetch the next message, or None."""
 
@@ -123,11 +127,11 @@ def fetch(
         expect(reply, wire.Nomsg)
         return None
 
-    return Request(wire.Fet(qname=queue, wait=_wait(wait), timeout=_seconds("timeout", timeout)), read)
+    return Request(wire.Fet(qname=queue, wait=_wait(wait), timeout=seconds("timeout", timeout)), read)
 
 
 def fetch_many(
-    queue: str, count: int, wait: float, make: MessageMaker[AnyMessage], timeout: int | None = None
+    queue: str, count: int, wait: Span, make: MessageMaker[AnyMessage], timeout: Span | None = None
 ) -> Request[list[AnyMessage]]:
     """Fetch up to `count` messages."""
 
@@ -137,7 +141,7 @@ def fetch_many(
         expect(reply, wire.Nomsg)
         return []
 
-    return Request(wire.Fet(qname=queue, count=count, wait=_wait(wait), timeout=_seconds("timeout", timeout)), read)
+    return Request(wire.Fet(qname=queue, count=count, wait=_wait(wait), timeout=seconds("timeout", timeout)), read)
 
 
 def delivered_fields(queue: str, one: "wire.Msg | wire.Delivery") -> dict[str, Any]:
@@ -167,10 +171,10 @@ def nack(queue: str, uids: Sequence[str], lease: str | None, ending: NackOptions
     return Request(wire.Nack(qname=queue, **ending.fields(), **_message_fields(uids, lease)), _read_known)
 
 
-def touch(queue: str, uids: Sequence[str], lease: str | None, timeout: int | None) -> Request[bool]:
+def touch(queue: str, uids: Sequence[str], lease: str | None, timeout: Span | None) -> Request[bool]:
     """Extend leases."""
     return Request(
-        wire.Touch(qname=queue, timeout=_seconds("timeout", timeout), **_message_fields(uids, lease)), _read_known
+        wire.Touch(qname=queue, timeout=seconds("timeout", timeout), **_message_fields(uids, lease)), _read_known
     )
 
 
@@ -186,9 +190,9 @@ def nack_many(messages: Sequence[Received], ending: NackOptions) -> Request[Sett
     )
 
 
-def touch_many(messages: Sequence[Received], timeout: int | None) -> Request[Settled]:
+def touch_many(messages: Sequence[Received], timeout: Span | None) -> Request[Settled]:
     """Extend leases, each with its own token."""
-    command = wire.Touch(timeout=_seconds("timeout", timeout), **_leased_fields(messages))
+    command = wire.Touch(timeout=seconds("timeout", timeout), **_leased_fields(messages))
     return Request(command, lambda reply: _read_settled(reply, messages))
 
 
@@ -268,20 +272,12 @@ def ping() -> Request[None]:
 # Arguments ------------------------------------------------------------------------------------------------
 
 
-def _seconds(name: str, span: float | None) -> int | None:
-    """Return a duration that the broker counts in whole seconds."""
-    if span is None or type(span) is int:
-        return span
-    if isinstance(span, float) and span.is_integer():
-        return int(span)
-    raise BadField(f"{name} is {span!r}; give a whole number of seconds (only `wait` may have a fraction)")
-
-
-def _wait(span: float) -> float:
-    """Return a duration that may have a fraction."""
-    if isinstance(span, int | float) and 0 <= span < float("inf"):
-        return float(span)
-    raise BadField(f"wait is {span!r}; give seconds, 0 or more (at most an hour at a time)")
+def _wait(span: Span) -> float:
+    """Return how long a fetch waits."""
+    wait_s = span.total_seconds() if isinstance(span, timedelta) else span
+    if isinstance(wait_s, int | float) and 0 <= wait_s < float("inf"):
+        return float(wait_s)
+    raise BadField(f"wait is {span!r}; give seconds or a timedelta, 0 or more (at most an hour at a time)")
 
 
 def _headers(headers: Mapping[str, str]) -> dict[str, str]:

@@ -67,6 +67,14 @@ class Metrics:
         least=0,
         reloadable=True,
     )
+    histogram_queues_max: int = setting(
+        1_000,
+        "The most of these queues, the first by name, that have histograms and reasons of failed deliveries; each has "
+        "48 lines",
+        unit="queues",
+        least=0,
+        reloadable=True,
+    )
     series_queues_max: int = setting(
         1_000,
         "The most queues, the busiest, with charts of their last day, of 28 KiB of memory each: 27 MiB in all, 32 MiB "

@@ -6,7 +6,7 @@ Between two pieces the caller lets others run.  It knows no actor and no socket.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
 from wakeq.actors.log.histogram import Histogram
@@ -81,8 +81,8 @@ def _histogram_lines(name: str, histogram: Histogram) -> str:
 # Queues -------------------------------------------------------------------------------------------------------------
 
 
-def queue_pieces(gauges: Sequence[Gauges], now_ms: int) -> Iterator[str]:
-    """Yield the series of these queues, metric by metric."""
+def queue_pieces(gauges: Sequence[Gauges], now_ms: int, timed_max: int) -> Iterator[str]:
+    """Yield the series of these queues, metric by metric; so many of them, the first by name, have their timings."""
     slices = [gauges[start : start + PIECE_QUEUES] for start in range(0, len(gauges), PIECE_QUEUES)]
     # The labels of each slice, made with the first metric.
     labels: list[list[str]] = []
@@ -92,7 +92,7 @@ def queue_pieces(gauges: Sequence[Gauges], now_ms: int) -> Iterator[str]:
             if place == len(labels):
                 labels.append([escaped(one.name) or DEFAULT_LABEL for one in some])
             yield make(zip(labels[place], some, strict=True), now_ms)
-    yield from _timings_pieces(gauges)
+    yield from _timings_pieces(gauges, timed_max)
 
 
 # An iterable of pairs: the label of a queue, and its Gauges.
@@ -172,14 +172,15 @@ def timings_samples(timings: Timings) -> list[Sample]:
     return [Sample("wakeq_wait_seconds", waits), Sample("wakeq_work_seconds", works), *ended]
 
 
-def _timings_pieces(gauges: Sequence[Gauges]) -> Iterator[str]:
+def _timings_pieces(gauges: Sequence[Gauges], queues_max: int) -> Iterator[str]:
     """Yield the timings of the queues that have some; a queue has many lines, so a piece has few queues."""
-    rows = [(escaped(one.name) or DEFAULT_LABEL, one.timings) for one in gauges if one.timings is not None]
+    timed = islice((one for one in gauges if one.timings is not None), queues_max)
+    rows = [(escaped(one.name) or DEFAULT_LABEL, one.timings) for one in timed]
     slices = [rows[start : start + PIECE_TIMINGS] for start in range(0, len(rows), PIECE_TIMINGS)]
     for family, make in _TIMINGS_LINES.items():
         yield head(FAMILIES[family])
         for some in slices:
-            yield "".join([make(timings).replace(LABEL, label) for label, timings in some])
+            yield "".join([make(timings).replace(LABEL, label) for label, timings in some if timings is not None])
 
 
 def _bucket_template(name: str) -> str:

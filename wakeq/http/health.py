@@ -57,6 +57,7 @@ class Health:
         timings: Timings,
         *,
         queues_max: Callable[[], int],
+        timed_max: Callable[[], int],
     ) -> None:
         self._queries = queries
         self._samples = samples
@@ -64,7 +65,9 @@ class Health:
         self._now_ms = now_ms
         # Of all queues together.
         self._timings = timings
+        # The most queues that have metrics, and of these the most that have timings.
         self._queues_max = queues_max
+        self._timed_max = timed_max
         self._totals = Totals()
 
     def serve_on(self, server: WebServer, callers: Callers) -> None:
@@ -114,7 +117,7 @@ class Health:
             samples = self._totals.samples(gauges, len(gauges) - len(shown)) + timings_samples(self._timings)
             await write_in_time(request, response, node_text(samples, ALL_QUEUES).encode())
             await asyncio.sleep(0)
-            for piece in queue_pieces(shown, self._now_ms()):
+            for piece in queue_pieces(shown, self._now_ms(), self._timed_max()):
                 await write_in_time(request, response, piece.encode())
                 await asyncio.sleep(0)
         await response.write_eof()

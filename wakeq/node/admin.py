@@ -53,6 +53,7 @@ class Admin:
         clock_step_ms: Callable[[], int],
         publishes_refused: Callable[[], bool],
         queues_max: Callable[[], int],
+        timed_max: Callable[[], int],
         message_bytes_max: int,
         new_disk: Callable[[str], Disk],
         gate: Gate | None,
@@ -69,6 +70,7 @@ class Admin:
             now_ms,
             assembly.timings,
             queues_max=queues_max,
+            timed_max=timed_max,
         )
         self._events = Events(self.queries, self.metrics.samples, now_ms)
         queues, directory = assembly.queues, files.directory

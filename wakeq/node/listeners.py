@@ -164,6 +164,7 @@ class Listeners:
             publishes_refused=services.publishes_refused,
             message_bytes_max=self._settings.message_bytes_max,
             queues_max=lambda: self._settings.metrics.queues_max,
+            timed_max=lambda: self._settings.metrics.histogram_queues_max,
             gate=services.security.gate,
             new_disk=lambda name: DiskThread(name, asyncio.get_running_loop().call_soon_threadsafe),
         )

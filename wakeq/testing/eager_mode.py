@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
 from wakeq.client.message import Body, Received, bytes_of_body
+from wakeq.client.spans import Span
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.worker import Worker
 from wakeq.worker.context import Current
@@ -51,9 +52,9 @@ class EagerOutbox:
         queue: str,
         body: Body,
         *,
-        delay: int = 0,
-        timeout: int | None = None,
-        expires: int = 0,
+        delay: Span = 0,
+        timeout: Span | None = None,
+        expires: Span = 0,
         priority: int = 0,
         headers: Mapping[str, str] | None = None,
         id: str | None = None,

@@ -45,7 +45,7 @@ class AsyncAdapter:
         self,
         messages: list[Message],
         *,
-        delay: int | None = None,
+        delay: float | None = None,
         error: str | None = None,
         failed: bool = True,
         dead: bool = False,

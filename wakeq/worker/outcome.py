@@ -13,6 +13,9 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from msgspec import Struct
 
 from wakeq.client.message import Received, text_of_reason
+from wakeq.client.spans import Span, seconds, seconds_of
+from wakeq.protocol.errors import BadField
+from wakeq.protocol.seconds import ms_of
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.protocol.wire.worker.commands import ERROR_CHARS_MAX, SECONDS_MAX
 
@@ -21,6 +24,9 @@ Backoff: TypeAlias = Literal["fixed", "exponential"]
 # The first delay of an exponential backoff, by default.
 FIRST_DELAY_S = 1.0
 DELAY_S_MAX = 3600.0
+# From so many milliseconds on, a random delay is a multiple of so many.
+ROUND_STEPS_MS = ((10_000, 1_000), (1_000, 100), (0, 10))
+EXACT_MS = ((0, 1),)
 # With more doublings every delay is at its maximum, and a float would overflow.
 DOUBLINGS_MAX = 60
 JITTER = 0.1
@@ -29,10 +35,15 @@ JITTER = 0.1
 DESCRIBED_CHARS_MAX = ERROR_CHARS_MAX - 40
 
 
-def check_span(name: str, span_s: object) -> None:
-    """Raise ValueError if the broker would not accept this duration."""
-    if not isinstance(span_s, int | float) or not 0 <= span_s <= SECONDS_MAX:
-        raise ValueError(f"{name} is {span_s!r}; it is a number of seconds, 0 to {SECONDS_MAX}")
+def checked_span(name: str, span: Span) -> float:
+    """Return a span in seconds. Raise ValueError if the broker would not accept it."""
+    try:
+        span_s = seconds(name, span)
+    except BadField:
+        span_s = -1
+    if not 0 <= span_s <= SECONDS_MAX:
+        raise ValueError(f"{name} is {span!r}; it is a number of seconds, 0 to {SECONDS_MAX}, or a timedelta")
+    return span_s
 
 
 class HandlerDecision(Exception):
@@ -61,40 +72,43 @@ class Retry(HandlerDecision):
         reason: object = "",
         *,
         max: int | None = None,
-        delay: float | None = None,
+        delay: Span | None = None,
         backoff: Backoff = "fixed",
-        delay_max: float = DELAY_S_MAX,
+        delay_max: Span = DELAY_S_MAX,
         jitter: float = JITTER,
     ) -> None:
         super().__init__(reason)
         if max is not None and (not isinstance(max, int) or max < 0):
             raise ValueError(f"Retry: max is {max!r}; it is a number of retries, 0 or more")
-        check_span("Retry: delay", 0 if delay is None else delay)
-        check_span("Retry: delay_max", delay_max)
+        delay_s = None if delay is None else checked_span("Retry: delay", delay)
         if backoff not in ("fixed", "exponential"):
             raise ValueError(f"Retry: backoff is {backoff!r}; it is 'fixed' or 'exponential'")
         if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
             raise ValueError(f"Retry: jitter is {jitter!r}; it is the random part of the delay, 0 to 1")
         self.max = max
-        self.delay = FIRST_DELAY_S if delay is None and backoff == "exponential" else delay
+        self.delay = FIRST_DELAY_S if delay_s is None and backoff == "exponential" else delay_s
         self.backoff = backoff
-        self.delay_max = delay_max
+        self.delay_max = checked_span("Retry: delay_max", delay_max)
         self.jitter = jitter
 
     def is_over(self, failures: int) -> bool:
         """Return whether a failure after so many earlier ones is the last."""
         return self.max is not None and failures >= self.max
 
-    def delay_after(self, failures: int, *, drawn: float) -> int | None:
-        """Return the whole seconds until the next try, after so many earlier failures; None: by the queue's policy.
+    def delay_after(self, failures: int, *, drawn: float) -> float | None:
+        """Return the seconds until the next try, after so many earlier failures; None: by the queue's policy.
 
-        `drawn` is a random number between 0 and 1.
+        `drawn` is a random number between 0 and 1. A delay with a random part is rounded up to a round number, because
+        messages with the same delay share one command.
         """
         if self.delay is None:
             return None
         grown = self.delay * 2.0 ** min(failures, DOUBLINGS_MAX) if self.backoff == "exponential" else self.delay
         bounded = min(grown, self.delay_max) if self.backoff == "exponential" else grown
-        return math.ceil(bounded * (1.0 - self.jitter * drawn))
+        delay_ms = ms_of(bounded * (1.0 - self.jitter * drawn))
+        steps_ms = ROUND_STEPS_MS if self.jitter else EXACT_MS
+        step_ms = next(step_ms for least_ms, step_ms in steps_ms if delay_ms >= least_ms)
+        return seconds_of(math.ceil(delay_ms / step_ms) * step_ms)
 
     def filled_from(self, policy: "Retry | None") -> "Retry":
         """Return this Retry with omitted values taken from the policy."""
@@ -118,10 +132,9 @@ RETRY = Retry(max=20, backoff="exponential", delay=FIRST_DELAY_S)
 class Snooze(HandlerDecision):
     """Not now: redeliver the message after `seconds`. This delivery does not count as a failure."""
 
-    def __init__(self, seconds: float, reason: object = "") -> None:
+    def __init__(self, seconds: Span, reason: object = "") -> None:
         super().__init__(reason)
-        check_span("Snooze: seconds", seconds)
-        self.seconds = math.ceil(seconds)
+        self.seconds = checked_span("Snooze: seconds", seconds)
 
 
 class Reject(HandlerDecision):
@@ -141,7 +154,7 @@ class Failed(Struct, frozen=True):
     """Report a failure. The message is redelivered after `delay_s`; with None, by the policy of the queue."""
 
     error: str
-    delay_s: int | None = None
+    delay_s: float | None = None
 
 
 class Dead(Struct, frozen=True):
@@ -155,7 +168,7 @@ class Released(Struct, frozen=True):
     """Release the message; this counts as no failure."""
 
     reason: str
-    delay_s: int = 0
+    delay_s: float = 0
 
 
 NotDone: TypeAlias = Failed | Dead | Released
@@ -181,11 +194,11 @@ def log_arguments(message: Received, outcome: NotDone) -> tuple[str, str, str, s
         case Failed(delay_s=None):
             what_happened = "failed, will be retried by the policy of its queue"
         case Failed(delay_s=delay_s):
-            what_happened = f"failed, will be retried in {delay_s} s"
+            what_happened = f"failed, will be retried in {delay_s:g} s"
         case Dead():
             what_happened = "became a dead letter"
         case Released(delay_s=delay_s):
-            what_happened = f"was postponed for {delay_s} s"
+            what_happened = f"was postponed for {delay_s:g} s"
     reason = outcome.reason if isinstance(outcome, Released) else outcome.error
     return ("%s: %s %s (delivery %d): %s", message.queue, message.uid, what_happened, message.delivery, reason)
 

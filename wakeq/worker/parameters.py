@@ -7,6 +7,7 @@ missing, unknown or of another type is an InvalidBody, and a retry would not hel
 """
 
 import inspect
+import re
 import typing
 from collections.abc import Callable, Container, Mapping
 from functools import cached_property
@@ -15,6 +16,8 @@ from typing import Any, cast
 import msgspec
 
 from wakeq.client.message import json_of
+from wakeq.client.models import is_model
+from wakeq.client.models import read as read_model
 from wakeq.protocol.errors import BadField, WakeqError
 
 REFUSED_KINDS: dict[Any, str] = {
@@ -22,6 +25,12 @@ REFUSED_KINDS: dict[Any, str] = {
     inspect.Parameter.VAR_POSITIONAL: "takes any number of arguments",
     inspect.Parameter.VAR_KEYWORD: "takes arguments of any name",
 }
+
+
+# What a decoder says, and about which value; types are quoted, by their names in JSON.
+COMPLAINT = re.compile(r"(.*) - at `\$\.(.+)`", re.DOTALL)
+QUOTED, WORD = re.compile(r"`([^`]*)`"), re.compile(r"\w+")
+PYTHON_NAMES = {"null": "None", "array": "list", "object": "dict"}
 
 
 class BadHandler(WakeqError, TypeError):
@@ -35,6 +44,14 @@ class InvalidBody(WakeqError):
     """A body that does not fit the parameters of the handler."""
 
     code = "MISFIT"
+
+    def __init__(self, text: str, problem: str) -> None:
+        super().__init__(text)
+        # Which parameter does not fit, and why.
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return InvalidBody, (str(self), self.problem)
 
 
 class Parameters:
@@ -76,10 +93,10 @@ class Parameters:
         _ = self._decoder
         for name, kind in self.types.items():
             is_custom = isinstance(msgspec.inspect.type_info(kind), msgspec.inspect.CustomType)
-            if is_custom and not _real_date(kind):
+            if is_custom and not _real_date(kind) and not is_model(kind):
                 raise BadHandler(
                     f"{self._handler.__qualname__}: parameter {name}: {kind!r} is not JSON-serializable; "
-                    "take a dataclass, a msgspec.Struct or plain values"
+                    "take a dataclass, a msgspec.Struct, a pydantic model or plain values"
                 )
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
@@ -92,12 +109,14 @@ class Parameters:
         try:
             body = json_of(arguments)
         except BadField as error:
-            raise TypeError(f"{self._handler.__qualname__}: the arguments cannot be a message: {error}") from error
+            # Together they may be nested too deeply although each of them is not.
+            wrong = (f"parameter {name}" for name, value in arguments.items() if not _is_writable(value))
+            raise TypeError(f"{self._handler.__qualname__}: {next(wrong, 'the arguments')}: {error}") from None
         try:
             # A body that the worker would refuse is refused here, where the program can be corrected.
             self._read(body)
         except InvalidBody as error:
-            raise TypeError(f"{self._handler.__qualname__}: the arguments cannot be a message: {error}") from error
+            raise TypeError(f"{self._handler.__qualname__}: {error.problem}") from None
         return body
 
     def decode(self, body: bytes) -> dict[str, Any]:
@@ -113,7 +132,8 @@ class Parameters:
             return cast(msgspec.Struct, self._decoder.decode(body))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidBody(
-                f"the body does not fit {self._handler.__qualname__}{self._readable_signature()}: {error}"
+                f"the body does not fit {self._handler.__qualname__}{self._readable_signature()}: {error}",
+                _problem(str(error)),
             ) from None
 
     def _readable_signature(self) -> inspect.Signature:
@@ -137,15 +157,38 @@ class Parameters:
                 fields.append((name, typing.Union[kind, msgspec.UnsetType], msgspec.UNSET))  # noqa: UP007 - Any has no |
         try:
             body = msgspec.defstruct("Body", fields, kw_only=True, forbid_unknown_fields=True)
-            return msgspec.json.Decoder(body, dec_hook=_date_of)
+            return msgspec.json.Decoder(body, dec_hook=_read_as)
         except TypeError as error:
             raise BadHandler(
                 f"{self._handler.__qualname__}: its parameters cannot be read from JSON ({error})"
             ) from error
 
 
-def _date_of(kind: Any, value: object) -> object:
-    """Read a date whose type is that of a frozen clock: annotations evaluated under it refer to such types."""
+def _is_writable(value: object) -> bool:
+    try:
+        json_of(value)
+    except BadField:
+        return False
+    return True
+
+
+def _problem(complaint: str) -> str:
+    """Return what a decoder complains about in the words of the caller: the parameter, then what is wrong with it."""
+    found = COMPLAINT.fullmatch(complaint)
+    if found is None:
+        return complaint
+    words, path = found.groups()
+    words = QUOTED.sub(lambda quoted: WORD.sub(lambda word: PYTHON_NAMES.get(word[0], word[0]), quoted[1]), words)
+    return f"parameter {path}: {words[:1].lower()}{words[1:]}"
+
+
+def _read_as(kind: Any, value: object) -> object:
+    """Read what msgspec does not know: a pydantic model, or a date whose type is that of a frozen clock.
+
+    Annotations that are evaluated under such a clock refer to its types.
+    """
+    if is_model(kind):
+        return read_model(kind, value)
     real = _real_date(kind)
     if real is None:
         # To msgspec this is a body that does not fit.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from wakeq.client.message import Body
+from wakeq.client.spans import Span
 
 if TYPE_CHECKING:
     from wakeq.client.blocking import Client
@@ -39,9 +40,9 @@ class Outbox(Protocol):
         queue: str,
         body: Body,
         *,
-        delay: int = 0,
-        timeout: int | None = None,
-        expires: int = 0,
+        delay: Span = 0,
+        timeout: Span | None = None,
+        expires: Span = 0,
         priority: int = 0,
         headers: Mapping[str, str] | None = None,
         id: str | None = None,
@@ -52,9 +53,9 @@ class Outbox(Protocol):
         queue: str,
         bodies: Iterable[Body],
         *,
-        delay: int = 0,
-        timeout: int | None = None,
-        expires: int = 0,
+        delay: Span = 0,
+        timeout: Span | None = None,
+        expires: Span = 0,
         priority: int = 0,
         headers: Mapping[str, str] | None = None,
         id: str | None = None,

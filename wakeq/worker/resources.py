@@ -25,6 +25,8 @@ from functools import partial
 from inspect import isasyncgenfunction, isgeneratorfunction, signature, unwrap
 from typing import Any, NoReturn, TypeAlias, TypeVar, cast, overload
 
+from wakeq.protocol.errors import WakeqError
+from wakeq.worker.outcome import described
 from wakeq.worker.parameters import BadHandler, name_of
 
 log = logging.getLogger("wakeq.worker")
@@ -36,6 +38,12 @@ URGENT_CLOSE_S = 0.5
 T = TypeVar("T")
 Opener: TypeAlias = Callable[[], AbstractContextManager[Any]] | Callable[[], AbstractAsyncContextManager[Any]]
 Values: TypeAlias = dict[Opener, Any]
+
+
+class ResourceFailed(WakeqError):
+    """A resource of a worker could not be opened; the error of its opener is the cause."""
+
+    code = "RESOURCE"
 
 
 class Resource:
@@ -112,7 +120,8 @@ def opened(openers: Iterable[Opener], stores: Sequence[Values]) -> Iterator[None
     """Enter the plain ones of these openers, and keep their values in all the stores until the end of the block."""
     with ExitStack() as stack:
         for opener in plain_ones(openers):
-            value = stack.enter_context(opener())
+            with _named(opener):
+                value = stack.enter_context(opener())
             _keep(opener, value, stores, stack)
         yield
 
@@ -120,8 +129,18 @@ def opened(openers: Iterable[Opener], stores: Sequence[Values]) -> Iterator[None
 async def open_asynchronous(openers: Iterable[Opener], stores: Sequence[Values], stack: AsyncExitStack) -> None:
     """Enter the asynchronous ones of these openers, and keep their values in all the stores until the stack is left."""
     for opener in asynchronous_ones(openers):
-        value = await stack.enter_async_context(opener())
+        with _named(opener):
+            value = await stack.enter_async_context(opener())
         _keep(opener, value, stores, stack)
+
+
+@contextmanager
+def _named(opener: Opener) -> Iterator[None]:
+    """Say which opener has failed."""
+    try:
+        yield
+    except Exception as error:
+        raise ResourceFailed(f"{name_of(opener)} could not be opened: {described(error)}") from error
 
 
 def _keep(opener: Opener, value: Any, stores: Sequence[Values], stack: ExitStack | AsyncExitStack) -> None:
@@ -186,13 +205,18 @@ class Resources:
         if opening.done():
             log.error("a resource could not be closed: %r", error, exc_info=error)
         else:
+            log.error("the worker does not start: %s", error, exc_info=error.__cause__ or error)
             opening.set_exception(error)
 
     async def close(self, *, is_urgent: bool) -> None:
         """Wait until all are closed, but not for ever. The pool must be stopped, after which `hold` returns."""
         if not self._has_begun:
             return
-        timeout_s = URGENT_CLOSE_S if is_urgent else CLOSE_S
+        # One that still opens is not waited for.
+        is_opening = (self._needs_thread and not self._plain_open.done()) or (
+            self.needs_loop and not self._asynchronous_open.done()
+        )
+        timeout_s = URGENT_CLOSE_S if is_urgent or is_opening else CLOSE_S
         try:
             async with asyncio.timeout(timeout_s):
                 if self.needs_loop:

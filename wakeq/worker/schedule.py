@@ -159,8 +159,10 @@ class Cron:
         return datetime.fromtimestamp(most, UTC)
 
 
-def read_moments(when: str | int, zone: str | None = None) -> Cron | Every:
+def read_moments(when: str | int | timedelta, zone: str | None = None) -> Cron | Every:
     """Read a number of seconds, or a cron text in a time zone."""
+    if isinstance(when, timedelta) and not when % timedelta(seconds=1):
+        when = when // timedelta(seconds=1)
     match when:
         case bool():
             pass
@@ -170,7 +172,7 @@ def read_moments(when: str | int, zone: str | None = None) -> Cron | Every:
             return Every(when)
         case str():
             return read_cron(when, "UTC" if zone is None else zone)
-    raise TypeError(f"{when!r} is not a schedule; pass whole seconds, or text such as '30 6 * * mon-fri'")
+    raise TypeError(f"{when!r} is not a schedule; pass whole seconds, a timedelta, or text such as '30 6 * * mon-fri'")
 
 
 def read_cron(text: str, zone: str = "UTC") -> Cron:
@@ -263,6 +265,8 @@ class Schedule:
         body = task.body_of((), self.arguments)
         if settings.id is not None:
             raise ValueError(f"{task.queue}: a schedule makes an id for each moment; leave out options(id=...)")
+        if settings.at is not None:
+            raise ValueError(f"{task.queue}: a schedule has moments of its own; leave out options(at=...)")
         if settings.headers is not None and not isinstance(settings.headers, Mapping):
             raise TypeError(f"{task.queue}: headers must be a mapping of names to values, not {settings.headers!r}")
         options = PublishOptions(

@@ -11,12 +11,15 @@ handler: a type checker accepts the same arguments for a call and for a publish.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import cached_property, update_wrapper
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar
 
 from wakeq.client.connection import refuse_on_loop
 from wakeq.client.message import Message, bytes_of_body
+from wakeq.client.spans import Span, delay_until, seconds
+from wakeq.protocol.errors import BadField
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.protocol.wire.worker.commands import SECONDS_MAX, TIMEOUT_S_MIN
 from wakeq.worker import metrics, tracing
@@ -34,16 +37,21 @@ R = TypeVar("R")
 
 Mode: TypeAlias = Literal["thread", "coroutine", "process"]
 
+# How Celery, Dramatiq, taskiq and others call a publish.
+NAMES_ELSEWHERE = {"apply_async", "defer", "delay", "enqueue", "kiq", "send", "send_with_options"}
+
 INSTEAD_OF_YIELD = "do the work in the function itself, without `yield`; publish follow-ups with current().then(...)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How a message of a task is published; durations are seconds."""
+    """How a message of a task is published; spans are seconds, or timedeltas."""
 
-    delay: int = 0
+    delay: Span = 0
+    # The moment when the message is due, in place of a delay.
+    at: datetime | None = None
     # 0: never.
-    expires: int = 0
+    expires: Span = 0
     # The smallest is delivered first.
     priority: int = 0
     headers: Mapping[str, str] | None = None
@@ -96,7 +104,7 @@ class Publisher(Generic[P]):
         """Return the options of a publish."""
         settings = self.settings
         return {
-            "delay": settings.delay,
+            "delay": delay_until(settings.delay, settings.at),
             "timeout": self.task.timeout,
             "expires": settings.expires,
             "priority": settings.priority,
@@ -109,6 +117,20 @@ class Publisher(Generic[P]):
         name = name_of(self.task.handler)
         refuse_on_loop(f"{name}.{method}", f"write `await {name}.{method}_async(...)`")
 
+    # A type checker that saw this method would accept any name.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """Say what the names of other libraries are called here."""
+            kind = type(self).__name__
+            if name not in NAMES_ELSEWHERE:
+                raise AttributeError(f"{kind!r} object has no attribute {name!r}")
+            task = name_of(self.__dict__["task"].handler) if "task" in self.__dict__ else "task"
+            raise AttributeError(
+                f"a task of wakeq has no {name!r}: write {task}.publish(...) or, in a coroutine, `await "
+                f"{task}.publish_async(...)`; with options, {task}.options(delay=60).publish(...)"
+            )
+
     def followup(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> wire.Followup:
         """Return the message as part of an acknowledgement."""
         settings = self.settings
@@ -116,8 +138,8 @@ class Publisher(Generic[P]):
             self.task.queue,
             self.task.body_of(args, kwargs),
             timeout=self.task.timeout,
-            delay=settings.delay or None,
-            expires=settings.expires or None,
+            delay=delay_until(settings.delay, settings.at) or None,
+            expires=seconds("expires", settings.expires) or None,
             priority=settings.priority or None,
             headers=tracing.outgoing(settings.headers),
         )
@@ -132,7 +154,7 @@ class Task(Publisher[P], Generic[P, R]):
         queue: str,
         outbox: Callable[[], Outbox],
         *,
-        timeout: int,
+        timeout: float,
         max_run: float,
         retry: Retry | None,
         mode: Mode,
@@ -164,14 +186,15 @@ class Task(Publisher[P], Generic[P, R]):
     def options(
         self,
         *,
-        delay: int = 0,
-        expires: int = 0,
+        delay: Span = 0,
+        at: datetime | None = None,
+        expires: Span = 0,
         priority: int = 0,
         headers: Mapping[str, str] | None = None,
         id: str | None = None,
     ) -> Publisher[P]:
-        """Return a publisher for this task with these options."""
-        return Publisher(self, Options(delay=delay, expires=expires, priority=priority, headers=headers, id=id))
+        """Return a publisher for this task with these options; `at` is the moment when its messages are due."""
+        return Publisher(self, Options(delay=delay, at=at, expires=expires, priority=priority, headers=headers, id=id))
 
     @cached_property
     def takes_message(self) -> bool:
@@ -211,12 +234,26 @@ class Task(Publisher[P], Generic[P, R]):
                     )
 
 
-def check_settings(queue: str, *, timeout: object, retry: object, max_run: object) -> None:
-    """Raise ValueError or TypeError for a wrong setting where it is written, not when the first message fails."""
-    if not isinstance(timeout, int) or not TIMEOUT_S_MIN <= timeout <= SECONDS_MAX:
-        raise ValueError(f"task {queue}: timeout is {timeout!r}; it is {TIMEOUT_S_MIN} to {SECONDS_MAX} whole seconds")
-    if not isinstance(max_run, int | float) or not max_run > 0:
-        raise ValueError(f"task {queue}: max_run is {max_run!r}; it is a number of seconds, more than 0")
+def checked_times(queue: str, *, timeout: Span, max_run: Span) -> tuple[float, float]:
+    """Return both in seconds. Raise ValueError for a wrong one here, not when the first message fails."""
+    try:
+        timeout_s = seconds("timeout", timeout)
+    except BadField:
+        timeout_s = 0
+    if not TIMEOUT_S_MIN <= timeout_s <= SECONDS_MAX:
+        raise ValueError(
+            f"task {queue}: timeout is {timeout!r}; it is {TIMEOUT_S_MIN} to {SECONDS_MAX} seconds, or a timedelta"
+        )
+    max_run_s = max_run.total_seconds() if isinstance(max_run, timedelta) else max_run
+    if not isinstance(max_run_s, int | float) or not max_run_s > 0:
+        raise ValueError(
+            f"task {queue}: max_run is {max_run!r}; it is a number of seconds, more than 0, or a timedelta"
+        )
+    return timeout_s, max_run_s
+
+
+def check_retry(queue: str, retry: object) -> None:
+    """Raise TypeError for what is no Retry."""
     if retry is not None and not isinstance(retry, Retry):
         raise TypeError(f"task {queue}: retry is {retry!r}; write Retry(max=5), or None to leave it to the queue")
 

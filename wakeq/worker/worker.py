@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from inspect import iscoroutinefunction
 from types import TracebackType
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 from wakeq.client.aio import AsyncClient
 from wakeq.client.connection import Tls, refuse_on_loop
 from wakeq.client.identity import of_worker
+from wakeq.client.spans import Span
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.names import check_name
 from wakeq.protocol.wire.worker import codec as wire
@@ -40,7 +42,7 @@ from wakeq.worker.publishing import Outbox, SharedClient
 from wakeq.worker.resources import Opener, Resources, is_asynchronous
 from wakeq.worker.schedule import Schedule, Timetable, read_moments
 from wakeq.worker.signals import StopSignals, refuse_in_child
-from wakeq.worker.task import Mode, Publisher, Task, check_settings, mode_of
+from wakeq.worker.task import Mode, Publisher, Task, check_retry, checked_times, mode_of
 
 if TYPE_CHECKING:
     from wakeq.client.blocking import Client
@@ -151,9 +153,9 @@ class Worker:
         self,
         queue: str,
         *,
-        timeout: int = TIMEOUT_S,
+        timeout: Span = TIMEOUT_S,
         retry: Retry | None = RETRY,
-        max_run: float = MAX_RUN_S,
+        max_run: Span = MAX_RUN_S,
         mode: Mode | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Make a function the handler of a queue. The name of the queue is also the name of the task.
@@ -166,7 +168,8 @@ class Worker:
         if not isinstance(queue, str):
             raise BadHandler(f"worker.task needs the name of a queue, as in @worker.task('emails'); got {queue!r}")
         check_name(queue)
-        check_settings(queue, timeout=timeout, retry=retry, max_run=max_run)
+        timeout_s, max_run_s = checked_times(queue, timeout=timeout, max_run=max_run)
+        check_retry(queue, retry)
 
         def decorate(handler: Callable[P, R]) -> Task[P, R]:
             if queue in self.tasks:
@@ -175,8 +178,8 @@ class Worker:
                 handler,
                 queue,
                 self._client,
-                timeout=timeout,
-                max_run=max_run,
+                timeout=timeout_s,
+                max_run=max_run_s,
                 retry=retry,
                 mode=mode_of(handler, mode),
                 trace_parent=self._trace_parent,
@@ -190,17 +193,17 @@ class Worker:
     def schedule(
         self,
         call: Publisher[...],
-        when: str | int,
+        when: str | int | timedelta,
         *,
         zone: str | None = None,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
         """Publish a task on a schedule while this worker runs: once for each moment, however many instances run.
 
-        `when` is a cron text with five fields, `"30 6 * * mon-fri"`, in the time zone `zone` (default UTC), or a number
-        of seconds. `arguments` are those of the call, by name; for options, schedule `task.options(...)`. A moment that
-        no instance could publish within ten minutes is skipped; an instance that starts catches up on the last moment
-        only. A worker that ends by itself (drain, limit) publishes no schedules.
+        `when` is a cron text with five fields, `"30 6 * * mon-fri"`, in the time zone `zone` (default UTC), or a whole
+        number of seconds, or a timedelta. `arguments` are those of the call, by name; for options, schedule
+        `task.options(...)`. A moment that no instance could publish within ten minutes is skipped; an instance that
+        starts catches up on the last moment only. A worker that ends by itself (drain, limit) publishes no schedules.
         """
         if self._engine_thread is not None:
             raise RuntimeError("this worker is running; add its schedules before it runs")

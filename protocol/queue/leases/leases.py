@@ -24,7 +24,7 @@ from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.ledger.staging import Name
 from wakeq.protocol.queue.order.key_order import KeyHeap, KeyOrder, qa_order
 from wakeq.protocol.queue.order.ready_line import ReadyLine
-from wakeq.protocol.queue.timings import BOUNDS_MS, BUCKETS, SHORT_MS, Timings
+from wakeq.protocol.queue.timings import BOUNDS_MS, BUCKETS, SHORT_MS, Timings, count_work
 
 ENDING_GRACE_MS = 1_000  # how much longer a lease runs while its acknowledgement is on its way through the log
 HEADS = 64  # how many numbers at the head of the line are looked at together
@@ -293,19 +293,16 @@ class Leases:
         if self.ending:
             self.ending.difference_update(numbers)
         removed_ready = 0  # they stay in line, to be passed over
+        since_ms = together = 0  # so many leases in a row began at one moment
         for number in numbers:
             lease = held.pop(number, None)
             if lease is not None:
-                if timings is not None and total is not None and lease.since_ms:
-                    worked_ms = at_ms - lease.since_ms
-                    if worked_ms < 0:
-                        worked_ms = 0
-                    # As in bucket_of().
-                    bucket = BUCKETS[worked_ms] if worked_ms <= SHORT_MS else bisect_left(BOUNDS_MS, worked_ms)
-                    timings.works[bucket] += 1
-                    total.works[bucket] += 1
-                    timings.worked_ms += worked_ms
-                    total.worked_ms += worked_ms
+                if lease.since_ms == since_ms:
+                    together += 1
+                else:
+                    if together and since_ms and timings is not None and total is not None:
+                        count_work(timings, total, at_ms - since_ms, together)
+                    since_ms, together = lease.since_ms, 1
                 continue
             if ready_since:
                 ready_since.pop(number, None)
@@ -313,6 +310,14 @@ class Leases:
                 del withheld[number]
             else:
                 removed_ready += 1
+        if together and since_ms and timings is not None and total is not None:
+            # As in count_work().
+            worked_ms = at_ms - since_ms
+            bucket = BUCKETS[worked_ms] if 0 <= worked_ms <= SHORT_MS else bisect_left(BOUNDS_MS, worked_ms)
+            timings.works[bucket] += together
+            total.works[bucket] += together
+            timings.worked_ms += together * worked_ms
+            total.worked_ms += together * worked_ms
         line = self.line
         if removed_ready:
             line.count_removed(removed_ready)

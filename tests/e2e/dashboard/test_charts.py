@@ -1,5 +1,6 @@
 """The charts of the dashboard in a real browser: they show what the series say, and what somebody asks of them."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ import pytest
 from playwright.async_api import Page, Route, expect
 
 from tests.helpers.brokers.node_here import NodeHere
-from tests.helpers.programs.dashboard import IN_A_BROWSER, NAMES, button, told
+from tests.helpers.programs.dashboard import IN_A_BROWSER, button, told
 from wakeq.client.aio import AsyncClient
+from wakeq.protocol.series import COUNTERS, NAMES, STATES
 
 pytestmark = IN_A_BROWSER
 
@@ -150,7 +152,7 @@ def test_line_is_hidden_and_shown_by_its_key(tmp_path: Path) -> None:
 
 def test_charts_without_any_message_say_how_to_publish_one(tmp_path: Path) -> None:
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> None:
-        await open_with(page, here, Series({name: [0] * len(PUBLISHED) for name in NAMES[:7]}))
+        await open_with(page, here, Series({name: [0] * len(PUBLISHED) for name in COUNTERS + STATES}))
         await expect(page.locator("#chart-throughput .nothing")).to_contain_text("wakeq pub jobs hello")
         await expect(page.locator(".empty")).to_contain_text("This broker has no messages yet")
 
@@ -168,3 +170,47 @@ def test_refused_series_are_explained_and_the_page_goes_on(tmp_path: Path) -> No
         await expect(page.locator(".card").first).to_contain_text("Ready")
 
     told(tmp_path, story, ignored="403")
+
+
+def test_charts_show_what_was_published_delivered_and_acknowledged(tmp_path: Path) -> None:
+    """The broker's own series, from the end of its first step on, which began with the node."""
+
+    async def shown(page: Page) -> list[int]:
+        """Return how many messages each line shows; a step that a busy machine left out belongs to the next one."""
+        at_s, counts = await drawn(page, "throughput", "at_s"), []
+        for line in COUNTERS:
+            values, before_s, total = await drawn(page, "throughput", line), None, 0.0
+            for at, value in zip(at_s, values, strict=True):
+                if value is not None:
+                    total += value * (at - before_s) if before_s is not None else 0
+                    before_s = at
+            counts.append(round(total))
+        return counts
+
+    async def story(page: Page, here: NodeHere, client: AsyncClient) -> Any:
+        async with asyncio.timeout(60):
+            while not (await here.call("GET", "/series"))[1]["at_s"]:
+                await asyncio.sleep(0)
+        await client.publish_many("orders", [b"1"] * 40)
+        messages = await client.fetch_many("orders", 25)
+        for message in messages[:20]:
+            await message.ack()
+        for message in messages[20:23]:
+            await message.nack(error="boom")
+        found: list[int] = []
+        await page.goto(here.http)
+        async with asyncio.timeout(120):
+            while found != [40, 25, 20, 3]:
+                # The next step ends within ten seconds.
+                await page.reload()
+                await expect(page.locator("#chart-work canvas")).to_be_visible()
+                found = await shown(page)
+        await page.goto(here.http + "/#/queue/orders")
+        await expect(key(page, "states", "Ready")).to_contain_text("18")
+        await expect(key(page, "states", "Leased")).to_contain_text("2")
+        return [value for value in await drawn(page, "wait", "wait_p95_s") if value is not None]
+
+    waits = told(tmp_path, story)
+
+    assert waits
+    assert all(0 <= wait < 60 for wait in waits)

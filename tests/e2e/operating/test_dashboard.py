@@ -20,7 +20,6 @@ from tests.helpers.programs.browser import DESK, PHONE, browsing
 from tests.helpers.programs.dashboard import (
     IN_A_BROWSER,
     PATH,
-    answer_series,
     button,
     choose_action,
     live,
@@ -166,7 +165,6 @@ def test_page_asks_for_a_token_where_one_is_required(tmp_path: Path) -> None:
     async def tell() -> Any:
         assert PATH is not None
         async with guarded(tmp_path) as here, browsing(PATH) as (page, heard):
-            await page.route("**/api/v1/series*", answer_series)
             await page.goto(here.http)
             await sign_in(page, "a secret")
             await live(page)

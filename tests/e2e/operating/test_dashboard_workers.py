@@ -53,7 +53,7 @@ async def busy_worker(
     def report() -> None: ...
 
     worker.schedule(report, "30 6 * * mon-fri", zone="Europe/Berlin")
-    worker.schedule(report, 3600)
+    worker.schedule(report, 5400)
     uid = await client.publish(queue, {"to": "a@b.c"})
     await asyncio.to_thread(worker.start)
     try:
@@ -97,7 +97,7 @@ def test_page_of_what_recurs_shows_each_schedule_once_with_its_workers(tmp_path:
             await page.get_by_role("button", name="Refresh").click()
             rows = page.locator("#recurring tbody tr")
             await expect(rows).to_have_count(2)
-            hourly, daily = rows.filter(has_text="every 60 min"), rows.filter(has_text="30 6 * * mon-fri")
+            hourly, daily = rows.filter(has_text="every 90 min"), rows.filter(has_text="30 6 * * mon-fri")
             await expect(daily).to_contain_text("Europe/Berlin")
             await expect(hourly).to_contain_text("reports")
             await expect(hourly).to_contain_text(re.compile(r"in \d+ (s|min)"))

@@ -174,9 +174,12 @@ def test_wakes_of_a_dead_connection_are_passed_on(scene: Scene) -> None:
     scene.proxy.mend()
     eventually(lambda: scene.client.stats("jobs")["sleepers"] >= 2, "it sleeps again, beside its own ghosts")
 
+    # A slow machine has had time for more connections than two.
+    sleepers = int(scene.client.stats("jobs")["sleepers"])
+
     scene.publish("afterwards")
 
-    scene.demand("afterwards", within_s=3 * WOKEN_S)
+    scene.demand("afterwards", within_s=sleepers * WOKEN_S + BACK_S)
 
 
 def test_queue_deleted_under_a_sleeping_worker_is_served_once_it_exists_again(scene: Scene) -> None:

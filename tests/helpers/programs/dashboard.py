@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Locator, Page, Route, expect
+from playwright.async_api import Locator, Page, expect
 
 from tests.helpers.brokers.node_here import NodeHere, client_of, node_here, run
 from tests.helpers.programs.browser import browser_path, browsing
@@ -35,7 +35,6 @@ def told(tmp_path: Path, story: Story, *, phone: bool = False, ignored: str | No
             client_of(here) as client,
             browsing(PATH, phone=phone) as (page, heard),
         ):
-            await page.route("**/api/v1/series*", answer_series)
             found = await story(page, here, client)
             assert [text for text in heard.complaints if ignored is None or ignored not in text] == []
             asked = [url for url in heard.requests if not url.startswith(("data:", "about:"))]
@@ -44,15 +43,6 @@ def told(tmp_path: Path, story: Story, *, phone: bool = False, ignored: str | No
             return found
 
     return run(tell())
-
-
-NAMES = ["published", "delivered", "acknowledged", "failed", "ready", "delayed", "leased"]
-NAMES += [f"{what}_{share}_s" for what in ("wait", "work") for share in ("p50", "p95", "p99")]
-
-
-async def answer_series(route: Route) -> None:
-    """Answer a request for series: nothing was ever known."""
-    await route.fulfill(json={"step_s": 10, "at_s": [10, 20], "series": {name: [None, None] for name in NAMES}})
 
 
 def row_of(page: Page, name: str) -> Locator:

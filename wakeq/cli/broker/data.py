@@ -252,11 +252,11 @@ def _options(line: MessageLine) -> dict[str, Any]:
     now_ms = time.time() * 1000
     options: dict[str, Any] = {"priority": line.priority, "headers": line.headers or None}
     if line.due_ms > now_ms:
-        options["delay"] = math.ceil((line.due_ms - now_ms) / 1000)
+        options["delay"] = math.ceil(line.due_ms - now_ms) / 1000
     if line.expires_ms:
-        options["expires"] = max(1, math.ceil((line.expires_ms - now_ms) / 1000))
+        options["expires"] = max(1, math.ceil(line.expires_ms - now_ms)) / 1000
     if line.timeout_ms:
-        options["timeout"] = max(TIMEOUT_S_MIN, line.timeout_ms // 1000)
+        options["timeout"] = max(TIMEOUT_S_MIN, line.timeout_ms / 1000)
     return options
 
 

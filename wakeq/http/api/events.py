@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from operator import attrgetter
+from time import thread_time
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -30,7 +31,7 @@ from wakeq.protocol.queue.view import Gauges
 READ_EVERY_S = 0.5
 # Reading takes at most one part in this many of the time.
 SHARE = 20
-RATE_READINGS = 10
+MARK_EVERY_MS = 3_000
 WATCHERS_MAX = 32
 SHOWN_MAX = 500
 CONTENT_TYPE = "text/event-stream"
@@ -103,8 +104,10 @@ class Events:
         self._now_ms = now_ms
         # A queue of one reading for each watcher; None ends its stream.
         self._watchers: set[asyncio.Queue[Reading | None]] = set()
-        # The last readings, oldest first: a rate is counted over the time between the first and the last.
-        self._recent: deque[Reading] = deque(maxlen=RATE_READINGS)
+        # The last reading, while there are watchers.
+        self._last: Reading | None = None
+        # Two earlier ones: rates are counted from the first, which is some seconds old.
+        self._marks: deque[Reading] = deque(maxlen=2)
         # Reads the state repeatedly while there are watchers.
         self._reading: asyncio.Task[None] | None = None
 
@@ -140,6 +143,9 @@ class Events:
         await response.prepare(request)
         if self._reading is None or self._reading.done():
             self._reading = asyncio.get_running_loop().create_task(self._read_repeatedly())
+        elif self._last is not None:
+            # With many queues the next reading is seconds away; whoever sorts or filters must not wait for it.
+            _put(watcher, self._last)
         try:
             while (reading := await watcher.get()) is not None and not (query.leader and reading.refusal):
                 event = msgspec.json.encode(event_for(reading, query, caller))
@@ -150,16 +156,20 @@ class Events:
         return response
 
     async def _read_repeatedly(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._recent.clear()
-        while self._watchers:
-            began_s = loop.time()
-            reading = await self._read()
-            self._recent.append(reading)
-            reading.earlier = self._recent[0].gauges
-            for watcher in self._watchers:
-                _put(watcher, reading)
-            await asyncio.sleep(max(READ_EVERY_S, SHARE * (loop.time() - began_s)))
+        try:
+            while self._watchers:
+                # On a busy machine the time that passes is not the time that reading takes.
+                began_s = thread_time()
+                reading = self._last = await self._read()
+                if not self._marks or reading.at_ms - self._marks[-1].at_ms >= MARK_EVERY_MS:
+                    self._marks.append(reading)
+                reading.earlier = self._marks[0].gauges
+                for watcher in self._watchers:
+                    _put(watcher, reading)
+                await asyncio.sleep(max(READ_EVERY_S, SHARE * (thread_time() - began_s)))
+        finally:
+            self._last = None
+            self._marks.clear()
 
     async def _read(self) -> Reading:
         """Read the state; a node that follows has no queues to show."""

@@ -32,9 +32,9 @@ const CHARTS = [
     { name: "delayed", label: "Delayed", color: "five", dash: [6, 4] },
     { name: "leased", label: "Leased", color: "three", dash: [] }],
   none: () => ["No messages in this time."] },
-  { id: "wait", title: "Time waited", note: "from ready until delivered", show: duration, tick: duration, least: 0.001, lines: shares("wait"),
+  { id: "wait", title: "Time waited", note: "from ready until delivered", show: duration, tick: duration, least: 0.001, lines: shares("wait"), mayBeUnknown: true,
     none: () => ["No message was delivered in this time."] },
-  { id: "work", title: "Time worked", note: "from delivered until acknowledged", show: duration, tick: duration, least: 0.001, lines: shares("work"),
+  { id: "work", title: "Time worked", note: "from delivered until acknowledged", show: duration, tick: duration, least: 0.001, lines: shares("work"), mayBeUnknown: true,
     none: () => ["No message was acknowledged in this time."] },
 ];
 
@@ -94,10 +94,11 @@ const clockWithSeconds = new Intl.DateTimeFormat([], { hour: "2-digit", minute: 
 class Chart {
   constructor(about, queue) {
     this.about = about;
+    this.queue = queue;
     // The values under the cursor, or the newest.
     this.keys = h("div", { class: "keys", role: "group", "aria-label": `Lines of ${about.title}` });
     this.time = h("span", { class: "soft" });
-    this.nothing = h("p", { class: "nothing soft", hidden: true }, about.none(queue));
+    this.nothing = h("p", { class: "nothing soft", hidden: true });
     this.plot = h("div", { class: "plot", tabindex: 0, role: "img", "aria-label": about.title, onkeydown: (event) => this.move(event) });
     this.figure = h("figure", { class: "chart", id: `chart-${about.id}` },
       h("figcaption", {}, h("strong", {}, about.title), " ", h("span", { class: "soft" }, about.note), this.time), this.plot, this.nothing, this.keys);
@@ -112,14 +113,16 @@ class Chart {
   show(answer, range) {
     const { lines, title, show } = this.about;
     [this.answer, this.range] = [answer, range];
-    this.to = (answer.at_s.at(-1) ?? Date.now() / 1000) + answer.step_s;
+    this.to = answer.at_s.at(-1) ?? Date.now() / 1000; // at the end of the last step
     const first = answer.at_s.findIndex((at) => at > this.to - range);
     const from = first < 0 ? answer.at_s.length : first;
     const data = [answer.at_s.slice(from), ...lines.map(({ name }) => answer.series[name].slice(from))];
     if (this.uplot === null) this.create(data);
     else this.uplot.setData(data);
     this.figure.series = Object.fromEntries([["at_s", data[0]], ...lines.map(({ name }, place) => [name, data[place + 1]])]);
-    this.nothing.hidden = data.slice(1).some((values) => values.some((value) => value));
+    const values = data.slice(1).flat();
+    this.nothing.hidden = values.some((value) => value);
+    put(this.nothing, ...(data[0].length && (this.about.mayBeUnknown || values.some(isKnown)) ? this.about.none(this.queue) : [`The first figures come within ${duration(answer.step_s)}.`]));
     this.showKeys(null);
     this.plot.setAttribute("aria-label", `${title}: ${lines.map(({ label }, place) => `${label} ${this.shown(place, null)}`).join(", ")}`.replaceAll("–", "nothing"));
   }

@@ -81,11 +81,12 @@ export function table(caption, columns, rows, none = "No entries.", order = null
 
 function groups(columns) {
   const cells = [];
-  for (const { group = "" } of columns) {
+  for (const { group = "", kind = "" } of columns) {
     if (cells.at(-1)?.group === group) cells.at(-1).span += 1;
-    else cells.push({ group, span: 1 });
+    // A name over one column hides with it.
+    else cells.push({ group, span: 1, kind });
   }
-  return cells.map(({ group, span }) => (group ? h("th", { scope: "colgroup", colspan: span }, group) : h("td", { colspan: span })));
+  return cells.map(({ group, span, kind }) => (group ? h("th", { scope: "colgroup", colspan: span, class: span === 1 ? kind : null }, group) : h("td", { colspan: span })));
 }
 
 // Say something for some seconds: a text, or several parts.

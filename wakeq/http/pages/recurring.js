@@ -7,7 +7,13 @@ import { again, put } from "./put.js";
 
 const WORKERS_MAX = 1000;
 
-const when = (one) => (one.cron === undefined ? `every ${span(one.every)}` : one.cron);
+// An interval in the largest unit of which it is a whole number.
+function interval(seconds) {
+  const [size, unit] = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]].find(([one]) => seconds % one === 0);
+  return `every ${seconds / size} ${unit}`;
+}
+
+const when = (one) => (one.cron === undefined ? interval(one.every) : one.cron);
 
 // Schedules that several workers have are one row: the broker stores each of their moments once.
 function merged(workers) {

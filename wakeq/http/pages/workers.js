@@ -58,7 +58,7 @@ export function workers(main) {
   const list = h("div", { id: "workers" });
   const others = h("div", { id: "others" });
   const title = h("summary", {});
-  const fold = h("details", {}, title, others);
+  const fold = h("details", { class: "fold" }, title, others);
   const refresh = async () => {
     try {
       const { workers: found, total } = await call("GET", "/workers", { limit: WORKERS_MAX });

@@ -139,7 +139,7 @@ class Leases:
 class TouchClient(Protocol):
     """The method of AsyncClient that extends leases."""
 
-    async def touch_many(self, messages: Sequence[Any], *, timeout: int | None = None) -> Any: ...
+    async def touch_many(self, messages: Sequence[Any], *, timeout: float | None = None) -> Any: ...
 
 
 async def extend_leases(client: TouchClient, batch: Batch, clock: Callable[[], float]) -> None:

@@ -37,7 +37,7 @@ class ReportClient(Protocol):
         self,
         messages: list[Any],
         *,
-        delay: int | None = None,
+        delay: float | None = None,
         error: str | None = None,
         failed: bool = True,
         dead: bool = False,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.brokers.broker import Asked, Broker, Client
+from tests.helpers.clusters.by_hand import HandCluster, HandNode, leads_again
 from wakeq.actors.queues import sampler
 from wakeq.actors.queues.sampler import ReadSeries, Sampler
 from wakeq.protocol.log.format import Identity
@@ -34,13 +35,13 @@ def to_step(broker: Broker, after_s: float = 0.05) -> None:
     broker.advance(STEP_S - broker.now_ms() / 1000 % STEP_S + after_s)
 
 
-def read(broker: Broker, name: str | None, step_s: int = STEP_S) -> dict[str, list[float | None]]:
+def read(broker: Broker | HandNode, name: str | None, step_s: int = STEP_S) -> dict[str, list[float | None]]:
     """Return the series of a queue or the node, with None for what is unknown."""
     answer = asked(broker, name, step_s)
     return {n: [None if math.isnan(value) else value for value in column] for n, column in answer["series"].items()}
 
 
-def asked(broker: Broker, name: str | None, step_s: int = STEP_S) -> Any:
+def asked(broker: Broker | HandNode, name: str | None, step_s: int = STEP_S) -> Any:
     question = Asked(broker.runtime)
     broker.assembly.queues.tell(ReadSeries(question, name, step_s, DAY_S))
     broker.settle()
@@ -245,3 +246,54 @@ def test_queue_that_crashes_when_it_is_looked_at_ends_alone(
 
     assert read(broker, "other")["published"] == [0.1]
     assert not broker.failures
+
+
+# --- in a cluster ------------------------------------------------------------------------------------------------
+
+
+def test_follower_knows_what_the_log_says_of_the_node_and_nothing_of_queues(
+    cluster: HandCluster, leader: HandNode, tmp_path: Path
+) -> None:
+    follower = looking(cluster, leader, tmp_path)
+    client = leader.client()
+    for _ in range(10):
+        client.publish(Q)
+    message = client.fetch(Q)
+    client.call("ACK", Q, uid=message["uid"], lease=message["lease"])
+    cluster.advance(STEP_S)
+
+    node = read(follower, None)
+
+    assert [node[name][-1] for name in ("published", "delivered", "acknowledged")] == [1, 0.1, 0.1]
+    unknown = set(node) - {"published", "delivered", "acknowledged"}
+    assert {node[name][-1] for name in unknown} == {None}
+    assert asked(follower, Q).code == "NOT_LEADER"
+
+
+def test_new_leader_goes_on_with_the_node_and_knows_queues_from_then_on(
+    cluster: HandCluster, leader: HandNode, tmp_path: Path
+) -> None:
+    follower = looking(cluster, leader, tmp_path)
+    leader.client().publish(Q)
+    cluster.advance(STEP_S)
+    cluster.until(lambda: leads_again(cluster, follower) and follower.can_serve, "the follower serves")
+    for _ in range(2):
+        for _ in range(10):
+            follower.client().publish(Q)
+        cluster.advance(STEP_S)
+
+    node, queue = read(follower, None), read(follower, Q)
+
+    assert node["published"] == [0.1, 1, 1], "the first is what it saw as a follower"
+    assert node["ready"] == [None, 11, 21]
+    assert queue["published"] == [None, 1]
+    assert queue["ready"] == [11, 21]
+
+
+def looking(cluster: HandCluster, leader: HandNode, path: Path) -> HandNode:
+    """Have all nodes look at their queues, at the beginning of a step; return a follower."""
+    cluster.advance(STEP_S - leader.now_ms() / 1000 % STEP_S + 0.2)
+    for node in (leader, *cluster.others(leader)):
+        (path / str(node.number)).mkdir()
+        node.assembly.begin_series(SeriesFile(path / str(node.number), ME))
+    return cluster.others(leader)[0]

@@ -44,7 +44,7 @@ def test_group_that_a_program_has_named_is_no_run(monkeypatch: pytest.MonkeyPatc
 
 
 def test_imports_are_out_of_garbage_collection_and_later_garbage_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_modules", 0)
+    monkeypatch.setattr(tasks, "_spared", [])
     try:
         spare_imports()
         spared = gc.get_freeze_count()
@@ -57,5 +57,18 @@ def test_imports_are_out_of_garbage_collection_and_later_garbage_is_not(monkeypa
         assert spared > 0
         assert is_collected, "a task without new imports leaves its objects to the collector"
         assert not any(one is own for one in gc.get_objects())
+    finally:
+        gc.unfreeze()
+
+
+def test_worker_that_imports_in_each_task_spares_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "_spared", [])
+    try:
+        for number in range(2 * tasks.SPARES_MAX):
+            monkeypatch.setitem(sys.modules, f"imported_{number}", ModuleType(f"imported_{number}"))
+            own = [number]
+            spare_imports()
+
+        assert any(one is own for one in gc.get_objects())
     finally:
         gc.unfreeze()

@@ -138,7 +138,7 @@ def test_errors_are_one_line_with_their_documented_status(
         (["pub", "q", "x", "--id", ""], 2, "'--id': it is empty"),
         (["queue", "update", "q"], 2, "nothing to change"),
         (["queue", "list", "--broker", "b:1"], 2, "--broker goes before the command: `wakeq --broker ... queue list`"),
-        (["pub", "q", "x", "--delay", "0.5"], 2, "'0.5' is not a whole number"),
+        (["pub", "q", "x", "--delay", "soon"], 2, "'soon' is not a number"),
         (["inspect", "/does/not/exist"], 2, "does not exist"),
         (["serve", "--set", "worker_prt=1"], 78, "did you mean worker_port?"),
         (["serve", "--set", "novalue"], 78, "NAME=VALUE"),

@@ -162,6 +162,19 @@ def test_call_in_a_notebook_cell_is_accepted(monkeypatch: pytest.MonkeyPatch) ->
     on_loop(lambda: refuse_on_loop("it", "do otherwise"))
 
 
+@pytest.mark.parametrize(("value", "is_refused"), [("1", False), ("", True)])
+def test_call_on_a_loop_is_accepted_if_the_environment_says_so(
+    monkeypatch: pytest.MonkeyPatch, value: str, is_refused: bool
+) -> None:
+    monkeypatch.setenv("WAKEQ_ALLOW_ON_LOOP", value)
+
+    if is_refused:
+        with pytest.raises(OnEventLoop):
+            on_loop(lambda: refuse_on_loop("it", "do otherwise"))
+    else:
+        on_loop(lambda: refuse_on_loop("it", "do otherwise"))
+
+
 def test_loop_of_another_thread_does_not_matter() -> None:
     began, over = threading.Event(), threading.Event()
 

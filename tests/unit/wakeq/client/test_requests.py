@@ -1,5 +1,6 @@
 """Tests of requests.py: the command of each call, and how its reply is read."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from wakeq.client import requests
 from wakeq.client.message import Body, Message, Received, bytes_of_body
 from wakeq.client.requests import NackOptions, PublishOptions, Request, Settled
 from wakeq.client.session import WrongProtocol
+from wakeq.client.spans import Span
 from wakeq.protocol.wire.worker import codec as wire
 
 PLAIN = PublishOptions(delay=0, timeout=None, expires=0, priority=0, headers=None, id=None)
@@ -127,15 +129,37 @@ def test_whole_seconds_may_be_a_float() -> None:
     assert type(pub.delay) is int
 
 
-@pytest.mark.parametrize("span", [1.5, float("nan"), float("inf"), "5", True])
-def test_fraction_of_a_second_is_refused(span: Any) -> None:
-    with pytest.raises(errors.BadField, match=r"delay is .* whole number of seconds"):
+@pytest.mark.parametrize(
+    ("span", "sent"), [(1.5, 1.5), (timedelta(minutes=1), 60), (timedelta(milliseconds=5100), 5.1)]
+)
+def test_span_with_a_fraction_or_as_a_timedelta_is_sent_in_seconds(span: Span, sent: float) -> None:
+    pub = requests.publish("q", "x", PublishOptions(span, span, span, 0, None, None)).command
+    fet = requests.fetch("q", span, make, span).command
+
+    assert isinstance(pub, wire.Pub)
+    assert isinstance(fet, wire.Fet)
+    assert (pub.delay, pub.timeout, pub.expires) == (sent, sent, sent)
+    assert (fet.wait, fet.timeout) == (sent, sent)
+
+
+def test_moment_in_place_of_a_delay_is_sent_as_a_delay() -> None:
+    at = datetime.now(UTC) + timedelta(hours=1)
+
+    pub = requests.publish("q", "x", PublishOptions(0, None, 0, 0, None, None, at)).command
+
+    assert isinstance(pub, wire.Pub)
+    assert 3_000 < pub.delay <= 3_600
+
+
+@pytest.mark.parametrize("span", [float("nan"), float("inf"), "5", True])
+def test_value_that_is_no_span_is_refused_by_name(span: Any) -> None:
+    with pytest.raises(errors.BadField, match=r"delay is .* number of seconds, or a timedelta"):
         requests.publish("q", "x", PublishOptions(span, None, 0, 0, None, None))
-    with pytest.raises(errors.BadField, match=r"timeout is .* whole number of seconds"):
+    with pytest.raises(errors.BadField, match=r"timeout is .* number of seconds, or a timedelta"):
         requests.touch("q", ["u"], None, span)
-    with pytest.raises(errors.BadField, match=r"timeout is .* whole number of seconds"):
+    with pytest.raises(errors.BadField, match=r"timeout is .* number of seconds, or a timedelta"):
         requests.fetch("q", 0, make, span)
-    with pytest.raises(errors.BadField, match=r"delay is .* whole number of seconds"):
+    with pytest.raises(errors.BadField, match=r"delay is .* number of seconds, or a timedelta"):
         requests.nack("q", ["u"], None, NackOptions(span, None, failed=True, dead=False))
 
 

@@ -138,7 +138,7 @@ def test_age_is_omitted_while_it_is_unknown() -> None:
     known = gauges("known", 1, 0)._replace(ready=1, oldest_ready_ms=4_000)
     unknown, empty = gauges("unknown", 2, 0)._replace(ready=1), gauges("empty", 3, 0)
 
-    text = "".join(queue_pieces([known, unknown, empty], 5_500))
+    text = "".join(queue_pieces([known, unknown, empty], 5_500, 9))
 
     ages = [line.partition("age_seconds")[2] for line in text.splitlines() if "age_seconds{" in line]
     assert ages == ['{queue="known"} 1.5', '{queue="empty"} 0']
@@ -179,11 +179,22 @@ def test_queue_without_deliveries_has_no_timings() -> None:
     busy.waits[3] = 2
     rows = [gauges("idle", 1, 0), gauges('odd"%d', 2, 0)._replace(timings=busy)]
 
-    lines = [line for line in "".join(queue_pieces(rows, 0)).splitlines() if line.startswith("wakeq_queue_wait_")]
+    lines = [line for line in "".join(queue_pieces(rows, 0, 9)).splitlines() if line.startswith("wakeq_queue_wait_")]
 
     assert len(lines) == len(BOUNDS_MS) + 3
     assert all('queue="odd\\"%d"' in line for line in lines)
     assert [line.rpartition(" ")[2] for line in lines] == [*["0"] * 3, *["2"] * (len(BOUNDS_MS) - 2), "0.0", "2"]
+
+
+def test_so_many_queues_with_deliveries_have_histograms_as_are_wanted() -> None:
+    rows = [gauges("idle", 1, 0), *(gauges(name, 2, 0)._replace(timings=Timings()) for name in "abc")]
+
+    text = "".join(queue_pieces(rows, 0, 2))
+
+    assert [f'wait_seconds_count{{queue="{name}"}}' in text for name in ("idle", "a", "b", "c")] == [
+        False, True, True, False,
+    ]  # fmt: skip
+    assert 'wakeq_queue_bytes{queue="c"}' in text
 
 
 def test_histogram_buckets_are_cumulative() -> None:
@@ -200,7 +211,7 @@ def test_export_of_many_queues_is_cut_into_bounded_pieces_of_few_steps() -> None
     many = [gauges(f"queue-{number}", number, 1)._replace(timings=Timings()) for number in range(2 * PIECE_QUEUES + 1)]
     pieces: list[str] = []
 
-    cost = steps(lambda: pieces.extend(queue_pieces(many, 0)))
+    cost = steps(lambda: pieces.extend(queue_pieces(many, 0, len(many))))
 
     lines = sum(piece.count("\n") for piece in pieces)
     assert lines > 8 * len(many)

@@ -47,7 +47,7 @@ def test_node_is_ready_if_it_serves_or_has_caught_up_with_whoever_does_or_nobody
     standing: HandStanding, path: str, status: int
 ) -> None:
     unused = None
-    health = Health(unused, unused, standing, lambda: 0, Timings(), queues_max=lambda: 1)  # type: ignore[arg-type]
+    health = Health(unused, unused, standing, lambda: 0, Timings(), queues_max=lambda: 1, timed_max=lambda: 1)  # type: ignore[arg-type]
 
     answer: web.Response = asyncio.run(health.readyz(make_mocked_request("GET", path)))
 

@@ -42,7 +42,7 @@ def test_arguments_that_do_not_fit_the_handler_fail(worker: Worker) -> None:
     @worker.task(Q)
     def send(to: int) -> None: ...
 
-    with eager(worker) as published, pytest.raises(TypeError, match="Expected `int`, got `str`"):
+    with eager(worker) as published, pytest.raises(TypeError, match="parameter to: expected int, got str"):
         send.publish(to="ada")  # type: ignore[arg-type]
 
     assert published == []

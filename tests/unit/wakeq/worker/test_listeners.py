@@ -91,17 +91,35 @@ def ends(world: World, recorder: Recorder) -> list[tuple[str, Any]]:
     return [(event.message.uid, event.outcome) for event in recorder.put_events if isinstance(event, Ended)]
 
 
-def test_handler_that_is_cut_short_ends_as_released_and_one_that_never_began_does_not_end() -> None:
+def test_handler_that_is_cut_short_ends_as_released() -> None:
     async def scenario() -> None:
-        world, recorder = World(slots=1, takes_s=100.0), Recorder()
+        world, recorder = World(takes_s=100.0), Recorder()
         world.engine.listeners = recorder
-        world.broker.publish("q", "m1", "m2")
+        world.broker.publish("q", "m1")
         await world.start()
         await asyncio.sleep(1)
 
         await world.stop(grace_s=1)
 
         assert ends(world, recorder) == [("m1", Released(CUT_SHORT))]
+
+    in_driven_time(scenario)
+
+
+def test_message_whose_handler_never_began_has_no_end() -> None:
+    async def scenario() -> None:
+        world, recorder = World(slots=1, takes_s=0.001), Recorder()
+        world.engine.listeners = recorder
+        world.broker.publish("q", *(f"m{place}" for place in range(20)))
+        await world.start()
+        await asyncio.sleep(0.003)
+        world.pool.takes_s = 2.0
+        await asyncio.sleep(0.5)
+
+        await world.stop()
+
+        assert len(world.returned()) > 0, "some were fetched ahead"
+        assert [uid for uid, _ in ends(world, recorder)] == world.pool.started
 
     in_driven_time(scenario)
 

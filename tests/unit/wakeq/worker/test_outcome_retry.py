@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from wakeq.client.spans import Span
 from wakeq.protocol.wire.worker.commands import SECONDS_MAX
 from wakeq.worker.outcome import Reject, Retry, Snooze
 
@@ -67,11 +68,25 @@ def test_invalid_settings_are_refused_at_once(options: dict[str, object]) -> Non
         Retry(**options)  # type: ignore[arg-type]
 
 
-def test_snooze_is_rounded_up_to_whole_seconds() -> None:
-    assert Snooze(0.2).seconds == 1
+@pytest.mark.parametrize(("span", "seconds"), [(0.2, 0.2), (timedelta(minutes=2), 120), (3, 3)])
+def test_snooze_and_retry_take_fractions_and_timedeltas(span: Span, seconds: float) -> None:
+    retry = Retry(delay=span, delay_max=span, jitter=0)
+
+    assert Snooze(span).seconds == seconds
+    assert retry.delay_after(0, drawn=0.5) == seconds
+    assert retry.delay_max == seconds
 
 
-@pytest.mark.parametrize("seconds", [-1, math.nan, math.inf, SECONDS_MAX + 1, "3", timedelta(seconds=3)])
+@pytest.mark.parametrize(
+    ("delay", "drawn", "after"), [(0.25, 0.5, 0.24), (1, 0.5, 0.95), (2.5, 0.5, 2.4), (25, 0.5, 24), (25, 0.0, 25)]
+)
+def test_random_delay_is_a_round_number_so_that_messages_share_commands(
+    delay: float, drawn: float, after: float
+) -> None:
+    assert Retry(delay=delay, jitter=0.1).delay_after(0, drawn=drawn) == after
+
+
+@pytest.mark.parametrize("seconds", [-1, math.nan, math.inf, SECONDS_MAX + 1, "3", True, timedelta(seconds=-3)])
 def test_duration_that_no_broker_accepts_is_refused_at_once(seconds: Any) -> None:
     with pytest.raises(ValueError, match=r"Retry: delay is .*; it is a number of seconds"):
         Retry(delay=seconds)

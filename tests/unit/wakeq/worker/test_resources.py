@@ -13,7 +13,7 @@ from tests.unit.wakeq.worker.test_worker import PATIENCE_S, ConnectedBroker, use
 from wakeq import resource
 from wakeq.testing import broker, eager
 from wakeq.worker import BadHandler, Worker
-from wakeq.worker.resources import Resources, is_asynchronous
+from wakeq.worker.resources import URGENT_CLOSE_S, ResourceFailed, Resources, is_asynchronous
 
 
 class Life:
@@ -129,9 +129,10 @@ def test_resource_that_cannot_be_opened_prevents_the_start(kind: str) -> None:
     simulated = ConnectedBroker()
     use(worker, simulated)
 
-    with pytest.raises(OSError, match="no database"):
+    with pytest.raises(ResourceFailed, match=rf"{kind} could not be opened: OSError: no database") as failed:
         worker.start()
 
+    assert isinstance(failed.value.__cause__, OSError)
     assert simulated.subscribed == set()
 
 
@@ -169,6 +170,25 @@ def test_resource_that_does_not_close_is_not_waited_for_for_ever(caplog: pytest.
     gate.set()
 
     assert "not waiting any longer for resources to close" in caplog.text
+
+
+def test_stop_does_not_wait_for_a_resource_that_still_opens(caplog: pytest.LogCaptureFixture) -> None:
+    gate = threading.Event()
+
+    @contextmanager
+    def slow() -> Iterator[None]:
+        gate.wait()
+        yield
+
+    async def scenario() -> None:
+        resources = Resources([slow], [{}])
+        resources.begin()
+        await resources.close(is_urgent=False)
+
+    asyncio.run(scenario())
+    gate.set()
+
+    assert f"after {URGENT_CLOSE_S:g} s" in caplog.text
 
 
 def test_message_has_no_value_for_a_resource() -> None:

@@ -301,7 +301,8 @@ def test_ids_are_the_same_in_all_processes_even_with_sets() -> None:
     [
         ({"headers": [1]}, "headers"),
         ({"headers": {"region": 1}}, "headers are text"),
-        ({"delay": 1.5}, "delay is 1.5"),
+        ({"delay": "soon"}, "delay is 'soon'"),
+        ({"at": datetime.now(UTC)}, "options\\(at=...\\)"),
         ({"delay": -1}, "delay"),
         ({"expires": 10**12}, "expires"),
         ({"priority": "high"}, "priority"),

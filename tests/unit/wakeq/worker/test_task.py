@@ -1,9 +1,11 @@
 """Tests of task.py: a call of a task, its publishes with options, and its settings."""
 
 import asyncio
+import copy
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -223,7 +225,7 @@ def test_invalid_numbers_of_a_worker_are_refused_at_once(options: Mapping[str, i
 @pytest.mark.parametrize(
     "settings",
     [
-        {"retry": 5}, {"max_run": -1}, {"max_run": 0}, {"max_run": "60"}, {"max_run": float("nan")}, {"timeout": 7.5},
+        {"retry": 5}, {"max_run": -1}, {"max_run": 0}, {"max_run": "60"}, {"max_run": float("nan")}, {"timeout": True},
         {"timeout": "60"}, {"timeout": 4}, {"timeout": 10**9},
     ],
 )  # fmt: skip
@@ -232,6 +234,55 @@ def test_invalid_setting_of_a_task_is_refused_at_once_by_name(settings: dict[str
 
     with pytest.raises((TypeError, ValueError), match=f"task emails: {name} is {value!r}; "):
         Worker().task("emails", **settings)
+
+
+@pytest.mark.parametrize("name", ["delay", "send", "apply_async", "send_with_options", "kiq"])
+def test_name_of_another_library_is_answered_with_the_name_here(name: str) -> None:
+    @Worker().task("emails")
+    def send_mail() -> None: ...
+
+    for publisher in (send_mail, send_mail.options(delay=5)):
+        with pytest.raises(AttributeError, match=rf"no '{name}': write \S*send_mail\.publish\(\.\.\.\) or"):
+            getattr(publisher, name)
+        assert not hasattr(publisher, name)
+
+
+def test_unknown_name_of_a_task_is_an_ordinary_error() -> None:
+    @Worker().task("emails")
+    def send_mail() -> None: ...
+
+    with pytest.raises(AttributeError, match="'Task' object has no attribute 'nothing'"):
+        send_mail.nothing  # noqa: B018
+    assert copy.copy(send_mail).queue == "emails"
+
+
+def test_moment_in_options_becomes_a_delay_when_a_message_is_published() -> None:
+    worker = Worker()
+
+    @worker.task("emails")
+    def send_mail() -> None: ...
+
+    outbox = Outbox()
+    later = send_mail.options(at=datetime.now(UTC) + timedelta(hours=1), expires=timedelta(days=1))
+    with worker.publishing_to(outbox):
+        later.publish()
+    followup = later.followup((), {})
+
+    ((_, _, options),) = outbox.published
+    assert 3_000 < options["delay"] <= 3_600
+    assert followup.delay is not None
+    assert 3_000 < followup.delay <= 3_600
+    assert followup.expires == 86_400
+
+
+def test_times_of_a_task_may_be_timedeltas_and_have_fractions() -> None:
+    @Worker().task("emails", timeout=timedelta(minutes=2), max_run=timedelta(hours=1))
+    def send() -> None: ...
+
+    @Worker().task("emails", timeout=7.5)
+    def send_soon() -> None: ...
+
+    assert (send.timeout, send.max_run, send_soon.timeout) == (120, 3600, 7.5)
 
 
 def test_decorator_without_a_queue_is_refused_with_advice() -> None:

@@ -4,13 +4,15 @@ import asyncio
 import signal
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from tests.unit.wakeq.worker.world import MemoryBroker
 from wakeq.protocol.errors import BrokerUnreachable
-from wakeq.worker import Worker
+from wakeq.worker import Began, Current, Ended, Worker, resource
 from wakeq.worker.engine_thread import EngineThread
 
 PATIENCE_S = 10.0
@@ -264,3 +266,67 @@ def test_stuck_worker_exits_with_status_1(monkeypatch: pytest.MonkeyPatch) -> No
     stuck.set()
     assert ended.value.code == 1
     assert [uid for uid, _ in broker.returned] == ["m1"]
+
+
+# Joined workers -------------------------------------------------------------------------------------------------------
+
+
+def test_joined_worker_runs_each_task_with_the_hooks_of_its_own_worker() -> None:
+    told: list[str] = []
+    both = threading.Barrier(3)
+
+    @contextmanager
+    def database() -> Iterator[str]:
+        told.append("opened")
+        yield "database"
+        told.append("closed")
+
+    def member(queue: str) -> Worker:
+        worker = Worker(concurrency=2)
+
+        @worker.middleware
+        @contextmanager
+        def noting(message: Current) -> Iterator[None]:
+            told.append(f"middleware of {queue} around {message.queue}")
+            yield
+
+        @worker.listener
+        def listen(event: Began | Ended) -> None:
+            told.append(f"listener of {queue} hears {type(event).__name__} of {event.message.queue}")
+
+        @worker.task(queue)
+        def handler(db: str = resource(database)) -> None:
+            told.append(f"{queue} has {db}")
+            both.wait(PATIENCE_S)
+
+        return worker
+
+    simulated = ConnectedBroker()
+    simulated.publish("a", "m1")
+    simulated.publish("b", "m2")
+    joined = Worker.joined([member("a"), member("b")])
+    use(joined, simulated)
+
+    with joined:
+        both.wait(PATIENCE_S)
+
+    assert (told[0], told.count("opened"), told.count("closed")) == ("opened", 1, 1)
+    for queue in ("a", "b"):
+        assert told.count(f"middleware of {queue} around {queue}") == 1
+        assert told.count(f"{queue} has database") == 1
+        assert told.count(f"listener of {queue} hears Began of {queue}") == 1
+        assert told.count(f"listener of {queue} hears Ended of {queue}") == 1
+    assert len(told) == 10
+
+
+def test_joined_worker_closes_the_connections_with_which_its_tasks_publish(connections: list[Connection]) -> None:
+    members = [worker_on(ConnectedBroker(), threading.Event()), Worker()]
+    members[1].task("other")(lambda: None)
+    joined = Worker.joined(members)
+    use(joined, ConnectedBroker())
+
+    with joined:
+        joined.tasks["q"].publish()
+        joined.tasks["other"].publish()
+
+    assert [connection.is_closed for connection in connections] == [True, True]

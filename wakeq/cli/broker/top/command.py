@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -44,23 +44,22 @@ RETRY_S = 1.0
 def top(broker: Broker, prefix: str, once: bool, as_json: bool) -> None:
     """Watch the node and its queues, the fullest first.
 
-    Only queues whose name begins with PREFIX are shown, at most the fullest 500.  In a cluster it shows the leader.
-    Rates are those of the last five seconds.
+    Only queues whose name begins with PREFIX are shown, at most the first 500 in the order that you choose.  In a
+    cluster it shows the leader.  Rates are those of the last five seconds.
 
     Keys: an arrow to the left or right, or the underlined letter of a column, sorts by it, and v reverses the order; f
     returns to the fullest first; / filters by a part of the name; space holds the screen; q or Ctrl-C ends it.
     """
     with broker.admin() as client:
-        readings = readings_of(client, prefix)
-        measure = Measure()
-        measure.add(next(readings))
         if once or as_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
+            readings, measure = readings_of(client, prefix), Measure()
+            measure.add(next(readings))
             while measure.span_ms < ONCE_MS:
                 measure.add(next(readings))
             _print(measure, as_json=as_json)
             return
         with suppress(KeyboardInterrupt):
-            _watch(measure, readings)
+            _watch(client, prefix)
 
 
 def _print(measure: Measure, *, as_json: bool) -> None:
@@ -71,18 +70,26 @@ def _print(measure: Measure, *, as_json: bool) -> None:
         print_table(COLUMNS, [[row[column] for column in COLUMNS] for row in rows], nothing="there are no such queues")
 
 
-def readings_of(client: "AdminClient", prefix: str) -> Iterator[dict[str, Any]]:
-    """Yield each reading; while no node serves, yield the last one again with the error."""
+def readings_of(
+    client: "AdminClient", prefix: str, wishes: Callable[[], Mapping[str, str]] = dict
+) -> Iterator[dict[str, Any]]:
+    """Yield each reading; while no node serves, yield the last one again with the error.
+
+    `wishes` says which queues are wanted besides; when that changes, the stream is opened anew.
+    """
     reading: dict[str, Any] | None = None
-    path = f"/events?{urlencode({'prefix': prefix, 'limit': QUEUES_MAX, 'leader': 'true'})}"
     while True:
+        asked = wishes()
+        query = {"prefix": prefix, "limit": QUEUES_MAX, "leader": "true", **asked}
         try:
-            with client.stream(path) as lines:
+            with client.stream(f"/events?{urlencode(query)}") as lines:
                 for line in lines:
                     if line.startswith(EVENT):
                         reading = msgspec.json.decode(line[len(EVENT) :])
                         yield reading
-            # The node has ceased to serve: ask for the leader.
+                    if wishes() != asked:
+                        break
+            # The user wants other queues, or the node has ceased to serve: ask for the leader.
             continue
         except (NotLeader, BrokerUnreachable, Disconnected) as error:
             if reading is None:
@@ -91,7 +98,7 @@ def readings_of(client: "AdminClient", prefix: str) -> Iterator[dict[str, Any]]:
         time.sleep(RETRY_S)
 
 
-def _watch(measure: Measure, readings: Iterator[Reading]) -> None:
+def _watch(client: "AdminClient", prefix: str) -> None:
     """Draw the screen after each reading, key and change of the terminal's size, until a key ends it."""
     from rich.console import Console
     from rich.live import Live
@@ -99,7 +106,11 @@ def _watch(measure: Measure, readings: Iterator[Reading]) -> None:
     from wakeq.cli.broker.top.keyboard import raw_keys, read_keys
     from wakeq.cli.broker.top.screen import TopScreen
 
-    screen, console = TopScreen(), Console(no_color="NO_COLOR" in os.environ or None)
+    screen, measure = TopScreen(), Measure()
+    readings = readings_of(client, prefix, screen.wishes)
+    # Before the screen is taken: a broker that does not answer is an error in one line.
+    measure.add(next(readings))
+    console = Console(no_color="NO_COLOR" in os.environ or None)
     keyboard = sys.stdin.fileno()
     with (
         _wakes() as (woken, wake),

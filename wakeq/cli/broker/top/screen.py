@@ -21,6 +21,11 @@ LETTERS = {
     "u": "queue", "r": "ready", "d": "delayed", "l": "leased", "i": "in/s", "n": "done/s", "b": "back/s",
     "o": "oldest", "w": "workers", "s": "state",
 }  # fmt: skip
+# What the broker calls these orders; it sends the first queues of an order, if there are many.
+ORDERS = {
+    "queue": "name", "ready": "ready", "delayed": "delayed", "leased": "leased", "in/s": "published",
+    "done/s": "acknowledged", "oldest": "oldest", "workers": "workers", "state": "attention",
+}  # fmt: skip
 # Sorted from A to Z at first; the others have the largest first.
 TEXTS = ("queue", "state")
 # The columns that a narrow screen drops, in this order.
@@ -104,6 +109,15 @@ class TopScreen:
         else:
             self._above = 0 if key == "home" else 1 << 30
 
+    def wishes(self) -> dict[str, str]:
+        """Return which queues the broker should send: those that the filter lets through, in the order chosen."""
+        sort = ORDERS.get(self._column or "", "messages")
+        # Names rise at first, and all else falls.
+        ascending = (sort == "name") != self._is_reversed and sort != "attention"
+        return {"sort": sort, "ascending": str(ascending).lower()} | (
+            {"contains": self._filter} if self._filter else {}
+        )
+
     def chosen(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows that match the filter, in the order that was chosen."""
         wanted = self._filter.lower()
@@ -133,13 +147,13 @@ class TopScreen:
         """Return the line about the list: an error, or which queues are shown."""
         if measure.last["error"]:
             return Text(plain(measure.last["error"]), style="red", no_wrap=True, overflow="ellipsis")
-        sent, total = len(measure.last["queues"]), measure.last["queues_total"]
+        sent, total = len(measure.last["queues"]), measure.last["queues_found"]
         part = f"{self._above + 1} to {self._above + shown} of " if shown < found else ""
         words = [f"{part}{found} queues"]
         if self._filter:
             words.append(f"whose name contains {plain(self._filter)}")
         if sent < total:
-            words.append(f"(the fullest {sent} of {total})")
+            words.append(f"(the first {sent} of {total})")
         if self.is_held:
             words.append("- held; space goes on")
         return Text(" ".join(words), style="dim", no_wrap=True, overflow="ellipsis")

@@ -1,24 +1,28 @@
 """Events: which queues a watcher is sent, in which order, and what it is told on a follower."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.helpers.brokers.node_here import node_here, run
+from wakeq.http.api import events
 from wakeq.http.api.events import EventsQuery, Reading, event_for
 from wakeq.http.callers import Caller
 from wakeq.protocol.queue.outcomes import Refusal
 from wakeq.protocol.queue.view import Gauges
 
 EVERYBODY = Caller("someone", None)
-NONE = Gauges("", *[0] * (len(Gauges._fields) - 1))
+NONE = Gauges("", *[0] * (len(Gauges._fields) - 1))._replace(timings=None, is_dead_letter=False)
 
 
-def gauges(name: str, **values: int) -> Gauges:
+def gauges(name: str, **values: Any) -> Gauges:
     return NONE._replace(name=name, queue_id=1, **values)
 
 
 def reading_of(*found: Gauges, earlier: tuple[Gauges, ...] = ()) -> Reading:
-    return Reading(10_000, sorted(found), {}, {}, earlier=earlier)
+    return Reading(10_000, sorted(found, key=lambda one: one.name), {}, {}, earlier=earlier)
 
 
 def names(reading: Reading, **query: Any) -> list[str]:
@@ -82,10 +86,24 @@ def test_filter_finds_a_part_of_the_name_and_counts_what_it_found() -> None:
 
 
 def test_queues_of_dead_letters_are_hidden_or_alone() -> None:
-    reading = reading_of(gauges("mails"), gauges("graveyard", is_dead_letter=True))
+    # Whatever its name: a policy may name any queue.
+    reading = reading_of(gauges("mails"), gauges("failures", is_dead_letter=True, ready=3))
 
     assert names(reading, dead_letters="hidden") == ["mails"]
-    assert names(reading, dead_letters="only") == ["graveyard"]
+    assert names(reading, dead_letters="only") == ["failures"]
+    assert event_for(reading, EventsQuery(), EVERYBODY)["totals"]["letters"] == 3
+
+
+def test_queues_that_need_somebody_come_first() -> None:
+    reading = reading_of(
+        gauges("worked", ready=9, leased=1),
+        gauges("subscribed", ready=9, subscribers=1),
+        gauges("paused", paused_until_ms=99_999),
+        gauges("forgotten", ready=1),
+        gauges("failures", ready=1, is_dead_letter=True),
+    )
+
+    assert names(reading, sort="attention") == ["failures", "forgotten", "paused", "subscribed", "worked"]
 
 
 def test_event_of_a_follower_names_the_leader() -> None:
@@ -94,3 +112,17 @@ def test_event_of_a_follower_names_the_leader() -> None:
     event = event_for(Reading(1, (), {}, {}, refusal), EventsQuery(), EVERYBODY)
 
     assert (event["code"], event["leader_http"]) == ("NOT_LEADER", "b:8080")
+
+
+def test_second_watcher_is_sent_the_last_reading_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "READ_EVERY_S", 3600)
+
+    async def watch() -> list[bytes]:
+        async with node_here(tmp_path / "data") as here, asyncio.timeout(30):
+            url = here.http + "/api/v1/events"
+            async with here.session.get(url) as first:
+                begins = [(await first.content.readline())[:6]]
+                async with here.session.get(url, params={"sort": "name"}) as second:
+                    return [*begins, (await second.content.readline())[:6]]
+
+    assert run(watch()) == [b"data: ", b"data: "]

@@ -75,7 +75,7 @@ def test_scrape_that_is_not_read_ends(stuck: Any) -> None:
     async def scrape() -> None:
         queries: Any = SimpleNamespace(gauges=nothing)
         unused: Any = None
-        health = Health(queries, nothing, unused, lambda: 0, Timings(), queues_max=lambda: 1)
+        health = Health(queries, nothing, unused, lambda: 0, Timings(), queues_max=lambda: 1, timed_max=lambda: 1)
         async with asyncio.timeout(DEADLINE_S):
             await health.metrics(stuck)
 

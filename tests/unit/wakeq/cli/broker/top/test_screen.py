@@ -4,12 +4,14 @@ import io
 import re
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from tests.helpers.readings import queue, reading
 from wakeq.cli.broker.top.measure import COLUMNS, Measure
 from wakeq.cli.broker.top.screen import LETTERS, OTHER_LINES, TopScreen
+from wakeq.http.api.events import EventsQuery
 
 QUEUES = (
     queue("emails", ready=30, delayed=1, oldest_ready_ms=1_000),
@@ -97,6 +99,28 @@ def test_q_ends_the_command_but_not_while_a_filter_is_typed() -> None:
     assert not TopScreen().press("q")
 
 
+@pytest.mark.parametrize(
+    ("keys", "wishes"),
+    [
+        ((), {"sort": "messages", "ascending": "false"}),
+        (("v",), {"sort": "messages", "ascending": "true"}),
+        (("u",), {"sort": "name", "ascending": "true"}),
+        (("u", "u"), {"sort": "name", "ascending": "false"}),
+        (("i",), {"sort": "published", "ascending": "false"}),
+        (("s", "s"), {"sort": "attention", "ascending": "false"}),
+        # The broker has no such order.
+        (("b",), {"sort": "messages", "ascending": "false"}),
+        (("/", "a", "b"), {"sort": "messages", "ascending": "false", "contains": "ab"}),
+    ],
+)
+def test_broker_is_asked_for_the_first_queues_of_the_order(keys: tuple[str, ...], wishes: dict[str, str]) -> None:
+    asked = pressed(*keys).wishes()
+
+    assert asked == wishes
+    # The broker understands them.
+    msgspec.convert(asked, EventsQuery, strict=False)
+
+
 def test_unknown_keys_change_nothing() -> None:
     assert names(pressed("x", "Q", "enter", "backspace", "\x00")) == names(TopScreen())
 
@@ -129,7 +153,7 @@ def test_list_scrolls_and_stays_within_its_ends() -> None:
 def test_error_filter_and_limit_are_said_above_the_list() -> None:
     screen = pressed("/", "e", "enter", " ")
     assert lines(screen, measured(*QUEUES, total=900))[1] == (
-        "3 queues whose name contains e (the fullest 4 of 900) - held; space goes on"
+        "3 queues whose name contains e (the first 4 of 900) - held; space goes on"
     )
     assert screen.is_held
 

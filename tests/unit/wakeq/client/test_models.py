@@ -1,0 +1,51 @@
+"""Tests of models.py: pydantic's models as bodies, without an import of pydantic."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from wakeq.client.message import bytes_of_body, canonical_json_of
+from wakeq.client.models import is_model, read, written
+
+
+class Point(BaseModel):
+    x: int
+    tags: set[str] = set()
+
+
+@pytest.mark.parametrize("value", [Point(x=1), {"a": [Point(x=1)]}, (Point(x=1), None)])
+def test_model_is_a_body_wherever_it_stands(value: Any) -> None:
+    body = bytes_of_body(value)
+
+    assert b'{"x":1,"tags":[]}' in body
+    assert json.loads(canonical_json_of(value)) == json.loads(body)
+
+
+def test_model_that_was_written_is_read_again() -> None:
+    point = Point(x=1, tags={"a"})
+
+    assert read(Point, written(point)) == point
+
+
+@pytest.mark.parametrize("value", [{"x": "a"}, [], None, {}])
+def test_value_that_does_not_fit_is_a_value_error_of_one_line(value: object) -> None:
+    with pytest.raises(ValueError, match=r"^not a valid Point: .+$"):
+        read(Point, value)
+
+
+@pytest.mark.parametrize("kind", [int, dict, list[int], None, Point(x=1), "Point"])
+def test_type_that_is_no_model_is_not_taken_for_one(kind: object) -> None:
+    assert is_model(Point)
+    assert not is_model(kind)
+
+
+def test_client_and_worker_do_not_import_pydantic() -> None:
+    program = "import sys, wakeq.client.aio, wakeq.worker; print('pydantic' in sys.modules)"
+
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+
+    assert ran.stdout == "False\n"
