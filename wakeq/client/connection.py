@@ -11,6 +11,7 @@ import builtins
 import contextlib
 import errno
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 # With this variable set, calls that wait are accepted on a loop.
 ALLOW_VARIABLE = "WAKEQ_ALLOW_ON_LOOP"
 # This value of WAKEQ_TLS stands for the certificate authorities that the system trusts.
+# As Python writes the number of an error of the system.
+ERRNO = re.compile(r"\[Errno (\d+)\]")
 SYSTEM = "system"
 
 Tls: TypeAlias = "bool | str | os.PathLike[str] | ssl.SSLContext | None"
@@ -168,7 +171,7 @@ def configure_socket(sock: Settable) -> None:
 
 def unreachable(address: str, error: OSError) -> BrokerUnreachable:
     """Return the error for a connection that could not be made."""
-    reason = error.strerror or str(error) or type(error).__name__
+    reason = _reason(error)
     if "SSL" in type(error).__name__:
         return BrokerUnreachable(
             f"no TLS with {address} ({reason}); check whether that port has TLS (tls=, WAKEQ_TLS) and who signed its "
@@ -178,6 +181,18 @@ def unreachable(address: str, error: OSError) -> BrokerUnreachable:
         f"no broker answers at {address} ({reason}); start it with `wakeq serve`, or give its address: "
         "WAKEQ_BROKER=HOST:PORT (HTTP and MoniQue: WAKEQ_HTTP, TaskFlux: WAKEQ_TASKFLUX)"
     )
+
+
+def _reason(error: OSError) -> str:
+    """Return why a connection was not made, in the words of the system.
+
+    asyncio has words of its own, and joins the errors of the addresses that a name has.
+    """
+    numbers = set(map(int, ERRNO.findall(str(error))))
+    if len(numbers) == 1 and (number := numbers.pop()) in errno.errorcode:
+        return os.strerror(number)
+    nameless = "timed out" if isinstance(error, TimeoutError) else type(error).__name__
+    return error.strerror or str(error) or nameless
 
 
 def broken(address: str, error: OSError) -> Disconnected:

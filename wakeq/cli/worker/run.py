@@ -121,7 +121,7 @@ def run(
 def tasks(target: str, as_json: bool) -> None:
     """Show the tasks and schedules of a Worker.
 
-    Imports MODULE as `wakeq run` does, checks every task, and shows when each schedule is due next.  Needs no
+    It imports MODULE as `wakeq run` does, checks every task, and shows when each schedule is due next.  It needs no
     broker.  Where no number of retries is shown, the queue's policy decides.
     """
     worker, now = find_worker(target), datetime.now(UTC)
