@@ -6,5 +6,5 @@
     wire/    what clients and nodes say: commands, bytes, conversations, for each protocol
 
 Begin with errors.py, every error with its code, and names.py and uid.py, how queues and messages are named.  catalog.py
-has the policies of queues, access.py the rights of tokens, clock.py the cluster clock.
+has the policies of queues, access.py the rights of tokens, clock.py the cluster clock, series.py figures over time.
 """

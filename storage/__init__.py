@@ -5,6 +5,7 @@
 
 Begin with directory.py, the data directory, which holds all of it; memory_directory.py is the same without a disk.
 files.py has the tools for durable files, thread.py the thread that waits for the disk.  version1.py imports the files
-of the program before this one; credentials.py keeps tokens and the secret of a cluster.  The actors of `actors/log/`
-and `actors/queues/` call this room; `wakeq/data/` opens, repairs and inspects its files.
+of the program before this one; credentials.py keeps tokens and the secret of a cluster; series_file.py what charts
+show.  The actors of `actors/log/` and `actors/queues/` call this room; `wakeq/data/` opens, repairs and inspects its
+files.
 """

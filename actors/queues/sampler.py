@@ -128,7 +128,7 @@ class Sampler:
         self._looked_s = self._now_s()
         self.node.start_from(self._looked_s, Look((*self._counters(), 0), NO_STATES))
         for name, series in self.queues.items():
-            look = self._seen(name)
+            look = self._seen(name, self._looked_s * 1000)
             if look is not None:
                 series.start_from(self._looked_s, look)
                 self._done[name] = _done_of(look)
@@ -196,7 +196,7 @@ class Sampler:
         del self._to_walk[-LOOKS_MAX:]
         candidates: dict[str, Candidate] = {}
         for place, name in enumerate(walk, 1):
-            look = self._seen(name)
+            look = self._seen(name, at_s * 1000)
             if look is not None:
                 self._walked = [total + count for total, count in zip(self._walked, look.states, strict=True)]  # type: ignore[operator]
                 self._note(name, at_s, look, touched, candidates)
@@ -206,21 +206,21 @@ class Sampler:
             self._states = self._walked
         seen = set(walk)
         for place, name in enumerate([name for name in touched.union(self.queues) if name not in seen], 1):
-            look = self._seen(name)
+            look = self._seen(name, at_s * 1000)
             if look is not None:
                 self._note(name, at_s, look, touched, candidates)
             if place % SLICE_QUEUES == 0:
                 yield
-        self._choose(at_s, candidates)
+        yield from self._choose(at_s, candidates)
 
-    def _seen(self, name: str) -> Look | None:
+    def _seen(self, name: str, now_ms: int) -> Look | None:
         """Look at a queue; None if it is gone, applies an entry in steps, or has crashed."""
         queues = self._queues
         process = queues.processes.living(name)
         if process is None or not process.exists or process.steps is not None or name in queues.processes.away:
             return None
         found: list[Look] = []
-        queues.runtime.run_in(process, _look_into, process, found)
+        queues.runtime.run_in(process, _look_into, process, found, now_ms)
         return found[0] if found else None
 
     def _note(self, name: str, at_s: int, look: Look, touched: set[str], candidates: dict[str, Candidate]) -> None:
@@ -239,11 +239,11 @@ class Sampler:
             grown = done if is_new else 0 if before is None else max(0, done - before)
             candidates[name] = Candidate(grown, done, look, is_new)
 
-    def _choose(self, at_s: int, candidates: dict[str, Candidate]) -> None:
+    def _choose(self, at_s: int, candidates: dict[str, Candidate]) -> Iterator[None]:
         """Give series to the busiest of the queues that have none, in place of much idler ones if there is no room."""
         busiest = sorted(candidates, key=lambda name: candidates[name].grown, reverse=True)
         idlest = iter(sorted(self.queues, key=lambda name: self._activity.get(name, 0)))
-        for name in busiest:
+        for place, name in enumerate(busiest, 1):
             one = candidates[name]
             if len(self.queues) >= self.queues_max:
                 idler = next(idlest, None)
@@ -255,6 +255,8 @@ class Sampler:
                 series.start_from(self._looked_s, NOTHING_YET._replace(incarnation=one.look.incarnation))
             series.take(at_s, one.look)
             self._activity[name], self._done[name] = one.grown, one.done
+            if place % SLICE_QUEUES == 0:
+                yield
         rest = {name: candidates[name].done for name in busiest if name not in self.queues}
         kept = {name: self._done[name] for name in self.queues if name in self._done}
         self._done = kept | dict(islice(rest.items(), CANDIDATES_MAX))
@@ -310,11 +312,11 @@ class Sampler:
         message.asker.tell(answer)
 
 
-def _look_into(process: QueueProcess, found: list[Look]) -> None:
+def _look_into(process: QueueProcess, found: list[Look], now_ms: int) -> None:
     ledger, timings = process.ledger, process.timings
     totals = ledger.totals
     counters = published_of(ledger), totals.delivered, totals.acked, 0 if timings is None else _failed(timings)
-    states = counts_of(ledger, process.leases, process.now_ms())
+    states = counts_of(ledger, process.leases, now_ms)
     waits, works = ((), ()) if timings is None else (timings.waits, timings.works)
     found.append(Look(counters, states, waits, works, ledger.id))
 

@@ -7,6 +7,7 @@
     lanes.py        what connections have filed with a queue in one round, and what it wants of the log
     orders.py       the other requests; `outcomes.py`: what is answered
     view.py         figures and states of messages; `why.py`: why a message waits; `where.py`: conditions
+    timings.py      how long messages waited and were worked on, by buckets
 
 `actors/queue/` drives all of it, conversations file into lanes.  Begin with `ledger/ledger.py`, `leases/leases.py`.
 """

@@ -250,7 +250,7 @@ class Leader:
         size_bytes = log.size_between(first - 1, last)
         runs, configs = log.runs_between(first, last), core.members.between(first, last)
         told = core.acknowledged.told() if self.peers[node_id].mode is Mode.PROBE else ()
-        core.send(Append, node_id, first - 1, term, last, runs, min(core.commit, last), size_bytes, configs, told)
+        core.send(Append, node_id, first - 1, term, last, runs, core.commit, size_bytes, configs, told)
         return size_bytes
 
     def lost(self, node_id: int) -> None:

@@ -63,7 +63,8 @@ class VoteAnswer(Message, frozen=True, gc=False, array_like=True, tag=2):
 class Append(Message, frozen=True, gc=False, array_like=True, tag=3):
     """AppendEntries RPC (Figure 2): the entries prev_index+1 .. last_index, perhaps none.
 
-    `runs` are their terms, and `configs` the memberships among them, by index.
+    `runs` are their terms, and `configs` the memberships among them, by index.  `commit` is all that the leader has
+    committed, perhaps more than these entries.
     """
 
     prev_index: Number

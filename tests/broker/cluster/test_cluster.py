@@ -319,6 +319,22 @@ def test_node_that_was_away_catches_up(cluster: HandCluster, leader: HandNode) -
     assert size_of(away) == 20
 
 
+def test_node_that_was_away_is_catching_up_until_it_has_everything(cluster: HandCluster, leader: HandNode) -> None:
+    away = cluster.others(leader)[0]
+    away.kill()
+    for _ in range(40):
+        assert leader.client().call("PUB", Q, message="m" * 900_000)["cmd"] == "ok"
+
+    cluster.bring_up(away)
+    cluster.until(lambda: away.raft_log.refusal() is not None and away.raft_log.other_leader is not None, "it follows")
+    assert away.raft_log.is_catching_up
+    assert size_of(away) < 40
+    cluster.until(lambda: not away.raft_log.is_catching_up, "it has caught up", 60.0)
+
+    cluster.advance(0.2)
+    assert size_of(away) == 40
+
+
 def test_entries_of_a_former_leader_are_taken_back_on_its_disk(cluster: HandCluster, leader: HandNode) -> None:
     client = leader.client()
     client.publish(Q)

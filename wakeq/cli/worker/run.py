@@ -71,10 +71,11 @@ def run(
     log_level: str,
     log_json: bool,
 ) -> int:
-    """Run a Worker of a Python module, or all of its Workers.
+    """Run a Worker of a Python program.
 
-    Without WORKER, if MODULE is a package, all modules in it are imported, except __main__, conftest, tests and test_*.
-    Several Workers run as one, which serves the tasks and schedules of all.
+    It is the Worker called WORKER in the module MODULE.  Without WORKER, all Workers of MODULE run as one, which serves
+    the tasks and schedules of all; if MODULE is a package, all modules in it are imported, except __main__, conftest,
+    tests and test_*.
 
     Modules are searched in the current directory first.  A Worker created without a broker's address uses --broker.
 
@@ -118,7 +119,7 @@ def run(
 @click.argument("target", metavar="MODULE[:WORKER]")
 @json_option
 def tasks(target: str, as_json: bool) -> None:
-    """Show the tasks and schedules of a Worker, or of a module.
+    """Show the tasks and schedules of a Worker.
 
     It imports MODULE as `wakeq run` does, checks every task, and shows when each schedule is due next.  It needs no
     broker.  Where no number of retries is shown, the queue's policy decides.
