@@ -112,11 +112,10 @@ class EngineThread:
 
     async def _close_hooks(self, engine: Engine[AsyncClient]) -> None:
         """Close the resources, since no handler uses them any more, and let the listeners hear the last events."""
-        if engine.resources is not None:
-            if self._hurry.is_set():
-                await engine.resources.close(is_urgent=True)
-            else:
-                await first_of(engine.resources.close(is_urgent=False), self._hurry.wait())
+        if self._hurry.is_set():
+            await _close_resources(engine, is_urgent=True)
+        else:
+            await first_of(_close_resources(engine, is_urgent=False), self._hurry.wait())
         if engine.listeners is not None:
             engine.listeners.close()
 
@@ -149,6 +148,14 @@ class EngineThread:
             return True
         starting.cancel()
         return False
+
+
+async def _close_resources(engine: Engine[AsyncClient], *, is_urgent: bool) -> None:
+    """Close the resources of this process and of the processes of handlers, at the same time."""
+    closing = [engine.close_pools(is_urgent=is_urgent)]
+    if engine.resources is not None:
+        closing.append(engine.resources.close(is_urgent=is_urgent))
+    await asyncio.gather(*closing)
 
 
 async def _connect_and_start(engine: Engine[AsyncClient]) -> None:

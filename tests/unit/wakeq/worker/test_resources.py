@@ -5,10 +5,12 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.unit.wakeq.worker import process_tasks
 from tests.unit.wakeq.worker.test_worker import PATIENCE_S, ConnectedBroker, use
 from wakeq import resource
 from wakeq.testing import broker, eager
@@ -209,6 +211,21 @@ def test_resource_that_ends_while_the_next_one_opens_prevents_the_start() -> Non
 
     with pytest.raises(ResourceFailed, match=r"ends, .*opens_for_ever ended"):
         worker.start()
+
+
+def test_resource_of_a_process_is_closed_before_the_worker_has_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLOSED_FILE", str(tmp_path / "closed"))
+    worker, simulated = process_tasks.closing, ConnectedBroker()
+    monkeypatch.setattr(worker, "_make_client", worker._make_client)
+    use(worker, simulated)
+    simulated.publish("closes", "m1")
+
+    worker.run(limit=1)
+
+    assert simulated.acked == ["m1"]
+    assert (tmp_path / "closed").exists()
 
 
 def test_resource_that_fails_to_close_is_logged_and_the_worker_ends(caplog: pytest.LogCaptureFixture) -> None:
