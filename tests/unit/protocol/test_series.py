@@ -54,6 +54,16 @@ def test_counter_of_another_incarnation_grew_from_zero_even_if_it_is_larger() ->
     assert values(series, "published") == [None, 15]
 
 
+def test_failures_of_another_incarnation_go_on_from_those_of_the_one_before() -> None:
+    series = Series()
+
+    series.take(AT_S, Look((100, 50, 0, 40), (0, 0, 0), incarnation=1))
+    series.take(AT_S + STEP_S, Look((0, 0, 0, 40), (0, 0, 0), incarnation=2))
+    series.take(AT_S + 2 * STEP_S, Look((0, 0, 0, 50), (0, 0, 0), incarnation=3))
+
+    assert values(series, "failed") == [None, 0, 1]
+
+
 def test_first_step_is_compared_with_the_look_it_starts_from() -> None:
     series = Series()
 

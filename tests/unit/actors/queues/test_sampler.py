@@ -115,6 +115,17 @@ def test_series_go_on_after_a_purge(broker: Broker, client: Client, seen: Sample
     assert read(broker, Q)["published"] == [0.1, 0.2]
 
 
+def test_purge_is_no_failure(broker: Broker, client: Client, seen: Sampler) -> None:
+    client.publish(Q)
+    message = client.fetch(Q)
+    client.call("NACK", Q, uid=message["uid"], lease=message["lease"], delay=0)
+    to_step(broker)
+    client.call("PURGE", Q)
+    to_step(broker)
+
+    assert read(broker, Q)["failed"] == read(broker, None)["failed"] == [0.1, 0]
+
+
 def test_busier_queues_take_the_places_of_much_idler_ones(broker: Broker, client: Client, seen: Sampler) -> None:
     seen.queues_max = 2
     for _ in range(3):
