@@ -160,7 +160,7 @@ def _growth(now: int, then: int) -> int:
 def _percentiles_s(now: Sequence[int] | None, then: Sequence[int] | None) -> Iterator[float]:
     counts: Sequence[int] = ()
     if now is not None and then is not None:
-        counts = [_growth(a, b) for a, b in zip(now, then, strict=True)] if then else now
+        counts = [_growth(a, b) for a, b in zip(now, then, strict=True)] if now and then else now
     for share in SHARES.values():
         span_ms = percentile_ms(counts, share)
         yield UNKNOWN if span_ms is None else span_ms / 1000

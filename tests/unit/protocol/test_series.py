@@ -86,6 +86,17 @@ def test_percentiles_are_those_of_the_step_and_unknown_if_nothing_was_delivered(
     assert 1 < (p50[3] or 0) <= (p99[3] or 0) <= 2.5, "what was delivered earlier does not count"
 
 
+def test_percentiles_after_all_counts_began_again_are_those_of_the_new_counts() -> None:
+    series = Series()
+
+    for place, seen in enumerate((look(0, waits_ms=(5, 5)), Look((0,) * 4, (0,) * 3), look(0, waits_ms=(2_000,)))):
+        series.take(AT_S + place * STEP_S, seen)
+
+    p50 = values(series, "wait_p50_s")
+    assert p50[:2] == [None, None]
+    assert 1 < (p50[2] or 0) <= 2.5
+
+
 def test_steps_without_a_look_are_unknown_and_the_next_is_not_compared_over_the_gap() -> None:
     series = Series()
 
