@@ -14,7 +14,7 @@ from wakeq.actors.queues.sampler import ReadSeries, Sampler
 from wakeq.protocol.log.format import Identity
 from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.orders import Stats
-from wakeq.protocol.series import DAY_S, STEP_S
+from wakeq.protocol.series import DAY_S, LONG_STEP_S, STEP_S
 from wakeq.storage.series_file import SeriesFile
 
 Q = "q"
@@ -370,6 +370,32 @@ def test_new_leader_goes_on_with_the_node_and_knows_queues_from_then_on(
     assert node["ready"] == [None, 11, 21]
     assert queue["published"] == [None, 1]
     assert queue["ready"] == [11, 21]
+
+
+def test_what_a_node_catches_up_with_is_unknown_also_once_it_leads(
+    cluster: HandCluster, leader: HandNode, tmp_path: Path
+) -> None:
+    late = cluster.others(leader)[0]
+    late.kill()
+    for _ in range(100):
+        leader.client().publish(Q)
+    cluster.advance(STEP_S - leader.now_ms() / 1000 % STEP_S + 0.2)
+    late.start()
+    late.assembly.begin_series(SeriesFile(tmp_path, ME))
+    cluster.isolate(late)
+    cluster.advance(STEP_S)
+    cluster.heal()
+    cluster.advance(STEP_S)
+    cluster.until(lambda: leads_again(cluster, late) and late.can_serve, "it serves")
+    for _ in range(2):
+        late.client().publish(Q)
+        cluster.advance(STEP_S)
+    cluster.advance(LONG_STEP_S)
+
+    counts, long = read(late, None)["published"], read(late, None, LONG_STEP_S)["published"]
+
+    assert counts[:4] == [None, None, 0.1, 0.1]
+    assert max(count or 0 for count in long) < 0.1
 
 
 def looking(cluster: HandCluster, leader: HandNode, path: Path) -> HandNode:
