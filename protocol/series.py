@@ -83,13 +83,12 @@ class Ring:
         """Return the newest steps that have rows, at most so many, oldest first."""
         return range(self.last + 1 - min(count, self.rows), self.last + 1)
 
-    def column(self, which: int, count: int) -> list[float]:
+    def column(self, which: int, count: int) -> array[float]:
         """Return the values of the newest steps, oldest first."""
         cells = self.values[which::WIDTH]
         first = (self.last + 1) % self.length
         ordered = cells[first:] + cells[:first]
-        steps = self.steps(count)
-        return [round(value, 3) for value in ordered[self.length - len(steps) :]]
+        return ordered[self.length - len(self.steps(count)) :]
 
 
 class Series:
@@ -120,7 +119,10 @@ class Series:
         self._before = [(at_s, _kept(look))] * len(self.rings)
 
     def answer(self, step_s: int, last_s: int) -> dict[str, object]:
-        """Return the values of the last so many seconds, each with the end of its step."""
+        """Return the values of the last so many seconds, each with the end of its step.
+
+        They are thousands of values for each name, so whoever wants more than copies of them takes a turn for each.
+        """
         ring = next(ring for ring in self.rings if ring.step_s == step_s)
         count = last_s // step_s
         return {

@@ -23,7 +23,7 @@ def values(series: Series, name: str, step_s: int = STEP_S, last_s: int = DAY_S)
     answer = series.answer(step_s, last_s)
     column = answer["series"][name]  # type: ignore[index]
     assert len(column) == len(answer["at_s"])  # type: ignore[arg-type]
-    return [None if math.isnan(value) else value for value in column]
+    return [None if math.isnan(value) else round(value, 3) for value in column]
 
 
 def test_count_of_a_step_is_its_growth_per_second() -> None:

@@ -41,7 +41,10 @@ def to_step(broker: Broker, after_s: float = 0.05) -> None:
 def read(broker: Broker | HandNode, name: str | None, step_s: int = STEP_S) -> dict[str, list[float | None]]:
     """Return the series of a queue or the node, with None for what is unknown."""
     answer = asked(broker, name, step_s)
-    return {n: [None if math.isnan(value) else value for value in column] for n, column in answer["series"].items()}
+    return {
+        n: [None if math.isnan(value) else round(value, 3) for value in column]
+        for n, column in answer["series"].items()
+    }
 
 
 def asked(broker: Broker | HandNode, name: str | None, step_s: int = STEP_S) -> Any:
