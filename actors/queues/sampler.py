@@ -10,7 +10,7 @@ earlier.  A queue that is deleted loses its series.
 The cost is bounded, however many queues there are: while there are more than LOOKS_MAX, each look reaches those that
 have a series, those that had entries, and some more; the states of the node are those of the last complete walk.
 Nothing is done here for a single message.  While the file is being written no series changes: a look that is due then
-comes later.
+comes once it is written, the last one if there are several.  A look that takes longer than a step leaves the next out.
 """
 
 import logging
@@ -104,8 +104,9 @@ class Sampler:
         self._is_writing = False
         # Called when the last write is done, at a clean stop.
         self._written: Callable[[], None] | None = None
-        # The look that is under way.
+        # The look that is under way, and the moment of one that is due but has to wait for the file; 0 for none.
         self._look: Iterator[None] | None = None
+        self._due_s = 0
         # How much each queue with a series did lately from look to look, as far as that is known.
         self._activity: dict[str, float] = {}
         # How much each of them, and others that might get a series, had ever done at the last look: publishes,
@@ -125,7 +126,7 @@ class Sampler:
         """Take what the file has, and look every ten seconds from now on."""
         self._file, self._disk = file, disk
         found = file.read()
-        if found is not None and found[0].rings[0].last * STEP_S <= self._now_s():
+        if found is not None and found[0].rings[0].last * STEP_S <= self._now_s() + STEP_S:  # a look may come early
             self.node, queues = found
             self.queues = dict(islice(queues.items(), self.queues_max))
         self._queues.applier.touched = set()
@@ -155,7 +156,9 @@ class Sampler:
         """Begin a look at the end of a step; the timer may come late, and a little early."""
         at_s = (self._queues.services.now_ms() + EARLY_MS) // (STEP_S * 1000) * STEP_S
         self._look_later()
-        if not self._is_writing and self._look is None:
+        if self._is_writing:
+            self._due_s = at_s
+        elif self._look is None:
             self._look = self._look_around(at_s)
             self.look_on()
 
@@ -305,11 +308,15 @@ class Sampler:
         self._disk.submit(lambda: file.write(node, queues), done)
 
     def on_written(self) -> None:
-        """The file is written: looks may change the series again."""
+        """The file is written: looks may change the series again, first the one that was due meanwhile."""
         self._is_writing = False
         written, self._written = self._written, None
+        due_s, self._due_s = self._due_s, 0
         if written is not None:
             written()
+        elif due_s:
+            self._look = self._look_around(due_s)
+            self.look_on()
 
     # --- answers -----------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from wakeq.actors.queues.sampler import ReadSeries, Sampler
 from wakeq.protocol.log.format import Identity
 from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.orders import Stats
-from wakeq.protocol.series import DAY_S, LONG_STEP_S, STEP_S
+from wakeq.protocol.series import DAY_S, LONG_STEP_S, STEP_S, Series
 from wakeq.storage.series_file import SeriesFile
 
 Q = "q"
@@ -229,7 +229,22 @@ def test_series_from_the_future_are_thrown_away(broker: Broker, client: Client, 
     assert fresh.node.rings[0].rows == 0
 
 
-def test_look_waits_while_the_file_is_being_written(broker: Broker, client: Client, seen: Sampler) -> None:
+def test_series_of_the_step_that_ends_within_a_second_are_kept(
+    broker: Broker, client: Client, seen: Sampler, tmp_path: Path
+) -> None:
+    broker.advance(STEP_S - broker.now_ms() / 1000 % STEP_S - 0.5)
+    seen.on_tick()  # the timer comes early
+    SeriesFile(tmp_path, ME).write(seen.node, {})
+    seen.node = Series(DAY_S)
+
+    seen.begin(SeriesFile(tmp_path, ME), broker.new_disk("series"))
+
+    assert seen.node.rings[0].rows == 1
+
+
+def test_look_that_is_due_while_the_file_is_being_written_comes_once_it_is(
+    broker: Broker, client: Client, seen: Sampler
+) -> None:
     broker.snapshot_disk.held = True  # every thread but those of log, state and reader
     while broker.now_ms() // 1000 % 60 > 5:
         to_step(broker)
@@ -239,10 +254,12 @@ def test_look_waits_while_the_file_is_being_written(broker: Broker, client: Clie
     broker.snapshot_disk.held = False
     broker.snapshot_disk.complete()
     broker.settle()
+    after = seen.node.rings[0].rows, read(broker, None)["ready"][-1]
     to_step(broker)
 
     assert during == rows
-    assert seen.node.rings[0].rows == rows + 2, "with the one that was missed"
+    assert after == (rows + 1, 0)
+    assert seen.node.rings[0].rows == rows + 2
 
 
 def test_queue_that_crashes_when_it_is_looked_at_ends_alone(
