@@ -2,20 +2,24 @@
 
     pools, engine  --Began, Ended-->  Listeners  -->  the listeners of the task, the metrics
 
-So a listener needs no locks, and one that takes long delays neither handlers nor leases. Events wait in a queue with a
-bound; when it is full, new ones are dropped and counted.
+So a listener needs no locks, and one that takes long delays neither handlers nor leases. Events wait in a queue with
+bounds; when it is full, new ones are dropped and counted.
 """
 
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 
-from wakeq.worker.hooks import Event
+from wakeq.worker.hooks import Began, Event
+from wakeq.worker.outcome import Done
 
 log = logging.getLogger("wakeq.worker")
 
 EVENTS_MAX = 100_000
+# The bodies that the waiting events keep in memory; one for the begin and the end of a message counts twice.
+BYTES_MAX = 32 << 20
 # At the end of a run the listeners have so much time to hear the last events.
 CLOSE_S = 5.0
 
@@ -28,6 +32,10 @@ class Listeners:
         self._further = further
         # None ends the thread.
         self._events: SimpleQueue[Event | None] = SimpleQueue()
+        # Guards the two numbers below.
+        self._lock = threading.Lock()
+        # The bytes of the bodies of the events that wait.
+        self._waiting_bytes = 0
         # The number of events that found the queue full since the last warning.
         self._dropped = 0
         self._thread = threading.Thread(target=self._run, name="wakeq-listeners", daemon=True)
@@ -35,21 +43,44 @@ class Listeners:
 
     def put(self, event: Event) -> None:
         """Tell of an event soon. May be called in any thread."""
-        if self._events.qsize() < EVENTS_MAX:
-            self._events.put(event)
-        else:
-            self._dropped += 1
+        with self._lock:
+            if self._events.qsize() < EVENTS_MAX and self._waiting_bytes < BYTES_MAX:
+                self._waiting_bytes += _bytes_of(event)
+                self._events.put(event)
+            else:
+                self._dropped += 1
 
     def close(self) -> None:
         """Tell of the events so far, and end the thread."""
         self._events.put(None)
         self._thread.join(CLOSE_S)
+        with suppress(Empty):
+            while self._events.get_nowait() is not None:
+                with self._lock:
+                    self._dropped += 1
+        # The one for the thread may have been removed.
+        self._events.put(None)
+        self._warn_of_dropped()
 
     def _run(self) -> None:
         while (event := self._events.get()) is not None:
-            if self._dropped:
-                dropped, self._dropped = self._dropped, 0
-                log.warning("the listeners are too slow: they were not told of %d events", dropped)
+            with self._lock:
+                self._waiting_bytes -= _bytes_of(event)
+            self._warn_of_dropped()
             event.task.hooks.tell(event)
             for listener in self._further:
                 listener(event)
+
+    def _warn_of_dropped(self) -> None:
+        with self._lock:
+            dropped, self._dropped = self._dropped, 0
+        if dropped:
+            log.warning("the listeners are too slow: they were not told of %d events", dropped)
+
+
+def _bytes_of(event: Event) -> int:
+    """Return the size of the body of the message, and of the bodies of its follow-ups."""
+    size = len(event.message.body)
+    if isinstance(event, Began) or not isinstance(event.outcome, Done):
+        return size
+    return size + sum(len(followup.message or followup.msg or "") for followup in event.outcome.then)
