@@ -8,11 +8,11 @@ bounds; when it is full, new ones are dropped and counted.
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-from wakeq.worker.hooks import Began, Event
+from wakeq.worker.hooks import Began, Event, EventListener, tell_one
 from wakeq.worker.outcome import Done
 
 log = logging.getLogger("wakeq.worker")
@@ -27,8 +27,8 @@ CLOSE_S = 5.0
 class Listeners:
     """The thread of the listeners, for one run of a worker."""
 
-    def __init__(self, further: Sequence[Callable[[Event], object]] = ()) -> None:
-        """`further` are called with the events of all tasks; they must not raise."""
+    def __init__(self, further: Sequence[EventListener] = ()) -> None:
+        """`further` are called with the events of all tasks."""
         self._further = further
         # None ends the thread.
         self._events: SimpleQueue[Event | None] = SimpleQueue()
@@ -69,7 +69,7 @@ class Listeners:
             self._warn_of_dropped()
             event.task.hooks.tell(event)
             for listener in self._further:
-                listener(event)
+                tell_one(listener, event)
 
     def _warn_of_dropped(self) -> None:
         with self._lock:

@@ -236,3 +236,43 @@ def test_close_that_waits_no_longer_says_how_many_events_were_not_told(
     slow.listeners._thread.join(PATIENCE_S)
     assert not slow.listeners._thread.is_alive()
     assert len(slow.heard) == 1
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
+def test_listener_that_raises_what_is_no_exception_ends_neither_the_thread_nor_the_others(
+    caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
+    worker, heard = Worker(), []
+
+    @worker.listener
+    def exiting(_event: Began | Ended) -> None:
+        raise error
+
+    worker.listener(heard.append)
+    task = worker.task("q")(lambda: None)
+    thread = Listeners()
+    for _ in range(2):
+        thread.put(Began(task, Received(queue="q", uid="u", body=b"{}", lease="1", delivery=1)))
+
+    thread.close()
+
+    assert len(heard) == 2
+    assert caplog.text.count("exiting failed") == 2
+
+
+def test_measure_that_raises_is_logged_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    worker, heard = Worker(), []
+    worker.listener(heard.append)
+    task = worker.task("q")(lambda: None)
+
+    def measure(_event: Began | Ended) -> None:
+        raise ZeroDivisionError("a bug")
+
+    thread = Listeners([measure])
+    for _ in range(2):
+        thread.put(Began(task, Received(queue="q", uid="u", body=b"{}", lease="1", delivery=1)))
+
+    thread.close()
+
+    assert len(heard) == 2
+    assert caplog.text.count("measure failed") == 2
