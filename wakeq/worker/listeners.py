@@ -1,9 +1,11 @@
 """Listeners: tells the listeners of tasks what happens to each message, on a thread that does nothing else.
 
-    pools, engine  --Began, Ended-->  Listeners  -->  the listeners of the task, the metrics
+    pools, engine  --Began, Ended-->  Listeners  -->  the measures, at once
+                                      its thread -->  the listeners of the task
 
 So a listener needs no locks, and one that takes long delays neither handlers nor leases. Events wait in a queue with
-bounds; when it is full, new ones are dropped and counted.
+bounds; when it is full, new ones are dropped and counted. The measures are told of each event, because numbers that go
+up and down would stay wrong for ever; they must be quick and fit for several threads.
 """
 
 import logging
@@ -27,9 +29,9 @@ CLOSE_S = 5.0
 class Listeners:
     """The thread of the listeners, for one run of a worker."""
 
-    def __init__(self, further: Sequence[EventListener] = ()) -> None:
-        """`further` are called with the events of all tasks."""
-        self._further = further
+    def __init__(self, measures: Sequence[EventListener] = ()) -> None:
+        # They are called with the events of all tasks.
+        self._measures = measures
         # None ends the thread.
         self._events: SimpleQueue[Event | None] = SimpleQueue()
         # Guards the two numbers below.
@@ -42,7 +44,11 @@ class Listeners:
         self._thread.start()
 
     def put(self, event: Event) -> None:
-        """Tell of an event soon. May be called in any thread."""
+        """Measure an event, and tell of it soon. May be called in any thread."""
+        for measure in self._measures:
+            tell_one(measure, event)
+        if not event.task.hooks.listeners:
+            return
         with self._lock:
             if self._events.qsize() < EVENTS_MAX and self._waiting_bytes < BYTES_MAX:
                 self._waiting_bytes += _bytes_of(event)
@@ -68,8 +74,6 @@ class Listeners:
                 self._waiting_bytes -= _bytes_of(event)
             self._warn_of_dropped()
             event.task.hooks.tell(event)
-            for listener in self._further:
-                tell_one(listener, event)
 
     def _warn_of_dropped(self) -> None:
         with self._lock:

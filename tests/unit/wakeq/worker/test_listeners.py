@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -147,7 +148,7 @@ def test_handler_that_runs_for_too_long_ends_as_failed_once() -> None:
 class Slow:
     """A listener that waits for `gate` with its first event, and a Listeners that is told events of its task."""
 
-    def __init__(self, body: bytes = b"{}", outcome: Outcome | None = None) -> None:
+    def __init__(self, body: bytes = b"{}", outcome: Outcome | None = None, *, measures: Sequence[Any] = ()) -> None:
         self.gate = threading.Event()
         self.heard: list[object] = []
         self.told = threading.Semaphore(0)
@@ -157,7 +158,7 @@ class Slow:
         task = worker.task("q")(lambda: None)
         message = Received(queue="q", uid="u", body=body, lease="1", delivery=1)
         self._event = Began(task, message) if outcome is None else Ended(task, message, outcome, 1.0)
-        self.listeners = Listeners()
+        self.listeners = Listeners(measures)
         self.put(1)
         assert self._begun.wait(PATIENCE_S)
 
@@ -184,6 +185,35 @@ def test_events_beyond_the_bound_are_dropped_and_counted(
 
     assert len(slow.heard) == 3
     assert "they were not told of 3 events" in caplog.text
+
+
+def test_measures_are_told_of_events_that_listeners_are_not_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listeners, "EVENTS_MAX", 2)
+    measured: list[object] = []
+    slow = Slow(measures=[measured.append])
+
+    slow.put(5)
+
+    assert len(measured) == 6
+    slow.gate.set()
+    slow.listeners.close()
+    assert len(slow.heard) == 3
+
+
+def test_events_of_a_task_without_listeners_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listeners, "EVENTS_MAX", 2)
+    slow, measured = Slow(), list[object]()
+    slow.listeners._measures = [measured.append]
+    task = Worker().task("other")(lambda: None)
+
+    for _ in range(5):
+        slow.listeners.put(Began(task, Received(queue="other", uid="u", body=b"{}", lease="1", delivery=1)))
+
+    assert len(measured) == 5
+    slow.put(2)
+    slow.gate.set()
+    slow.listeners.close()
+    assert len(slow.heard) == 3
 
 
 @pytest.mark.parametrize(
