@@ -9,6 +9,7 @@ The objects that a listener gets: Began when a handler begins, Ended with the ou
 """
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
@@ -116,9 +117,17 @@ class Hooks:
                 self._on_demand = before
 
     def tell(self, event: Event) -> None:
-        """Call all listeners. An error of one of them is logged and costs nothing else."""
+        """Call all listeners."""
         for listener in self.listeners:
-            try:
-                listener(event)
-            except Exception:
-                log.exception("%s: the listener %s failed", event.message.queue, name_of(listener))
+            tell_one(listener, event)
+
+
+def tell_one(listener: EventListener, event: Event) -> None:
+    """Call a listener. Whatever it raises is logged and costs nothing else, even sys.exit()."""
+    try:
+        listener(event)
+    except BaseException as error:
+        # In the main thread tests call listeners: Ctrl-C must end them.
+        if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
+            raise
+        log.exception("%s: the listener %s failed", event.message.queue, name_of(listener))
