@@ -34,6 +34,38 @@ def written(model: Any) -> Any:
     return model.model_dump(mode="json", by_alias=True, round_trip=True)
 
 
+def written_in_order(model: Any) -> Any:
+    """Return the same as `written`, with the items of all sets sorted, so that it is the same in every process.
+
+    Raise TypeError if pydantic cannot say which lists were sets.
+    """
+    return _in_order(written(model), model.model_dump(by_alias=True, round_trip=True))
+
+
+def _in_order(value: Any, original: Any) -> Any:
+    """Return a value for JSON with its lists sorted that are sets in the original."""
+    match value, original:
+        case list(), set() | frozenset():
+            return _sorted(value)
+        case list(), list() | tuple():
+            return [_in_order(one, other) for one, other in zip(value, original, strict=True)]
+        case dict(), dict():
+            return {
+                name: _in_order(one, other) for (name, one), other in zip(value.items(), original.values(), strict=True)
+            }
+        case _:
+            return value
+
+
+def _sorted(value: Any) -> Any:
+    """Return a value with all of its lists sorted: which of those in a set were sets is not known."""
+    match value:
+        case list():
+            return sorted(map(_sorted, value), key=msgspec.json.encode)
+        case _:
+            return value
+
+
 def read(kind: Any, value: object) -> object:
     """Return the model for a JSON value."""
     try:
