@@ -4,7 +4,8 @@
          --> once a minute the file of the series, written in a thread of its own
 
 The leader knows everything.  A follower knows what was published, delivered and acknowledged on the whole node; all
-else is unknown there, and queues have no new values.  A queue that is deleted loses its series.
+else is unknown there, and queues have no new values.  A node that catches up knows nothing: what it applies happened
+earlier.  A queue that is deleted loses its series.
 
 The cost is bounded, however many queues there are: while there are more than LOOKS_MAX, each look reaches those that
 have a series, those that had entries, and some more; the states of the node are those of the last complete walk.
@@ -50,6 +51,7 @@ CANDIDATES_MAX = 10_000
 logger = logging.getLogger("wakeq.series")
 
 
+NO_COUNTERS = (None, None, None, None)
 NO_STATES = (None, None, None)
 # Seen of a queue before it is created.
 NOTHING_YET = Look((0, 0, 0, 0), (0, 0, 0))
@@ -116,6 +118,8 @@ class Sampler:
         self._states: list[int] | None = None
         # The moment of the last look.
         self._looked_s = 0
+        # Whether the node still caught up at that moment.
+        self._was_behind = False
 
     def begin(self, file: SeriesFile, disk: Disk) -> None:
         """Take what the file has, and look every ten seconds from now on."""
@@ -126,7 +130,7 @@ class Sampler:
             self.queues = dict(islice(queues.items(), self.queues_max))
         self._queues.applier.touched = set()
         self._looked_s = self._now_s()
-        self.node.start_from(self._looked_s, Look((*self._counters(), 0), NO_STATES))
+        self.node.start_from(self._looked_s, Look(NO_COUNTERS if self._is_behind() else self._counters(), NO_STATES))
         for name, series in self.queues.items():
             look = self._seen(name, self._looked_s * 1000)
             if look is not None:
@@ -171,20 +175,33 @@ class Sampler:
         term = queues.processes.term if queues.services.refusal() is None else 0
         if term:
             yield from self._look_at_queues(at_s, touched)
-        if term and queues.processes.term == term:
+        is_behind = self._is_behind()
+        if is_behind:
+            look = Look(NO_COUNTERS, NO_STATES, None, None)
+        elif term and queues.processes.term == term:
             timings = queues.services.timings
-            look = Look((*self._counters(), _failed(timings)), self._states or NO_STATES, timings.waits, timings.works)
+            look = Look(self._counters(), self._states or NO_STATES, timings.waits, timings.works)
         else:
-            look = Look((*self._counters(), None), NO_STATES, None, None)
+            look = Look((*self._counters()[:-1], None), NO_STATES, None, None)
         self.node.take(at_s, look)
+        if is_behind:
+            self.node.start_from(at_s, look)
         self._looked_s = at_s
         if at_s % WRITE_EVERY_S == 0:
             self.write()
 
-    def _counters(self) -> tuple[int, int, int]:
-        """Return what every node knows of all queues together."""
+    def _is_behind(self) -> bool:
+        """Whether the node catches up: copies what it has missed, or has not applied all of that yet."""
+        services = self._queues.services
+        refusal = services.refusal()
+        is_settled = refusal is None or (bool(refusal.leader) and not self._queues.applier.waiting)
+        self._was_behind = services.is_catching_up() or (self._was_behind and not is_settled)
+        return self._was_behind
+
+    def _counters(self) -> tuple[int, int, int, int]:
+        """Return what is counted of all queues together; only the leader counts failures, the last of these."""
         sums = self._queues.services.sums
-        return sums.published, sums.delivered, sums.acked
+        return sums.published, sums.delivered, sums.acked, _failed(self._queues.services.timings)
 
     def _look_at_queues(self, at_s: int, touched: set[str]) -> Iterator[None]:
         existing = self._queues.catalog.queues

@@ -9,13 +9,12 @@ The objects that a listener gets: Began when a handler begins, Ended with the ou
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     AsyncExitStack,
     ExitStack,
-    asynccontextmanager,
     contextmanager,
 )
 from dataclasses import dataclass
@@ -77,25 +76,23 @@ class Hooks:
         # Where no Worker runs: resources are opened when a handler first asks for them, and closed with this stack.
         self._on_demand: ExitStack | None = None
 
-    @contextmanager
-    def around(self, current: Current) -> Iterator[None]:
-        """Run the middleware around the call of a plain handler."""
-        with ExitStack() as stack:
-            for function in self.middleware:
-                stack.enter_context(cast(AbstractContextManager[Any], function(current)))
-            yield
+    def enter_middleware(self, current: Current, stack: ExitStack) -> None:
+        """Enter the middleware around the call of a plain handler.
 
-    @asynccontextmanager
-    async def around_async(self, current: Current) -> AsyncIterator[None]:
-        """Run the middleware around the call of a coroutine handler."""
-        async with AsyncExitStack() as stack:
-            for function in self.middleware:
-                made = function(current)
-                if isinstance(made, AbstractAsyncContextManager):
-                    await stack.enter_async_context(made)
-                else:
-                    stack.enter_context(made)
-            yield
+        The caller has the stack and calls the handler in its block: middleware that suppresses an error then ends the
+        block, also if the error comes from the middleware inside of it and no handler has been called.
+        """
+        for function in self.middleware:
+            stack.enter_context(cast(AbstractContextManager[Any], function(current)))
+
+    async def enter_middleware_async(self, current: Current, stack: AsyncExitStack) -> None:
+        """Enter the middleware around the call of a coroutine handler."""
+        for function in self.middleware:
+            made = function(current)
+            if isinstance(made, AbstractAsyncContextManager):
+                await stack.enter_async_context(made)
+            else:
+                stack.enter_context(made)
 
     def value_of(self, resource: Resource) -> Any:
         """Return the value of a resource that is open."""
