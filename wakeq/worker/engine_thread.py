@@ -117,7 +117,7 @@ class EngineThread:
         else:
             await first_of(_close_resources(engine, is_urgent=False), self._hurry.wait())
         if engine.listeners is not None:
-            engine.listeners.close()
+            await engine.listeners.close(self._hurry)
 
     @contextmanager
     def _publishing_schedules(self, client: AsyncClient) -> Iterator[None]:
