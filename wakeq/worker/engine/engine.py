@@ -162,6 +162,8 @@ class Engine(Generic[C]):
 
     async def start(self) -> None:
         """Open the resources, subscribe to the queues and begin to fetch. The client must be connected."""
+        if self.listeners is not None:
+            self.listeners.start()
         if self.resources is not None:
             self.resources.begin()
         for group in self._groups.values():
