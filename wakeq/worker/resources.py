@@ -64,11 +64,11 @@ class Resource:
 
 
 @overload
-def resource(opener: Callable[[], AbstractContextManager[T]]) -> T: ...
+def resource(opener: Callable[[], AbstractAsyncContextManager[T]]) -> T: ...
 
 
 @overload
-def resource(opener: Callable[[], AbstractAsyncContextManager[T]]) -> T: ...
+def resource(opener: Callable[[], AbstractContextManager[T]]) -> T: ...
 
 
 def resource(opener: Opener) -> Any:
@@ -97,10 +97,11 @@ def is_asynchronous(function: Callable[..., object]) -> bool:
         return True
     if isgeneratorfunction(made_by):
         return False
-    if isinstance(made_by, type) and hasattr(made_by, "__exit__"):
-        return False
+    # A class with both is asynchronous: the plain one is there to raise in many of them, as in aiohttp.ClientSession.
     if isinstance(made_by, type) and hasattr(made_by, "__aexit__"):
         return True
+    if isinstance(made_by, type) and hasattr(made_by, "__exit__"):
+        return False
     raise BadHandler(
         f"{name_of(function)} is no context manager; write a generator function with @contextmanager or "
         "@asynccontextmanager, or pass a class with __enter__ and __exit__"

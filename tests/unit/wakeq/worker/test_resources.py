@@ -375,6 +375,33 @@ def test_classes_and_partial_functions_may_open_resources() -> None:
     ]
 
 
+def test_class_with_both_protocols_is_asynchronous() -> None:
+    class Session:
+        """As that of aiohttp, which refuses a plain `with`."""
+
+        def __enter__(self) -> None:
+            raise TypeError("use async with")
+
+        def __exit__(self, *_: object) -> None: ...
+
+        async def __aenter__(self) -> "Session":
+            return self
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+    worker, handled = Worker(), threading.Event()
+    values: list[object] = []
+
+    @worker.task("q")
+    async def handler(session: Session = resource(Session)) -> None:
+        values.append(session)
+        handled.set()
+
+    handle_one(worker, handled)
+
+    assert [type(value) for value in values] == [Session]
+
+
 # In tests of a program ------------------------------------------------------------------------------------------------
 
 
