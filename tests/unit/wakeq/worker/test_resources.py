@@ -68,6 +68,48 @@ def handle_one(worker: Worker, handled: threading.Event) -> None:
         assert handled.wait(PATIENCE_S)
 
 
+@pytest.mark.parametrize("is_asynchronous_first", [False, True])
+def test_plain_resources_are_opened_first_and_closed_last(is_asynchronous_first: bool) -> None:
+    life, worker, handled = Life(), Worker(), threading.Event()
+
+    @contextmanager
+    def slow() -> Iterator[None]:
+        # So long that an asynchronous resource could be opened meanwhile.
+        threading.Event().wait(0.05)
+        with life.plain():
+            yield
+
+    lifespans: list[Any] = [life.asynchronous, slow] if is_asynchronous_first else [slow, life.asynchronous]
+    for one in lifespans:
+        worker.lifespan(one)
+    worker.task("q")(handled.set)
+
+    handle_one(worker, handled)
+
+    assert life.events == ["plain opened", "asynchronous opened", "asynchronous closed", "plain closed"]
+
+
+def test_asynchronous_resource_is_not_opened_when_a_plain_one_fails(caplog: pytest.LogCaptureFixture) -> None:
+    life, worker = Life(), Worker()
+    worker.lifespan(life.asynchronous)
+
+    @worker.lifespan
+    @contextmanager
+    def broken() -> Iterator[None]:
+        raise OSError("no database")
+        yield
+
+    worker.task("q")(lambda: None)
+    use(worker, ConnectedBroker())
+
+    with pytest.raises(ResourceFailed, match="no database"):
+        worker.start()
+
+    assert life.events == []
+    assert caplog.text.count("the worker does not start") == 1
+    assert "not waiting any longer" not in caplog.text
+
+
 def test_resource_is_open_while_the_worker_runs() -> None:
     life, worker = Life(), Worker()
     plain_task(life, worker)
@@ -83,8 +125,7 @@ def test_asynchronous_resource_lives_on_the_loop_of_its_handlers() -> None:
 
     handle_one(worker, life.handled)
 
-    assert sorted(life.events[:2]) == ["asynchronous opened", "plain opened"]
-    assert life.events[2:] == ["plain", "asynchronous closed", "plain closed"]
+    assert life.events == ["plain opened", "asynchronous opened", "plain", "asynchronous closed", "plain closed"]
 
 
 def test_resource_that_many_tasks_ask_for_is_opened_once_for_each_run() -> None:
@@ -109,7 +150,7 @@ def test_lifespans_are_entered_without_a_task_that_asks_for_them() -> None:
 
     handle_one(worker, handled)
 
-    assert sorted(life.events) == ["asynchronous closed", "asynchronous opened", "plain closed", "plain opened"]
+    assert life.events == ["plain opened", "asynchronous opened", "asynchronous closed", "plain closed"]
 
 
 @pytest.mark.parametrize("kind", ["plain", "asynchronous"])
