@@ -21,6 +21,7 @@ from contextlib import (
     AsyncExitStack,
     ExitStack,
     contextmanager,
+    nullcontext,
     suppress,
 )
 from functools import partial
@@ -102,7 +103,8 @@ def is_asynchronous(function: Callable[..., object]) -> bool:
     if not isinstance(made_by, type):
         made_by = _class_returned_by(made_by)
     # A class with both is asynchronous: the plain one is there to raise in many of them, as in aiohttp.ClientSession.
-    if isinstance(made_by, type) and hasattr(made_by, "__aexit__"):
+    # Both of nullcontext do nothing.
+    if isinstance(made_by, type) and hasattr(made_by, "__aexit__") and made_by is not nullcontext:
         return True
     if isinstance(made_by, type) and hasattr(made_by, "__exit__"):
         return False

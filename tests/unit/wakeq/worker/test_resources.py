@@ -478,6 +478,15 @@ def test_class_with_both_protocols_is_asynchronous() -> None:
     assert [type(value) for value in values] == [Session]
 
 
+def test_nullcontext_is_plain_so_that_every_handler_may_ask_for_it() -> None:
+    worker = Worker()
+
+    @worker.task("q")
+    def handler(value: int = resource(partial(nullcontext, 7))) -> None: ...
+
+    worker.check()
+
+
 # In tests of a program ------------------------------------------------------------------------------------------------
 
 
