@@ -117,10 +117,10 @@ class EngineThread:
 
     async def _close_resources(self, engine: Engine[AsyncClient]) -> None:
         """Close the resources, since no handler uses them any more."""
+        if not self._hurry.is_set():
+            await first_of(_close_resources(engine, is_urgent=False), self._hurry.wait())
         if self._hurry.is_set():
             await _close_resources(engine, is_urgent=True)
-        else:
-            await first_of(_close_resources(engine, is_urgent=False), self._hurry.wait())
 
     @contextmanager
     def _publishing_schedules(self, client: AsyncClient) -> Iterator[None]:

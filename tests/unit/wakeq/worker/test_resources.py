@@ -312,6 +312,33 @@ def test_resource_that_does_not_close_is_not_waited_for_for_ever(caplog: pytest.
     assert "not waiting any longer for resources to close" in caplog.text
 
 
+def test_second_signal_leaves_a_resource_a_moment_to_close() -> None:
+    worker, closing, hurried, closed = Worker(), threading.Event(), threading.Event(), threading.Event()
+
+    @worker.lifespan
+    @contextmanager
+    def slow() -> Iterator[None]:
+        yield
+        closing.set()
+        assert hurried.wait(PATIENCE_S)
+        threading.Event().wait(0.05)
+        closed.set()
+
+    worker.task("q")(lambda: None)
+    use(worker, ConnectedBroker())
+    worker.start()
+    thread = worker._engine_thread
+    assert thread is not None
+    thread.stop(0)
+    assert closing.wait(PATIENCE_S)
+
+    thread.hurry()
+    hurried.set()
+    thread.wait()
+
+    assert closed.is_set()
+
+
 def test_stop_does_not_wait_for_a_resource_that_still_opens(caplog: pytest.LogCaptureFixture) -> None:
     gate = threading.Event()
 
