@@ -4,7 +4,7 @@ Never run; test_typing.py has mypy and pyright read it.
 """
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import assert_type
 
@@ -189,6 +189,11 @@ def logged(message: Current) -> Iterator[None]:
 @asynccontextmanager
 async def in_a_transaction(message: Current) -> AsyncIterator[None]:
     yield
+
+
+@worker.middleware
+def made(message: Current) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 worker.middleware(started)  # error

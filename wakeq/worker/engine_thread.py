@@ -118,7 +118,7 @@ class EngineThread:
             else:
                 await first_of(engine.resources.close(is_urgent=False), self._hurry.wait())
         if engine.listeners is not None:
-            engine.listeners.close()
+            await engine.listeners.close(self._hurry)
 
     @contextmanager
     def _publishing_schedules(self, client: AsyncClient) -> Iterator[None]:

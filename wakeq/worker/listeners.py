@@ -8,11 +8,14 @@ bounds; when it is full, new ones are dropped and counted. The measures are told
 up and down would stay wrong for ever; they must be quick and fit for several threads.
 """
 
+import asyncio
 import logging
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
+from typing import Any
 
 from wakeq.worker.hooks import Began, Event, EventListener, tell_one
 from wakeq.worker.outcome import Done
@@ -22,8 +25,9 @@ log = logging.getLogger("wakeq.worker")
 EVENTS_MAX = 100_000
 # The bodies that the waiting events keep in memory; one for the begin and the end of a message counts twice.
 BYTES_MAX = 32 << 20
-# At the end of a run the listeners have so much time to hear the last events.
+# At the end of a run the listeners have at most 5 s to hear the last events, and after a second signal at most 0.5 s.
 CLOSE_S = 5.0
+URGENT_CLOSE_S = 0.5
 
 
 class Listeners:
@@ -40,6 +44,9 @@ class Listeners:
         self._waiting_bytes = 0
         # The number of events that found the queue full since the last warning.
         self._dropped = 0
+        # Has a result when the thread has ended. One that runs cannot be cancelled by those who wait for it.
+        self._ended: Future[None] = Future()
+        self._ended.set_running_or_notify_cancel()
         self._thread = threading.Thread(target=self._run, name="wakeq-listeners", daemon=True)
         self._thread.start()
 
@@ -56,10 +63,22 @@ class Listeners:
             else:
                 self._dropped += 1
 
-    def close(self) -> None:
-        """Tell of the events so far, and end the thread."""
+    async def close(self, hurry: asyncio.Event) -> None:
+        """Tell of the events so far, and end the thread. Wait CLOSE_S, or URGENT_CLOSE_S when `hurry` is set."""
         self._events.put(None)
-        self._thread.join(CLOSE_S)
+        ended, hurried = asyncio.wrap_future(self._ended), asyncio.ensure_future(hurry.wait())
+        waits: set[asyncio.Future[Any]] = {ended, hurried}
+        try:
+            await asyncio.wait(waits, timeout=CLOSE_S, return_when=asyncio.FIRST_COMPLETED)
+            if hurry.is_set():
+                await asyncio.wait({ended}, timeout=URGENT_CLOSE_S)
+        finally:
+            hurried.cancel()
+            ended.cancel()
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Count the events that still wait as dropped."""
         with suppress(Empty):
             while self._events.get_nowait() is not None:
                 with self._lock:
@@ -74,6 +93,7 @@ class Listeners:
                 self._waiting_bytes -= _bytes_of(event)
             self._warn_of_dropped()
             event.task.hooks.tell(event)
+        self._ended.set_result(None)
 
     def _warn_of_dropped(self) -> None:
         with self._lock:

@@ -20,10 +20,11 @@ from contextlib import (
     AsyncExitStack,
     ExitStack,
     contextmanager,
+    suppress,
 )
 from functools import partial
-from inspect import isasyncgenfunction, isgeneratorfunction, signature, unwrap
-from typing import Any, NoReturn, TypeAlias, TypeVar, cast, overload
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature, unwrap
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast, get_origin, get_type_hints, overload
 
 from wakeq.protocol.errors import WakeqError
 from wakeq.worker.outcome import described
@@ -97,14 +98,32 @@ def is_asynchronous(function: Callable[..., object]) -> bool:
         return True
     if isgeneratorfunction(made_by):
         return False
+    if not isinstance(made_by, type):
+        made_by = _class_returned_by(made_by)
     if isinstance(made_by, type) and hasattr(made_by, "__exit__"):
         return False
     if isinstance(made_by, type) and hasattr(made_by, "__aexit__"):
         return True
+    if made_by is None:
+        raise BadHandler(
+            f"wakeq cannot see whether {name_of(function)} is asynchronous; put @contextmanager or "
+            "@asynccontextmanager above it, or annotate what it returns, as in `-> AbstractContextManager[None]`"
+        )
     raise BadHandler(
         f"{name_of(function)} is no context manager; write a generator function with @contextmanager or "
         "@asynccontextmanager, or pass a class with __enter__ and __exit__"
     )
+
+
+def _class_returned_by(function: Callable[..., object]) -> Any:
+    """Return the class that a plain function returns by its annotation, or None."""
+    # Annotations that are texts may name what is imported for type checkers only.
+    with suppress(Exception):
+        returned = get_type_hints(function).get("return")
+        made = get_origin(returned) or returned
+        if isinstance(made, type) and not iscoroutinefunction(function):
+            return made
+    return None
 
 
 def plain_ones(openers: Iterable[Opener]) -> list[Callable[[], AbstractContextManager[Any]]]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -220,6 +220,23 @@ def test_asynchronous_middleware_runs_around_coroutines_and_is_refused_around_ot
     worker.task("plain")(plain(told))
     with pytest.raises(BadHandler, match=r"is a plain function and cannot use .*transaction, which is asynchronous"):
         worker.check()
+
+
+@pytest.mark.parametrize("make", [plain, coroutine])
+def test_middleware_may_be_a_plain_function_that_returns_a_context_manager(make: Any) -> None:
+    told: list[str] = []
+    worker = Worker()
+
+    @worker.middleware
+    def noted(message: Current) -> AbstractContextManager[None]:
+        told.append(message.uid)
+        return nullcontext()
+
+    task = worker.task("q")(make(told))
+    worker.check()
+
+    assert outcome_of(task) == Done()
+    assert told == ["u1", "handler"]
 
 
 def test_middleware_runs_in_eager_mode() -> None:

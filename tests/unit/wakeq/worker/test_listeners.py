@@ -145,6 +145,18 @@ def test_handler_that_runs_for_too_long_ends_as_failed_once() -> None:
     in_driven_time(scenario)
 
 
+def close(listening: Listeners, *, hurry: bool = False) -> None:
+    """Close as the engine thread does."""
+
+    async def closing() -> None:
+        hurried = asyncio.Event()
+        if hurry:
+            asyncio.get_running_loop().call_soon(hurried.set)
+        await listening.close(hurried)
+
+    asyncio.run(closing())
+
+
 class Slow:
     """A listener that waits for `gate` with its first event, and a Listeners that is told events of its task."""
 
@@ -181,7 +193,7 @@ def test_events_beyond_the_bound_are_dropped_and_counted(
 
     slow.put(5)
     slow.gate.set()
-    slow.listeners.close()
+    close(slow.listeners)
 
     assert len(slow.heard) == 3
     assert "they were not told of 3 events" in caplog.text
@@ -196,7 +208,7 @@ def test_measures_are_told_of_events_that_listeners_are_not_told_of(monkeypatch:
 
     assert len(measured) == 6
     slow.gate.set()
-    slow.listeners.close()
+    close(slow.listeners)
     assert len(slow.heard) == 3
 
 
@@ -212,7 +224,7 @@ def test_events_of_a_task_without_listeners_do_not_wait(monkeypatch: pytest.Monk
     assert len(measured) == 5
     slow.put(2)
     slow.gate.set()
-    slow.listeners.close()
+    close(slow.listeners)
     assert len(slow.heard) == 3
 
 
@@ -232,7 +244,7 @@ def test_waiting_events_have_a_bound_of_bytes(
 
     slow.put(5)
     slow.gate.set()
-    slow.listeners.close()
+    close(slow.listeners)
 
     assert len(slow.heard) == 3
     assert "they were not told of 3 events" in caplog.text
@@ -246,7 +258,7 @@ def test_bytes_of_events_that_were_told_make_room_for_others(monkeypatch: pytest
     for _ in range(6):
         assert slow.told.acquire(timeout=PATIENCE_S)
         slow.put(1)
-    slow.listeners.close()
+    close(slow.listeners)
 
     assert len(slow.heard) == 7
 
@@ -259,7 +271,7 @@ def test_close_that_waits_no_longer_says_how_many_events_were_not_told(
     slow = Slow()
     slow.put(7)
 
-    slow.listeners.close()
+    close(slow.listeners)
 
     assert "they were not told of 7 events" in caplog.text
     slow.gate.set()
@@ -272,7 +284,7 @@ def test_close_that_waits_no_longer_says_how_many_events_were_not_told(
 def test_listener_that_raises_what_is_no_exception_ends_neither_the_thread_nor_the_others(
     caplog: pytest.LogCaptureFixture, error: BaseException
 ) -> None:
-    worker, heard = Worker(), []
+    worker, heard = Worker(), list[object]()
 
     @worker.listener
     def exiting(_event: Began | Ended) -> None:
@@ -284,14 +296,14 @@ def test_listener_that_raises_what_is_no_exception_ends_neither_the_thread_nor_t
     for _ in range(2):
         thread.put(Began(task, Received(queue="q", uid="u", body=b"{}", lease="1", delivery=1)))
 
-    thread.close()
+    close(thread)
 
     assert len(heard) == 2
     assert caplog.text.count("exiting failed") == 2
 
 
 def test_measure_that_raises_is_logged_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    worker, heard = Worker(), []
+    worker, heard = Worker(), list[object]()
     worker.listener(heard.append)
     task = worker.task("q")(lambda: None)
 
@@ -302,7 +314,58 @@ def test_measure_that_raises_is_logged_and_ends_nothing(caplog: pytest.LogCaptur
     for _ in range(2):
         thread.put(Began(task, Received(queue="q", uid="u", body=b"{}", lease="1", delivery=1)))
 
-    thread.close()
+    close(thread)
 
     assert len(heard) == 2
     assert caplog.text.count("measure failed") == 2
+
+
+def test_close_after_a_second_signal_waits_for_a_short_time(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listeners, "CLOSE_S", 3600.0)
+    monkeypatch.setattr(listeners, "URGENT_CLOSE_S", 0.01)
+    slow = Slow()
+    slow.put(2)
+
+    close(slow.listeners, hurry=True)
+
+    assert "they were not told of 2 events" in caplog.text
+    slow.gate.set()
+
+
+def test_listeners_hear_the_last_events_after_a_second_signal_if_they_are_quick() -> None:
+    slow = Slow()
+    slow.put(2)
+    slow.gate.set()
+
+    close(slow.listeners, hurry=True)
+
+    assert len(slow.heard) == 3
+
+
+def test_second_signal_ends_a_worker_whose_listener_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listeners, "CLOSE_S", 3600.0)
+    worker, simulated, begun, gate = Worker(), ConnectedBroker(), threading.Event(), threading.Event()
+
+    @worker.listener
+    def hangs(_event: Began | Ended) -> None:
+        begun.set()
+        gate.wait()
+
+    worker.task("q")(lambda: None)
+    simulated.publish("q", "m1")
+    use(worker, simulated)
+    worker.start()
+    assert begun.wait(PATIENCE_S)
+    engine_thread = worker._engine_thread
+    assert engine_thread is not None
+
+    engine_thread.stop(0.0)
+    engine_thread.hurry()
+
+    try:
+        engine_thread.ended.result(PATIENCE_S)
+    finally:
+        gate.set()
+        worker.stop()

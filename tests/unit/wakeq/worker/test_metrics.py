@@ -1,5 +1,6 @@
 """Tests of metrics.py: instruments of OpenTelemetry, if the program has set up metrics."""
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -110,7 +111,7 @@ def test_worker_of_a_program_with_metrics_has_a_thread_that_measures(reader: Any
     thread = worker._make_listeners()
 
     assert thread is not None
-    thread.close()
+    asyncio.run(thread.close(asyncio.Event()))
 
 
 def test_program_without_metrics_measures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

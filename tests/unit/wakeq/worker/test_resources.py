@@ -3,7 +3,14 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from functools import partial
 from typing import Any
 
@@ -315,6 +322,34 @@ def test_plain_handler_cannot_ask_for_an_asynchronous_resource() -> None:
 
     with pytest.raises(BadHandler, match=r"is a plain function and cannot use .*asynchronous, which is asynchronous"):
         worker.check()
+
+
+def test_plain_function_says_by_its_annotation_what_it_makes() -> None:
+    def plain() -> AbstractContextManager[str]:
+        return nullcontext("plain")
+
+    def asynchronous() -> "AbstractAsyncContextManager[str]":
+        return nullcontext("asynchronous")
+
+    assert not is_asynchronous(plain)
+    assert is_asynchronous(asynchronous)
+    assert not is_asynchronous(partial(plain))
+
+
+def test_function_that_does_not_say_what_it_makes_is_refused_with_what_to_do() -> None:
+    def unknown():  # type: ignore[no-untyped-def]
+        return nullcontext()
+
+    def unreadable() -> "Missing":  # type: ignore[name-defined]  # noqa: F821
+        return nullcontext()
+
+    async def waits() -> AbstractContextManager[None]:
+        return nullcontext()
+
+    refused: Any
+    for refused in (unknown, unreadable, waits, lambda: nullcontext()):
+        with pytest.raises(BadHandler, match=r"cannot see whether .* is asynchronous; put @contextmanager or "):
+            resource(refused)
 
 
 def test_functions_that_open_nothing_are_refused() -> None:
