@@ -10,12 +10,16 @@ Known by the methods that every model has. A value that does not fit is a ValueE
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
+from inspect import signature
 from typing import Any, Protocol
 
 import msgspec
 
 # Values of these types contain no others.
 PLAIN = (str, bytes, int, float, type(None))
+# So many types of models are remembered.
+TYPES_MAX = 1000
 
 
 class Model(Protocol):
@@ -69,11 +73,20 @@ def _sorted(value: Any) -> Any:
 def read(kind: Any, value: object) -> object:
     """Return the model for a JSON value."""
     try:
-        return kind.model_validate_json(msgspec.json.encode(value))
+        return kind.model_validate_json(msgspec.json.encode(value), **_more_names(kind))
     except ValueError as error:
         found = error.errors() if hasattr(error, "errors") else []
         problems = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}".removeprefix(": ") for one in found]
         raise ValueError(f"not a valid {kind.__name__}: {'; '.join(problems) or error}") from error
+
+
+@lru_cache(TYPES_MAX)
+def _more_names(kind: Any) -> dict[str, bool]:
+    """Return the option that reads fields also by name, as a field with only a `validation_alias` is written.
+
+    pydantic has it since 2.11.
+    """
+    return {"by_name": True} if "by_name" in signature(kind.model_validate_json).parameters else {}
 
 
 def loss_in(given: object, again: object) -> tuple[str, str] | None:
