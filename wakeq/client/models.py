@@ -109,10 +109,11 @@ def loss_in(given: object, again: object) -> tuple[str, str] | None:
                 return path, str(error)
             kind, kind_again = _kind_of(one), _kind_of(other)
             if kind is not kind_again:
-                names = f"a {kind_again.__name__}, not a {kind.__name__}"
-                return path, f"a worker gets {names}; annotate it with the type that you pass"
+                return path, _other_type(kind_again, kind)
         parts, parts_again = _parts(one), _parts(other)
         if is_in_model and (_differs(one, other) if parts is None else parts.keys() != (parts_again or {}).keys()):
+            if other is not None and type(one) is not type(other):
+                return path, _other_type(type(other), type(one))
             return path, (
                 "a worker gets another value than this one: pydantic masks a SecretStr in JSON and leaves out fields "
                 "with exclude=True; use a plain type that is not excluded"
@@ -123,6 +124,10 @@ def loss_in(given: object, again: object) -> tuple[str, str] | None:
             if name in parts_again and (is_in_model or not isinstance(part, PLAIN)):
                 waiting.append((f"{path}.{name}", part, parts_again[name], is_in_model))
     return None
+
+
+def _other_type(found: type, given: type) -> str:
+    return f"a worker gets a {found.__name__}, not a {given.__name__}; annotate it with the type that you pass"
 
 
 def _kind_of(model: Any) -> type:
