@@ -138,8 +138,22 @@ def connect() -> Database:
     return Database()
 
 
+class Session:
+    """A class with both protocols, of which the asynchronous one counts."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    async def __aenter__(self) -> "Session":
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+
 assert_type(resource(database), Database)
 assert_type(resource(pool), list[Database])
+assert_type(resource(Session), Session)
 resource(connect)  # error
 resource(database())  # error
 

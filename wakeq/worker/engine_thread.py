@@ -7,7 +7,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AsyncExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
 from wakeq.client.aio import AsyncClient
@@ -91,7 +91,13 @@ class EngineThread:
 
     async def _run_engine(self) -> int:
         engine = self._make_engine()
-        try:
+        # At the end these are called in the reverse order, each of them even if another one fails.
+        async with AsyncExitStack() as stack:
+            if engine.listeners is not None:
+                stack.push_async_callback(engine.listeners.close, self._hurry)
+            stack.push_async_callback(self._close_resources, engine)
+            stack.push_async_callback(engine.client.close)
+            stack.callback(self._end_pools, engine)
             has_started = await self._start_engine(engine)
             self._started.set_result(None)
             if has_started and self._ready is not None:
@@ -104,21 +110,17 @@ class EngineThread:
             if engine.lost_resource:
                 raise ResourceFailed(engine.lost_resource)
             return left
-        finally:
-            self.handled = engine.handled
-            engine.end_pools()
-            await engine.client.close()
-            await self._close_hooks(engine)
 
-    async def _close_hooks(self, engine: Engine[AsyncClient]) -> None:
-        """Close the resources, since no handler uses them any more, and let the listeners hear the last events."""
-        if engine.resources is not None:
-            if self._hurry.is_set():
-                await engine.resources.close(is_urgent=True)
-            else:
-                await first_of(engine.resources.close(is_urgent=False), self._hurry.wait())
-        if engine.listeners is not None:
-            await engine.listeners.close(self._hurry)
+    def _end_pools(self, engine: Engine[AsyncClient]) -> None:
+        self.handled = engine.handled
+        engine.end_pools()
+
+    async def _close_resources(self, engine: Engine[AsyncClient]) -> None:
+        """Close the resources, since no handler uses them any more."""
+        if self._hurry.is_set():
+            await _close_resources(engine, is_urgent=True)
+        else:
+            await first_of(_close_resources(engine, is_urgent=False), self._hurry.wait())
 
     @contextmanager
     def _publishing_schedules(self, client: AsyncClient) -> Iterator[None]:
@@ -149,6 +151,14 @@ class EngineThread:
             return True
         starting.cancel()
         return False
+
+
+async def _close_resources(engine: Engine[AsyncClient], *, is_urgent: bool) -> None:
+    """Close the resources of this process and of the processes of handlers, at the same time."""
+    closing = [engine.close_pools(is_urgent=is_urgent)]
+    if engine.resources is not None:
+        closing.append(engine.resources.close(is_urgent=is_urgent))
+    await asyncio.gather(*closing)
 
 
 async def _connect_and_start(engine: Engine[AsyncClient]) -> None:

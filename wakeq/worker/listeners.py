@@ -48,6 +48,9 @@ class Listeners:
         self._ended: Future[None] = Future()
         self._ended.set_running_or_notify_cancel()
         self._thread = threading.Thread(target=self._run, name="wakeq-listeners", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; `close` must be called."""
         self._thread.start()
 
     def put(self, event: Event) -> None:
@@ -65,6 +68,8 @@ class Listeners:
 
     async def close(self, hurry: asyncio.Event) -> None:
         """Tell of the events so far, and end the thread. Wait CLOSE_S, or URGENT_CLOSE_S when `hurry` is set."""
+        if self._thread.ident is None:
+            return
         self._events.put(None)
         ended, hurried = asyncio.wrap_future(self._ended), asyncio.ensure_future(hurry.wait())
         waits: set[asyncio.Future[Any]] = {ended, hurried}

@@ -5,8 +5,9 @@
     the end of a run    -->  all are left, in the reverse order
 
 Plain openers are entered and left by one thread, which does nothing else, so that an opener that waits delays neither
-leases nor signals. Asynchronous ones are entered and left by one task of the loop on which coroutines handle messages.
-In a process of its own a task has resources of its own. No handler runs here.
+leases nor signals. Asynchronous ones are entered and left by one task of the loop on which coroutines handle messages;
+they are opened after the plain ones and closed before them. In a process of its own a task has resources of its own. No
+handler runs here.
 """
 
 import asyncio
@@ -65,11 +66,11 @@ class Resource:
 
 
 @overload
-def resource(opener: Callable[[], AbstractContextManager[T]]) -> T: ...
+def resource(opener: Callable[[], AbstractAsyncContextManager[T]]) -> T: ...
 
 
 @overload
-def resource(opener: Callable[[], AbstractAsyncContextManager[T]]) -> T: ...
+def resource(opener: Callable[[], AbstractContextManager[T]]) -> T: ...
 
 
 def resource(opener: Opener) -> Any:
@@ -100,10 +101,11 @@ def is_asynchronous(function: Callable[..., object]) -> bool:
         return False
     if not isinstance(made_by, type):
         made_by = _class_returned_by(made_by)
-    if isinstance(made_by, type) and hasattr(made_by, "__exit__"):
-        return False
+    # A class with both is asynchronous: the plain one is there to raise in many of them, as in aiohttp.ClientSession.
     if isinstance(made_by, type) and hasattr(made_by, "__aexit__"):
         return True
+    if isinstance(made_by, type) and hasattr(made_by, "__exit__"):
+        return False
     if made_by is None:
         raise BadHandler(
             f"wakeq cannot see whether {name_of(function)} is asynchronous; put @contextmanager or "
@@ -216,6 +218,13 @@ class Resources:
 
         If one of them ends before, `start_no_more` is called: a handler that begins now would miss its value.
         """
+        if self._needs_thread:
+            # An asynchronous resource may use a plain one.
+            plain = asyncio.wrap_future(self._plain_open)
+            await asyncio.wait([plain])
+            if plain.exception() is not None or over.is_set():
+                self._asynchronous_closed.set_result(None)
+                return
         failure: BaseException | None = None
         try:
             async with AsyncExitStack() as stack:
@@ -249,7 +258,10 @@ class Resources:
             opening.set_exception(error)
 
     async def close(self, *, is_urgent: bool) -> None:
-        """Wait until all are closed, but not for ever. The pool must be stopped, after which `hold` returns."""
+        """Wait until all are closed, for CLOSE_S, or URGENT_CLOSE_S if it is urgent or if one of them still opens.
+
+        The pool must be stopped, after which `hold` returns.
+        """
         if not self._has_begun:
             return
         # One that still opens is not waited for.

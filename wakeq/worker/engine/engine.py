@@ -27,7 +27,7 @@ from wakeq.worker.hooks import Ended
 from wakeq.worker.listeners import Listeners
 from wakeq.worker.outcome import Done, Outcome, Released, failed, log_arguments
 from wakeq.worker.pools.pool import FinishedJob, FinishedJobs, Pool
-from wakeq.worker.resources import Resources
+from wakeq.worker.resources import CLOSE_S, URGENT_CLOSE_S, Resources
 from wakeq.worker.task import Mode, Task
 
 log = logging.getLogger("wakeq.worker")
@@ -162,6 +162,8 @@ class Engine(Generic[C]):
 
     async def start(self) -> None:
         """Open the resources, subscribe to the queues and begin to fetch. The client must be connected."""
+        if self.listeners is not None:
+            self.listeners.start()
         if self.resources is not None:
             self.resources.begin()
         for group in self._groups.values():
@@ -230,6 +232,14 @@ class Engine(Generic[C]):
             group.pool.stop()
         for job in self._leases:
             self._abandon(job)
+
+    async def close_pools(self, *, is_urgent: bool) -> None:
+        """Wait until the processes have closed their resources, for CLOSE_S, or URGENT_CLOSE_S if it is urgent."""
+        waits = [asyncio.wrap_future(group.pool.closed) for group in self._groups.values() if group.pool.closed]
+        if waits:
+            _, pending = await asyncio.wait(waits, timeout=URGENT_CLOSE_S if is_urgent else CLOSE_S)
+            if pending:
+                log.warning("not waiting any longer for the resources of processes to close")
 
     async def _finish_reports(self, timeout_s: float) -> None:
         """Wait until the broker has heard everything, but not for longer than the timeout.

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -39,6 +40,7 @@ class CoroutinePool:
         It may call the function that it gets, and then no further handler begins.
         """
         self.slots = slots
+        self.closed: Future[None] | None = None
         self._finished = finished
         self._clock = clock
         self._waiting: deque[Job] = deque()

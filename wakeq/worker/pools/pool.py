@@ -9,6 +9,7 @@ import asyncio
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
@@ -33,6 +34,8 @@ class Pool(Protocol):
     """A place in which `slots` handlers run at once."""
 
     slots: int
+    # Done when a stopped pool has closed what its handlers opened; None if that is not up to the pool.
+    closed: "Future[None] | None"
 
     @property
     def is_stuck(self) -> bool:

@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import cache
 from importlib import import_module
@@ -34,13 +35,14 @@ from wakeq.worker.parameters import BadHandler
 from wakeq.worker.pools.call import call
 from wakeq.worker.pools.pool import FinishedJobs
 from wakeq.worker.pools.threads import ThreadPool
+from wakeq.worker.resources import CLOSE_S
 from wakeq.worker.signals import CHILD_NAME, kill_with_parent
 from wakeq.worker.task import Task
 
 log = logging.getLogger("wakeq.worker")
 
-# An idle child has so much time to end after its pipe was closed.
-END_S = 5.0
+# An idle child has so much time to close its resources and to end after its pipe was closed.
+END_S = CLOSE_S
 # The delay of a message for which no process could be started.
 START_AGAIN_S = 5
 
@@ -104,6 +106,12 @@ class ProcessPool(ThreadPool):
         # The child of each thread.
         self._own = threading.local()
         self._running: dict[Job, Child] = {}
+        # The number of threads that have not ended.
+        self._threads = 0
+
+    def start(self) -> None:
+        self._threads, self.closed = self.slots, Future()
+        super().start()
 
     def run(self, job: Job) -> Outcome:
         child: Child | None = getattr(self._own, "child", None)
@@ -140,8 +148,14 @@ class ProcessPool(ThreadPool):
 
     def thread_ends(self) -> None:
         child: Child | None = getattr(self._own, "child", None)
-        if child is not None:
-            child.end()
+        try:
+            if child is not None:
+                child.end()
+        finally:
+            with self._lock:
+                self._threads -= 1
+                if self._threads == 0 and self.closed is not None:
+                    self.closed.set_result(None)
 
     def _died(self, job: Job, exit_reason: str) -> Outcome:
         outcome = failed(exit_reason, job.task.retry, job.message.failures, random.random())

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
 from wakeq.worker.engine.leases import Job
 from wakeq.worker.outcome import Outcome
@@ -27,6 +28,7 @@ class ThreadPool:
 
     def __init__(self, slots: int, finished: FinishedJobs, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.slots = slots
+        self.closed: Future[None] | None = None
         self._finished = finished
         self._clock = clock
         self._waiting: deque[Job] = deque()

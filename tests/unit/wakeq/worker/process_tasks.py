@@ -4,8 +4,10 @@ import functools
 import os
 import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from wakeq import Retry, current, resource
 from wakeq.worker import Current, Worker
@@ -40,6 +42,21 @@ def noting(message: Current) -> Iterator[None]:
 @hooked.task("hooks", mode="process")
 def send_hooks(db: str = resource(database)) -> None:
     current().then("hooks", [*hooks, db, os.getpid()])
+
+
+closing = Worker()
+
+
+@contextmanager
+def closing_slowly() -> Iterator[None]:
+    """Write a file when it has closed, which takes a moment."""
+    yield
+    threading.Event().wait(0.1)
+    Path(os.environ["CLOSED_FILE"]).touch()
+
+
+@closing.task("closes", mode="process")
+def use_what_closes(value: None = resource(closing_slowly)) -> None: ...
 
 
 @worker.task("set-ups", mode="process")

@@ -85,6 +85,9 @@ class Recorder(Listeners):
     def __init__(self) -> None:
         self.put_events: list[Any] = []
 
+    def start(self) -> None:
+        pass
+
     def put(self, event: Any) -> None:
         self.put_events.append(event)
 
@@ -171,6 +174,7 @@ class Slow:
         message = Received(queue="q", uid="u", body=body, lease="1", delivery=1)
         self._event = Began(task, message) if outcome is None else Ended(task, message, outcome, 1.0)
         self.listeners = Listeners(measures)
+        self.listeners.start()
         self.put(1)
         assert self._begun.wait(PATIENCE_S)
 
@@ -293,6 +297,7 @@ def test_listener_that_raises_what_is_no_exception_ends_neither_the_thread_nor_t
     worker.listener(heard.append)
     task = worker.task("q")(lambda: None)
     thread = Listeners()
+    thread.start()
     for _ in range(2):
         thread.put(Began(task, Received(queue="q", uid="u", body=b"{}", lease="1", delivery=1)))
 
@@ -311,6 +316,7 @@ def test_measure_that_raises_is_logged_and_ends_nothing(caplog: pytest.LogCaptur
         raise ZeroDivisionError("a bug")
 
     thread = Listeners([measure])
+    thread.start()
     for _ in range(2):
         thread.put(Began(task, Received(queue="q", uid="u", body=b"{}", lease="1", delivery=1)))
 

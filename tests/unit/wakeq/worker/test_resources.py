@@ -12,10 +12,12 @@ from contextlib import (
     suppress,
 )
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.unit.wakeq.worker import process_tasks
 from tests.unit.wakeq.worker.test_worker import PATIENCE_S, ConnectedBroker, use
 from wakeq import resource
 from wakeq.testing import broker, eager
@@ -73,6 +75,48 @@ def handle_one(worker: Worker, handled: threading.Event) -> None:
         assert handled.wait(PATIENCE_S)
 
 
+@pytest.mark.parametrize("is_asynchronous_first", [False, True])
+def test_plain_resources_are_opened_first_and_closed_last(is_asynchronous_first: bool) -> None:
+    life, worker, handled = Life(), Worker(), threading.Event()
+
+    @contextmanager
+    def slow() -> Iterator[None]:
+        # So long that an asynchronous resource could be opened meanwhile.
+        threading.Event().wait(0.05)
+        with life.plain():
+            yield
+
+    lifespans: list[Any] = [life.asynchronous, slow] if is_asynchronous_first else [slow, life.asynchronous]
+    for one in lifespans:
+        worker.lifespan(one)
+    worker.task("q")(handled.set)
+
+    handle_one(worker, handled)
+
+    assert life.events == ["plain opened", "asynchronous opened", "asynchronous closed", "plain closed"]
+
+
+def test_asynchronous_resource_is_not_opened_when_a_plain_one_fails(caplog: pytest.LogCaptureFixture) -> None:
+    life, worker = Life(), Worker()
+    worker.lifespan(life.asynchronous)
+
+    @worker.lifespan
+    @contextmanager
+    def broken() -> Iterator[None]:
+        raise OSError("no database")
+        yield
+
+    worker.task("q")(lambda: None)
+    use(worker, ConnectedBroker())
+
+    with pytest.raises(ResourceFailed, match="no database"):
+        worker.start()
+
+    assert life.events == []
+    assert caplog.text.count("the worker does not start") == 1
+    assert "not waiting any longer" not in caplog.text
+
+
 def test_resource_is_open_while_the_worker_runs() -> None:
     life, worker = Life(), Worker()
     plain_task(life, worker)
@@ -88,8 +132,7 @@ def test_asynchronous_resource_lives_on_the_loop_of_its_handlers() -> None:
 
     handle_one(worker, life.handled)
 
-    assert sorted(life.events[:2]) == ["asynchronous opened", "plain opened"]
-    assert life.events[2:] == ["plain", "asynchronous closed", "plain closed"]
+    assert life.events == ["plain opened", "asynchronous opened", "plain", "asynchronous closed", "plain closed"]
 
 
 def test_resource_that_many_tasks_ask_for_is_opened_once_for_each_run() -> None:
@@ -114,7 +157,7 @@ def test_lifespans_are_entered_without_a_task_that_asks_for_them() -> None:
 
     handle_one(worker, handled)
 
-    assert sorted(life.events) == ["asynchronous closed", "asynchronous opened", "plain closed", "plain opened"]
+    assert life.events == ["plain opened", "asynchronous opened", "asynchronous closed", "plain closed"]
 
 
 @pytest.mark.parametrize("kind", ["plain", "asynchronous"])
@@ -216,6 +259,21 @@ def test_resource_that_ends_while_the_next_one_opens_prevents_the_start() -> Non
 
     with pytest.raises(ResourceFailed, match=r"ends, .*opens_for_ever ended"):
         worker.start()
+
+
+def test_resource_of_a_process_is_closed_before_the_worker_has_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLOSED_FILE", str(tmp_path / "closed"))
+    worker, simulated = process_tasks.closing, ConnectedBroker()
+    monkeypatch.setattr(worker, "_make_client", worker._make_client)
+    use(worker, simulated)
+    simulated.publish("closes", "m1")
+
+    worker.run(limit=1)
+
+    assert simulated.acked == ["m1"]
+    assert (tmp_path / "closed").exists()
 
 
 def test_resource_that_fails_to_close_is_logged_and_the_worker_ends(caplog: pytest.LogCaptureFixture) -> None:
@@ -391,6 +449,33 @@ def test_classes_and_partial_functions_may_open_resources() -> None:
         True,
         False,
     ]
+
+
+def test_class_with_both_protocols_is_asynchronous() -> None:
+    class Session:
+        """As that of aiohttp, which refuses a plain `with`."""
+
+        def __enter__(self) -> None:
+            raise TypeError("use async with")
+
+        def __exit__(self, *_: object) -> None: ...
+
+        async def __aenter__(self) -> "Session":
+            return self
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+    worker, handled = Worker(), threading.Event()
+    values: list[object] = []
+
+    @worker.task("q")
+    async def handler(session: Session = resource(Session)) -> None:
+        values.append(session)
+        handled.set()
+
+    handle_one(worker, handled)
+
+    assert [type(value) for value in values] == [Session]
 
 
 # In tests of a program ------------------------------------------------------------------------------------------------

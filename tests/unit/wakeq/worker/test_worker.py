@@ -171,6 +171,51 @@ def test_bug_in_the_engine_ends_the_worker_with_its_error() -> None:
         worker._engine_thread.wait()
 
 
+def test_connection_that_fails_to_close_leaves_no_resource_and_no_listener_behind() -> None:
+    class Unclosable(ConnectedBroker):
+        async def close(self) -> None:
+            raise OSError("it does not close")
+
+    told: list[object] = []
+    simulated, handled, closed = Unclosable(), threading.Event(), threading.Event()
+    worker = worker_on(simulated, handled)
+    worker.listener(told.append)
+
+    @worker.lifespan
+    @contextmanager
+    def held() -> Iterator[None]:
+        yield
+        closed.set()
+
+    simulated.publish("q", "m1")
+    worker.start()
+    assert handled.wait(PATIENCE_S)
+
+    with pytest.raises(OSError, match="it does not close"):
+        worker.stop()
+
+    assert closed.is_set()
+    assert [type(event) for event in told] == [Began, Ended]
+    assert "wakeq-listeners" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_engine_that_cannot_be_made_leaves_no_thread_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise ValueError("no such certificate")
+
+    before = set(threading.enumerate())
+    worker = worker_on(ConnectedBroker(), threading.Event())
+    worker.listener(lambda _event: None)
+    monkeypatch.setattr(worker, "_make_client", refuse)
+
+    with pytest.raises(ValueError, match="no such certificate"):
+        worker.start()
+
+    for thread in set(threading.enumerate()) - before:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
 class SilentBroker(ConnectedBroker):
     """Accepts the connection and answers nothing; `reached` is set by the first request."""
 

@@ -119,6 +119,7 @@ class SimulatedPool:
 
     def __init__(self, finished: FinishedJobs, slots: int, takes_s: float) -> None:
         self.slots = slots
+        self.closed = None
         self.takes_s = takes_s
         self.outcomes: dict[str, Outcome] = {}
         self.abandoned: list[str] = []
