@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from wakeq.actors.mail import Woken
 from wakeq.actors.queue import outgoing, reading, waiting
-from wakeq.actors.sessions.operator_mail import Held, ListClaims, Move, Requeue, Scan, Why
+from wakeq.actors.sessions.operator_mail import Held, ListClaims, Move, Requeue, Scan, Show, Why
 from wakeq.protocol.queue import orders
 from wakeq.protocol.queue.lanes import (
     AckSeveral,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # Mail with an `asker`, who gets exactly one answer.
 WANTS_ANSWER = (
     orders.Touch, orders.Nack, orders.Peek, orders.PeekBlock, orders.Stats, orders.Stage, orders.ReadSlice,
-    orders.Renew, orders.Settle, orders.Release, Scan, Why, Held, ListClaims, Move, Requeue,
+    orders.Renew, orders.Settle, orders.Release, Scan, Show, Why, Held, ListClaims, Move, Requeue,
 )  # fmt: skip
 
 

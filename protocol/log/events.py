@@ -26,6 +26,7 @@ from wakeq.protocol.log.entries import (
 )
 from wakeq.protocol.queue.dead_letters import ERROR, REASON
 
+EXTENDED = "extended"
 RELEASES = {
     Reason.NACK: "failed",
     Reason.TIMEOUT: "timed out",
@@ -55,6 +56,8 @@ class MessageEvent(NamedTuple):
     # A lease ends at this moment, or a message is ready from this moment on.
     due_ms: int = 0
     is_end: bool = False
+    # Equal events that follow each other are told once, with the moment of the last one.
+    times: int = 1
 
 
 def events_in(entry: Entry, at_ms: int, number: int, code: int = 0) -> list[MessageEvent]:
@@ -75,7 +78,7 @@ def _events_at(entry: Entry, at_ms: int, place: int, *, is_cancelled: bool) -> l
         case Delivered():
             return [MessageEvent(at_ms, "delivered", _worker(entry, place), due_ms=entry.untils_ms[place])]
         case Extended():
-            return [MessageEvent(at_ms, "extended", due_ms=entry.untils_ms[place])]
+            return [MessageEvent(at_ms, EXTENDED, due_ms=entry.untils_ms[place])]
         case Released():
             word, reason = RELEASES.get(entry.reason, "released"), entry.reason.name.lower()
             return [MessageEvent(at_ms, word, reason=reason, error=entry.error, due_ms=entry.dues_ms[place])]

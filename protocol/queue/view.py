@@ -179,20 +179,20 @@ def look_by_number(ledger: Ledger, leases: Leases, state: str, after: int, count
 
 def look_in_line(ledger: Ledger, leases: Leases, after: int, count: int) -> Looked | None:
     """Return the next messages in line behind the first `after`; a place is that in the line.  None: it is too far."""
+    numbers = leases.window(after, count + 1)
+    if numbers is not None and len(numbers) > count and sum(map(ledger.columns.lives, numbers)) <= count:
+        # Some that are in line are gone: look further, once.
+        numbers = leases.window(after, PEEK_SCAN_MAX + 1)
+    if numbers is None:
+        return None
     found: list[tuple[int, int]] = []
-    place = after
-    while len(found) < count:
-        wanted = count - len(found)
-        numbers = leases.window(place, wanted)
-        if numbers is None:
-            return None
-        found += [(place + at, n) for at, n in enumerate(numbers, 1) if ledger.columns.lives(n)]
-        place += len(numbers)
-        if len(numbers) < wanted:
-            return Looked(found, 0, place - after)
-        if place - after >= PEEK_SCAN_MAX:
-            break
-    return Looked(found, place if leases.window(place, 1) else 0, place - after)
+    for place, number in enumerate(numbers[:PEEK_SCAN_MAX], 1):
+        if len(found) == count:
+            return Looked(found, after + place - 1, place - 1)
+        if ledger.columns.lives(number):
+            found.append((after + place, number))
+    looked_at = min(len(numbers), PEEK_SCAN_MAX)
+    return Looked(found, after + looked_at if len(numbers) > looked_at else 0, looked_at)
 
 
 def row_of(ledger: Ledger, leases: Leases | None, kept: Kept, number: int, now_ms: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 A step reads a piece of the files and belongs to a thread that may wait for a disk.  The outcomes say in which stretch
 of the log a message got its number, so nothing before that is read, and nothing behind the end of its life.  Of what is
 read, most blocks are passed over: an entry that names a message holds its number behind six zero bytes.  It must never
-take an entry whose checksum is wrong, nor say anything about a message of another queue.
+take an entry whose checksum is wrong or whose outcome is unknown, nor say anything about a message of another queue.
 """
 
 from bisect import bisect_left
@@ -27,7 +27,7 @@ from wakeq.protocol.log.entries import (
     Unstash,
     UnstashAction,
 )
-from wakeq.protocol.log.events import MessageEvent, events_at, events_in, published
+from wakeq.protocol.log.events import EXTENDED, MessageEvent, events_at, events_in, published
 from wakeq.protocol.log.format import RECORD, RECORD_BYTES
 from wakeq.protocol.log.layout import HEAD
 from wakeq.protocol.log.outcomes import (
@@ -47,8 +47,8 @@ from wakeq.storage.log.history import HistoryFiles, Part, PartBlock
 
 # A search for bytes keeps all other threads of Python waiting: about 1 ms for so many.
 WINDOW_BYTES = 1 << 20
-# Outcomes are written every few seconds; if they are missing for so many entries, nobody counts without them.
-UNTOLD_ENTRIES_MAX = 1_000_000
+# The first and the newest events are kept; so many in all.
+EVENTS_MAX = 1_000
 # No pattern is longer: zeros, the length of a queue's name, the name.
 PATTERN_BYTES_MAX = 512
 # In the head of an entry: the id of the queue, and what stands before the length of its name when there is no id.
@@ -80,6 +80,8 @@ class MessageLife:
     def __init__(self, files: HistoryFiles, queue: str, queue_id: int, number: int, *, is_living: bool) -> None:
         # What is known so far, in the order of the log.
         self.events: list[MessageEvent] = []
+        # Events in the middle that are left out, because there are too many.
+        self.left_out = 0
         # The message as it was published; None until it is found.
         self.draft: Draft | None = None
         # Whether all of its life was read: from its publication to its end, or to the newest entry.
@@ -97,6 +99,8 @@ class MessageLife:
         self._outcomes: list[_Record] = []
         # Whether an entry could not be read.
         self._has_gap = False
+        # Whether an entry is left out because its outcome is not written down, or not yet.
+        self._has_untold = False
         self._is_over = False
         self._work = self._search()
 
@@ -125,7 +129,7 @@ class MessageLife:
                 self._take(*entry)
             if self._is_over:
                 break
-        self.is_complete = bool(self._published_in) and not self._has_gap
+        self.is_complete = bool(self._published_in) and not (self._has_gap or self._has_untold)
 
     # --- where it was published --------------------------------------------------------------------------------------
 
@@ -149,9 +153,8 @@ class MessageLife:
                 end_number = next_number if queue_id == self._queue_id else 0
                 break
             after, number = record.through, next_number
-        if self._files.indexes()[0] > after + 1:
-            return
-        if through is None and self._files.last_index - after > UNTOLD_ENTRIES_MAX:
+        # Without the outcomes nobody knows which publishes were refused.
+        if through is None or self._files.indexes()[0] > after + 1:
             return
         for entry in self._entries(after + 1, through, (in_name,)):
             if entry is None:
@@ -162,13 +165,15 @@ class MessageLife:
                 number = 1
             if number:
                 number = self._count(index, payload, number)
-        if self._has_gap or (end_number and number != end_number):
+        if self._has_gap or self._has_untold or (end_number and number != end_number):
             # The outcomes of some entries are not known, so what was found may be another message.
-            self._published_in, self.draft, self.events = 0, None, []
+            self._published_in, self.draft, self.events, self._has_untold = 0, None, [], False
 
     def _count(self, index: int, payload: bytes, number: int) -> int:
         """Count the new messages of an entry; take the one with our number.  Return the number of the next one."""
         if payload[1] not in WITH_DRAFTS:
+            return number
+        if not self._is_told(index):
             return number
         entry, at_ms = decode_entry(payload)
         source = entry if isinstance(entry, Ack) else None
@@ -230,7 +235,7 @@ class MessageLife:
         if kind not in WITH_NUMBERS or payload[ID] != self._queue_id.to_bytes(8, "big"):
             return
         entry, at_ms = decode_entry(payload)
-        if entry.queue != self._queue:
+        if entry.queue != self._queue or not self._is_told(index):
             return
         codes = self._codes_of(index)
         if codes.get(WHOLE, 0) < 0:
@@ -246,7 +251,7 @@ class MessageLife:
 
     def _take_of_queue(self, index: int, payload: bytes) -> None:
         entry, at_ms = decode_entry(payload)
-        if entry.queue != self._queue or self._codes_of(index).get(WHOLE, 0) < 0:
+        if entry.queue != self._queue or not self._is_told(index) or self._codes_of(index).get(WHOLE, 0) < 0:
             return
         if isinstance(entry, PurgeQueue | DeleteQueue):
             word = "purged" if isinstance(entry, PurgeQueue) else "deleted with its queue"
@@ -264,10 +269,17 @@ class MessageLife:
 
     def _add(self, events: list[MessageEvent]) -> None:
         ends = any(event.is_end for event in events)
-        # It lives, so what would have ended it was refused, and the outcome is not written down yet.
+        # It lives, so nothing has ended it.
         if ends and self._is_living:
             return
-        self.events += events
+        for event in events:
+            if event.event == EXTENDED and self.events and self.events[-1].event == EXTENDED:
+                self.events[-1] = event._replace(times=self.events[-1].times + 1)
+            else:
+                self.events.append(event)
+        while len(self.events) > EVENTS_MAX:
+            del self.events[EVENTS_MAX // 2]
+            self.left_out += 1
         self._is_over = self._is_over or ends
 
     # --- the outcomes of entries -------------------------------------------------------------------------------------
@@ -275,6 +287,13 @@ class MessageLife:
     def _codes_of(self, index: int) -> dict[int, int]:
         """Return the outcomes of an entry's items by place, where it did not just do what it asks for."""
         return dict(self._notes_of(index))
+
+    def _is_told(self, index: int) -> bool:
+        """Whether the outcome of an entry is known; until then it may have been refused, and is no event."""
+        start = bisect_left(self._outcomes, index, key=lambda record: record.through)
+        is_told = any(record.after < index for record in islice(self._outcomes, start, start + 1))
+        self._has_untold = self._has_untold or not is_told
+        return is_told
 
     def _notes_of(self, index: int) -> list[tuple[int, int]]:
         """Return (place, outcome) of each note about an entry."""

@@ -54,7 +54,8 @@ def test_life_of_any_message_is_what_the_journal_says_of_it(seed: int, steps: in
             mine = [(event.at_ms, word_of(event)) for event in found.events if event.event not in OF_QUEUES]
             theirs = [(round(row["at"].timestamp() * 1000), row["event"]) for row in told if row["uid"] == uid]
             assert mine == theirs, uid
-            assert found.is_complete
+            # A purge of its queue may be among the entries whose outcomes are not written down.
+            assert found.is_complete or not is_flushed
             assert found.draft is not None
             body = next(row["body"] for row in told if row["uid"] == uid)
             assert found.draft.body == body

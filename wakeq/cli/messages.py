@@ -198,7 +198,7 @@ def ack(broker: Broker, queue: str, uids: tuple[str, ...], lease: str | None) ->
         except QueueNotFound:
             say(f"{queue_name(queue)} does not exist; `wakeq queue list` shows all queues")
         else:
-            say(f"{_uids(uids)} not in {queue_name(queue)}: already acknowledged, or mistyped")
+            say(f"{_uids(uids)} not in {queue_name(queue)}: it was acknowledged already, or is mistyped")
     return EXIT_NOTHING
 
 
@@ -347,7 +347,7 @@ def _as_facts(message: Message) -> dict[str, object]:
 def _report_leased(known: bool, queue: str, uids: tuple[str, ...]) -> int:
     if known:
         return 0
-    say(f"{_uids(uids)} not leased from {queue_name(queue)} now: acknowledged, or timed out")
+    say(f"{_uids(uids)} not leased from {queue_name(queue)} now: it was acknowledged, or its lease timed out")
     return EXIT_NOTHING
 
 

@@ -406,4 +406,6 @@ def event_cell(event: Mapping[str, Any], column: str) -> object:
     value = event.get(column)
     if column in ("at", "due") and value is not None:
         return datetime.fromisoformat(value).astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    if column == "event" and event.get("times", 1) > 1:
+        return f"{value} ({event['times']} times)"
     return '""' if column == "queue" and value == "" else value

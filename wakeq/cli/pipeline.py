@@ -84,7 +84,7 @@ def load(
         source = LakeMessages(lake, queue or "", where)
         source.check_queue()
     elif queue is not None:
-        raise click.UsageError("--queue is for a lake; files have no queues")
+        raise click.UsageError("--queue is for a lake, and these are files; leave it out")
     else:
         source = Files(list(map(Path, sources)), Mapping(body, priority, delay), where)
 
@@ -103,7 +103,7 @@ def load(
 
 def _check_lake_options(sources: tuple[str, ...], *, queue: str | None, columns: tuple[str | None, ...]) -> None:
     if len(sources) > 1:
-        raise click.UsageError("name files, or one lake")
+        raise click.UsageError("give files, or one lake, but not both")
     if queue is None:
         raise click.UsageError(f"{sources[0]} is a lake; pass --queue, whose messages are to be published")
     if any(column is not None for column in columns):
@@ -174,7 +174,7 @@ def release(broker: Broker, checkpoint: str | None, queue: str | None, source: s
     It connects to the broker that the query read from, unless --broker names another address.
     """
     if (checkpoint is None) == (queue is None) or (queue is None) != (source is None):
-        raise click.UsageError("name a CHECKPOINT, or --queue and --source")
+        raise click.UsageError("give a CHECKPOINT, or both --queue and --source")
     if queue is not None:
         from wakeq.client.bulk import BulkClient
         from wakeq.pipeline.stream.settling import release_source
@@ -232,7 +232,10 @@ def archive(places: tuple[Path | str, ...], lake: str, bodies: bool, skip_gaps: 
     if done.missing:
         say(f"{done.missing:,} entries were removed before they were archived; keep more, or archive more often")
     if not done.is_exclusive:
-        say(f"{lake} can create one file twice; never let two archives of one cluster write there at the same time")
+        say(
+            f"the storage of {lake} does not refuse a second writer; never let two archives of one cluster write there "
+            "at the same time"
+        )
     if as_json:
         print_json({"events": done.events, "files": done.files, "missing": done.missing, "next_index": done.next_index})
     else:

@@ -284,7 +284,7 @@ def redrive_(
         print_json({"queue": name, "ready": ready, "messages": messages}) if as_json else print_peeked(
             messages, nothing=""
         )
-        say(f"nothing was moved; ready in {queue_name(name)}: {ready}")
+        say(f"nothing was moved; {queue_name(name)} has {ready} ready messages")
     elif as_json:
         print_json({"queue": name, "done": moved.done, "left": moved.left})
     else:

@@ -123,7 +123,7 @@ def forecast(
 
     if is_url(lake):
         raise click.UsageError(
-            f"{lake} is a broker, and no lake; archive it first: wakeq pipeline archive {lake} --to LAKE"
+            f"{lake} is a broker, not a lake; archive it first: wakeq pipeline archive {lake} --to LAKE"
         )
     events = lake_events(lake)
     with _engine("wakeq forecast", "reading the lake", master, conf, is_shown=not as_json) as engine:

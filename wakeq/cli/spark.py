@@ -33,7 +33,7 @@ class Master(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not MASTER.match(str(value)):
-            self.fail(f"{value!r} is no address of Spark; write spark://HOST:PORT, yarn or local[4]", param, ctx)
+            self.fail(f"{value!r} is not an address of Spark; write spark://HOST:PORT, yarn or local[4]", param, ctx)
         return str(value)
 
 

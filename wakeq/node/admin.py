@@ -79,7 +79,7 @@ class Admin:
         )
         history = HistoryFiles(files.log)
         self._journal = Journal(directory.identity, history, new_disk)
-        self._lives = Lives(self._journal, history)
+        self._lives = Lives(self._journal, history, lambda: queues.applied[0], lambda: queues.flushed_index)
         self._doors: dict[str, Doors] = {}
 
     def serve_on(self, server: WebServer) -> None:

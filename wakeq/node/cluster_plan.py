@@ -13,6 +13,7 @@ import secrets
 import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
 from wakeq.config.rules import EVERYWHERE
@@ -50,10 +51,12 @@ class ClusterPlan:
         """Return where this node listens for the others, if it listens at `host` for clients.
 
         A node that listens on all addresses need not look its own name up: the name of a pod may have no address yet,
-        and that of a machine behind a translation of addresses has one that is not the machine's.
+        and that of a machine behind a translation of addresses has one that is not the machine's.  Who gives an address
+        instead of a name means that one: it may be of a network that only the nodes can reach.
         """
         own_host, port = split_address(self.addresses[self.node_id])
-        return (host if host in EVERYWHERE and not is_this_machine(own_host) else own_host), port
+        looks_up = not (is_this_machine(own_host) or _is_address(own_host))
+        return (host if host in EVERYWHERE and looks_up else own_host), port
 
     def address_of(self, node_id: int) -> str:
         """Return the address of a node in the settings, empty if they have none."""
@@ -156,3 +159,11 @@ def _cluster_id_at(address: str, node_id: int, secret: bytes | None, tls: PeerTl
                 return session.peer.cluster_id
             connection.sendall(session.take_unsent())
     raise PeerRefused("it closed the connection without proving its identity; its log says why")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -27,6 +27,8 @@ def test_form_publishes_a_message_with_all_its_parts(tmp_path: Path) -> None:
         )
         await button(page, "Publish", "dialog").click()
         await expect(page.locator("#alerts")).to_contain_text("to jobs.")
+        await page.locator("#alerts a").click()
+        await expect(page.locator("main")).to_contain_text("a\nbody", use_inner_text=True)
         return await client.fetch("jobs")
 
     message = told(tmp_path, story)

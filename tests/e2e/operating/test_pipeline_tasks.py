@@ -195,4 +195,4 @@ def test_release_returns_what_a_query_holds(broker: BrokerProcess, tmp_path: Pat
     assert [message.failures for message in client.fetch_many("q", 9)] == [0, 0], "that was no failure"
     for wrong in ((), (str(folder), "--queue", "q", "--source", "s"), ("--queue", "q")):
         status, said = release(broker.address, *wrong)
-        assert (status, "name a CHECKPOINT, or --queue and --source" in said) == (2, True)
+        assert (status, "give a CHECKPOINT, or both --queue and --source" in said) == (2, True)

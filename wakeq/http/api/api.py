@@ -6,6 +6,7 @@ Tables of Routes define the API; the OpenAPI document is made from the same tabl
 and a handler only ever gets a checked request.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
@@ -21,6 +22,8 @@ from wakeq.protocol.errors import BadField, BadJson, TooLarge, WakeqError
 PREFIX = "/api/v1"
 BODY_BYTES_MAX = 1 << 20
 BODY_LOGGED_CHARS_MAX = 500
+# How often it is checked whether the caller of a search is still there.
+CALLER_GONE_S = 0.2
 
 STATUSES = {
     "BAD_FIELD": 400, "BAD_JSON": 400, "BAD_NAME": 400, "KEY_RANGE": 409, "TOO_LARGE": 413, "QUEUE_FULL": 409,
@@ -53,6 +56,8 @@ class Route(NamedTuple):
     streams: str = ""
     # Whether a client may ask for a range of its bytes.
     has_ranges: bool = False
+    # Whether it may take long and changes nothing: it is cancelled when its caller has gone.
+    is_search: bool = False
     # Whether the body holds what nobody may read in the broker's log, such as a message.
     is_secret: bool = False
 
@@ -103,6 +108,8 @@ class Api:
             return response
         arguments = [value for value in (query, body) if value is not None]
         handling = route.handle(*([caller] if route.by_caller else []), *arguments)
+        if route.is_search:
+            return json_response(await _while_connected(request, handling))
         if route.method == "GET":
             return json_response(await handling)
         shown = f" {msgspec.json.encode(body).decode()[:BODY_LOGGED_CHARS_MAX]}" if body and not route.is_secret else ""
@@ -111,6 +118,19 @@ class Api:
             return json_response(await _log_continuation(handling, asked))
         logger.info("%s", asked)
         return json_response(await handling)
+
+
+async def _while_connected(request: web.Request, handling: Awaitable[Any]) -> Any:
+    """Await a handler, but cancel it when its caller has gone."""
+    task = asyncio.ensure_future(handling)
+    try:
+        while not task.done():
+            await asyncio.wait((task,), timeout=CALLER_GONE_S)
+            if request.transport is None or request.transport.is_closing():
+                raise ConnectionResetError("the caller has gone")
+        return task.result()
+    finally:
+        task.cancel()
 
 
 async def _log_continuation(handling: Awaitable[Any], asked: str) -> Any:

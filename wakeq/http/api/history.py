@@ -45,6 +45,8 @@ class LifeEvent(msgspec.Struct):
     queue: str | None = None
     # The end of the lease, or the moment from which on the message is ready.
     due: datetime | None = None
+    # How often it happened in a row; `at` is then the last time.
+    times: int = 1
 
 
 class History(msgspec.Struct):
@@ -62,6 +64,8 @@ class History(msgspec.Struct):
     since: datetime | None
     is_living: bool
     message: dict[str, Any] | None
+    # Of very many events, so many in the middle are left out.
+    left_out: int = 0
 
 
 class HistoryRoutes:
@@ -83,6 +87,7 @@ class HistoryRoutes:
                 UidQuery,
                 answer=History,
                 by_caller=True,
+                is_search=True,
             ),
         )
 
@@ -105,7 +110,7 @@ class HistoryRoutes:
         events = [_shown(event, caller) for event in life.events]
         since = None if life.since_ms is None else _moment(life.since_ms)
         message = None if life.draft is None else _published(life.draft)
-        return History(query.uid, queue, events, life.is_complete, since, row is not None, message)
+        return History(query.uid, queue, events, life.is_complete, since, row is not None, message, life.left_out)
 
 
 def _shown(event: MessageEvent, caller: Caller) -> LifeEvent:
@@ -114,7 +119,7 @@ def _shown(event: MessageEvent, caller: Caller) -> LifeEvent:
         queue = None
     due = _moment(event.due_ms) if event.due_ms > 0 else None
     about = event.worker or None, event.reason or None, event.error or None, queue, due
-    return LifeEvent(_moment(event.at_ms), event.event, *about)
+    return LifeEvent(_moment(event.at_ms), event.event, *about, event.times)
 
 
 def _published(draft: Draft) -> dict[str, Any]:

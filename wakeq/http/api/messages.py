@@ -144,7 +144,7 @@ def message_routes(queries: Queries, now_ms: Callable[[], int], ending_of: Endin
     routes = _MessageRoutes(queries, now_ms, ending_of)
     query, picked = QueueQuery, Selected
     return (
-        Route("GET", "/messages", "Show messages", READ, routes.look, LookQuery, answer=Looked),
+        Route("GET", "/messages", "Show messages", READ, routes.look, LookQuery, answer=Looked, is_search=True),
         Route(
             "GET",
             "/messages/why",
@@ -153,6 +153,7 @@ def message_routes(queries: Queries, now_ms: Callable[[], int], ending_of: Endin
             routes.why,
             UidQuery,
             by_caller=True,
+            is_search=True,
         ),
         Route(
             "POST",

@@ -84,7 +84,7 @@ function bodyOf({ readable, headers }) {
   const cell = ({ key, value }) => (key === "wakeq-origin-uid" && origin !== undefined ? h("a", { href: addressOf(origin, value) }, value) : key === "wakeq-origin" ? linkTo(value) : value);
   return [
     h("h2", {}, "Body ", h("small", { class: "soft" }, `${FORMATS[readable.format]}, ${bytes(readable.size)}`)),
-    h("pre", { tabindex: 0, "aria-label": "Body" }, readable.text || "(empty)"),
+    h("pre", { tabindex: 0, "aria-label": "Body", class: readable.format === "binary" ? "hex" : null }, readable.text || "(empty)"),
     readable.is_cut ? h("p", { class: "soft" }, "Only the beginning is shown.") : null,
     names.length ? null : h("h2", {}, "Headers"),
     names.length ? table("Headers", [
@@ -94,10 +94,11 @@ function bodyOf({ readable, headers }) {
   ];
 }
 
-function lifeOf({ events, is_complete: isComplete, since }, row) {
-  const missing = isComplete ? null : h("p", { class: "warn" }, events.length ? "Earlier or later events are missing: " : "Nothing is known of its life: ",
-    since ? `this broker keeps its history since ${moment(Date.parse(since))}.` : "this broker keeps no history.");
-  return h("div", {}, missing, h("ol", { class: "life" }, events.map((event, place) => eventOf(event, events[place - 1], events[0])),
+function lifeOf({ events, is_complete: isComplete, since, left_out: leftOut }, row) {
+  const missing = isComplete ? null : h("p", { class: "warn" }, events.length ? "Some events are missing." : "Nothing is known of its life.",
+    since ? ` This broker has its history since ${moment(Date.parse(since))}.` : "");
+  const many = leftOut ? h("p", { class: "warn" }, `${count(leftOut)} events in the middle are left out.`) : null;
+  return h("div", {}, missing, many, h("ol", { class: "life" }, events.map((event, place) => eventOf(event, events[place - 1], events[0])),
     row ? h("li", { class: row.state === "leased" ? "going" : "warn" }, h("span", { class: "what" }, `now ${row.state}`)) : null));
 }
 
@@ -110,7 +111,7 @@ function eventOf(event, before, first) {
     event.due === null ? null : event.event === "delivered" || event.event === "claimed" || event.event === "extended" ? `until ${moment(Date.parse(event.due))}` : Date.parse(event.due) > at ? `due ${moment(Date.parse(event.due))}` : null,
   ].filter(Boolean).join(", ");
   return h("li", { class: KINDS[event.event] ?? "" },
-    h("div", {}, h("span", { class: "what" }, event.event), h("span", { class: "when", title: event.at }, `${new Date(at).toLocaleString(undefined, EXACTLY)}${passed ? ` (${passed})` : ""}`)),
+    h("div", {}, h("span", { class: "what" }, event.times > 1 ? `${event.event} ${count(event.times)} times` : event.event), h("span", { class: "when", title: event.at }, `${new Date(at).toLocaleString(undefined, EXACTLY)}${passed ? ` (${passed})` : ""}`)),
     details ? h("p", {}, details) : null,
     event.queue === null ? null : h("p", {}, event.event === "published" ? "from " : "to ", linkTo(event.queue)),
     event.error ? h("p", { class: "bad" }, event.error) : null);

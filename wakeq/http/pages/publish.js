@@ -3,6 +3,7 @@
 import { call } from "./api.js";
 import { ask, h, say, shown } from "./dom.js";
 import { live } from "./live.js";
+import { addressOf } from "./messages.js";
 
 const number = (text) => (text.trim() === "" ? undefined : Number(text));
 
@@ -34,7 +35,7 @@ export async function publishTo(queue = "") {
       const body = { queue: given.queue, body: given.body, priority: number(given.priority), delay: number(given.delay),
         timeout: number(given.timeout), expires: number(given.expires), headers: headersOf(given.headers) };
       const { uid } = await call("POST", "/messages", {}, body);
-      say(["Published ", h("a", { href: `#/queue/${encodeURIComponent(given.queue)}` }, uid), ` to ${shown(given.queue)}.`]);
+      say(["Published ", h("a", { href: addressOf(given.queue, uid) }, uid), ` to ${shown(given.queue)}.`]);
       return;
     } catch (error) {
       problem = error.message;

@@ -35,6 +35,7 @@ LETTER = READY._replace(
         "text~ADA",
         "text~Acme",
         "text~mail server",
+        "text!=nowhere",
         "text~0000003_",
         "error~timeout",
         "header.tenant=acme",
@@ -67,3 +68,16 @@ def test_dead_letter_that_failed_again_is_picked_by_its_last_error() -> None:
 def test_malformed_condition_is_refused(text: str) -> None:
     with pytest.raises(errors.BadField):
         parse_condition(text)
+
+
+@pytest.mark.parametrize("text", ["grüße", "GRÜSSE", "Grüße", "Straße", "body"])
+def test_text_is_found_in_a_body_that_is_no_text_whatever_its_case(text: str) -> None:
+    found = READY._replace(body=b"\xff\x00" + "Grüße, GRÜSSE, Straße, BODY".encode())
+
+    assert fits(found, [parse_condition(f"text~{text}")])
+    assert not fits(found, [parse_condition("text~Gruß")])
+
+
+def test_text_is_compared_by_what_it_contains_only() -> None:
+    with pytest.raises(errors.BadField, match="contains"):
+        parse_condition("text=ada")

@@ -5,7 +5,18 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.journal.files import AT_MS, JOBS, JournalFiles, publish
-from wakeq.protocol.log.entries import Ack, DeleteQueue, Delivered, Draft, Publish, PurgeQueue, Reason, Released, Result
+from wakeq.protocol.log.entries import (
+    Ack,
+    DeleteQueue,
+    Delivered,
+    Draft,
+    Extended,
+    Publish,
+    PurgeQueue,
+    Reason,
+    Released,
+    Result,
+)
 from wakeq.protocol.log.format import HEADER_BYTES
 from wakeq.storage.log import message_life
 from wakeq.storage.log.history import HistoryFiles
@@ -105,6 +116,7 @@ def test_gap_in_the_history_makes_a_life_not_complete(tmp_path: Path) -> None:
     for entry in (delivered(1), failed(1), delivered(1)):
         files.seal()
         files.write(entry)
+    files.outcomes(2, queues=[(JOBS_ID, 2, "jobs")], lists_all=False)
     files.log.cut_below(4)
     (tmp_path / "data/journal" / f"raft.log.{3:019d}").unlink()
 
@@ -131,6 +143,7 @@ def test_end_of_the_queue_is_the_end_of_its_messages(
 def test_end_of_a_living_message_was_refused(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path / "data")
     files.write(JOBS, publish("a"), acked(1), delivered(1))
+    files.outcomes(0, queues=[(JOBS_ID, 2, "jobs")])
 
     assert words(told(files, 1, living=True)) == ["published", "delivered"]
 
@@ -162,6 +175,7 @@ def test_entry_with_a_wrong_checksum_is_not_told(tmp_path: Path) -> None:
     files.outcomes(0, queues=[(JOBS_ID, 2, "jobs")])
     files.seal()
     files.write(acked(1))
+    files.outcomes(2, queues=[(JOBS_ID, 2, "jobs")], lists_all=False)
     files.seal()
     path = tmp_path / "data/consensus" / f"raft.log.{3:019d}"
     data = bytearray(path.read_bytes())
@@ -174,15 +188,47 @@ def test_entry_with_a_wrong_checksum_is_not_told(tmp_path: Path) -> None:
     assert (words(life), life.is_complete) == (["published"], False)
 
 
-def test_message_whose_outcome_is_not_written_down_yet_is_counted_in_the_newest_entries_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_entry_whose_outcome_is_not_written_down_is_not_believed(tmp_path: Path) -> None:
+    """A refused publish and a refused acknowledgement look like others until their outcomes are written down."""
     files = JournalFiles(tmp_path / "data")
-    files.write(JOBS, publish("a"), publish("b"))
+    files.write(JOBS, publish("refused"), publish("a"))
+    early = told(files, 1)
+    files.outcomes(0, (2, -1, int(Result.QUEUE_FULL)), queues=[(JOBS_ID, 2, "jobs")])
+    files.write(delivered(1), acked(1))
+    later = told(files, 1)
+    files.outcomes(3, (5, 0, int(Result.STALE)), queues=[(JOBS_ID, 2, "jobs")], lists_all=False)
+    whole = told(files, 1)
 
-    assert told(files, 2).draft == Draft(b"b")
-    monkeypatch.setattr(message_life, "UNTOLD_ENTRIES_MAX", 2)
-    assert told(files, 2).draft is None
+    assert (early.draft, words(early), early.is_complete) == (None, [], False)
+    assert (later.draft, words(later), later.is_complete) == (Draft(b"a"), ["published"], False)
+    assert (whole.draft, words(whole), whole.is_complete) == (Draft(b"a"), ["published", "delivered"], True)
+
+
+def test_gap_in_the_outcomes_finds_no_publication_behind_it(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"))
+    files.outcomes(0, queues=[(JOBS_ID, 2, "jobs")])
+    files.write(publish("b"))
+    files.write(publish("c"))
+    files.outcomes(3, queues=[(JOBS_ID, 4, "jobs")], lists_all=False)
+
+    assert told(files, 1).draft == Draft(b"a")
+    assert told(files, 3).draft is None
+
+
+def test_very_many_events_are_folded_and_cut_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_life, "EVENTS_MAX", 10)
+    files = JournalFiles(tmp_path / "data")
+    extended = Extended("jobs", JOBS_ID, [1], [AT_MS])
+    files.write(JOBS, publish("a"), delivered(1), *[extended] * 50, *[failed(1), delivered(1)] * 20)
+    files.outcomes(0, queues=[(JOBS_ID, 2, "jobs")])
+
+    life = told(files, 1, living=True)
+
+    assert (len(life.events), life.left_out) == (10, 33)
+    assert words(life)[:4] == ["published", "delivered", "extended", "failed"]
+    assert (life.events[2].times, life.events[2].at_ms) == (50, AT_MS + 1000 * 53)
+    assert words(life)[-2:] == ["failed", "delivered"]
 
 
 def test_blocks_without_the_number_are_not_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,6 +240,7 @@ def test_blocks_without_the_number_are_not_walked(tmp_path: Path, monkeypatch: p
         files.write(*[delivered(1)] * 50)
     files.seal()
     files.write(acked(2))
+    files.outcomes(2, queues=[(JOBS_ID, 3, "jobs")], lists_all=False)
     walked = []
     walk = MessageLife._records
     monkeypatch.setattr(

@@ -217,7 +217,7 @@ def test_dry_run_of_redrive_moves_nothing(fake: type[FakeClient], capsys: pytest
     main(["queue", "redrive", "emails.dead", "--dry-run"])
 
     assert [name for name, *_ in fake.calls] == ["connect", "stats", "peek"]
-    assert "nothing was moved; ready in queue emails.dead: 3" in capsys.readouterr().err
+    assert "nothing was moved; queue emails.dead has 3 ready messages" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -64,9 +64,12 @@ def test_joining_node_is_no_voter_at_first() -> None:
         # Nodes on one machine need no secret, so other machines must not reach them.
         ("0.0.0.0", "127.0.0.1:2603", ("127.0.0.1", 2603)),
         ("10.0.0.1", "10.1.0.1:2603", ("10.1.0.1", 2603)),
+        # Clients may come from everywhere, the nodes have a network of their own.
+        ("0.0.0.0", "10.1.0.1:2603", ("10.1.0.1", 2603)),
+        ("0.0.0.0", "[fd00::1]:2603", ("fd00::1", 2603)),
     ],
 )
-def test_node_on_all_addresses_listens_for_the_others_on_all_unless_they_are_on_this_machine(
+def test_node_on_all_addresses_listens_for_the_others_on_all_if_it_has_a_name(
     host: str, peers: str, listens_at: tuple[str, int]
 ) -> None:
     plan = plan_of(settings(node=0, peers=peers))

@@ -13,7 +13,9 @@ from wakeq.client.aio import AsyncClient
 from wakeq.config.settings import Auth
 from wakeq.http.api import lives
 from wakeq.protocol.access import Grant, Right, digest_of
+from wakeq.protocol.errors import QueueFull
 from wakeq.storage.credentials import TokenFile
+from wakeq.storage.log.journal import OutcomeFiles
 from wakeq.storage.log.message_life import MessageLife
 
 Story = Callable[[NodeHere, AsyncClient], Awaitable[Any]]
@@ -56,6 +58,7 @@ def test_life_of_a_finished_message_has_each_event_in_order(tmp_path: Path) -> N
     assert datetime.fromisoformat(answer["since"]) <= moments[0]
     assert answer["events"][2] | {"at": None} == {
         "at": None, "event": "failed", "worker": None, "reason": "nack", "error": "boom", "queue": None, "due": None,
+        "times": 1,
     }  # fmt: skip
     assert all(event["worker"] for place, event in enumerate(answer["events"]) if place != 2)
     assert answer["message"]["headers"] == {"tenant": "acme"}
@@ -133,20 +136,76 @@ def test_search_ends_when_its_caller_has_gone(tmp_path: Path, monkeypatch: pytes
     steps: list[MessageLife] = []
     closed: list[MessageLife] = []
     close = MessageLife.close
+    # The search has no end.
     monkeypatch.setattr(MessageLife, "step", lambda self: bool(steps.append(self)))
     monkeypatch.setattr(MessageLife, "close", lambda self: closed.append(self) or close(self))
 
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         uid = await client.publish("jobs", "x")
-        call = asyncio.create_task(here.call("GET", "/messages/history", queue="jobs", uid=uid))
+        reader, writer = await asyncio.open_connection(*here.http.removeprefix("http://").split(":"))
+        path = f"/api/v1/messages/history?queue=jobs&uid={uid}"
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
         while not steps:
             await asyncio.sleep(0)
-        call.cancel()
-        while not closed:
-            await asyncio.sleep(0)
+        writer.transport.abort()
+        async with asyncio.timeout(20):
+            while not closed:
+                await asyncio.sleep(0.01)
+        assert not reader.at_eof() or reader.exception() is None
         return closed == steps[:1]
 
     assert on_node(tmp_path, story)
+
+
+def test_publishes_that_were_refused_just_now_do_not_pass_for_the_message(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        await client.create_queue("jobs", max_size=1)
+        await client.publish("jobs", "A")
+        for number in range(3):
+            with pytest.raises(QueueFull):
+                await client.publish("jobs", f"REFUSED{number}")
+        first = await client.fetch("jobs")
+        await first.ack()
+        uid = await client.publish("jobs", "C", id="once")
+        await client.publish("jobs", "C", id="once")
+        return await life_of(here, "jobs", uid), await life_of(here, "jobs", first.uid)
+
+    third, first = on_node(tmp_path, story)
+
+    assert (words(third), third["message"]["readable"]["text"], third["is_complete"]) == (["published"], "C", True)
+    assert (words(first)[-1], first["message"]["readable"]["text"]) == ("acknowledged", "A")
+
+
+def test_outcomes_that_stay_away_leave_out_what_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lives, "OUTCOMES_S_MAX", 0.0)
+
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        monkeypatch.setattr(OutcomeFiles, "write", lambda self, outcomes: None)
+        uid = await client.publish("jobs", "x")
+        return await life_of(here, "jobs", uid)
+
+    answer = on_node(tmp_path, story)
+
+    assert (answer["events"], answer["is_complete"], answer["is_living"]) == ([], False, True)
+
+
+def test_busy_searches_refuse_others_and_why_answers_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lives, "SEARCHING_MAX", 0)
+    monkeypatch.setattr(lives, "WAITING_MAX", 0)
+
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        uid = await client.publish("jobs", "x")
+        await (await client.fetch("jobs")).ack()
+        about = {"queue": "jobs", "uid": uid}
+        why = await here.call("GET", "/messages/why", **about)
+        return await here.call("GET", "/messages/history", **about), why
+
+    (status, refusal), (why_status, why) = on_node(tmp_path, story)
+
+    assert (status, refusal["error"]["code"]) == (503, "BUSY")
+    assert (why_status, why["causes"][0]["code"]) == (200, "gone")
 
 
 def test_queue_that_the_caller_may_not_read_is_not_named(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from wakeq.client.bulk import BulkClient
 from wakeq.http.api import messages as api_messages
 from wakeq.protocol.queue import view
 from wakeq.protocol.queue.order import ready_line
+from wakeq.protocol.queue.order.ready_line import ReadyLine
 
 Story = Callable[[NodeHere, AsyncClient], Awaitable[Any]]
 JOBS = {"queue": "jobs"}
@@ -588,6 +589,27 @@ def test_body_is_cut_on_request_between_two_characters(tmp_path: Path) -> None:
         return [(one["body"], one["encoding"], one["size"]) for one in answer["messages"]]
 
     assert on_node(tmp_path, story) == [("a", "text", 5), ("//4=", "base64", 3)]
+
+
+def test_look_at_a_line_with_many_gone_messages_walks_it_twice_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks: list[int] = []
+    window = ReadyLine.window
+    monkeypatch.setattr(ReadyLine, "window", lambda self, skip, count: walks.append(skip) or window(self, skip, count))
+
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        uids = [await client.publish("jobs", f"m{number}", priority=number) for number in range(60)]
+        await here.call("POST", "/messages/purge", {"uids": uids[:50]}, **JOBS)
+        first = await here.call("GET", "/messages", count=1, **JOBS)
+        count, rest = len(walks), await pages(here, state="ready", count=4)
+        return first[1], count, [body for page in rest for body in page]
+
+    first, count, rest = on_node(tmp_path, story)
+
+    assert [one["body"] for one in first["messages"]] == ["m50"]
+    assert count <= 2
+    assert rest == [f"m{number}" for number in range(50, 60)]
 
 
 def test_place_in_line_behind_too_many_priorities_is_refused_with_a_way_out(
