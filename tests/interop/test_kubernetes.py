@@ -133,6 +133,18 @@ def test_names_in_one_object_are_those_of_another(components: tuple[str, ...]) -
         assert endpoint["port"] in ports
 
 
+@every_choice
+def test_two_pods_never_share_a_machine_unless_somebody_only_tries(components: tuple[str, ...]) -> None:
+    objects = built(FOLDER, *components)
+    labels = one(objects, "StatefulSet")["spec"]["template"]["metadata"]["labels"]
+
+    rules = pod_of(objects).get("affinity", {}).get("podAntiAffinity", {})
+
+    required = rules.get("requiredDuringSchedulingIgnoredDuringExecution", [])
+    found = [(rule["topologyKey"], rule["labelSelector"]["matchLabels"]) for rule in required]
+    assert found == ([] if "one-machine" in components else [("kubernetes.io/hostname", labels)])
+
+
 # --- settings ---
 
 

@@ -80,16 +80,17 @@ def merged(base: Object, patch: Object) -> Object:
     return result
 
 
-def change_at(target: Object, op: str, path: str, value: object) -> None:
+def change_at(target: Object, op: str, path: str, value: object = None) -> None:
     *parents, last = path.removeprefix("/").split("/")
     place: Any = target
     for word in parents:
         place = place[int(word) if isinstance(place, list) else word]
-    assert op in ("test", "replace"), op
+    assert op in ("remove", "replace"), op
     assert last in place, path
-    if op == "test":
-        assert place[last] == value, f"{path} is {place[last]}"
-    place[last] = value
+    if op == "remove":
+        del place[last]
+    else:
+        place[last] = value
 
 
 def one(objects: list[Object], kind: str, name: str = "wakeq") -> Object:
