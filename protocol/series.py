@@ -22,6 +22,8 @@ DAY_S = 86_400
 HALF_HOUR_S = 1_800
 SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 COUNTERS = ("published", "delivered", "acknowledged", "failed")
+# The first counters are those of an incarnation; the rest go on when a queue is purged or created again.
+OF_INCARNATION = 3
 STATES = ("ready", "delayed", "leased")
 NAMES = (*COUNTERS, *STATES, *(f"{what}_{share}_s" for what in ("wait", "work") for share in SHARES))
 WIDTH = len(NAMES)
@@ -44,7 +46,7 @@ class Look(NamedTuple):
     # Counts by bucket (Timings): for how long messages waited, and were worked on; empty while nothing was counted.
     waits: Sequence[int] | None = ()
     works: Sequence[int] | None = ()
-    # Of the queue: the counters of another one began again.
+    # Of the queue: most counters of another one began again.
     incarnation: int = 0
 
 
@@ -81,13 +83,12 @@ class Ring:
         """Return the newest steps that have rows, at most so many, oldest first."""
         return range(self.last + 1 - min(count, self.rows), self.last + 1)
 
-    def column(self, which: int, count: int) -> list[float]:
+    def column(self, which: int, count: int) -> array[float]:
         """Return the values of the newest steps, oldest first."""
         cells = self.values[which::WIDTH]
         first = (self.last + 1) % self.length
         ordered = cells[first:] + cells[:first]
-        steps = self.steps(count)
-        return [round(value, 3) for value in ordered[self.length - len(steps) :]]
+        return ordered[self.length - len(self.steps(count)) :]
 
 
 class Series:
@@ -118,7 +119,10 @@ class Series:
         self._before = [(at_s, _kept(look))] * len(self.rings)
 
     def answer(self, step_s: int, last_s: int) -> dict[str, object]:
-        """Return the values of the last so many seconds, each with the end of its step."""
+        """Return the values of the last so many seconds, each with the end of its step.
+
+        They are thousands of values for each name, so whoever wants more than copies of them takes a turn for each.
+        """
         ring = next(ring for ring in self.rings if ring.step_s == step_s)
         count = last_s // step_s
         return {
@@ -141,7 +145,9 @@ def _row_of(at_s: int, look: Look, before: tuple[int, Look] | None) -> list[floa
     spans = [UNKNOWN] * (2 * len(SHARES))
     if before is not None:
         elapsed_s, seen = at_s - before[0], before[1]
-        then = seen.counters if seen.incarnation == look.incarnation else (0,) * len(COUNTERS)
+        then = seen.counters
+        if seen.incarnation != look.incarnation:
+            then = [*[0] * OF_INCARNATION, *then[OF_INCARNATION:]]
         pairs = zip(look.counters, then, strict=True)
         row = [UNKNOWN if a is None or b is None else _growth(a, b) / elapsed_s for a, b in pairs]
         spans = [*_percentiles_s(look.waits, seen.waits), *_percentiles_s(look.works, seen.works)]
@@ -156,7 +162,7 @@ def _growth(now: int, then: int) -> int:
 def _percentiles_s(now: Sequence[int] | None, then: Sequence[int] | None) -> Iterator[float]:
     counts: Sequence[int] = ()
     if now is not None and then is not None:
-        counts = [_growth(a, b) for a, b in zip(now, then, strict=True)] if then else now
+        counts = [_growth(a, b) for a, b in zip(now, then, strict=True)] if now and then else now
     for share in SHARES.values():
         span_ms = percentile_ms(counts, share)
         yield UNKNOWN if span_ms is None else span_ms / 1000

@@ -132,7 +132,9 @@ def on_why(queue: QueueProcess, message: Why) -> None:
 
 
 def on_held(queue: QueueProcess, message: Held) -> None:
-    """Say what connections have: those that were delivered longest ago first, and how many that are."""
+    """Say what connections have: those that were delivered longest ago first, and how many that are; of a queue with
+    very many leases, only of those that were delivered longest ago.
+    """
     if not _may_be_seen(queue, message.asker):
         return
     assert queue.leases is not None, "asked before"
@@ -147,7 +149,7 @@ def on_held(queue: QueueProcess, message: Held) -> None:
         uids = zip(shown, queue.uids_of(shown), strict=True)
         rows = [Work(queue.name, uid, held[number].since_ms, held[number].until_ms) for number, uid in uids]
         work[worker] = len(mine), rows
-    message.asker.tell(work)
+    message.asker.tell((work, len(held) <= LEASES_SEEN_MAX))
 
 
 def on_list_claims(queue: QueueProcess, message: ListClaims) -> None:

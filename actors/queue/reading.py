@@ -51,6 +51,7 @@ class QueueProcessServices(NamedTuple):
     readings: Readings  # who reads which queue
     timings: Timings  # of all queues together
     sums: Totals  # what ever happened in all queues, since this node began to read its log
+    is_catching_up: Callable[[], bool] = lambda: False  # whether this node still copies what it has missed
     exists: Callable[[str], bool] = lambda name: True  # whether a queue is in the catalog
     is_dead_letter: Callable[[str], bool] = lambda name: False  # whether dead letters of other queues go there
     defaults: Policies | None = None  # of a queue that a publish creates; None: the built-in ones

@@ -34,6 +34,7 @@ from wakeq.protocol.errors import StorageError
 from wakeq.protocol.log.entries import Noop, SetAside
 from wakeq.protocol.log.reader import decode_entry
 from wakeq.protocol.queue.lanes import Proposal
+from wakeq.protocol.queue.ledger.ledger import Ledger, Totals
 from wakeq.storage.log.segmented_log import SegmentedLog
 from wakeq.storage.state.checkpoint import StoredQueue, load_queue
 
@@ -70,6 +71,8 @@ class Rebuilds:
         self._rebuilding: set[str] = set()
         # When a queue has crashed, by its name and the index of the entry (0: outside of any).
         self._crashes: dict[tuple[str, int], list[int]] = {}
+        # Incarnation and totals of crashed queues: what the sums of the node have of them.
+        self._counted: dict[str, tuple[int, Totals]] = {}
         self._files = files
         self._services = services
         self._processes = processes
@@ -87,6 +90,7 @@ class Rebuilds:
         if isinstance(message.error, StorageError):
             raise message.error
         del self._processes.by_name[name]
+        self._counted[name] = message.process.ledger.id, message.process.ledger.totals
         self._applier.forget_steps(name)
         key = name, message.index
         now_ms = self._services.now_ms()
@@ -145,13 +149,15 @@ class Rebuilds:
         if not self._rebuilding:
             applier.held_by.discard(Hold.REBUILD)
         process = processes.spawn(name)
+        process.ledger.sums = Totals()  # those of the node have most of what it is told again
         if message.stored is not None:
             process.restore(message.stored)
         told = applier.told.pop(name, None)
-        if told:
-            items = [message.entries[one] if isinstance(one, int) else one for one in told]
-            if not applier.apply_left(name, items):
-                return False  # its supervisor hears of that by mail
+        items = [message.entries[one] if isinstance(one, int) else one for one in told or ()]
+        is_applied = not items or applier.apply_left(name, items)
+        self._count_rest(name, process.ledger)
+        if not is_applied:
+            return False  # its supervisor hears of that by mail
         if processes.term:  # it may lead once everything that its predecessor proposed is applied: behind this no-op
             processes.unled.add(name)
             no_op = Proposal(Noop(name), NoopTicket(process))
@@ -162,6 +168,17 @@ class Rebuilds:
                 process.tell(TAKE_TURN)
         self._flusher.ask_again(process)
         return True
+
+    def _count_rest(self, name: str, ledger: Ledger) -> None:
+        """Add to the sums of the node what a rebuilt queue did that the crashed one had not done."""
+        ledger.sums = sums = self._services.sums
+        queue_id, counted = self._counted.pop(name)
+        if queue_id != ledger.id:
+            counted = Totals()
+        totals = ledger.totals
+        sums.published += max(0, totals.published - counted.published)
+        sums.delivered += max(0, totals.delivered - counted.delivered)
+        sums.acked += max(0, totals.acked - counted.acked)
 
     def lead_rebuilt(self, process: QueueProcess) -> None:
         """Everything that a crashed queue had proposed is applied: its successor may deliver."""

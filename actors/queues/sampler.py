@@ -4,12 +4,13 @@
          --> once a minute the file of the series, written in a thread of its own
 
 The leader knows everything.  A follower knows what was published, delivered and acknowledged on the whole node; all
-else is unknown there, and queues have no new values.  A queue that is deleted loses its series.
+else is unknown there, and queues have no new values.  A node that catches up knows nothing: what it applies happened
+earlier.  A queue that is deleted loses its series.
 
 The cost is bounded, however many queues there are: while there are more than LOOKS_MAX, each look reaches those that
 have a series, those that had entries, and some more; the states of the node are those of the last complete walk.
 Nothing is done here for a single message.  While the file is being written no series changes: a look that is due then
-comes later.
+comes once it is written, the last one if there are several.  A look that takes longer than a step leaves the next out.
 """
 
 import logging
@@ -50,6 +51,7 @@ CANDIDATES_MAX = 10_000
 logger = logging.getLogger("wakeq.series")
 
 
+NO_COUNTERS = (None, None, None, None)
 NO_STATES = (None, None, None)
 # Seen of a queue before it is created.
 NOTHING_YET = Look((0, 0, 0, 0), (0, 0, 0))
@@ -102,8 +104,9 @@ class Sampler:
         self._is_writing = False
         # Called when the last write is done, at a clean stop.
         self._written: Callable[[], None] | None = None
-        # The look that is under way.
+        # The look that is under way, and the moment of one that is due but has to wait for the file; 0 for none.
         self._look: Iterator[None] | None = None
+        self._due_s = 0
         # How much each queue with a series did lately from look to look, as far as that is known.
         self._activity: dict[str, float] = {}
         # How much each of them, and others that might get a series, had ever done at the last look: publishes,
@@ -116,17 +119,19 @@ class Sampler:
         self._states: list[int] | None = None
         # The moment of the last look.
         self._looked_s = 0
+        # Whether the node still caught up at that moment.
+        self._was_behind = False
 
     def begin(self, file: SeriesFile, disk: Disk) -> None:
         """Take what the file has, and look every ten seconds from now on."""
         self._file, self._disk = file, disk
         found = file.read()
-        if found is not None and found[0].rings[0].last * STEP_S <= self._now_s():
+        if found is not None and found[0].rings[0].last * STEP_S <= self._now_s() + STEP_S:  # a look may come early
             self.node, queues = found
             self.queues = dict(islice(queues.items(), self.queues_max))
         self._queues.applier.touched = set()
         self._looked_s = self._now_s()
-        self.node.start_from(self._looked_s, Look((*self._counters(), 0), NO_STATES))
+        self.node.start_from(self._looked_s, Look(NO_COUNTERS if self._is_behind() else self._counters(), NO_STATES))
         for name, series in self.queues.items():
             look = self._seen(name, self._looked_s * 1000)
             if look is not None:
@@ -151,7 +156,9 @@ class Sampler:
         """Begin a look at the end of a step; the timer may come late, and a little early."""
         at_s = (self._queues.services.now_ms() + EARLY_MS) // (STEP_S * 1000) * STEP_S
         self._look_later()
-        if not self._is_writing and self._look is None:
+        if self._is_writing:
+            self._due_s = at_s
+        elif self._look is None:
             self._look = self._look_around(at_s)
             self.look_on()
 
@@ -171,20 +178,33 @@ class Sampler:
         term = queues.processes.term if queues.services.refusal() is None else 0
         if term:
             yield from self._look_at_queues(at_s, touched)
-        if term and queues.processes.term == term:
+        is_behind = self._is_behind()
+        if is_behind:
+            look = Look(NO_COUNTERS, NO_STATES, None, None)
+        elif term and queues.processes.term == term:
             timings = queues.services.timings
-            look = Look((*self._counters(), _failed(timings)), self._states or NO_STATES, timings.waits, timings.works)
+            look = Look(self._counters(), self._states or NO_STATES, timings.waits, timings.works)
         else:
-            look = Look((*self._counters(), None), NO_STATES, None, None)
+            look = Look((*self._counters()[:-1], None), NO_STATES, None, None)
         self.node.take(at_s, look)
+        if is_behind:
+            self.node.start_from(at_s, look)
         self._looked_s = at_s
         if at_s % WRITE_EVERY_S == 0:
             self.write()
 
-    def _counters(self) -> tuple[int, int, int]:
-        """Return what every node knows of all queues together."""
+    def _is_behind(self) -> bool:
+        """Whether the node catches up: copies what it has missed, or has not applied all of that yet."""
+        services = self._queues.services
+        refusal = services.refusal()
+        is_settled = refusal is None or (bool(refusal.leader) and not self._queues.applier.waiting)
+        self._was_behind = services.is_catching_up() or (self._was_behind and not is_settled)
+        return self._was_behind
+
+    def _counters(self) -> tuple[int, int, int, int]:
+        """Return what is counted of all queues together; only the leader counts failures, the last of these."""
         sums = self._queues.services.sums
-        return sums.published, sums.delivered, sums.acked
+        return sums.published, sums.delivered, sums.acked, _failed(self._queues.services.timings)
 
     def _look_at_queues(self, at_s: int, touched: set[str]) -> Iterator[None]:
         existing = self._queues.catalog.queues
@@ -288,11 +308,15 @@ class Sampler:
         self._disk.submit(lambda: file.write(node, queues), done)
 
     def on_written(self) -> None:
-        """The file is written: looks may change the series again."""
+        """The file is written: looks may change the series again, first the one that was due meanwhile."""
         self._is_writing = False
         written, self._written = self._written, None
+        due_s, self._due_s = self._due_s, 0
         if written is not None:
             written()
+        elif due_s:
+            self._look = self._look_around(due_s)
+            self.look_on()
 
     # --- answers -----------------------------------------------------------------------------------------------------
 

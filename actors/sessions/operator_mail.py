@@ -59,7 +59,10 @@ class Why(msgspec.Struct, frozen=True, gc=False):
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
-    """Which messages of a queue do these connections have?  Answered by what each has, by its number."""
+    """Which messages of a queue do these connections have?
+
+    Answered by what each has, by its number, and whether that is all of it.
+    """
 
     asker: ReplyTo
     queue: str

@@ -105,7 +105,9 @@ class WorkerSession(Process):
         facts = describe(self, self.number, self._door, self.since_ms, in_flight=conversation.in_flight)
         if fully:
             facts["identity"] = facts_of(conversation.identity)
-            facts["known_queues"] = list(islice(conversation.known_queues or (), QUEUES_ASKED_MAX))
+            known = conversation.known_queues or ()
+            facts["known_queues"] = list(islice(known, QUEUES_ASKED_MAX))
+            facts["knows_more_queues"] = len(known) > QUEUES_ASKED_MAX
         return facts
 
     def _count(self, commands: int, size_bytes: int) -> None:

@@ -48,6 +48,7 @@ from wakeq.protocol.log.reader import decode_entry
 from wakeq.protocol.log.records import encode_entry
 from wakeq.protocol.log.rows import DeliveryRecord, decode_row
 from wakeq.protocol.queue.bodies import CACHED_BYTES_MAX
+from wakeq.protocol.queue.ledger.ledger import Totals
 from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.uid import UidMaker
 from wakeq.storage.state.checkpoint import Grave, QueueDelta, key_of, load_queues, make_checkpoint
@@ -148,6 +149,7 @@ class NoServices:
 
     def __init__(self) -> None:
         self.readings = Readings()
+        self.sums = Totals()
 
     def now_ms(self) -> int:
         raise AssertionError("a follower has no clock of its own")

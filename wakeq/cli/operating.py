@@ -346,6 +346,9 @@ def workers(broker: Broker, limit: int, as_json: bool) -> None:
     )
     if len(rows) < answer["total"]:
         say(f"{answer['total'] - len(rows)} more; --limit shows more")
+    # An older broker does not say it.
+    if not answer.get("is_complete", True):
+        say("not all leased messages were counted; a program may have more than `has` says")
 
 
 def _worker_cells(row: Mapping[str, Any]) -> list[object]:

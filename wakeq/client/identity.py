@@ -2,8 +2,8 @@
 
     the process --> of_client --> Hello          the tasks of a worker --> of_worker --> Hello
 
-It is asked for at each connection, because a fork changes the process. What does not fit is cut or left out: an
-identity must never keep a client from connecting.
+It is asked for at each connection, because a fork changes the process. Texts that are too long are cut, and what else
+does not fit is left out: an identity must never keep a client from connecting, not even to an older broker.
 """
 
 import os
@@ -12,13 +12,13 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
 from wakeq import __version__
-from wakeq.protocol.errors import BadField
 from wakeq.protocol.wire.worker.codec import Hello, Recurring
-from wakeq.protocol.wire.worker.commands import IDENTITY_CHARS_MAX, SCHEDULES_MAX, TASKS_MAX
-from wakeq.protocol.wire.worker.identity import packed
+from wakeq.protocol.wire.worker.commands import CONCURRENCY_MAX, IDENTITY_CHARS_MAX, SCHEDULES_MAX, TASKS_MAX
+from wakeq.protocol.wire.worker.identity import IDENTITY_BYTES_MAX
 
 VERSIONS = {"wakeq": __version__, "python": ".".join(map(str, sys.version_info[:3]))}
 
@@ -32,22 +32,24 @@ def of_worker(name: str | None, *, concurrency: int, tasks: Iterable[str], sched
     """Return the identity of a program that processes messages, with as many tasks and schedules as fit."""
     hello = replace(
         of_client(name),
-        concurrency=concurrency,
-        tasks=list(tasks)[:TASKS_MAX],
-        schedules=list(schedules)[:SCHEDULES_MAX],
+        concurrency=concurrency if concurrency <= CONCURRENCY_MAX else None,
+        tasks=[_text(task) for task in tasks][:TASKS_MAX],
+        schedules=[one for given in schedules if (one := _recurring(given))][:SCHEDULES_MAX],
     )
-    while not _fits(hello):
+    while len(msgspec.msgpack.encode(hello)) > IDENTITY_BYTES_MAX:
         tasks, schedules = hello.tasks or [], hello.schedules or []
         hello = replace(hello, tasks=tasks[: len(tasks) * 3 // 4], schedules=schedules[: len(schedules) * 3 // 4])
     return hello
 
 
-def _fits(hello: Hello) -> bool:
+def _recurring(given: Recurring) -> Recurring | None:
+    """Return a schedule that can be sent; None if there is none: a cron text that is cut would be another one."""
+    one = replace(given, name=_text(given.name))
     try:
-        packed(hello)
-    except BadField:
-        return False
-    return True
+        sent = msgspec.json.decode(msgspec.json.encode(one), type=Recurring)
+    except (msgspec.ValidationError, UnicodeError):
+        return None
+    return None if (sent.cron is None) == (sent.every is None) else sent
 
 
 def _program() -> str:

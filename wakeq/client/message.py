@@ -18,7 +18,7 @@ from uuid import UUID
 
 import msgspec
 
-from wakeq.client.models import Model, is_model, written
+from wakeq.client.models import Model, is_model, written, written_in_order
 from wakeq.client.spans import Span
 from wakeq.protocol.errors import BadField, WakeqError
 from wakeq.protocol.wire.worker.codec import Followup
@@ -43,8 +43,10 @@ def canonical_json_of(value: object) -> bytes:
     Raise BadField for a set that cannot be sorted.
     """
     try:
-        return _ENCODER.encode(msgspec.to_builtins(value, enc_hook=_written_as, order="deterministic", str_keys=True))
-    except (TypeError, RecursionError) as error:
+        plain = msgspec.to_builtins(value, enc_hook=_written_in_order_as, order="deterministic", str_keys=True)
+        return _ENCODER.encode(plain)
+    # What zip raises for a model that pydantic writes in two shapes is a ValueError.
+    except (TypeError, ValueError, RecursionError) as error:
         raise BadField(f"the value has no order that is the same everywhere ({error}); use a list, not a set") from None
 
 
@@ -93,6 +95,11 @@ def _written_as(value: Any) -> Any:
                 f"{kind.__module__}.{kind.__qualname__} is not JSON-serializable, or not as a key; "
                 "pass text, numbers, lists and dicts instead"
             )
+
+
+def _written_in_order_as(value: Any) -> Any:
+    """Return the same as `_written_as`, with sorted sets."""
+    return written_in_order(value) if is_model(type(value)) else _written_as(value)
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_written_as)

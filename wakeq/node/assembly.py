@@ -269,6 +269,7 @@ class Assembly:
             readings=Readings(),
             timings=self.timings,
             sums=Totals(),
+            is_catching_up=lambda: self._cluster is not None and self.raft_log.is_catching_up,
             exists=lambda name: self.queues.exists(name),
             is_dead_letter=lambda name: self.queues.catalog.is_dead_letter(name),
             defaults=settings.created,

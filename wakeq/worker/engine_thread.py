@@ -12,6 +12,7 @@ from typing import Any
 
 from wakeq.client.aio import AsyncClient
 from wakeq.worker.engine.engine import Engine, first_of
+from wakeq.worker.resources import ResourceFailed
 from wakeq.worker.schedule import Timetable
 
 
@@ -99,7 +100,10 @@ class EngineThread:
                 await first_of(self._stop.wait(), engine.done.wait())
             if self._bug is not None:
                 raise self._bug
-            return await engine.stop(self._grace_s, self._hurry) if has_started else 0
+            left = await engine.stop(self._grace_s, self._hurry) if has_started else 0
+            if engine.lost_resource:
+                raise ResourceFailed(engine.lost_resource)
+            return left
         finally:
             self.handled = engine.handled
             engine.end_pools()

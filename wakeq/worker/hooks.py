@@ -9,13 +9,13 @@ The objects that a listener gets: Began when a handler begins, Ended with the ou
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     AsyncExitStack,
     ExitStack,
-    asynccontextmanager,
     contextmanager,
 )
 from dataclasses import dataclass
@@ -77,25 +77,23 @@ class Hooks:
         # Where no Worker runs: resources are opened when a handler first asks for them, and closed with this stack.
         self._on_demand: ExitStack | None = None
 
-    @contextmanager
-    def around(self, current: Current) -> Iterator[None]:
-        """Run the middleware around the call of a plain handler."""
-        with ExitStack() as stack:
-            for function in self.middleware:
-                stack.enter_context(cast(AbstractContextManager[Any], function(current)))
-            yield
+    def enter_middleware(self, current: Current, stack: ExitStack) -> None:
+        """Enter the middleware around the call of a plain handler.
 
-    @asynccontextmanager
-    async def around_async(self, current: Current) -> AsyncIterator[None]:
-        """Run the middleware around the call of a coroutine handler."""
-        async with AsyncExitStack() as stack:
-            for function in self.middleware:
-                made = function(current)
-                if isinstance(made, AbstractAsyncContextManager):
-                    await stack.enter_async_context(made)
-                else:
-                    stack.enter_context(made)
-            yield
+        The caller has the stack and calls the handler in its block: middleware that suppresses an error then ends the
+        block, also if the error comes from the middleware inside of it and no handler has been called.
+        """
+        for function in self.middleware:
+            stack.enter_context(cast(AbstractContextManager[Any], function(current)))
+
+    async def enter_middleware_async(self, current: Current, stack: AsyncExitStack) -> None:
+        """Enter the middleware around the call of a coroutine handler."""
+        for function in self.middleware:
+            made = function(current)
+            if isinstance(made, AbstractAsyncContextManager):
+                await stack.enter_async_context(made)
+            else:
+                stack.enter_context(made)
 
     def value_of(self, resource: Resource) -> Any:
         """Return the value of a resource that is open."""
@@ -119,9 +117,17 @@ class Hooks:
                 self._on_demand = before
 
     def tell(self, event: Event) -> None:
-        """Call all listeners. An error of one of them is logged and costs nothing else."""
+        """Call all listeners."""
         for listener in self.listeners:
-            try:
-                listener(event)
-            except Exception:
-                log.exception("%s: the listener %s failed", event.message.queue, name_of(listener))
+            tell_one(listener, event)
+
+
+def tell_one(listener: EventListener, event: Event) -> None:
+    """Call a listener. Whatever it raises is logged and costs nothing else, even sys.exit()."""
+    try:
+        listener(event)
+    except BaseException as error:
+        # In the main thread tests call listeners: Ctrl-C must end them.
+        if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
+            raise
+        log.exception("%s: the listener %s failed", event.message.queue, name_of(listener))

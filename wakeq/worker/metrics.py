@@ -65,7 +65,7 @@ class Instruments:
             self._sent.add(count, attributes)
 
     def heard(self, event: Event) -> None:
-        """Count what a handler does: a listener of the worker."""
+        """Count what a handler does. May be called in any thread."""
         attributes = _attributes(event.message.queue, "process", "process")
         if isinstance(event, Began):
             self._consumed.add(1, attributes)

@@ -16,7 +16,7 @@ from typing import Any, cast
 import msgspec
 
 from wakeq.client.message import json_of
-from wakeq.client.models import is_model
+from wakeq.client.models import is_model, loss_in
 from wakeq.client.models import read as read_model
 from wakeq.protocol.errors import BadField, WakeqError
 
@@ -114,9 +114,13 @@ class Parameters:
             raise TypeError(f"{self._handler.__qualname__}: {next(wrong, 'the arguments')}: {error}") from None
         try:
             # A body that the worker would refuse is refused here, where the program can be corrected.
-            self._read(body)
+            again = self._read(body)
         except InvalidBody as error:
             raise TypeError(f"{self._handler.__qualname__}: {error.problem}") from None
+        for name, value in arguments.items():
+            if loss := loss_in(value, getattr(again, name)):
+                path, problem = loss
+                raise TypeError(f"{self._handler.__qualname__}: parameter {name}{path}: {problem}")
         return body
 
     def decode(self, body: bytes) -> dict[str, Any]:

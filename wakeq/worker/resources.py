@@ -41,7 +41,7 @@ Values: TypeAlias = dict[Opener, Any]
 
 
 class ResourceFailed(WakeqError):
-    """A resource of a worker could not be opened; the error of its opener is the cause."""
+    """A resource of a worker could not be opened (the error of its opener is the cause), or ended while it ran."""
 
     code = "RESOURCE"
 
@@ -163,6 +163,8 @@ class Resources:
         self._plain_closed: Future[None] = Future()
         self._asynchronous_open: Future[None] = Future()
         self._asynchronous_closed: Future[None] = Future()
+        # Has a text when an asynchronous resource has ended although handlers may still run.
+        self.lost: Future[str] = Future()
         # Whether there are asynchronous ones, which need somebody to call `hold`, and plain ones.
         self.needs_loop = bool(asynchronous_ones(self._openers))
         self._needs_thread = bool(plain_ones(self._openers))
@@ -190,16 +192,35 @@ class Resources:
             self._failed(self._plain_open, error)
         self._plain_closed.set_result(None)
 
-    async def hold(self, over: asyncio.Event) -> None:
-        """Hold the asynchronous resources open until the event is set."""
+    async def hold(self, over: asyncio.Event, start_no_more: Callable[[], None]) -> None:
+        """Hold the asynchronous resources open until the event is set.
+
+        If one of them ends before, `start_no_more` is called: a handler that begins now would miss its value.
+        """
+        failure: BaseException | None = None
         try:
             async with AsyncExitStack() as stack:
                 await open_asynchronous(self._openers, self._stores, stack)
                 self._asynchronous_open.set_result(None)
-                await over.wait()
+                try:
+                    await over.wait()
+                # A task in the background of a resource has failed: asyncio.TaskGroup then cancels its owner.
+                except asyncio.CancelledError:
+                    start_no_more()
+                    self.lost.set_result(self._lost_text())
+                    raise
         except BaseException as error:
-            self._failed(self._asynchronous_open, error)
+            failure = error
+        if self.lost.done():
+            log.error("%s; the worker stops", self.lost.result(), exc_info=failure)
+        elif failure is not None or not self._asynchronous_open.done():
+            self._failed(self._asynchronous_open, failure or ResourceFailed(self._lost_text()))
         self._asynchronous_closed.set_result(None)
+
+    def _lost_text(self) -> str:
+        names = [name_of(one) for one in asynchronous_ones(self._openers)]
+        which = f"resource {names[0]}" if len(names) == 1 else f"one of the resources {', '.join(names)}"
+        return f"{which} ended while the worker ran"
 
     def _failed(self, opening: "Future[None]", error: BaseException) -> None:
         if opening.done():

@@ -23,6 +23,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from wakeq.client.aio import AsyncClient
 from wakeq.client.message import canonical_json_of
 from wakeq.client.requests import PublishOptions, publish
+from wakeq.client.spans import seconds
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.worker.task import Publisher
@@ -298,7 +299,9 @@ class Schedule:
     def id_at(self, moment: datetime) -> str:
         """Return the id of this call at this moment; it is the same in all instances."""
         settings = self.publisher.settings
-        options = (settings.delay, settings.expires, settings.priority, settings.headers or {})
+        # A span has one id, whether it is given as 60, 60.0 or a timedelta.
+        delay, expires = seconds("delay", settings.delay), seconds("expires", settings.expires)
+        options = (delay, expires, settings.priority, settings.headers or {})
         call = canonical_json_of((self.arguments, options))
         return f"{_text_of(moment)} {blake2b(call, digest_size=8).hexdigest()}"
 

@@ -429,7 +429,7 @@ class Worker:
         return Resources(wanted, [one.values for one in hooks]) if wanted else None
 
     def _make_listeners(self) -> Listeners | None:
-        """Return the thread that tells the listeners and the metrics; None if there are none."""
+        """Return what tells the listeners and the metrics; None if there are none."""
         measures = [listener] if (listener := metrics.listener()) else []
         return Listeners(measures) if measures or any(worker.hooks.listeners for worker in self._members) else None
 

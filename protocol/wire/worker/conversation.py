@@ -565,12 +565,11 @@ class Conversation:
 
     def _greet(self, command: wire.Hello, slot: Slot) -> None:
         try:
-            identity = packed(command)
             self._session.log_in(command.token)
-        except (BadField, Unauthorized) as error:
+        except Unauthorized as error:
             self._refuse_bad(slot, error)
             return
-        if identity:
+        if identity := packed(command):
             self.identity = identity
         if command.session is not None:
             self.session_id = command.session

@@ -19,34 +19,29 @@ from wakeq.protocol.wire.worker.commands import (
     BLOCK_ROWS_MAX,
     CMD_ID_CHARS_MAX,
     COMMANDS,
-    CONCURRENCY_MAX,
     COUNT_MAX,
     EXPIRES_S_MAX,
     FOLLOWUPS_MAX,
     HEADERS_MAX,
     ID_CHARS_MAX,
-    IDENTITY_CHARS_MAX,
     KEEP_S_MAX,
     MESSAGES_MAX,
     PEEK_COUNT_MAX,
-    PID_MAX,
-    SCHEDULES_MAX,
     SECONDS_MAX,
     SESSION_CHARS_MAX,
     SLICES_MAX,
     STASH_PARTS_MAX,
     STASHES_MAX,
-    TASKS_MAX,
     TIMEOUT_S_MIN,
     UID_CHARS_MAX,
     UIDS_MAX,
-    VERSIONS_MAX,
     WAIT_S_MAX,
     Command,
     CommandBase,
     CommandId,
     Fet,
     Followup,
+    Hello,
     Item,
     Peek,
     Policies,
@@ -55,6 +50,8 @@ from wakeq.protocol.wire.worker.commands import (
     Retry,
     Stage,
 )
+from wakeq.protocol.wire.worker.identity import FIELDS as IDENTITY_FIELDS
+from wakeq.protocol.wire.worker.identity import without_misfits
 
 DEPTH_MAX = 32
 _SPACE = (" \t\r\n", b" \t\r\n")  # that JSON allows before an object
@@ -93,7 +90,6 @@ _SIZE = f"a whole number from 0 to {2**63 - 1}"
 _LEASE = f"text of 1 to {UID_CHARS_MAX} characters"
 _BOOLEAN = "true or false"
 _STAGED = f"text of 1 to {ID_CHARS_MAX} characters"
-_NAMED = f"text of at most {IDENTITY_CHARS_MAX} characters"
 _HEADERS = f"an object of at most {HEADERS_MAX} texts"
 MUST_BE = {
     "cmd_id": f"text of at most {CMD_ID_CHARS_MAX} characters, a number of 64 bits, true, false or null",
@@ -122,17 +118,6 @@ MUST_BE = {
     "exhausted": _BOOLEAN,
     "session": f"text of 1 to {SESSION_CHARS_MAX} characters",
     "token": f"text of 1 to {TOKEN_CHARS_MAX} characters",
-    "host": _NAMED,
-    "pid": f"a whole number from 0 to {PID_MAX}",
-    "name": _NAMED,
-    "versions": f"an object of at most {VERSIONS_MAX} texts of at most {IDENTITY_CHARS_MAX} characters",
-    "concurrency": f"a whole number from 1 to {CONCURRENCY_MAX}",
-    "tasks": f"a list of at most {TASKS_MAX} texts of at most {IDENTITY_CHARS_MAX} characters",
-    "schedules": f"a list of at most {SCHEDULES_MAX} objects",
-    "cron": _NAMED,
-    "zone": _NAMED,
-    "every": f"a whole number of seconds from 1 to {SECONDS_MAX}",
-    "next": "a moment with its time zone (RFC 3339)",
     "max_size": _SIZE,
     "max_bytes": _SIZE,
     "max_deliveries": _SIZE,
@@ -235,10 +220,14 @@ def _decode_long(line: bytes | str) -> Command | Bad:
             value = getattr(known, key)
             if value is UNSET:
                 continue
-            if key in _INNER and bytes(memoryview(value)[:1]) == (b"{" if key == "retry" else b"["):
+            if kind is Hello and key in IDENTITY_FIELDS and len(value) > LARGE_BYTES:
+                setattr(known, key, UNSET)
+            elif key in _INNER and bytes(memoryview(value)[:1]) == (b"{" if key == "retry" else b"["):
                 setattr(known, key, _known_inside(key, value))
             elif key not in _LISTS and _is_large(value):
                 return Bad(BadField(f"{key} must be {MUST_BE.get(key, 'of another type')}"), cmd_id)
+        if kind is Hello:
+            return _decode_object(msgspec.json.decode(msgspec.json.encode(known)))
         command = _typed_decoder(kind).decode(msgspec.json.encode(known))
         return cast(Command, CHECKS.get(kind, _as_it_is)(command))
     except msgspec.ValidationError as error:
@@ -312,6 +301,8 @@ def _decode_object(given: dict[str, Any]) -> Command | Bad:
     if kind is None:
         return Bad(BadCommand(_why_no_command(given)), cmd_id)
     known = _only_known(given, _FIELDS[cast(str, name)])
+    if kind is Hello:
+        known = without_misfits(known)
     try:
         command = msgspec.convert(known | {"cmd": name}, kind)
         return cast(Command, CHECKS.get(kind, _as_it_is)(command))
@@ -410,6 +401,6 @@ def _must_be(names: list[str], path: str, kind: type[CommandBase]) -> str:
     if path.endswith("]"):  # an element of a list or map
         if field in ("uids", "leases"):
             return _LEASE
-        objects = {"messages": "text or an object", "publish": "an object", "schedules": "an object"}
-        return objects.get(field, _NAMED if field in ("tasks", "versions") else _TEXT)
+        objects = {"messages": "text or an object", "publish": "an object"}
+        return objects.get(field, _TEXT)
     return MUST_BE.get(field, "of another type")

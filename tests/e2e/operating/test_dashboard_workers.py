@@ -19,6 +19,7 @@ from tests.e2e.operating.test_dashboard import PATH, SCHEMES, told
 from tests.helpers.brokers.node_here import NodeHere
 from tests.helpers.programs.browser import DESK, PHONE
 from wakeq import Worker
+from wakeq.actors.queue import looking
 from wakeq.client.aio import AsyncClient
 
 PATIENCE_S = 30.0
@@ -85,6 +86,20 @@ def test_page_shows_who_the_workers_are_and_what_they_are_busy_with(tmp_path: Pa
         # The page follows by itself.
         await page.mouse.move(0, 0)
         await expect(page.locator("#workers")).to_contain_text("No worker is connected")
+
+    told(tmp_path, story)
+
+
+def test_page_says_that_not_all_leased_messages_were_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(page: Page, here: NodeHere, client: AsyncClient) -> None:
+        async with busy_worker(here, client):
+            await page.goto(f"{here.http}/#/workers")
+            await expect(page.locator("#workers tbody tr")).to_contain_text("1 of 4")
+            await expect(page.locator("main")).not_to_contain_text("not all were counted")
+            monkeypatch.setattr(looking, "LEASES_SEEN_MAX", 0)
+            await page.get_by_role("button", name="Refresh").click()
+            await expect(page.locator("main")).to_contain_text("0 or more: not all were counted")
+            await expect(page.locator("#workers tbody tr")).to_contain_text("not known")
 
     told(tmp_path, story)
 

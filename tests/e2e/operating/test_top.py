@@ -31,6 +31,8 @@ class Terminal:
         if self.pid == 0:
             # Not the environment of this process, to which readline adds the size of another terminal.
             command = [sys.executable, "-m", "wakeq", *arguments]
+            # As in a terminal, also where these tests run in the background of a shell, which ignores it.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.execve(sys.executable, command, environment | {"TERM": "xterm-256color"})
         self.output = ""
         self.resize(columns, lines)
@@ -54,8 +56,9 @@ class Terminal:
     def wait(self) -> int:
         """Read until the program has ended; return its exit status."""
         try:
-            while text := os.read(self.descriptor, 65_536):
-                self.output += text.decode(errors="replace")
+            while select.select([self.descriptor], [], [], SECONDS_MAX)[0]:
+                self.output += os.read(self.descriptor, 65_536).decode(errors="replace")
+            raise AssertionError(f"it does not end: {self.output[-4000:]!r}")
         # So Linux says that the other side is closed.
         except OSError:
             pass

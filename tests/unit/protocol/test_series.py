@@ -23,7 +23,7 @@ def values(series: Series, name: str, step_s: int = STEP_S, last_s: int = DAY_S)
     answer = series.answer(step_s, last_s)
     column = answer["series"][name]  # type: ignore[index]
     assert len(column) == len(answer["at_s"])  # type: ignore[arg-type]
-    return [None if math.isnan(value) else value for value in column]
+    return [None if math.isnan(value) else round(value, 3) for value in column]
 
 
 def test_count_of_a_step_is_its_growth_per_second() -> None:
@@ -54,6 +54,16 @@ def test_counter_of_another_incarnation_grew_from_zero_even_if_it_is_larger() ->
     assert values(series, "published") == [None, 15]
 
 
+def test_failures_of_another_incarnation_go_on_from_those_of_the_one_before() -> None:
+    series = Series()
+
+    series.take(AT_S, Look((100, 50, 0, 40), (0, 0, 0), incarnation=1))
+    series.take(AT_S + STEP_S, Look((0, 0, 0, 40), (0, 0, 0), incarnation=2))
+    series.take(AT_S + 2 * STEP_S, Look((0, 0, 0, 50), (0, 0, 0), incarnation=3))
+
+    assert values(series, "failed") == [None, 0, 1]
+
+
 def test_first_step_is_compared_with_the_look_it_starts_from() -> None:
     series = Series()
 
@@ -74,6 +84,17 @@ def test_percentiles_are_those_of_the_step_and_unknown_if_nothing_was_delivered(
     assert (p50[0], p50[2]) == (None, None)
     assert 0 < (p50[1] or 0) <= 0.005
     assert 1 < (p50[3] or 0) <= (p99[3] or 0) <= 2.5, "what was delivered earlier does not count"
+
+
+def test_percentiles_after_all_counts_began_again_are_those_of_the_new_counts() -> None:
+    series = Series()
+
+    for place, seen in enumerate((look(0, waits_ms=(5, 5)), Look((0,) * 4, (0,) * 3), look(0, waits_ms=(2_000,)))):
+        series.take(AT_S + place * STEP_S, seen)
+
+    p50 = values(series, "wait_p50_s")
+    assert p50[:2] == [None, None]
+    assert 1 < (p50[2] or 0) <= 2.5
 
 
 def test_steps_without_a_look_are_unknown_and_the_next_is_not_compared_over_the_gap() -> None:

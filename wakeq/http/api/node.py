@@ -100,10 +100,15 @@ class Worker(msgspec.Struct, kw_only=True):
 
 
 class Workers(msgspec.Struct):
-    """Programs that process or publish messages, those that process first, and the number of all connections."""
+    """Programs that process or publish messages, those that process first, and the number of all connections.
+
+    Without `is_complete` the workers may have more messages than `leased` says: there were too many to count, or a
+    queue did not answer.
+    """
 
     workers: list[Worker]
     total: int
+    is_complete: bool
 
 
 class NodeFacts(msgspec.Struct):
@@ -169,12 +174,12 @@ class _NodeRoutes:
                 (at_work if does_work else others).append(facts)
         found = sorted(at_work, key=_number)[: query.limit]
         found += sorted(others, key=_number)[: query.limit - len(found)]
-        leased, busy = await self._busy(found)
+        leased, busy, is_complete = await self._busy(found)
         workers = [_worker_of(facts, leased.get(facts["id"], 0), busy.get(facts["id"], [])) for facts in found]
-        return Workers(workers, len(doors))
+        return Workers(workers, len(doors), is_complete)
 
-    async def _busy(self, found: list[dict[str, Any]]) -> tuple[dict[int, int], dict[int, list[Work]]]:
-        """Return how many messages each connection has, and some of them, by its number."""
+    async def _busy(self, found: list[dict[str, Any]]) -> tuple[dict[int, int], dict[int, list[Work]], bool]:
+        """Return how many messages each connection has, and some of them, by its number; and whether that is all."""
         by_queue: dict[str, set[int]] = {}
         for facts in found:
             for queue in facts.get("known_queues", ()):
@@ -185,12 +190,19 @@ class _NodeRoutes:
         ]
         leased: dict[int, int] = {}
         busy: dict[int, list[Work]] = {}
-        # A queue that does not exist, or that this node does not lead, refuses.
+        is_complete = len(by_queue) <= QUEUES_ASKED_MAX and not any(facts.get("knows_more_queues") for facts in found)
         for answer in await asyncio.gather(*asked, return_exceptions=True):
-            for number, (count, rows) in answer.items() if isinstance(answer, dict) else ():
+            if isinstance(answer, BaseException):
+                # Nobody has a message of a queue that does not exist.
+                is_gone = isinstance(answer, RequestRefused) and answer.refusal.code == "Q_NOT_FOUND"
+                is_complete = is_complete and is_gone
+                continue
+            work, was_complete = answer
+            is_complete = is_complete and was_complete
+            for number, (count, rows) in work.items():
                 leased[number] = leased.get(number, 0) + count
                 busy.setdefault(number, []).extend(rows)
-        return leased, busy
+        return leased, busy, is_complete
 
     async def close(self, query: ConnectionQuery) -> Closed:
         doors = iter([door for opened in self._doors.values() for door in opened])

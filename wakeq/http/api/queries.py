@@ -116,10 +116,13 @@ class Queries:
         found: dict[str, Any] = await self.ask(self._queues, lambda me: ReadSeries(me, queue, step_s, last_s))
         return found
 
-    async def held(self, queue: str, workers: frozenset[int]) -> dict[int, tuple[int, list[Work]]]:
-        """Return how many messages of a queue each of these connections has, and some of them, the oldest first."""
-        found: dict[int, tuple[int, list[Work]]] = await self._ask_queue(queue, lambda me: Held(me, queue, workers))
-        return found
+    async def held(self, queue: str, workers: frozenset[int]) -> tuple[dict[int, tuple[int, list[Work]]], bool]:
+        """Return how many messages of a queue each of these connections has, and some of them, the oldest first; and
+        whether all were counted.
+        """
+        found: dict[int, tuple[int, list[Work]]]
+        found, is_complete = await self._ask_queue(queue, lambda me: Held(me, queue, workers))
+        return found, is_complete
 
     async def claims(self, queue: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = await self._ask_queue(queue, lambda me: ListClaims(me, queue))

@@ -39,8 +39,8 @@ function serves(worker) {
 
 const messageOf = ({ queue, uid }) => h("a", { href: `#/message/${encodeURIComponent(queue)}/${encodeURIComponent(uid)}` }, uid);
 
-function busyWith(worker, now) {
-  if (!worker.leased) return h("span", { class: "soft" }, "nothing");
+function busyWith(worker, now, isComplete) {
+  if (!worker.leased) return h("span", { class: "soft" }, isComplete ? "nothing" : "not known");
   const rows = worker.busy.map((one) => h("span", {}, messageOf(one), " of ", linkTo(one.queue), soft(` for ${ago(one.since, now)}`)));
   const more = worker.leased - BUSY_SHOWN;
   return lines([...rows.slice(0, BUSY_SHOWN), more > 0 ? soft(`and ${count(more)} more`) : ""]);
@@ -61,7 +61,7 @@ export function workers(main) {
   const fold = h("details", { class: "fold" }, title, others);
   const refresh = async () => {
     try {
-      const { workers: found, total } = await call("GET", "/workers", { limit: WORKERS_MAX });
+      const { workers: found, total, is_complete: isComplete } = await call("GET", "/workers", { limit: WORKERS_MAX });
       const now = Date.now();
       const rows = found.map((worker) => ({ id: worker.number, worker }));
       const atWork = rows.filter(({ worker }) => doesWork(worker));
@@ -74,13 +74,13 @@ export function workers(main) {
         }
       } }, "Close") };
       const since = { name: "Connected for", kind: "number", optional: true, cell: ({ worker }) => ago(worker.since, now) };
-      put(summary, cards([["Workers", count(atWork.length)], ["Messages with them", count(atWork.reduce((sum, { worker }) => sum + worker.leased, 0))],
+      put(summary, cards([["Workers", count(atWork.length)], ["Messages with them", count(atWork.reduce((sum, { worker }) => sum + worker.leased, 0)), isComplete ? "" : "or more: not all were counted"],
         ["At once, at most", places ? count(places) : "?"], ["Connections", count(total)], ["Only publish", count(total - atWork.length), rest.length < total - atWork.length ? "or are not shown" : ""]]));
       put(list, inLines(table("Programs that subscribe or fetch", [
         { name: "Worker", kind: "text", cell: ({ worker }) => whoIs(worker) },
         { name: "Serves", kind: "text", cell: ({ worker }) => serves(worker) },
         { name: "At work", kind: "number", cell: ({ worker }) => load(worker) },
-        { name: "Busy with", kind: "text", cell: ({ worker }) => busyWith(worker, now) },
+        { name: "Busy with", kind: "text", cell: ({ worker }) => busyWith(worker, now, isComplete) },
         since, close,
       ], atWork, "No worker is connected. Start one with: wakeq run MODULE:WORKER")));
       title.replaceChildren(`Connections that only publish or look: ${count(rest.length)}`);

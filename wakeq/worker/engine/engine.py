@@ -14,6 +14,8 @@ import math
 import random
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 from wakeq.client.message import Received
@@ -92,7 +94,7 @@ class Engine(Generic[C]):
         self.client = make_client(self)
         self.resources = resources
         self.listeners = listeners
-        # Set when drain or limit are fulfilled, or when a pool is stuck.
+        # Set when drain or limit are fulfilled, when a pool is stuck, or when a resource is lost.
         self.done = asyncio.Event()
         self._drain = drain
         self._limit = MessageLimit(limit)
@@ -130,6 +132,11 @@ class Engine(Generic[C]):
         """The number of messages that were fetched, without those that were released before a handler began."""
         return self._limit.taken
 
+    @property
+    def lost_resource(self) -> str | None:
+        """The text about a resource that has ended while handlers may still run; None if there is none."""
+        return self.resources.lost.result() if self.resources is not None and self.resources.lost.done() else None
+
     # The client's listener ----------------------------------------------------------------------------------
 
     def connected(self) -> None:
@@ -161,6 +168,7 @@ class Engine(Generic[C]):
             group.pool.start()
         if self.resources is not None:
             await self.resources.wait_until_open()
+            self.resources.lost.add_done_callback(self._resource_lost)
         for group in self._groups.values():
             for queue in group.tasks:
                 await self.client.subscribe(queue)
@@ -326,6 +334,9 @@ class Engine(Generic[C]):
             # A handler that was cut short has not failed by its own fault.
             if self._cutting_short and not isinstance(outcome, Done):
                 outcome = Released(CUT_SHORT)
+            # Nor has one that began when its resource was gone.
+            elif self.lost_resource and job.task.mode == "coroutine" and not isinstance(outcome, Done):
+                outcome = Released(self.lost_resource)
             if self._end(job, outcome, duration_s):
                 durations_s.setdefault(job.task.mode, []).append(duration_s)
         self._reporter.flush()
@@ -385,6 +396,12 @@ class Engine(Generic[C]):
         for group in self._groups.values():
             group.planner.close()
         self.done.set()
+
+    def _resource_lost(self, _lost: "Future[str]") -> None:
+        """Ask to be stopped. Called on the loop of the resource."""
+        # If the loop is closed, the worker has stopped.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._finish)
 
     def _holds_nothing(self) -> bool:
         """Return whether no message is held and the broker has heard all outcomes."""

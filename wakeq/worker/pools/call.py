@@ -13,7 +13,7 @@ import random
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from contextvars import copy_context
 from inspect import isasyncgen, isawaitable, isgenerator
 from typing import Any
@@ -26,8 +26,6 @@ from wakeq.worker.parameters import BadHandler, InvalidBody, name_of
 from wakeq.worker.task import INSTEAD_OF_YIELD, Task
 
 log = logging.getLogger("wakeq.worker")
-
-NO_MIDDLEWARE: AbstractContextManager[None] = nullcontext()
 
 # The number of forks between the first process and this one.
 _forks = 0
@@ -72,14 +70,22 @@ def run(task: Task[..., Any], message: Received) -> Current:
 def _run(task: Task[..., Any], message: Received) -> Current:
     current = Current(message)
     CURRENT.set(current)
-    with tracing.handling(message, parent=task.trace_parent), _middleware(task, current):
-        returned = _start(task, message)
-        # A return value is dropped, unless it is work that has not been done yet.
-        if returned is not None:
-            if isawaitable(returned):
-                returned = asyncio.run(_awaited(returned))
-            _refuse_generator(task, returned)
+    with tracing.handling(message, parent=task.trace_parent):
+        if task.hooks.middleware:
+            with ExitStack() as stack:
+                task.hooks.enter_middleware(current, stack)
+                _finish(task, _start(task, message))
+        else:
+            _finish(task, _start(task, message))
     return current
+
+
+def _finish(task: Task[..., Any], returned: object) -> None:
+    """Drop the return value of a plain handler, unless it is work that has not been done yet."""
+    if returned is not None:
+        if isawaitable(returned):
+            returned = asyncio.run(_awaited(returned))
+        _refuse_generator(task, returned)
 
 
 async def run_async(task: Task[..., Any], message: Received) -> Current:
@@ -88,15 +94,12 @@ async def run_async(task: Task[..., Any], message: Received) -> Current:
     CURRENT.set(current)
     with tracing.handling(message, parent=task.trace_parent):
         if task.hooks.middleware:
-            async with task.hooks.around_async(current):
+            async with AsyncExitStack() as stack:
+                await task.hooks.enter_middleware_async(current, stack)
                 _refuse_generator(task, await _awaited(_start(task, message)))
         else:
             _refuse_generator(task, await _awaited(_start(task, message)))
     return current
-
-
-def _middleware(task: Task[..., Any], current: Current) -> AbstractContextManager[None]:
-    return task.hooks.around(current) if task.hooks.middleware else NO_MIDDLEWARE
 
 
 def _start(task: Task[..., Any], message: Received) -> object:

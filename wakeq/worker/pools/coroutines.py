@@ -30,11 +30,14 @@ class CoroutinePool:
         self,
         slots: int,
         finished: FinishedJobs,
-        hold: Callable[[asyncio.Event], Coroutine[Any, Any, None]] | None = None,
+        hold: Callable[[asyncio.Event, Callable[[], None]], Coroutine[Any, Any, None]] | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`hold` is run on the loop all the time; it has to return when its event is set: no handler runs any more."""
+        """`hold` is run on the loop all the time; it has to return when its event is set: no handler runs any more.
+
+        It may call the function that it gets, and then no further handler begins.
+        """
         self.slots = slots
         self._finished = finished
         self._clock = clock
@@ -106,8 +109,11 @@ class CoroutinePool:
 
     async def _until_over(self) -> None:
         if self._hold is not None:
-            await self._hold(self._over)
+            await self._hold(self._over, self._start_no_more)
         await self._over.wait()
+
+    def _start_no_more(self) -> None:
+        self._stopped = True
 
     def _fill(self) -> None:
         """Start as many jobs as there is room for."""

@@ -8,10 +8,13 @@ import pytest
 
 from tests.helpers.brokers.broker import Asked, Broker, Client
 from tests.helpers.clusters.by_hand import HandCluster, HandNode, leads_again
+from wakeq.actors.queue import process as process_module
 from wakeq.actors.queues import sampler
 from wakeq.actors.queues.sampler import ReadSeries, Sampler
 from wakeq.protocol.log.format import Identity
-from wakeq.protocol.series import DAY_S, STEP_S
+from wakeq.protocol.queue.ledger.ledger import Ledger
+from wakeq.protocol.queue.orders import Stats
+from wakeq.protocol.series import DAY_S, LONG_STEP_S, STEP_S, Series
 from wakeq.storage.series_file import SeriesFile
 
 Q = "q"
@@ -38,7 +41,10 @@ def to_step(broker: Broker, after_s: float = 0.05) -> None:
 def read(broker: Broker | HandNode, name: str | None, step_s: int = STEP_S) -> dict[str, list[float | None]]:
     """Return the series of a queue or the node, with None for what is unknown."""
     answer = asked(broker, name, step_s)
-    return {n: [None if math.isnan(value) else value for value in column] for n, column in answer["series"].items()}
+    return {
+        n: [None if math.isnan(value) else round(value, 3) for value in column]
+        for n, column in answer["series"].items()
+    }
 
 
 def asked(broker: Broker | HandNode, name: str | None, step_s: int = STEP_S) -> Any:
@@ -113,6 +119,17 @@ def test_series_go_on_after_a_purge(broker: Broker, client: Client, seen: Sample
     to_step(broker)
 
     assert read(broker, Q)["published"] == [0.1, 0.2]
+
+
+def test_purge_is_no_failure(broker: Broker, client: Client, seen: Sampler) -> None:
+    client.publish(Q)
+    message = client.fetch(Q)
+    client.call("NACK", Q, uid=message["uid"], lease=message["lease"], delay=0)
+    to_step(broker)
+    client.call("PURGE", Q)
+    to_step(broker)
+
+    assert read(broker, Q)["failed"] == read(broker, None)["failed"] == [0.1, 0]
 
 
 def test_busier_queues_take_the_places_of_much_idler_ones(broker: Broker, client: Client, seen: Sampler) -> None:
@@ -212,7 +229,22 @@ def test_series_from_the_future_are_thrown_away(broker: Broker, client: Client, 
     assert fresh.node.rings[0].rows == 0
 
 
-def test_look_waits_while_the_file_is_being_written(broker: Broker, client: Client, seen: Sampler) -> None:
+def test_series_of_the_step_that_ends_within_a_second_are_kept(
+    broker: Broker, client: Client, seen: Sampler, tmp_path: Path
+) -> None:
+    broker.advance(STEP_S - broker.now_ms() / 1000 % STEP_S - 0.5)
+    seen.on_tick()  # the timer comes early
+    SeriesFile(tmp_path, ME).write(seen.node, {})
+    seen.node = Series(DAY_S)
+
+    seen.begin(SeriesFile(tmp_path, ME), broker.new_disk("series"))
+
+    assert seen.node.rings[0].rows == 1
+
+
+def test_look_that_is_due_while_the_file_is_being_written_comes_once_it_is(
+    broker: Broker, client: Client, seen: Sampler
+) -> None:
     broker.snapshot_disk.held = True  # every thread but those of log, state and reader
     while broker.now_ms() // 1000 % 60 > 5:
         to_step(broker)
@@ -222,10 +254,12 @@ def test_look_waits_while_the_file_is_being_written(broker: Broker, client: Clie
     broker.snapshot_disk.held = False
     broker.snapshot_disk.complete()
     broker.settle()
+    after = seen.node.rings[0].rows, read(broker, None)["ready"][-1]
     to_step(broker)
 
     assert during == rows
-    assert seen.node.rings[0].rows == rows + 2, "with the one that was missed"
+    assert after == (rows + 1, 0)
+    assert seen.node.rings[0].rows == rows + 2
 
 
 def test_queue_that_crashes_when_it_is_looked_at_ends_alone(
@@ -246,6 +280,74 @@ def test_queue_that_crashes_when_it_is_looked_at_ends_alone(
 
     assert read(broker, "other")["published"] == [0.1]
     assert not broker.failures
+
+
+def test_queue_that_is_rebuilt_counts_nothing_again_and_goes_on(
+    broker: Broker, client: Client, seen: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(20):
+        client.publish(Q)
+    message = client.fetch(Q)
+    client.call("ACK", Q, uid=message["uid"], lease=message["lease"])
+    to_step(broker)
+    message = client.fetch(Q)
+    client.call("ACK", Q, uid=message["uid"], lease=message["lease"])
+    crash(broker, monkeypatch)
+    for _ in range(10):
+        client.publish(Q)
+    to_step(broker)
+
+    queue, node = read(broker, Q), read(broker, None)
+
+    for name, counts in (("published", [2, 1]), ("delivered", [0.1, 0.1]), ("acknowledged", [0.1, 0.1])):
+        assert queue[name] == node[name] == counts
+
+
+def test_purged_queue_that_is_rebuilt_counts_nothing_again(
+    broker: Broker, client: Client, seen: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(5):
+        client.publish(Q)
+    client.call("PURGE", Q)
+    client.publish(Q)
+    crash(broker, monkeypatch)
+    client.publish(Q)
+    to_step(broker)
+
+    assert read(broker, None)["published"] == [0.7]
+
+
+def test_entry_that_crashed_its_queue_counts_once_when_the_queue_is_rebuilt(
+    broker: Broker, client: Client, seen: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.publish(Q)
+    to_step(broker)
+    sound, crashes = Ledger.publish, [1]
+
+    def crashing(self: Ledger, *rest: Any, **named: Any) -> Any:
+        if crashes and crashes.pop():
+            raise ZeroDivisionError("a bug")
+        return sound(self, *rest, **named)
+
+    monkeypatch.setattr(Ledger, "publish", crashing)
+    client.publish(Q)
+    to_step(broker)
+
+    assert read(broker, None)["published"] == [0.1, 0.1]
+
+
+def crash(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the process of the queue crash outside of any entry, and wait until it serves again."""
+
+    def crashing(*_: Any) -> None:
+        raise ZeroDivisionError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setitem(process_module._HANDLERS, Stats, crashing)
+        broker.queue(Q).tell(Stats(Asked(broker.runtime), Q))
+        broker.settle()
+    broker.advance(2)
+    assert broker.assembly.queues.processes.serves(Q)
 
 
 # --- in a cluster ------------------------------------------------------------------------------------------------
@@ -288,6 +390,32 @@ def test_new_leader_goes_on_with_the_node_and_knows_queues_from_then_on(
     assert node["ready"] == [None, 11, 21]
     assert queue["published"] == [None, 1]
     assert queue["ready"] == [11, 21]
+
+
+def test_what_a_node_catches_up_with_is_unknown_also_once_it_leads(
+    cluster: HandCluster, leader: HandNode, tmp_path: Path
+) -> None:
+    late = cluster.others(leader)[0]
+    late.kill()
+    for _ in range(100):
+        leader.client().publish(Q)
+    cluster.advance(STEP_S - leader.now_ms() / 1000 % STEP_S + 0.2)
+    late.start()
+    late.assembly.begin_series(SeriesFile(tmp_path, ME))
+    cluster.isolate(late)
+    cluster.advance(STEP_S)
+    cluster.heal()
+    cluster.advance(STEP_S)
+    cluster.until(lambda: leads_again(cluster, late) and late.can_serve, "it serves")
+    for _ in range(2):
+        late.client().publish(Q)
+        cluster.advance(STEP_S)
+    cluster.advance(LONG_STEP_S)
+
+    counts, long = read(late, None)["published"], read(late, None, LONG_STEP_S)["published"]
+
+    assert counts[:4] == [None, None, 0.1, 0.1]
+    assert max(count or 0 for count in long) < 0.1
 
 
 def looking(cluster: HandCluster, leader: HandNode, path: Path) -> HandNode:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from wakeq.cli.operating import history, print_messages
+from wakeq.cli.operating import history, print_messages, workers
 
 
 def test_dry_run_shows_the_reason_of_a_dead_letter(capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,7 +32,7 @@ LIFE = {
 
 
 class TellsLife:
-    """A broker that answers with one life."""
+    """A broker that answers with one life, or what else it is given."""
 
     def __init__(self, life: dict[str, Any]) -> None:
         self.asked: list[Any] = []
@@ -78,3 +78,13 @@ def test_history_says_what_is_missing_and_that_nothing_is_known() -> None:
     assert "events may be missing" in told[0].stderr
     assert "nothing is known of u" in told[1].stderr
     assert all("2026-11-13" in one.stderr for one in told)
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_workers_say_that_they_may_have_more_only_if_not_all_was_counted(is_complete: bool) -> None:
+    broker = TellsLife({"workers": [], "total": 0, "is_complete": is_complete})
+
+    done = CliRunner().invoke(workers, [], obj=broker, standalone_mode=False)
+
+    assert done.exception is None
+    assert ("a program may have more" in done.output) == (not is_complete)

@@ -10,7 +10,7 @@ import pytest
 from wakeq import __version__
 from wakeq.client.identity import of_client, of_worker
 from wakeq.protocol.wire.worker import codec as wire
-from wakeq.protocol.wire.worker.commands import TASKS_MAX
+from wakeq.protocol.wire.worker.commands import IDENTITY_CHARS_MAX, SECONDS_MAX, TASKS_MAX
 from wakeq.protocol.wire.worker.identity import packed
 
 
@@ -49,3 +49,29 @@ def test_worker_with_any_number_of_tasks_says_as_many_as_a_broker_takes(count: i
     assert hello.tasks
     assert hello.tasks == tasks[: len(hello.tasks)]
     assert (hello.tasks == tasks) == (count == 3)
+
+
+def test_task_with_a_name_that_a_broker_does_not_take_is_cut() -> None:
+    tasks = ["t" * 300, "a\udcff"]
+
+    hello = of_worker(None, concurrency=1, tasks=tasks, schedules=[wire.Recurring("n" * 300, every=60)])
+
+    assert hello.tasks == ["t" * IDENTITY_CHARS_MAX, "a\\udcff"]
+    assert hello.schedules == [wire.Recurring("n" * IDENTITY_CHARS_MAX, every=60)]
+    assert wire.decode(wire.encode_commands([hello])) == [hello]
+
+
+def test_what_cannot_be_cut_and_does_not_fit_is_left_out() -> None:
+    kept = wire.Recurring("kept", cron="0 6 * * *", zone="UTC", next=datetime(2026, 12, 24, tzinfo=UTC))
+    misfits = [
+        wire.Recurring("too long", cron="1," * 200),
+        wire.Recurring("too seldom", every=SECONDS_MAX + 1),
+        wire.Recurring("without a time zone", every=1, next=datetime(2026, 12, 24)),
+        wire.Recurring("never"),
+        wire.Recurring("no Unicode", cron="0 6 * * *", zone="\udcff"),
+    ]
+
+    hello = of_worker(None, concurrency=2_000_000, tasks=["a"], schedules=[kept, *misfits])
+
+    assert (hello.concurrency, hello.tasks, hello.schedules) == (None, ["a"], [kept])
+    assert wire.decode(wire.encode_commands([hello])) == [hello]

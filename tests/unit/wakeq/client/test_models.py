@@ -10,11 +10,16 @@ from pydantic import BaseModel
 
 from wakeq.client.message import bytes_of_body, canonical_json_of
 from wakeq.client.models import is_model, read, written
+from wakeq.protocol.errors import BadField
 
 
 class Point(BaseModel):
     x: int
     tags: set[str] = set()
+
+
+class Frozen(BaseModel, frozen=True):
+    x: int
 
 
 @pytest.mark.parametrize("value", [Point(x=1), {"a": [Point(x=1)]}, (Point(x=1), None)])
@@ -23,6 +28,21 @@ def test_model_is_a_body_wherever_it_stands(value: Any) -> None:
 
     assert b'{"x":1,"tags":[]}' in body
     assert json.loads(canonical_json_of(value)) == json.loads(body)
+
+
+class Places(BaseModel):
+    found: set[Frozen]
+    order: list[int] = [3, 1, 2]
+
+
+def test_sets_of_a_model_are_sorted_in_canonical_json_and_lists_are_not() -> None:
+    assert canonical_json_of(Point(x=1, tags=set("gfedcba"))) == b'{"tags":["a","b","c","d","e","f","g"],"x":1}'
+    assert b'"order":[3,1,2]' in canonical_json_of(Places(found=set()))
+
+
+def test_model_whose_sets_cannot_be_sorted_has_no_canonical_json() -> None:
+    with pytest.raises(BadField, match="use a list, not a set"):
+        canonical_json_of(Places(found={Frozen(x=1), Frozen(x=2)}))
 
 
 def test_model_that_was_written_is_read_again() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -123,6 +123,57 @@ def test_middleware_that_suppresses_an_error_completes_the_message() -> None:
 
     assert isinstance(outcome, Done)
     assert [one.qname for one in outcome.then] == ["mistakes"]
+
+
+@pytest.mark.parametrize("decision", [Snooze(60, "closed"), Retry(delay=60), Reject("never")])
+@pytest.mark.parametrize("make", [plain, coroutine])
+def test_middleware_outside_of_one_that_raises_sees_the_error_itself(make: Any, decision: Exception) -> None:
+    told: list[str] = []
+    seen: list[Exception] = []
+    worker = Worker()
+
+    @worker.middleware
+    @contextmanager
+    def suppressing(_message: Current) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            seen.append(error)
+
+    @worker.middleware
+    @contextmanager
+    def closed(_message: Current) -> Iterator[None]:
+        raise decision
+        yield
+
+    outcome = outcome_of(worker.task("q")(make(told)))
+
+    assert seen == [decision]
+    assert outcome == Done()
+    assert told == []
+
+
+@pytest.mark.parametrize("make", [plain, coroutine])
+def test_middleware_that_raises_outside_of_one_that_suppresses_decides(make: Any) -> None:
+    told: list[str] = []
+    worker = Worker()
+
+    @worker.middleware
+    @contextmanager
+    def closed(_message: Current) -> Iterator[None]:
+        raise Snooze(60, "closed")
+        yield
+
+    @worker.middleware
+    @contextmanager
+    def suppressing(_message: Current) -> Iterator[None]:
+        with suppress(Exception):
+            yield
+
+    outcome = outcome_of(worker.task("q")(make(told)))
+
+    assert outcome == Released("closed", 60)
+    assert told == []
 
 
 @pytest.mark.parametrize("make", [plain, coroutine])

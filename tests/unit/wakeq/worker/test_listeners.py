@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ from tests.helpers.loops.driven import in_driven_time
 from tests.unit.wakeq.worker.test_worker import PATIENCE_S, ConnectedBroker, use
 from tests.unit.wakeq.worker.world import World
 from wakeq.client.message import Received
+from wakeq.protocol.wire.worker.codec import Followup
 from wakeq.worker import Began, Done, Ended, Failed, Released, Worker, listeners
 from wakeq.worker.engine.engine import CUT_SHORT
 from wakeq.worker.listeners import Listeners
+from wakeq.worker.outcome import Outcome
 
 
 class Ear:
@@ -142,29 +145,164 @@ def test_handler_that_runs_for_too_long_ends_as_failed_once() -> None:
     in_driven_time(scenario)
 
 
+class Slow:
+    """A listener that waits for `gate` with its first event, and a Listeners that is told events of its task."""
+
+    def __init__(self, body: bytes = b"{}", outcome: Outcome | None = None, *, measures: Sequence[Any] = ()) -> None:
+        self.gate = threading.Event()
+        self.heard: list[object] = []
+        self.told = threading.Semaphore(0)
+        self._begun = threading.Event()
+        worker = Worker()
+        worker.listener(self._listen)
+        task = worker.task("q")(lambda: None)
+        message = Received(queue="q", uid="u", body=body, lease="1", delivery=1)
+        self._event = Began(task, message) if outcome is None else Ended(task, message, outcome, 1.0)
+        self.listeners = Listeners(measures)
+        self.put(1)
+        assert self._begun.wait(PATIENCE_S)
+
+    def _listen(self, event: Began | Ended) -> None:
+        self._begun.set()
+        self.gate.wait(PATIENCE_S)
+        self.heard.append(event)
+        self.told.release()
+
+    def put(self, count: int) -> None:
+        for _ in range(count):
+            self.listeners.put(self._event)
+
+
 def test_events_beyond_the_bound_are_dropped_and_counted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(listeners, "EVENTS_MAX", 2)
-    worker, gate, begun = Worker(), threading.Event(), threading.Event()
-    heard: list[object] = []
+    slow = Slow()
 
-    @worker.listener
-    def slow(event: Began | Ended) -> None:
-        begun.set()
-        gate.wait(PATIENCE_S)
-        heard.append(event)
+    slow.put(5)
+    slow.gate.set()
+    slow.listeners.close()
 
-    task = worker.task("q")(lambda: None)
-    event = Began(task, Received(queue="q", uid="u", body=b"{}", lease="1", delivery=1))
-    thread = Listeners()
-    thread.put(event)
-    assert begun.wait(PATIENCE_S)
+    assert len(slow.heard) == 3
+    assert "they were not told of 3 events" in caplog.text
+
+
+def test_measures_are_told_of_events_that_listeners_are_not_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listeners, "EVENTS_MAX", 2)
+    measured: list[object] = []
+    slow = Slow(measures=[measured.append])
+
+    slow.put(5)
+
+    assert len(measured) == 6
+    slow.gate.set()
+    slow.listeners.close()
+    assert len(slow.heard) == 3
+
+
+def test_events_of_a_task_without_listeners_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listeners, "EVENTS_MAX", 2)
+    slow, measured = Slow(), list[object]()
+    slow.listeners._measures = [measured.append]
+    task = Worker().task("other")(lambda: None)
 
     for _ in range(5):
-        thread.put(event)
-    gate.set()
+        slow.listeners.put(Began(task, Received(queue="other", uid="u", body=b"{}", lease="1", delivery=1)))
+
+    assert len(measured) == 5
+    slow.put(2)
+    slow.gate.set()
+    slow.listeners.close()
+    assert len(slow.heard) == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        (b"x" * 1000, None),
+        (b"x" * 1000, Failed("no", 1)),
+        (b"", Done((Followup("next", "x" * 1000), Followup("next", "{}")))),
+    ],
+)
+def test_waiting_events_have_a_bound_of_bytes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, body: bytes, outcome: Outcome | None
+) -> None:
+    monkeypatch.setattr(listeners, "BYTES_MAX", 2000)
+    slow = Slow(body, outcome)
+
+    slow.put(5)
+    slow.gate.set()
+    slow.listeners.close()
+
+    assert len(slow.heard) == 3
+    assert "they were not told of 3 events" in caplog.text
+
+
+def test_bytes_of_events_that_were_told_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listeners, "BYTES_MAX", 2000)
+    slow = Slow(b"x" * 1000)
+    slow.gate.set()
+
+    for _ in range(6):
+        assert slow.told.acquire(timeout=PATIENCE_S)
+        slow.put(1)
+    slow.listeners.close()
+
+    assert len(slow.heard) == 7
+
+
+def test_close_that_waits_no_longer_says_how_many_events_were_not_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listeners, "EVENTS_MAX", 4)
+    monkeypatch.setattr(listeners, "CLOSE_S", 0.01)
+    slow = Slow()
+    slow.put(7)
+
+    slow.listeners.close()
+
+    assert "they were not told of 7 events" in caplog.text
+    slow.gate.set()
+    slow.listeners._thread.join(PATIENCE_S)
+    assert not slow.listeners._thread.is_alive()
+    assert len(slow.heard) == 1
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
+def test_listener_that_raises_what_is_no_exception_ends_neither_the_thread_nor_the_others(
+    caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
+    worker, heard = Worker(), []
+
+    @worker.listener
+    def exiting(_event: Began | Ended) -> None:
+        raise error
+
+    worker.listener(heard.append)
+    task = worker.task("q")(lambda: None)
+    thread = Listeners()
+    for _ in range(2):
+        thread.put(Began(task, Received(queue="q", uid="u", body=b"{}", lease="1", delivery=1)))
+
     thread.close()
 
-    assert len(heard) == 3
-    assert "they were not told of 3 events" in caplog.text
+    assert len(heard) == 2
+    assert caplog.text.count("exiting failed") == 2
+
+
+def test_measure_that_raises_is_logged_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    worker, heard = Worker(), []
+    worker.listener(heard.append)
+    task = worker.task("q")(lambda: None)
+
+    def measure(_event: Began | Ended) -> None:
+        raise ZeroDivisionError("a bug")
+
+    thread = Listeners([measure])
+    for _ in range(2):
+        thread.put(Began(task, Received(queue="q", uid="u", body=b"{}", lease="1", delivery=1)))
+
+    thread.close()
+
+    assert len(heard) == 2
+    assert caplog.text.count("measure failed") == 2

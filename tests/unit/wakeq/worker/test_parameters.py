@@ -1,7 +1,7 @@
 """Tests of parameters.py: a body is a JSON object of the parameters, read into the annotated types or refused."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import Enum
@@ -13,7 +13,7 @@ import pytest
 from freezegun import freeze_time
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, computed_field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel, SecretStr, computed_field
 
 from wakeq.client.message import json_of
 from wakeq.worker.parameters import BadHandler, InvalidBody, Parameters
@@ -200,6 +200,98 @@ def test_pydantic_model_that_does_not_fit_is_refused_in_one_line_by_publisher_an
         parameters.encode(([{"sku": "a", "count": "5"}],), {})
     with pytest.raises(InvalidBody, match=rf"the body does not fit .*handle\(.*: {words}"):
         parameters.decode(b'{"lines":[{"sku":"a","count":"5"}]}')
+
+
+class Named(BaseModel):
+    name: str
+
+
+class Login(Named):
+    password: SecretStr
+
+
+class Draft(BaseModel):
+    text: str
+    note: str = Field(default="", exclude=True)
+
+
+class Team(BaseModel):
+    members: list[Named]
+
+
+@dataclass
+class Note:
+    draft: Draft
+
+
+class Box(BaseModel, Generic[T]):
+    item: T
+
+
+class Handle:
+    """A value without an equality of its own."""
+
+
+class Rich(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    sizes: Sequence[int]
+    tags: set[str]
+    at: datetime
+    place: Address
+    lines: RootModel[list[Line]]
+    _handle: Handle = PrivateAttr(default_factory=Handle)
+
+
+RICH = Rich.model_validate(
+    {"sizes": (1, 2), "tags": {"a", "b"}, "at": "2026-11-18T00:00:00+01:00", "place": {"street": "x", "number": 1},
+     "lines": [Line(sku="a")], "more": 5}
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "words"),
+    [
+        (Login, Login(name="a", password=SecretStr("hunter2")), r"model\.password: .* SecretStr .* exclude=True"),
+        (Any, Login(name="a", password=SecretStr("hunter2")), r"model\.password: .* SecretStr"),
+        (Named, Login(name="a", password=SecretStr("hunter2")), "model: .* gets a Named, not a Login"),
+        (Draft, Draft(text="a", note="b"), r"model\.note: .* exclude=True"),
+        (Note, Note(Draft(text="a", note="b")), r"model\.draft\.note: "),
+        (dict[str, list[Draft]], {"x": [Draft(text="a"), Draft(text="a", note="b")]}, r"model\.x\.1\.note: "),
+        (
+            Team,
+            Team(members=[Named(name="a"), Login(name="b", password=SecretStr("c"))]),
+            r"model\.members\.1: .* Named",
+        ),
+    ],
+)
+def test_pydantic_model_that_a_worker_would_read_differently_is_refused_with_its_field(
+    kind: Any, value: Any, words: str
+) -> None:
+    def handle(model: Any) -> None: ...
+
+    handle.__annotations__["model"] = kind
+
+    with pytest.raises(TypeError, match=f"handle: parameter {words}") as refused:
+        Parameters(handle).encode((value,), {})
+
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (Rich, RICH), (Any, RICH), (list[Rich], [RICH]), (Box[int], Box(item=1)), (Box[int], Box[int](item=1)),
+        (Named | None, Named(name="a")), (Draft, Draft(text="a")), (Named, {"name": "a"}),
+        (dict[str, str], Named(name="a")),
+    ],
+)  # fmt: skip
+def test_pydantic_model_that_a_worker_reads_as_it_was_is_published(kind: Any, value: Any) -> None:
+    def handle(model: Any) -> None: ...
+
+    handle.__annotations__["model"] = kind
+
+    assert Parameters(handle).encode((value,), {})
 
 
 def test_unserializable_parameter_type_is_found_before_work_begins() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -134,6 +134,81 @@ def test_resource_that_cannot_be_opened_prevents_the_start(kind: str) -> None:
 
     assert isinstance(failed.value.__cause__, OSError)
     assert simulated.subscribed == set()
+
+
+@pytest.mark.parametrize("is_suppressed", [False, True])
+def test_resource_that_ends_while_the_worker_runs_stops_the_worker_and_releases_its_messages(
+    is_suppressed: bool, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = Worker(concurrency=1)
+
+    class Cache:
+        """What the handler gets; its task in the background fails when the first handler has begun."""
+
+        def __init__(self) -> None:
+            self.begun, self.closed = asyncio.Event(), asyncio.Event()
+
+        async def refresh(self) -> None:
+            await self.begun.wait()
+            raise ConnectionError("no news")
+
+    @asynccontextmanager
+    async def cache() -> AsyncIterator[Cache]:
+        value = Cache()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(value.refresh())
+                yield value
+        except* ConnectionError:
+            if not is_suppressed:
+                raise
+        finally:
+            value.closed.set()
+
+    @worker.task("q")
+    async def handler(value: Cache = resource(cache)) -> None:
+        value.begun.set()
+        await value.closed.wait()
+
+    simulated = ConnectedBroker()
+    simulated.publish("q", "m1", "m2")
+    use(worker, simulated)
+
+    with pytest.raises(SystemExit) as ended:
+        worker.run(limit=2)
+
+    assert ended.value.code == 1
+    assert simulated.acked == ["m1"]
+    assert simulated.leased == {}
+    assert [uid for uid, options in simulated.returned if options.get("failed", True)] == []
+    assert "cache ended while the worker ran" in capsys.readouterr().err
+    assert "cache ended while the worker ran" in caplog.text
+    assert "is not open" not in caplog.text
+
+
+def test_resource_that_ends_while_the_next_one_opens_prevents_the_start() -> None:
+    worker = Worker()
+
+    @worker.lifespan
+    @asynccontextmanager
+    async def ends() -> AsyncIterator[None]:
+        owner = asyncio.current_task()
+        assert owner is not None
+        asyncio.get_running_loop().call_soon(owner.cancel)
+        with suppress(asyncio.CancelledError):
+            yield
+
+    @worker.lifespan
+    @asynccontextmanager
+    async def opens_for_ever() -> AsyncIterator[None]:
+        await asyncio.Event().wait()
+        yield
+
+    worker.task("q")(lambda: None)
+    use(worker, ConnectedBroker())
+
+    with pytest.raises(ResourceFailed, match=r"ends, .*opens_for_ever ended"):
+        worker.start()
 
 
 def test_resource_that_fails_to_close_is_logged_and_the_worker_ends(caplog: pytest.LogCaptureFixture) -> None:

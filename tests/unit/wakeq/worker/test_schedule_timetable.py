@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -271,12 +271,29 @@ def test_schedules_with_other_options_have_other_ids(options: dict[str, Any]) ->
 
 NAMES_OF = """
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
+from pydantic import AnyUrl, BaseModel
 from wakeq.worker import Worker
 worker = Worker()
+class Inner(BaseModel):
+    tags: set[str]
+class Model(BaseModel):
+    inner: dict[str, list[Inner]]
+    nested: frozenset[frozenset[str]]
+    paths: set[Path]
+    url: AnyUrl
+words = {"a", "b", "c", "d", "e", "f", "g"}
+model = Model(
+    inner={"x": [Inner(tags=words)]},
+    nested=frozenset([frozenset(words), frozenset("xyz")]),
+    paths={Path(word) for word in words},
+    url=AnyUrl("http://x.org"),
+)
 @worker.task("reports")
-def report(kinds: Any) -> None: ...
-worker.schedule(report, 60, arguments={"kinds": {1: {"a", "b", "c", "d"}, 2: frozenset("efgh")}})
+def report(kinds: Any, model: Model) -> None: ...
+kinds = {1: {"a", "b", "c", "d"}, 2: frozenset("efgh")}
+worker.schedule(report, 60, arguments={"kinds": kinds, "model": model})
 print(worker.schedules[0].id_at(datetime(2026, 11, 18, tzinfo=UTC)))
 """
 
@@ -294,6 +311,18 @@ def test_ids_are_the_same_in_all_processes_even_with_sets() -> None:
     }
 
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("name", ["delay", "expires"])
+@pytest.mark.parametrize(("one", "other"), [(60, timedelta(minutes=1)), (60, 60.0), (0.5, timedelta(seconds=0.5))])
+def test_schedules_with_the_same_span_in_other_words_have_the_same_ids(name: str, one: Any, other: Any) -> None:
+    worker, report = worker_with_a_task()
+    worker.schedule(report.options(**{name: one}), EACH_MINUTE)
+    worker.schedule(report.options(**{name: other}), EACH_MINUTE)
+
+    first, second = (schedule.id_at(datetime(2026, 11, 18, tzinfo=UTC)) for schedule in worker.schedules)
+
+    assert first == second
 
 
 @pytest.mark.parametrize(

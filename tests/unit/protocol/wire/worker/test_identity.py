@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from wakeq.protocol.errors import BadField
 from wakeq.protocol.wire.worker.codec import Hello, Recurring
 from wakeq.protocol.wire.worker.identity import IDENTITY_BYTES_MAX, NOT_SAID, facts_of, packed
 
@@ -47,17 +46,21 @@ def test_client_that_says_nothing_costs_nothing_and_has_no_facts() -> None:
 
 
 @pytest.mark.parametrize("schedule", [Recurring("a"), Recurring("a", cron="* * * * *", every=5)])
-def test_schedule_with_neither_or_both_of_cron_and_every_is_refused(schedule: Recurring) -> None:
-    with pytest.raises(BadField, match=r"schedules\[1\]: give cron or every"):
-        packed(Hello(schedules=[Recurring("b", every=1), schedule]))
+def test_schedules_with_neither_or_both_of_cron_and_every_are_left_out(schedule: Recurring) -> None:
+    hello = Hello(host="a", schedules=[Recurring("b", every=1), schedule])
+
+    assert facts_of(packed(hello)) == NOT_SAID | {"host": "a"}
+    assert packed(Hello(schedules=[schedule])) == b""
 
 
-def test_identity_at_its_limit_is_kept_and_one_beyond_it_is_refused() -> None:
-    # Each text has two bytes before it.
-    texts = ["x" * 200] * (IDENTITY_BYTES_MAX // 202)
+def test_identity_at_its_limit_is_kept_and_of_a_longer_one_the_last_fields_are_left_out() -> None:
+    texts = ["x" * 200] * 80
+    room = IDENTITY_BYTES_MAX - len(packed(Hello(tasks=[*texts, "x" * 50])))
+    tasks = [*texts, "x" * (50 + room)]
 
-    kept = packed(Hello(tasks=texts[:-1]))
+    kept = packed(Hello(tasks=tasks))
 
-    assert len(kept) <= IDENTITY_BYTES_MAX
-    with pytest.raises(BadField, match="at most 16384 are kept; name fewer"):
-        packed(Hello(tasks=[*texts, "x" * 200]))
+    assert len(kept) == IDENTITY_BYTES_MAX
+    assert facts_of(kept)["tasks"] == tasks
+    assert facts_of(packed(Hello(host="a", tasks=tasks))) == NOT_SAID | {"host": "a"}
+    assert facts_of(packed(Hello(tasks=tasks, schedules=[Recurring("b", every=1)]))) == NOT_SAID | {"tasks": tasks}

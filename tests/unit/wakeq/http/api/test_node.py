@@ -6,9 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.helpers.brokers.node_here import node_here, run
+from wakeq.actors.queue import looking
+from wakeq.actors.sessions import worker as sessions
 from wakeq.client.aio import AsyncClient
+from wakeq.http.api import node
+from wakeq.http.api.queries import Queries, RequestRefused
+from wakeq.protocol.queue.outcomes import Refusal
 
 HELLO = {
     "cmd": "HELLO", "host": "db1", "pid": 71, "name": "mails", "versions": {"python": "3.13.1"}, "concurrency": 8,
@@ -50,7 +56,7 @@ def test_workers_show_who_they_are_and_what_they_have(tmp_path: Path) -> None:
     worker, publisher = before["workers"]
     begun = datetime.fromisoformat(worker["since"])
     since, until = (datetime.fromisoformat(worker["busy"][0][name]) for name in ("since", "until"))
-    assert (status, before["total"]) == (200, 2)
+    assert (status, before["total"], before["is_complete"]) == (200, 2, True)
     assert {name: worker[name] for name in HELLO if name != "cmd"} == {
         name: value for name, value in HELLO.items() if name != "cmd"
     }
@@ -92,3 +98,41 @@ def test_workers_come_before_connections_that_only_publish(tmp_path: Path) -> No
     assert [worker["queues"] for worker in answer["workers"]] == [["q"], []]
     assert [worker["number"] for worker in answer["workers"]] == [4, 1]
     assert answer["total"] == 4
+
+
+@pytest.mark.parametrize("bounded", [None, looking, sessions, node])
+def test_answer_says_that_it_did_not_count_all_that_workers_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bounded: Any
+) -> None:
+    async def story() -> Any:
+        async with node_here(tmp_path / "data") as here:
+            worker = await connect(here.worker)
+            for queue in "aab":
+                await worker.ask({"cmd": "PUB", "qname": queue, "message": "x"}, {"cmd": "FET", "qname": queue})
+            await worker.ask({"cmd": "FET", "qname": "gone"})
+            if bounded is not None:
+                monkeypatch.setattr(bounded, "LEASES_SEEN_MAX" if bounded is looking else "QUEUES_ASKED_MAX", 1)
+            return await here.call("GET", "/workers")
+
+    _, answer = run(story())
+
+    assert answer["is_complete"] == (bounded is None)
+    assert (answer["workers"][0]["leased"] == 3) == (bounded is None)
+
+
+def test_answer_says_that_a_queue_did_not_tell_what_workers_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def is_busy(*_: Any) -> Any:
+        raise RequestRefused(Refusal("BUSY", "no answer"))
+
+    async def story() -> Any:
+        async with node_here(tmp_path / "data") as here:
+            worker = await connect(here.worker)
+            await worker.ask({"cmd": "PUB", "qname": "q", "message": "x"}, {"cmd": "FET", "qname": "q"})
+            monkeypatch.setattr(Queries, "held", is_busy)
+            return await here.call("GET", "/workers")
+
+    _, answer = run(story())
+
+    assert (answer["workers"][0]["leased"], answer["is_complete"]) == (0, False)

@@ -1,11 +1,15 @@
 """The HTTP API: the values for charts."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tests.helpers.brokers.node_here import NodeHere, client_of, node_here, run
 from wakeq.actors.mail import Tick
-from wakeq.protocol.series import NAMES
+from wakeq.http.api.series import SeriesQuery, series_routes
+from wakeq.protocol.series import DAY_S, NAMES, STEP_S, Look, Series
 
 
 async def look(here: NodeHere) -> None:
@@ -44,6 +48,31 @@ def test_step_that_is_not_kept_is_refused(tmp_path: Path) -> None:
     status, answer = run(story())
 
     assert (status, answer["error"]["code"]) == (400, "BAD_FIELD")
+
+
+def test_long_answer_is_made_in_turns_and_lets_others_work_between_them() -> None:
+    series, turns = Series(DAY_S), 0
+    for step in range(1, DAY_S // STEP_S):
+        series.take(step * STEP_S, Look((step, step, 0, 0), (step, 0, 0)))
+
+    class HandQueries:
+        async def series(self, queue: str | None, step_s: int, last_s: int) -> dict[str, Any]:
+            return series.answer(step_s, last_s)
+
+    async def story() -> bytes:
+        nonlocal turns
+        (route,) = series_routes(HandQueries())  # type: ignore[arg-type]
+        answering = asyncio.ensure_future(route.handle(SeriesQuery()))
+        while not answering.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return msgspec.json.encode(await answering)
+
+    answer = msgspec.json.decode(asyncio.run(story()))
+
+    assert turns >= len(NAMES)
+    assert answer["series"]["published"][:2] == [None, 0.1]
+    assert answer["series"]["ready"] == list(range(1, DAY_S // STEP_S))
 
 
 def test_charts_go_on_after_a_clean_restart(tmp_path: Path) -> None:

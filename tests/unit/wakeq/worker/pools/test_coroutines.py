@@ -282,3 +282,27 @@ def test_slot_goes_on_when_an_outcome_cannot_be_determined(
     assert [type(results.take()[1]) for _ in range(2)] == [Failed, Failed]
     assert "ZeroDivisionError: a bug" in capsys.readouterr().err
     pool.stop()
+
+
+def test_no_job_begins_after_what_the_pool_holds_has_ended() -> None:
+    results: Any = Results()
+    ended, looked = threading.Event(), threading.Event()
+
+    async def hold(over: asyncio.Event, start_no_more: Callable[[], None]) -> None:
+        start_no_more()
+        ended.set()
+        await over.wait()
+
+    async def handler() -> None: ...
+
+    pool = CoroutinePool(1, results, hold)
+    jobs = jobs_of(handler, 1)
+    pool.start()
+    assert ended.wait(PATIENCE_S)
+
+    pool.submit(jobs)
+    pool._call_soon(looked.set)
+    assert looked.wait(PATIENCE_S)
+
+    assert pool.take_back() == jobs
+    pool.stop()
