@@ -8,6 +8,7 @@ The broker listens on free ports, and its data go with it.  Every picture is tak
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,9 @@ from wakeq.cli.broker.top.screen import TopScreen
 from wakeq.client.admin import AdminClient
 
 # So that the charts have something to show: they have a point every ten seconds.
-LOAD_S = 60.0
+LOAD_S = 240.0
+# An error names the file of the handler, and with this it has no folder.
+START = "exec(compile(open('shop.py').read(), 'shop.py', 'exec'))"
 READY = re.compile(r"worker=(\S+) http=(\S+)")
 WIDE, HIGH = 1280, 800
 TOP_WIDTH, TOP_HEIGHT = 118, 18
@@ -43,8 +46,9 @@ def take_screenshots(folder: Path, load_s: float = LOAD_S) -> list[Path]:
         raise SystemExit("there is no chromium on this machine; install it (Debian: chromium)")
     with tempfile.TemporaryDirectory(prefix="wakeq-pictures-") as data, ExitStack() as stack:
         worker, http = stack.enter_context(_broker(Path(data)))
+        shutil.copy(Path(__file__).with_name("shop.py"), data)
         for role in ("work", "work", "work", "publish"):
-            stack.enter_context(_program(role, worker))
+            stack.enter_context(_program(role, worker, Path(data)))
         time.sleep(load_s)
         top = _take_top(f"http://{http}", folder)
         page = stack.enter_context(_browser(path))
@@ -67,10 +71,11 @@ def _broker(data: Path) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def _program(role: str, broker: str) -> Iterator[None]:
-    command = [sys.executable, "-m", "docs.draw.shop", role]
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, env=os.environ | {"WAKEQ_BROKER": broker}, stdout=quiet, stderr=quiet)
+def _program(role: str, broker: str, folder: Path) -> Iterator[None]:
+    quiet, environment = subprocess.DEVNULL, os.environ | {"WAKEQ_BROKER": broker}
+    process = subprocess.Popen(
+        [sys.executable, "-c", START, role], cwd=folder, env=environment, stdout=quiet, stderr=quiet
+    )
     try:
         yield
     finally:
@@ -99,8 +104,8 @@ def _take_dashboard(page: Page, address: str, folder: Path) -> list[Path]:
     for name, route in pages.items():
         page.goto(f"{address}/#/{route}")
         page.reload()
-        # What is drawn comes with the first readings, and rates with the following ones.
-        page.wait_for_timeout(4_000)
+        # What is drawn comes with the first readings, and rates and the small lines with the following ones.
+        page.wait_for_timeout(20_000 if name == "dashboard-queues" else 4_000)
         taken += _shoot(page, name, folder)
     return taken
 
@@ -115,10 +120,10 @@ def _shoot(page: Page, name: str, folder: Path) -> Iterator[Path]:
 
 
 def _retried_message(address: str) -> tuple[str, str]:
-    """Return queue and uid of a message with several failures."""
+    """Return queue and uid of a message that has failed until it was a dead letter."""
     with urllib.request.urlopen(f"{address}/api/v1/messages?queue=payments.capture.dead&state=ready&count=1") as answer:
-        (message,) = json.load(answer)["messages"]
-    return "payments.capture.dead", message["uid"]
+        (letter,) = json.load(answer)["messages"]
+    return letter["headers"]["wakeq-origin"], letter["headers"]["wakeq-origin-uid"]
 
 
 def _take_top(address: str, folder: Path) -> Path:

@@ -1,6 +1,6 @@
 """A shop whose jobs the pictures show: three workers, and a program that publishes as customers come and go.
 
-    python -m docs.draw.shop work|publish, with WAKEQ_BROKER --> jobs done, failed, retried, dead
+    python shop.py work|publish, with WAKEQ_BROKER --> jobs done, failed, retried, dead
 
 Run by screens.py; it ends when it is terminated.
 """
@@ -13,7 +13,7 @@ import time
 from wakeq import Client, Worker
 from wakeq.worker import Retry
 
-worker = Worker(concurrency=8)
+worker = Worker(name="shop", concurrency=8)
 # So that a message becomes a dead letter while somebody watches.
 SOON = Retry(max=3, delay=2, backoff="exponential")
 
