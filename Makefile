@@ -10,7 +10,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-
 SPARK_INSTALLED := $(VENV)/.installed-spark
 
 .DEFAULT_GOAL := help
-.PHONY: help browser promtool serve cluster install lint fast check test prove bench docs reference tour dist simulation mutants soak clean
+.PHONY: help browser promtool serve cluster install lint fast check test prove bench docs reference pictures tour dist simulation mutants soak clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -102,6 +102,9 @@ docs: install ## check the documentation: links, snippets, generated pages; buil
 
 reference: install ## regenerate the pages of docs/reference that are generated
 	$(BIN)/python -m docs.reference_pages docs/reference
+
+pictures: install ## make every picture of the repository again: screenshots, plots, diagrams (Chromium, Graphviz); minutes
+	$(BIN)/python -m docs.draw
 
 tour: install ## regenerate the pages of docs/tour: which functions a command passes through
 	$(BIN)/python -m bench.tour

@@ -5,6 +5,7 @@ docs/_build/html, where every page lies as it does in the repository, so that th
 are.  Nothing here may ask the network, neither the build nor a page that is read.
 """
 
+import shutil
 from pathlib import Path
 
 from docutils import nodes
@@ -93,6 +94,7 @@ def setup(app: Sphinx) -> None:
     """Let the pages have their sidebar and no link to what the site lacks; called by Sphinx."""
     app.connect("source-read", add_contents)
     app.connect("doctree-read", unlink_what_stays_outside)
+    app.connect("build-finished", copy_pictures)
 
 
 def add_contents(app: Sphinx, page: str, source: list[str]) -> None:
@@ -125,3 +127,10 @@ def unlink_what_stays_outside(app: Sphinx, tree: nodes.document) -> None:
             outside = (ROOT / app.env.docname).parent.joinpath(link["reftarget"]).is_dir()
         if outside:
             link.replace_self(link.children)
+
+
+def copy_pictures(app: Sphinx, error: Exception | None) -> None:
+    """Put the pictures where they lie in the repository: Sphinx does not see what stands in `<picture>`."""
+    if error is None:
+        place = Path("docs", "pictures")
+        shutil.copytree(ROOT / place, app.outdir / place, ignore=shutil.ignore_patterns("*.dot"), dirs_exist_ok=True)

@@ -279,7 +279,8 @@ def count_waits(queue: QueueProcess, numbers: list[int], now_ms: int) -> None:
     if mine is None:
         mine = queue.timings = Timings()
     records, ready_since, moments = ledger.deliveries.records, leases.ready_since, queue.bodies.moments_of(numbers)
-    is_plain = ledger.columns.only_sizes and not ready_since
+    unstashed = leases.unstashed
+    is_plain = ledger.columns.only_sizes and not ready_since and (not unstashed or min(numbers) >= unstashed[-1][1])
     if not is_plain or (records and not records.keys().isdisjoint(numbers)):
         moments = _ready_moments(queue, numbers, moments)
     waits, total_waits, waited_ms = mine.waits, total.waits, 0
@@ -306,7 +307,7 @@ def _ready_moments(queue: QueueProcess, numbers: list[int], published: list[tupl
         if number in ready_since:
             moments.append((ready_since.pop(number), 1))
         elif (record := records.get(number)) is None:
-            moments.append((max(at_ms, ledger.due_of(number)), 1))
+            moments.append((max(at_ms, ledger.due_of(number), leases.unstashed_ms(number)), 1))
         elif record.due_ms:  # else an earlier leader knew when it returned
             moments.append((record.due_ms, 1))
     return moments

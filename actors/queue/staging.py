@@ -296,7 +296,8 @@ def apply_unstash(queue: QueueProcess, entry: Unstash, index: int, term: int, at
         living = queue.ledger.columns.living_among(part)
         if len(living) < len(part):
             queue.remove(sorted(set(part).difference(living)))
-        if results[0] > 0 and queue.leases is not None:
+        if living and results[0] > 0 and queue.leases is not None:
+            queue.leases.note_unstashed(part, at_ms)
             queue.leases.add_published(living, at_ms, queue.now_ms)
     if entry.action is UnstashAction.LAPSED and queue.leases is not None and queue.leases.staged_ends is not None:
         queue.leases.staged_ends.lapsing.difference_update([(STASH, name, 0) for name, _ in entry.stashes])

@@ -10,12 +10,16 @@ Known by the methods that every model has. A value that does not fit is a ValueE
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
+from inspect import signature
 from typing import Any, Protocol
 
 import msgspec
 
 # Values of these types contain no others.
 PLAIN = (str, bytes, int, float, type(None))
+# So many types of models are remembered.
+TYPES_MAX = 1000
 
 
 class Model(Protocol):
@@ -69,11 +73,20 @@ def _sorted(value: Any) -> Any:
 def read(kind: Any, value: object) -> object:
     """Return the model for a JSON value."""
     try:
-        return kind.model_validate_json(msgspec.json.encode(value))
+        return kind.model_validate_json(msgspec.json.encode(value), **_more_names(kind))
     except ValueError as error:
         found = error.errors() if hasattr(error, "errors") else []
         problems = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}".removeprefix(": ") for one in found]
         raise ValueError(f"not a valid {kind.__name__}: {'; '.join(problems) or error}") from error
+
+
+@lru_cache(TYPES_MAX)
+def _more_names(kind: Any) -> dict[str, bool]:
+    """Return the option that reads fields also by name, as a field with only a `validation_alias` is written.
+
+    pydantic has it since 2.11.
+    """
+    return {"by_name": True} if "by_name" in signature(kind.model_validate_json).parameters else {}
 
 
 def loss_in(given: object, again: object) -> tuple[str, str] | None:
@@ -96,10 +109,11 @@ def loss_in(given: object, again: object) -> tuple[str, str] | None:
                 return path, str(error)
             kind, kind_again = _kind_of(one), _kind_of(other)
             if kind is not kind_again:
-                names = f"a {kind_again.__name__}, not a {kind.__name__}"
-                return path, f"a worker gets {names}; annotate it with the type that you pass"
+                return path, _other_type(kind_again, kind)
         parts, parts_again = _parts(one), _parts(other)
         if is_in_model and (_differs(one, other) if parts is None else parts.keys() != (parts_again or {}).keys()):
+            if other is not None and type(one) is not type(other):
+                return path, _other_type(type(other), type(one))
             return path, (
                 "a worker gets another value than this one: pydantic masks a SecretStr in JSON and leaves out fields "
                 "with exclude=True; use a plain type that is not excluded"
@@ -110,6 +124,10 @@ def loss_in(given: object, again: object) -> tuple[str, str] | None:
             if name in parts_again and (is_in_model or not isinstance(part, PLAIN)):
                 waiting.append((f"{path}.{name}", part, parts_again[name], is_in_model))
     return None
+
+
+def _other_type(found: type, given: type) -> str:
+    return f"a worker gets a {found.__name__}, not a {given.__name__}; annotate it with the type that you pass"
 
 
 def _kind_of(model: Any) -> type:

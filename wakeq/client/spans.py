@@ -28,8 +28,11 @@ def seconds(name: str, span: Span | None) -> float | None: ...
 
 def seconds(name: str, span: Span | None) -> float | None:
     """Return a span in seconds, with a fraction only if it has one. Its range is checked by the broker."""
-    if span is None or type(span) is int:
-        return span
+    if span is None:
+        return None
+    # An IntEnum is sent as its number; a bool is a mistake.
+    if isinstance(span, int) and not isinstance(span, bool):
+        return int(span)
     if isinstance(span, timedelta):
         return seconds_of(-(-span // timedelta(milliseconds=1)))
     if isinstance(span, float) and float("-inf") < span < float("inf"):

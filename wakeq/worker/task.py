@@ -253,7 +253,7 @@ def checked_times(queue: str, *, timeout: Span, max_run: Span) -> tuple[float, f
 
 
 def check_retry(queue: str, retry: object) -> None:
-    """Raise TypeError for what is no Retry."""
+    """Raise TypeError if this is not a Retry."""
     if retry is not None and not isinstance(retry, Retry):
         raise TypeError(f"task {queue}: retry is {retry!r}; write Retry(max=5), or None to leave it to the queue")
 

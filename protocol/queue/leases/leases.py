@@ -14,7 +14,7 @@ import msgspec
 
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import PAUSE_MS_MAX, Token
-from wakeq.protocol.queue.empty import EMPTY_DICT, EMPTY_SET
+from wakeq.protocol.queue.empty import EMPTY_DICT, EMPTY_LIST, EMPTY_SET
 from wakeq.protocol.queue.leases.audience import NEVER, Audience
 from wakeq.protocol.queue.leases.due_moments import DueMoments
 from wakeq.protocol.queue.leases.holders import Holders
@@ -27,6 +27,7 @@ from wakeq.protocol.queue.order.ready_line import ReadyLine
 from wakeq.protocol.queue.timings import BOUNDS_MS, BUCKETS, SHORT_MS, Timings, count_work
 
 ENDING_GRACE_MS = 1_000  # how much longer a lease runs while its acknowledgement is on its way through the log
+UNSTASHED_MAX = 1_000  # parts of published stashes whose moments are known; the rest is taken to wait since its stash
 HEADS = 64  # how many numbers at the head of the line are looked at together
 
 
@@ -59,6 +60,7 @@ class Leases:
         "sequence",
         "staged_ends",
         "term",
+        "unstashed",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, term: int, now_ms: int) -> None:
@@ -69,6 +71,8 @@ class Leases:
         self.held: dict[int, Lease] = {}  # the leased messages
         # When messages became ready of which the ledger does not say it: a lease ended early, or an operator wanted it.
         self.ready_since: dict[int, int] = EMPTY_DICT
+        # When the newest stashes were published, by their numbers: the first, the end, the moment.
+        self.unstashed: list[tuple[int, int, int]] = EMPTY_LIST
         self.ending: set[int] = EMPTY_SET  # an entry that ends these is on its way through the log
         self._withheld: dict[int, None] = EMPTY_DICT  # would be in line if they were not ending
         self.audience = Audience()  # who waits and who sleeps
@@ -380,6 +384,26 @@ class Leases:
         if self.ready_since is EMPTY_DICT:
             self.ready_since = {}
         self.ready_since[number] = now_ms
+
+    def note_unstashed(self, numbers: range, at_ms: int) -> None:
+        """Remember that stashed messages were published at this moment: the ledger and their bodies do not say it."""
+        if self.unstashed is EMPTY_LIST:
+            self.unstashed = []
+        runs, first, end = self.unstashed, numbers.start, numbers.stop
+        place = bisect_left(runs, (first,))
+        if place and runs[place - 1][1:] == (first, at_ms):  # the next part of the same stash
+            runs[place - 1] = runs[place - 1][0], end, at_ms
+        else:
+            runs.insert(place, (first, end, at_ms))
+        if len(runs) > UNSTASHED_MAX:
+            del runs[: UNSTASHED_MAX // 2]
+
+    def unstashed_ms(self, number: int) -> int:
+        """Return when the stash of a message was published; 0 if it was in none, or that is not known any more."""
+        place = bisect_left(self.unstashed, (number + 1,))
+        if place and number < self.unstashed[place - 1][1]:
+            return self.unstashed[place - 1][2]
+        return 0
 
     @property
     def holders(self) -> Holders:

@@ -66,7 +66,9 @@ def test_package_runs_the_tasks_of_all_its_modules_and_says_so(broker: BrokerPro
     (tmp_path / "shop" / "__init__.py").touch()
     (tmp_path / "shop" / "base.py").write_text("from wakeq import Worker\nworker = Worker()\n")
     for name in ("bills", "mails"):
-        text = f"from shop.base import worker\n@worker.task('{name}')\ndef job() -> None: print('{name}', flush=True)\n"
+        # In one piece: two threads may print at once.
+        job = f"def job() -> None: print('{name}\\n', end='', flush=True)\n"
+        text = f"from shop.base import worker\n@worker.task('{name}')\n{job}"
         (tmp_path / "shop" / f"{name}.py").write_text(text)
     command = [sys.executable, "-m", "wakeq", "--broker", broker.address, "run", "shop"]
     with Client(broker.address) as client, Started(command, cwd=tmp_path) as worker:

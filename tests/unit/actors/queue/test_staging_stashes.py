@@ -34,6 +34,26 @@ def test_stashed_messages_are_delivered_only_once_published(client: Client) -> N
     assert fetched(client) == ["a", "b", "c"]
 
 
+def test_stashed_messages_wait_from_the_moment_at_which_they_are_published(broker: Broker, client: Client) -> None:
+    stash(client, "t1", "a", "b", "c")
+    stash(client, "t2", "d")
+    broker.advance(2_999)
+    client.publish("q", "early")
+    broker.advance(1)
+    unstash(client, 1, ("t1", 3))
+    broker.advance(1)
+    unstash(client, 2, ("t2", 1))
+    broker.advance(2)
+    client.publish("q", "plain")
+    broker.advance(1)
+
+    assert sorted(fetched(client)) == ["a", "b", "c", "d", "early", "plain"]
+
+    timings = broker.queue("q").timings
+    assert timings is not None
+    assert timings.waited_ms == pytest.approx(5_000 + 3 * 4_000 + 3_000 + 1_000, abs=200)
+
+
 def test_stashed_messages_count_as_published_once_they_are_and_the_count_never_falls(client: Client) -> None:
     client.publish("q", "before")
     stash(client, "t1", "a", "b")

@@ -5,8 +5,9 @@ import subprocess
 import sys
 from typing import Any
 
+import msgspec
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from wakeq.client.message import bytes_of_body, canonical_json_of
 from wakeq.client.models import is_model, read, written
@@ -49,6 +50,32 @@ def test_model_that_was_written_is_read_again() -> None:
     point = Point(x=1, tags={"a"})
 
     assert read(Point, written(point)) == point
+
+
+class Amount(BaseModel):
+    value: int = Field(validation_alias="amount")
+    unit: str = Field(alias="in")
+    within: "Amount | None" = None
+
+
+def test_model_with_a_validation_alias_is_read_as_it_was_written_and_by_its_aliases() -> None:
+    amount = Amount.model_validate({"amount": 3, "in": "EUR", "within": {"amount": 4, "in": "USD"}})
+
+    assert written(amount) == {"value": 3, "in": "EUR", "within": {"value": 4, "in": "USD", "within": None}}
+    assert read(Amount, written(amount)) == amount
+    assert read(Amount, {"amount": 3, "in": "EUR", "within": {"amount": 4, "in": "USD"}}) == amount
+
+
+class Old(BaseModel):
+    x: int
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes) -> "Old":  # type: ignore[override]
+        return cls.model_validate(msgspec.json.decode(json_data))
+
+
+def test_model_of_a_pydantic_that_cannot_read_by_name_is_read() -> None:
+    assert read(Old, {"x": 1}) == Old(x=1)
 
 
 @pytest.mark.parametrize("value", [{"x": "a"}, [], None, {}])

@@ -2,6 +2,7 @@
 
 import time
 from datetime import UTC, datetime, timedelta, timezone
+from enum import IntEnum
 from typing import Any
 
 import pytest
@@ -10,6 +11,10 @@ from wakeq.client.spans import delay_until, seconds, seconds_until
 from wakeq.protocol.errors import BadField
 
 NOW = datetime(2026, 12, 24, 18, tzinfo=UTC)
+
+
+class Pause(IntEnum):
+    SHORT = 5
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +27,7 @@ def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (5, 5), (5.0, 5), (1.5, 1.5), (0.0001, 0.001), (1.0001, 1.001), (timedelta(minutes=2), 120),
         (timedelta(milliseconds=1500), 1.5), (timedelta(microseconds=1), 0.001), (timedelta(0), 0), (None, None),
+        (Pause.SHORT, 5),
     ],
 )  # fmt: skip
 def test_span_is_sent_as_a_whole_number_unless_it_has_a_fraction(span: Any, sent: float | None) -> None:

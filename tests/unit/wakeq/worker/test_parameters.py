@@ -215,6 +215,11 @@ class Draft(BaseModel):
     note: str = Field(default="", exclude=True)
 
 
+class Loose(BaseModel):
+    value: Any
+    note: str | None = Field(default=None, exclude=True)
+
+
 class Team(BaseModel):
     members: list[Named]
 
@@ -257,6 +262,8 @@ RICH = Rich.model_validate(
         (Named, Login(name="a", password=SecretStr("hunter2")), "model: .* gets a Named, not a Login"),
         (Draft, Draft(text="a", note="b"), r"model\.note: .* exclude=True"),
         (Note, Note(Draft(text="a", note="b")), r"model\.draft\.note: "),
+        (Loose, Loose(value=date(2026, 11, 18)), r"model\.value: a worker gets a str, not a date; annotate"),
+        (Loose, Loose(value="a", note="b"), r"model\.note: .* exclude=True"),
         (dict[str, list[Draft]], {"x": [Draft(text="a"), Draft(text="a", note="b")]}, r"model\.x\.1\.note: "),
         (
             Team,

@@ -7,7 +7,7 @@ import pytest
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.log.entries import Draft, Publish
 from wakeq.protocol.queue.leases.audience import NEVER
-from wakeq.protocol.queue.leases.leases import ENDING_GRACE_MS, Leases
+from wakeq.protocol.queue.leases.leases import ENDING_GRACE_MS, UNSTASHED_MAX, Leases
 from wakeq.protocol.queue.ledger.ledger import Ledger
 from wakeq.protocol.queue.ledger.publishers import Limits
 from wakeq.protocol.queue.ledger.staging import STASH
@@ -68,6 +68,26 @@ def test_next_moment_is_found_anew_after_a_new_moment(happens: Callable[[Leases]
     happens(leases)
 
     assert leases.next_ms == 0
+
+
+def test_moments_of_published_stashes_are_bounded_and_the_newest_are_kept() -> None:
+    leases = leases_of()
+
+    for first in range(1, 10 * UNSTASHED_MAX, 2):
+        leases.note_unstashed(range(first, first + 1), NOW_MS + first)
+
+    last = 10 * UNSTASHED_MAX - 1
+    assert len(leases.unstashed) <= UNSTASHED_MAX
+    assert [leases.unstashed_ms(number) for number in (1, last - 1, last, last + 1)] == [0, 0, NOW_MS + last, 0]
+
+
+def test_stash_of_several_parts_has_one_moment() -> None:
+    leases = leases_of()
+
+    for first in (40, 10, 20, 30):
+        leases.note_unstashed(range(first, first + 10), NOW_MS)
+
+    assert leases.unstashed == [(10, 40, NOW_MS), (40, 50, NOW_MS)]
 
 
 def test_extended_lease_does_not_raise_the_next_moment() -> None:
