@@ -24,7 +24,7 @@ def main() -> None:
     made = [path for text in sorted(PICTURES.glob("*.dot")) for path in draw_diagram(text)]
     made += draw_bars(
         "Empty jobs a second, one worker of eight threads",
-        "2 cores for all. wakeq syncs before it answers; at a power cut the others may lose a second.",
+        "2 cores for all; published in batches of 100 where a library has them; wakeq syncs, the others use Redis.",
         jobs_a_second(JOBS),
         PICTURES / "jobs-a-second.svg",
     )

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from docs.draw.diagrams import DARK, FONT, LIGHT
 
+# As they write their names themselves.
+NAMES = {"celery": "Celery", "rq": "RQ"}
 WIDTH, BAR, GAP, LEFT, RIGHT, TOP = 760, 26, 12, 110, 110, 56
 
 
@@ -18,7 +20,7 @@ def jobs_a_second(results: Path) -> list[tuple[str, int]]:
     """Return the job libraries of the first table of W7 with what they reached."""
     table = results.read_text(encoding="utf-8").split("### W7:", 1)[1].split("| bar", 1)[0]
     rows = re.findall(r"^\| (\w+) +\| +([\d,]+) \|", table, re.MULTILINE)
-    return [(name, int(rate.replace(",", ""))) for name, rate in rows]
+    return [(NAMES.get(name, name), int(rate.replace(",", ""))) for name, rate in rows]
 
 
 def draw_bars(title: str, below: str, rows: list[tuple[str, int]], path: Path) -> list[Path]:

@@ -11,7 +11,7 @@ export function dead(main) {
   subscribe({ dead_letters: "only", limit: 500 }, (seen) => {
     const letters = seen.queues;
     const more = seen.queues_found > letters.length ? `; the fullest ${count(letters.length)} are shown` : "";
-    put(list, table(`${count(seen.queues_found)} queues of dead letters${more}`, [
+    put(list, table(`Queues of dead letters: ${count(seen.queues_found)}${more}`, [
       { name: "Queue", kind: "text", cell: (queue) => linkTo(queue.name) },
       { name: "Letters", kind: "number", cell: (queue) => count(queue.ready + queue.delayed) },
       { name: "Oldest", kind: "number", cell: (queue) => age(queue, seen.at_ms) },

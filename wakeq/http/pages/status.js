@@ -20,7 +20,7 @@ const hasWorker = (queue) => queue.subscribers + queue.sleepers + queue.waiting 
 // [word, colour, explanation], the most urgent first.
 export function statusOf(queue) {
   const letters = queue.ready + queue.delayed;
-  if (isDeadLetter(queue)) return letters ? ["dead letters", "bad", "These messages have failed too often. Look at the error, then redrive or delete them."] : ["no letters", "soft", "No message is a dead letter here."];
+  if (isDeadLetter(queue)) return letters ? ["dead letters", "bad", "These messages failed too often, or were rejected. Look at the error, then redrive or delete them."] : ["no letters", "soft", "No message is a dead letter here."];
   if (queue.paused_until_ms) return ["paused", "warn", "Nothing is delivered until the queue is resumed."];
   if (queue.ready && !hasWorker(queue)) return ["no worker", "bad", "Messages are ready, and no worker asks for them."];
   if (isGrowing(queue)) return ["growing", "warn", "More messages arrive than workers finish."];
