@@ -5,13 +5,15 @@ docs/operations/kubernetes.md has the same steps with kubectl.
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers.clusters.pods import Pods
+from tests.helpers.clusters.pods import ENTER, Pods
+from tests.helpers.disks.power_cut import LoopDisk
 from tests.helpers.network.name_server import NameServer
 from tests.helpers.network.namespaces import Network, missing
 from tests.helpers.programs.started import eventually
@@ -48,6 +50,26 @@ def network() -> Iterator[Network]:
 def names(network: Network) -> Iterator[NameServer]:
     with NameServer(network.host) as made:
         yield made
+
+
+def test_pod_holds_no_disk_that_another_test_takes_away(tmp_path: Path) -> None:
+    for name in ("wakeq", "wakeq-tls"):
+        (tmp_path / name).mkdir()
+    for name in ("hosts", "resolv.conf"):
+        (tmp_path / name).touch()
+    with LoopDisk(tmp_path, size_bytes=16 << 20) as disk:
+        entered = ["unshare", "--mount", "--uts", "sh", "-c", ENTER, "sh", "wakeq-0", str(tmp_path), "sh", "-c"]
+        pod = subprocess.Popen(
+            [*entered, "echo entered; read gate"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert pod.stdout is not None
+        assert pod.stdout.readline() == "entered\n"
+
+        disk.power_on()
+
+        assert disk.mounted
+        pod.communicate("go\n", timeout=PATIENCE_S)
+    assert pod.returncode == 0
 
 
 def status(pods: Pods, ordinal: int = 0) -> dict[str, Any]:

@@ -27,8 +27,10 @@ NAMESPACE = "shop"
 DOMAIN = f"{NAMESPACE}.svc.cluster.local"
 PORTS = ("--worker-port", "2601", "--http-port", "8080", "--taskflux-port", "2602")
 # In mounts and a host name of its own: the files that a kubelet gives a pod, then the program.
+# It must not hold on to the disks of other tests: these could not be taken away from them.
 ENTER = """
 set -e
+sed -n 's#^/dev/loop[^ ]* \\([^ ]*\\) .*#\\1#p' /proc/mounts | xargs -r umount
 hostname "$1"
 mount --bind "$2/hosts" /etc/hosts
 mount --bind "$2/resolv.conf" /etc/resolv.conf

@@ -96,12 +96,19 @@ class LoopDisk:
             try:
                 _run("umount", str(self.path))
                 self.mounted = False
+                self._wait_until_gone(deadline_s)
             except subprocess.CalledProcessError:
                 if time.monotonic() > deadline_s:
                     _run("umount", "-l", str(self.path))  # leave nothing behind, and say that something held it
                     self.mounted = False
                     raise
                 time.sleep(0.02)
+
+    def _wait_until_gone(self, deadline_s: float) -> None:
+        """Wait for the loop device: where somebody else still has the disk mounted, it would come back as it was."""
+        while _run("losetup", "-j", str(self.image)):
+            assert time.monotonic() < deadline_s, f"{self.path} is still mounted somewhere, in another namespace"
+            time.sleep(0.01)
 
     def close(self) -> None:
         """Unmount and remove everything; may be called again."""
@@ -136,8 +143,8 @@ class LoopDisk:
             os.close(descriptor)
 
 
-def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, text=True)
+def _run(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 @atexit.register
