@@ -15,7 +15,7 @@ needs_promtool = pytest.mark.skipif(
 )
 
 
-def test_each_alert_has_a_test_in_which_it_fires() -> None:
+def test_alert_rules_each_have_a_test_in_which_they_fire() -> None:
     names = re.findall(r"- alert: (\w+)", (FOLDER / "alerts.yml").read_text())
 
     fired = set(re.findall(r'alertname="(\w+)"', (FOLDER / "alerts.test.yml").read_text()))

@@ -134,7 +134,7 @@ def test_names_in_one_object_are_those_of_another(components: tuple[str, ...]) -
 
 
 @every_choice
-def test_two_pods_never_share_a_machine_unless_somebody_only_tries(components: tuple[str, ...]) -> None:
+def test_pods_never_share_a_machine_unless_it_is_the_only_one(components: tuple[str, ...]) -> None:
     objects = built(FOLDER, *components)
     labels = one(objects, "StatefulSet")["spec"]["template"]["metadata"]["labels"]
 

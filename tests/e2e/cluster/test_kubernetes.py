@@ -127,7 +127,7 @@ def test_pods_that_come_back_under_other_addresses_are_found_and_lose_nothing(po
         assert f"before {ordinal}" in pods.exec(ordinal, "wakeq", "fetch", "q", "--ack")
 
 
-def test_all_pods_that_come_back_at_once_under_other_addresses_are_one_broker(pods: Pods) -> None:
+def test_pods_that_all_return_under_other_addresses_are_one_broker(pods: Pods) -> None:
     start(pods)
     pods.exec(0, "wakeq", "pub", "q", "kept")
     for ordinal in range(3):
@@ -186,7 +186,7 @@ def test_restored_pod_is_joined_by_the_others(pods: Pods, components: tuple[str,
 
 
 @pytest.mark.parametrize("components", [(), ("tls",)], ids=["secret", "tls"])
-def test_three_pods_grow_to_five(pods: Pods, components: tuple[str, ...]) -> None:
+def test_pods_grow_from_three_to_five(pods: Pods, components: tuple[str, ...]) -> None:
     start(pods)
     pods.exec(0, "wakeq", "pub", "q", "kept")
     for ordinal in (3, 4):

@@ -115,7 +115,7 @@ def test_overview_names_the_queues_that_need_somebody(tmp_path: Path) -> None:
     assert told(tmp_path, story) == ["mails.dead", "forgotten"]
 
 
-def test_many_queues_are_shown_page_by_page(tmp_path: Path) -> None:
+def test_queues_beyond_one_page_are_shown_page_by_page(tmp_path: Path) -> None:
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> Any:
         for number in range(120):
             await client.create_queue(f"q{number:03}")

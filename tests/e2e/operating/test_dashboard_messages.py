@@ -27,7 +27,7 @@ async def search(page: Page, text: str) -> None:
     await page.get_by_label("Search the messages").fill(text)
 
 
-def test_all_ready_messages_are_reached_page_by_page_in_the_order_of_delivery(tmp_path: Path) -> None:
+def test_ready_messages_are_reached_page_by_page_in_the_order_of_delivery(tmp_path: Path) -> None:
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> Any:
         for number in range(120):
             await client.publish("jobs", f"body {number}", priority=-number)
@@ -110,7 +110,7 @@ def test_wrong_condition_is_explained(tmp_path: Path) -> None:
     told(tmp_path, story, ignored="400")
 
 
-def test_one_action_is_taken_for_all_chosen_messages(tmp_path: Path) -> None:
+def test_action_is_taken_for_all_chosen_messages(tmp_path: Path) -> None:
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> Any:
         await client.publish_many("jobs", [f"body {number}" for number in range(4)])
         await page.goto(f"{here.http}/#/queue/jobs")
@@ -129,7 +129,7 @@ def test_one_action_is_taken_for_all_chosen_messages(tmp_path: Path) -> None:
     assert told(tmp_path, story) == [b"body 1", b"body 3"]
 
 
-def test_all_that_match_a_search_are_deleted_at_once(tmp_path: Path) -> None:
+def test_messages_that_match_a_search_are_deleted_at_once(tmp_path: Path) -> None:
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> Any:
         await client.publish_many("jobs", [f"{'drop' if number % 2 else 'keep'} {number}" for number in range(240)])
         await page.goto(f"{here.http}/#/queue/jobs")

@@ -27,7 +27,7 @@ def shown() -> list[tuple[Path, str, str | None]]:
     ]
 
 
-def test_each_picture_that_a_page_shows_exists_and_has_words() -> None:
+def test_picture_that_a_page_shows_exists_and_has_words() -> None:
     pictures = shown()
 
     assert len(pictures) > len(MADE) / 2
@@ -36,7 +36,7 @@ def test_each_picture_that_a_page_shows_exists_and_has_words() -> None:
         assert words is None or len(words) > 4, f"{page.name}: {path} has no words for who cannot see it"
 
 
-def test_each_picture_is_shown_and_small() -> None:
+def test_pictures_are_all_shown_and_small() -> None:
     there = {(page.parent / path).resolve() for page, path, _ in shown()}
 
     for path in MADE:

@@ -53,7 +53,7 @@ def test_fetch_whose_body_was_read_gets_its_strict_delivery_after_a_crash(
     assert [reply.get("msg", reply["cmd"]) for reply in worker.take()] == ["hi"]
 
 
-def test_all_mail_that_wants_an_answer_gets_one_when_its_queue_crashes() -> None:
+def test_mail_that_wants_an_answer_gets_one_when_its_queue_crashes() -> None:
     # These are filed with the queue, or wait in a slot, and are refused there.
     elsewhere = {orders.Propose, orders.Fetch, orders.EndWait, orders.PublishRead}
     asking = {kind for kind in process._HANDLERS if "asker" in getattr(kind, "__struct_fields__", ())}

@@ -46,7 +46,7 @@ def test_moments_are_those_of_the_delivery_and_of_the_end_of_the_lease(broker: B
     assert abs(work.until_ms - begun_ms - 40_000) < 200
 
 
-def test_many_messages_of_one_connection_are_counted_and_the_oldest_are_shown(broker: Broker, client: Client) -> None:
+def test_messages_of_one_connection_are_counted_and_the_oldest_are_shown(broker: Broker, client: Client) -> None:
     count = WORK_SHOWN_MAX + 5
     uids = client.call("PUB", Q, messages=["m"] * count)["uids"]
     client.call("FET", Q, count=count)

@@ -392,7 +392,7 @@ def test_new_leader_goes_on_with_the_node_and_knows_queues_from_then_on(
     assert queue["ready"] == [11, 21]
 
 
-def test_what_a_node_catches_up_with_is_unknown_also_once_it_leads(
+def test_figures_of_the_catching_up_are_unknown_also_once_the_node_leads(
     cluster: HandCluster, leader: HandNode, tmp_path: Path
 ) -> None:
     late = cluster.others(leader)[0]

@@ -324,7 +324,7 @@ def commands_of(group: click.Group, context: click.Context) -> Iterator[tuple[st
 
 
 @pytest.mark.parametrize("name", [name for name, _ in commands_of(cli, click.Context(cli))])
-def test_every_option_says_what_it_does_and_what_it_takes(name: str) -> None:
+def test_options_say_what_they_do_and_what_they_take(name: str) -> None:
     command = dict(commands_of(cli, click.Context(cli)))[name]
     options = [one for one in command.params if isinstance(one, click.Option)]
 

@@ -61,7 +61,7 @@ def test_task_with_a_name_that_a_broker_does_not_take_is_cut() -> None:
     assert wire.decode(wire.encode_commands([hello])) == [hello]
 
 
-def test_what_cannot_be_cut_and_does_not_fit_is_left_out() -> None:
+def test_identity_field_that_cannot_be_cut_and_does_not_fit_is_left_out() -> None:
     kept = wire.Recurring("kept", cron="0 6 * * *", zone="UTC", next=datetime(2026, 12, 24, tzinfo=UTC))
     misfits = [
         wire.Recurring("too long", cron="1," * 200),

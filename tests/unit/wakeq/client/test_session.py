@@ -20,7 +20,7 @@ def test_connection_begins_with_hello_and_session_id() -> None:
     assert sent(session) == [wire.Hello(session="abc")]
 
 
-def test_each_connection_begins_with_what_the_client_says_of_itself_then() -> None:
+def test_connection_begins_with_what_the_client_says_of_itself_then() -> None:
     names = iter(["first", "second"])
     session = Session("abc", answer_timeout_s=ANSWER_S, introduce=lambda: wire.Hello(name=next(names)))
 

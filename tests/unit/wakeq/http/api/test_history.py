@@ -108,7 +108,7 @@ def test_life_of_an_unknown_message_is_empty(tmp_path: Path, uid: str) -> None:
     assert (answer["events"], answer["is_complete"], answer["message"]) == ([], False, None)
 
 
-def test_one_message_has_its_body_as_people_read_it(tmp_path: Path) -> None:
+def test_message_has_its_body_as_people_read_it(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         uid = await client.publish("jobs", b"[1]", delay=60)
         gone = await here.call("GET", "/message", queue="jobs", uid="0000003_00000009")

@@ -526,7 +526,7 @@ def test_messages_in_each_state_are_paged_to_the_last_one(tmp_path: Path, state:
     assert all(found)
 
 
-def test_few_delayed_messages_among_many_are_found_in_bounded_looks(
+def test_delayed_messages_among_many_others_are_found_in_bounded_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(view, "PEEK_SCAN_MAX", 10)

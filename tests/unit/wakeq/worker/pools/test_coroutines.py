@@ -284,7 +284,7 @@ def test_slot_goes_on_when_an_outcome_cannot_be_determined(
     pool.stop()
 
 
-def test_no_job_begins_after_what_the_pool_holds_has_ended() -> None:
+def test_job_does_not_begin_after_the_hooks_of_the_pool_have_ended() -> None:
     results: Any = Results()
     ended, looked = threading.Event(), threading.Event()
 

@@ -45,7 +45,7 @@ def lines(screen: TopScreen, measure: Measure, width: int = 120, height: int = 3
     return output.getvalue().splitlines()
 
 
-def test_every_column_has_a_letter_of_its_name() -> None:
+def test_columns_each_have_a_letter_of_their_name() -> None:
     assert sorted(LETTERS.values()) == sorted(COLUMNS)
     assert all(letter in column for letter, column in LETTERS.items())
     assert not set(LETTERS) & {"q", "v", "f", "/", " "}
@@ -162,7 +162,7 @@ def test_error_filter_and_limit_are_said_above_the_list() -> None:
     assert lines(screen, measure)[1] == "no broker\\x1b answers"
 
 
-def test_one_broker_alone_speaks_of_no_term() -> None:
+def test_broker_alone_speaks_of_no_term() -> None:
     alone, three = measured(*QUEUES), Measure()
     many = reading(2_000, *QUEUES)
     three.add(many | {"cluster": many["cluster"] | {"members": [{}, {}, {}]}})
