@@ -126,6 +126,15 @@ def _matches(pattern: str, queue: str) -> bool:
     return queue.startswith(pattern[:-1]) if pattern.endswith("*") else queue == pattern
 
 
+def is_address(host: str) -> bool:
+    """Whether this is an address of IPv4 or IPv6, and no name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def is_this_machine(host: str) -> bool:
     """Whether only this machine can reach an address.  Of names, only localhost counts."""
     try:

@@ -6,7 +6,6 @@ Every call that is made here may be repeated, so a broker that is away for a whi
 appears in no error and no log.
 """
 
-import ipaddress
 import logging
 import os
 import time
@@ -18,6 +17,7 @@ from typing import TypeVar
 from wakeq.client.bulk import BulkClient
 from wakeq.client.connection import Tls
 from wakeq.client.route import parse_address
+from wakeq.protocol.access import is_this_machine
 from wakeq.protocol.errors import NOT_NOW, BadSettings, WakeqError
 
 PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 2.0
@@ -92,7 +92,7 @@ class Broker:
         if not master or master.startswith("local"):
             return
         for address in self.address.split(","):
-            if _is_loopback(parse_address(address.strip())[0]):
+            if is_this_machine(parse_address(address.strip())[0]):
                 raise BadSettings(
                     f"{address.strip()} is another place on each machine, and the master is {master}: set option "
                     "broker to an address that all executors reach"
@@ -105,10 +105,3 @@ def name_options(error: WakeqError) -> None:
     for name, here in NAMES_HERE.items():
         text = text.replace(name, here)
     error.args = (text,)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -14,13 +14,13 @@ from typing import Any, Self, TypeVar, cast
 
 from wakeq.client import requests
 from wakeq.client.aio_caller import AsyncCaller, Listener
+from wakeq.client.arguments.spans import Span
 from wakeq.client.connection import Credentials, Tls, Token, tls_context, token_source
 from wakeq.client.identity import of_client
 from wakeq.client.message import AsyncMessage, Body, Reason, Then
 from wakeq.client.redrive import Redriven, Steps, redrive
 from wakeq.client.requests import Settled
 from wakeq.client.route import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts, default_address
-from wakeq.client.spans import Span
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.worker import codec as wire
 

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from wakeq.client import requests
+from wakeq.client.arguments.spans import Span
 from wakeq.client.caller import Caller
 from wakeq.client.connection import Connection, Tls, Token, dial, tls_context, token_source
 from wakeq.client.message import Body, Message, Reason, Then
@@ -26,7 +27,6 @@ from wakeq.client.route import (
     Timeouts,
     default_address,
 )
-from wakeq.client.spans import Span
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.worker import codec as wire
 

@@ -18,8 +18,8 @@ from uuid import UUID
 
 import msgspec
 
-from wakeq.client.models import Model, is_model, written, written_in_order
-from wakeq.client.spans import Span
+from wakeq.client.arguments.models import Model, is_model, written, written_in_order
+from wakeq.client.arguments.spans import Span
 from wakeq.protocol.errors import BadField, WakeqError
 from wakeq.protocol.wire.worker.codec import Followup
 from wakeq.protocol.wire.worker.commands import ERROR_CHARS_MAX

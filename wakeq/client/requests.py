@@ -14,9 +14,9 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from wakeq.client.arguments.spans import Span, delay_until, seconds
 from wakeq.client.message import Body, Reason, Received, Then, bytes_of_body, plain_text, text_of_reason
 from wakeq.client.session import WrongProtocol, error_of
-from wakeq.client.spans import Span, delay_until, seconds
 from wakeq.protocol.errors import BadField, MessageNotFound, StaleLease
 from wakeq.protocol.wire.worker import codec as wire
 

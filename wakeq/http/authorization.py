@@ -8,12 +8,12 @@ tokens.  What the caller may do is checked by the code that serves the path.  No
 from an unknown one.
 """
 
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from wakeq.actors.sessions.access import Access, Gate
+from wakeq.protocol.access import is_address
 from wakeq.protocol.errors import Forbidden, Refused, Unauthorized
 
 COOKIE = "wakeq_token"
@@ -61,12 +61,5 @@ def is_foreign(request: web.Request, *, asks_for_tokens: bool) -> bool:
         return True
     if site.netloc != request.host:
         return True
-    return not asks_for_tokens and not _is_own_name(site.hostname or "")
-
-
-def _is_own_name(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return host == "localhost"
-    return True
+    host = site.hostname or ""
+    return not asks_for_tokens and host != "localhost" and not is_address(host)

@@ -6,14 +6,13 @@ Without tokens everybody who reaches the port may do everything, except pages of
 only by its need: to see statistics, to read messages, or to administer.
 """
 
-import ipaddress
 from typing import NamedTuple
 
 from aiohttp import web
 
 from wakeq.actors.sessions.access import Access, Gate
 from wakeq.http.authorization import token_of
-from wakeq.protocol.access import Right
+from wakeq.protocol.access import Right, is_address, is_this_machine
 from wakeq.protocol.errors import BadField, Forbidden
 
 # See statistics: any right on the queue is enough.
@@ -76,7 +75,7 @@ class Callers:
     def __init__(self, host: str, gate: Gate | None) -> None:
         self._host = host
         self._gate = gate
-        self._is_local = host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
+        self._is_local = is_this_machine(host)
 
     def of(self, request: web.Request, *, lasts: bool = False) -> Caller:
         """Return the caller of a request; raise Forbidden or Unauthorized if it may not ask at all.
@@ -93,7 +92,7 @@ class Callers:
             access = self._gate.login(token_of(request), _StreamConnection(request) if lasts else None, peer=peer)
             return Caller(f"{access.name} at {peer}", access)
         name = _host_of(request)
-        if self._is_local and not (name in ("localhost", self._host) or _is_address(name)):
+        if self._is_local and not (name in ("localhost", self._host) or is_address(name)):
             raise Forbidden(f"{name} is not a name of this broker; use its address, or localhost")
         return Caller(peer, None)
 
@@ -104,11 +103,3 @@ def _host_of(request: web.Request) -> str:
         return request.url.host or ""
     except ValueError:
         raise BadField("the Host header of the request is not an address") from None
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

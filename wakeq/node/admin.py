@@ -17,9 +17,9 @@ from wakeq.data.opening import DataFiles
 from wakeq.http.api.api import PREFIX, Api, json_response
 from wakeq.http.api.backup import Backup
 from wakeq.http.api.events import Events
-from wakeq.http.api.history import HistoryRoutes
 from wakeq.http.api.journal import Journal
-from wakeq.http.api.lives import Lives
+from wakeq.http.api.life.history import HistoryRoutes
+from wakeq.http.api.life.lives import Lives
 from wakeq.http.api.messages import message_routes
 from wakeq.http.api.node import node_routes
 from wakeq.http.api.openapi import document

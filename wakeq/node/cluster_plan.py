@@ -13,13 +13,12 @@ import secrets
 import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 
 from wakeq.config.rules import EVERYWHERE
 from wakeq.config.settings import Settings
 from wakeq.net.tls import PeerTls
-from wakeq.protocol.access import is_this_machine
+from wakeq.protocol.access import is_address, is_this_machine
 from wakeq.protocol.errors import BadField, BadSettings, BrokerUnreachable, PeerRefused, StorageError
 from wakeq.protocol.log.format import Identity
 from wakeq.protocol.raft.membership import LEVEL, Config, Member, Membership
@@ -55,7 +54,7 @@ class ClusterPlan:
         instead of a name means that one: it may be of a network that only the nodes can reach.
         """
         own_host, port = split_address(self.addresses[self.node_id])
-        looks_up = not (is_this_machine(own_host) or _is_address(own_host))
+        looks_up = not (is_this_machine(own_host) or is_address(own_host))
         return (host if host in EVERYWHERE and looks_up else own_host), port
 
     def address_of(self, node_id: int) -> str:
@@ -159,11 +158,3 @@ def _cluster_id_at(address: str, node_id: int, secret: bytes | None, tls: PeerTl
                 return session.peer.cluster_id
             connection.sendall(session.take_unsent())
     raise PeerRefused("it closed the connection without proving its identity; its log says why")
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
+from wakeq.client.arguments.spans import Span
 from wakeq.client.message import Body, Received, bytes_of_body
-from wakeq.client.spans import Span
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.worker import Worker
 from wakeq.worker.context import Current

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from msgspec import Struct
 
+from wakeq.client.arguments.spans import Span, seconds, seconds_of
 from wakeq.client.message import Received, text_of_reason
-from wakeq.client.spans import Span, seconds, seconds_of
 from wakeq.protocol.errors import BadField
 from wakeq.protocol.seconds import ms_of
 from wakeq.protocol.wire.worker import codec as wire

@@ -15,9 +15,9 @@ from typing import Any, cast
 
 import msgspec
 
+from wakeq.client.arguments.models import is_model, loss_in
+from wakeq.client.arguments.models import read as read_model
 from wakeq.client.message import json_of
-from wakeq.client.models import is_model, loss_in
-from wakeq.client.models import read as read_model
 from wakeq.protocol.errors import BadField, WakeqError
 
 REFUSED_KINDS: dict[Any, str] = {

@@ -17,8 +17,8 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
+from wakeq.client.arguments.spans import Span
 from wakeq.client.message import Body
-from wakeq.client.spans import Span
 
 if TYPE_CHECKING:
     from wakeq.client.blocking import Client

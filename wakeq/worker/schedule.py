@@ -21,9 +21,9 @@ from typing import Any, ClassVar
 from zoneinfo import ZoneInfo, available_timezones
 
 from wakeq.client.aio import AsyncClient
+from wakeq.client.arguments.spans import seconds
 from wakeq.client.message import canonical_json_of
 from wakeq.client.requests import PublishOptions, publish
-from wakeq.client.spans import seconds
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.worker.task import Publisher

@@ -16,9 +16,9 @@ from functools import cached_property, update_wrapper
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar
 
+from wakeq.client.arguments.spans import Span, delay_until, seconds
 from wakeq.client.connection import refuse_on_loop
 from wakeq.client.message import Message, bytes_of_body
-from wakeq.client.spans import Span, delay_until, seconds
 from wakeq.protocol.errors import BadField
 from wakeq.protocol.wire.worker import codec as wire
 from wakeq.protocol.wire.worker.commands import SECONDS_MAX, TIMEOUT_S_MIN

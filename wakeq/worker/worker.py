@@ -22,9 +22,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from wakeq.client.aio import AsyncClient
+from wakeq.client.arguments.spans import Span
 from wakeq.client.connection import Tls, refuse_on_loop
 from wakeq.client.identity import of_worker
-from wakeq.client.spans import Span
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.names import check_name
 from wakeq.protocol.wire.worker import codec as wire

@@ -7,10 +7,10 @@ import pytest
 
 from wakeq import errors
 from wakeq.client import requests
+from wakeq.client.arguments.spans import Span
 from wakeq.client.message import Body, Message, Received, bytes_of_body
 from wakeq.client.requests import NackOptions, PublishOptions, Request, Settled
 from wakeq.client.session import WrongProtocol
-from wakeq.client.spans import Span
 from wakeq.protocol.wire.worker import codec as wire
 
 PLAIN = PublishOptions(delay=0, timeout=None, expires=0, priority=0, headers=None, id=None)

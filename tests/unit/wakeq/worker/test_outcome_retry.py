@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from wakeq.client.spans import Span
+from wakeq.client.arguments.spans import Span
 from wakeq.protocol.wire.worker.commands import SECONDS_MAX
 from wakeq.worker.outcome import Reject, Retry, Snooze
 

@@ -11,7 +11,7 @@ import pytest
 from tests.helpers.brokers.node_here import NodeHere, client_of, node_here, run
 from wakeq.client.aio import AsyncClient
 from wakeq.config.settings import Auth
-from wakeq.http.api import lives
+from wakeq.http.api.life import lives
 from wakeq.protocol.access import Grant, Right, digest_of
 from wakeq.protocol.errors import QueueFull
 from wakeq.storage.credentials import TokenFile

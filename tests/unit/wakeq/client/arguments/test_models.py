@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from pydantic import BaseModel, Field
 
+from wakeq.client.arguments.models import is_model, read, written
 from wakeq.client.message import bytes_of_body, canonical_json_of
-from wakeq.client.models import is_model, read, written
 from wakeq.protocol.errors import BadField
 
 

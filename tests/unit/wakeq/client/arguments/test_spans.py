@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from wakeq.client.spans import delay_until, seconds, seconds_until
+from wakeq.client.arguments.spans import delay_until, seconds, seconds_until
 from wakeq.protocol.errors import BadField
 
 NOW = datetime(2026, 12, 24, 18, tzinfo=UTC)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from wakeq.http.api.api import Route
-from wakeq.http.api.lives import Lives
+from wakeq.http.api.life.lives import Lives
 from wakeq.http.api.messages import UidQuery
 from wakeq.http.api.queries import Queries, RequestRefused
 from wakeq.http.api.readable import Readable, readable
